@@ -1,0 +1,109 @@
+"""Builds: states, steps and how they move."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pt2hub.domain.digests import Digest
+    from pt2hub.domain.targets import Target
+
+
+class BuildState(StrEnum):
+    """Where a build stands. The last three are final."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def final(self) -> bool:
+        """Whether the build can change no more."""
+        return self in (BuildState.SUCCEEDED, BuildState.FAILED, BuildState.CANCELLED)
+
+
+class Readiness(StrEnum):
+    """Where a version stands, by the builds of its first-submitted targets."""
+
+    PENDING = "pending"
+    PARTIAL = "partial"
+    READY = "ready"
+    FAILED = "failed"
+
+
+STEPS = ("fetch", "export", "key", "compile", "reuse", "pack", "verify", "measure", "upload", "publish")
+"""The named steps of a build, in order; of `compile` and `reuse` exactly one runs."""
+
+
+def readiness(states: list[BuildState]) -> Readiness:
+    """A version's readiness from the states of its first-submitted builds.
+
+    Args:
+        states: One state per first-submitted target; later targets never take readiness back.
+    """
+    succeeded = sum(state is BuildState.SUCCEEDED for state in states)
+    if states and succeeded == len(states):
+        return Readiness.READY
+    if succeeded:
+        return Readiness.PARTIAL
+    if states and all(state.final for state in states):
+        return Readiness.FAILED
+    return Readiness.PENDING
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A build taken by a worker: everything its attempt needs.
+
+    Attributes:
+        build: The build's id.
+        attempt: Number of this attempt, from 1; publishing compares it (fencing).
+        worker: Id of the worker that holds it.
+        version_id: Row of the version.
+        model: The model's name.
+        number: The version's number.
+        identity: The version's identity.
+        spec: The canonical spec.
+        request: The target asked for, with its overrides (`specs.TargetSpec` as JSON).
+        target: What to build for.
+        pins: What the submission resolved.
+        weights: The version's weights blob, None until the first build records it.
+        golden: The version's golden blob, None until the first build records it.
+    """
+
+    build: str
+    attempt: int
+    worker: str
+    version_id: int
+    model: str
+    number: int
+    identity: Digest
+    spec: dict[str, Any]
+    request: dict[str, Any]
+    target: Target
+    pins: dict[str, Any]
+    weights: Digest | None = None
+    golden: Digest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line of a build's log.
+
+    Attributes:
+        seq: Position in the attempt's log, from 1.
+        at: Seconds since the epoch.
+        step: The step that wrote it.
+        level: `info`, `warning`, `error` or `compiler` (noise kept out of summaries).
+        text: The line without its end.
+    """
+
+    seq: int
+    at: float
+    step: str
+    level: str
+    text: str

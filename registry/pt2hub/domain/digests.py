@@ -1,0 +1,72 @@
+"""Content digests and the canonical JSON they are taken over."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import TYPE_CHECKING, Any, NewType
+
+from pt2hub.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+Digest = NewType("Digest", str)
+"""`sha256:` and 64 lower-case hexadecimal digits, as in the OCI image specification."""
+
+DIGEST_PATTERN = r"sha256:[0-9a-f]{64}"
+_DIGEST = re.compile(DIGEST_PATTERN)
+CHUNK = 1 << 20
+"""Bytes read at a time when hashing: large enough that Python's overhead vanishes."""
+
+
+def parse_digest(text: str) -> Digest:
+    """Checks a digest's form.
+
+    Raises:
+        InvalidInput: The text is no sha256 digest.
+    """
+    if not _DIGEST.fullmatch(text):
+        raise InvalidInput(f"{text[:80]!r} is no digest: sha256: and 64 lower-case hexadecimal digits")
+    return Digest(text)
+
+
+def hex_of(digest: Digest) -> str:
+    """The 64 hexadecimal digits of a digest."""
+    return digest.removeprefix("sha256:")
+
+
+def digest_bytes(data: bytes) -> Digest:
+    """The digest of a byte string."""
+    return Digest("sha256:" + hashlib.sha256(data).hexdigest())
+
+
+def digest_chunks(chunks: Iterable[bytes | memoryview]) -> Digest:
+    """The digest of a stream of byte strings."""
+    hasher = hashlib.sha256()
+    for chunk in chunks:
+        hasher.update(chunk)
+    return Digest("sha256:" + hasher.hexdigest())
+
+
+def digest_file(path: Path) -> Digest:
+    """The digest of a file, read once."""
+    with path.open("rb") as file:
+        return Digest("sha256:" + hashlib.file_digest(file, "sha256").hexdigest())
+
+
+def canonical_json(value: Any) -> bytes:  # noqa: ANN401  # any JSON value
+    """One byte string per JSON value: sorted keys, no spaces, UTF-8, no NaN.
+
+    Two equal values give equal bytes on every machine, so that their digest names the value.
+    """
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode()
+
+
+def digest_json(value: Any) -> Digest:  # noqa: ANN401  # any JSON value
+    """The digest of a value's canonical JSON."""
+    return digest_bytes(canonical_json(value))

@@ -1,0 +1,1 @@
+"""REST API: each handler parses, makes one service call, renders."""

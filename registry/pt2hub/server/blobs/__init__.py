@@ -1,0 +1,1 @@
+"""Content-addressed storage behind ports: a local directory, S3, memory."""

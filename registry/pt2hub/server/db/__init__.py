@@ -1,0 +1,1 @@
+"""PostgreSQL: schema, stores, queue, migrations, the embedded server."""

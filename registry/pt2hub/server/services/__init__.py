@@ -1,0 +1,1 @@
+"""Use cases, one family each: they own the transaction and raise domain errors."""

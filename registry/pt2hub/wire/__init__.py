@@ -1,0 +1,1 @@
+"""The JSON shapes of /api/v1, shared by server and client."""
