@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from pt2hub.domain.digests import Digest
-    from pt2hub.domain.targets import Target
+from pt2hub.domain.digests import Digest
+from pt2hub.domain.targets import Target
 
 
 class BuildState(StrEnum):
