@@ -43,6 +43,10 @@ MAX_ELEMENTS = 1 << 31
 """Elements of one example input: 8 GiB of float32."""
 
 
+def _whole(pattern: str) -> str:
+    return f"^(?:{pattern})$"  # pydantic searches; every pattern here means the whole text
+
+
 class Model(BaseModel):
     """Every part of a spec refuses fields it does not know."""
 
@@ -52,7 +56,7 @@ class Model(BaseModel):
 class FactorySource(Model):
     """A function of an installed package that builds the module."""
 
-    factory: Annotated[str, Field(pattern=r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", max_length=200)]
+    factory: Annotated[str, Field(pattern=_whole(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"), max_length=200)]
     kwargs: dict[str, JsonValue] = {}
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
 
@@ -113,18 +117,18 @@ class Generate(Model):
         return self
 
 
-DimName = Annotated[str, Field(pattern=r"[a-z_][a-z0-9_]{0,31}")]
+DimName = Annotated[str, Field(pattern=_whole(r"[a-z_][a-z0-9_]{0,31}"))]
 Size = Annotated[int, Field(ge=0, le=2**31)]
 
 
 class Input(Model):
     """One tensor argument of the model's forward."""
 
-    name: Annotated[str, Field(pattern=r"[A-Za-z_]\w{0,63}")]
+    name: Annotated[str, Field(pattern=_whole(r"[A-Za-z_]\w{0,63}"))]
     shape: Annotated[list[Size | DimName], Field(max_length=16)]
     dtype: Dtype = "float32"
     generate: Generate | None = None
-    example: Annotated[str, Field(pattern=DIGEST_PATTERN)] | None = None
+    example: Annotated[str, Field(pattern=_whole(DIGEST_PATTERN))] | None = None
 
     @model_validator(mode="after")
     def _filled(self) -> Self:
@@ -213,9 +217,9 @@ class Measure(Model):
 class Spec(Model):
     """A model to publish."""
 
-    model: Annotated[str, Field(pattern=MODEL_PATTERN, max_length=200)]
+    model: Annotated[str, Field(pattern=_whole(MODEL_PATTERN), max_length=200)]
     source: FactorySource
-    weights: Annotated[str, Field(pattern=DIGEST_PATTERN)] | None = None
+    weights: Annotated[str, Field(pattern=_whole(DIGEST_PATTERN))] | None = None
     inputs: Annotated[list[Input], Field(min_length=1, max_length=64)]
     dims: dict[DimName, DimSpec] = {}
     compile: CompileSpec = CompileSpec()

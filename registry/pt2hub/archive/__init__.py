@@ -1,0 +1,32 @@
+"""A `.pt2` as a zip: checked, listed, split into code and weights, and assembled again; needs no torch.
+
+Nothing here extracts. Members are read in place through one strict parser, so that what is checked is what
+is read, and archives are written by one encoder, so that the same members give the same bytes everywhere.
+"""
+
+from pt2hub.archive.assembling import assemble, write_single_file
+from pt2hub.archive.layout import blob_chunks
+from pt2hub.archive.reading import Archive, listing, open_archive, read_member
+from pt2hub.archive.splitting import MemberBytes, SplitResult, split
+from pt2hub.archive.tensors import TensorEntry, read_safetensors_header
+from pt2hub.archive.validating import Entry, Limits, validate
+from pt2hub.archive.writing import write_zip
+
+__all__ = [
+    "Archive",
+    "Entry",
+    "Limits",
+    "MemberBytes",
+    "SplitResult",
+    "TensorEntry",
+    "assemble",
+    "blob_chunks",
+    "listing",
+    "open_archive",
+    "read_member",
+    "read_safetensors_header",
+    "split",
+    "validate",
+    "write_single_file",
+    "write_zip",
+]

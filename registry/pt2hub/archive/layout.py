@@ -1,0 +1,108 @@
+"""The compiler's blob of constants, rebuilt from safetensors by the recorded layout."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeAlias
+
+from pt2hub.archive.tensors import TensorEntry, read_safetensors_header
+from pt2hub.domain.digests import CHUNK
+from pt2hub.errors import CorruptArchive, LayoutUnproven, WeightsMismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pt2hub.domain.artifacts import Constant, Constants
+
+
+def blob_chunks(constants: Constants, weights: Path, extra: bytes | None = None) -> Iterator[bytes]:
+    """The blob in pieces: each constant at its offset, zeros between.
+
+    Args:
+        constants: The recorded layout.
+        weights: The weights layer, a safetensors file.
+        extra: The literal constants, a safetensors file's bytes, where the code has any.
+
+    Raises:
+        LayoutUnproven: The layout overlaps, exceeds the blob or asks for strides that a contiguous
+            tensor does not have.
+        WeightsMismatch: A constant is not in its file, or has another shape or dtype there.
+        CorruptArchive: A safetensors file is malformed.
+    """
+    with weights.open("rb") as file, io.BytesIO(extra or b"") as literals:
+        sources: dict[str, _Source] = {"weights": (file, read_safetensors_header(file))}
+        if extra is not None:
+            sources["extra"] = (literals, read_safetensors_header(literals))
+        # All of it is checked before the first byte leaves: a stream cannot take bytes back.
+        for item in list(_plan(constants, sources)):
+            yield from _zeros(item.gap)
+            yield from _copied(item.source, item.entry)
+        yield from _zeros(constants.blob_size - max((c.offset + c.size for c in constants.table), default=0))
+
+
+_Source: TypeAlias = tuple[BinaryIO, dict[str, TensorEntry]]
+
+
+class _Piece(NamedTuple):
+    gap: int
+    source: BinaryIO
+    entry: TensorEntry
+
+
+def _plan(constants: Constants, sources: dict[str, _Source]) -> Iterator[_Piece]:
+    at = 0
+    for constant in sorted(constants.table, key=lambda item: (item.offset, item.size)):
+        file, entries = sources.get(constant.source, (io.BytesIO(), {}))
+        entry = _matched(constant, entries)
+        if constant.offset < at:
+            raise LayoutUnproven("two constants overlap", where=constant.fqn)
+        yield _Piece(constant.offset - at, file, entry)
+        at = constant.offset + constant.size
+    if at > constants.blob_size:
+        raise LayoutUnproven("the constants exceed the blob", where=constants.blob_member)
+
+
+def is_contiguous(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Whether strides are those of a contiguous tensor; dimensions of size 0 or 1 may have any."""
+    expected = 1
+    for size, step in zip(reversed(shape), reversed(stride), strict=True):
+        if size > 1 and step != expected:
+            return 0 in shape
+        expected *= size
+    return True
+
+
+def _matched(constant: Constant, entries: dict[str, TensorEntry]) -> TensorEntry:
+    entry = entries.get(constant.fqn)
+    if entry is None:
+        raise WeightsMismatch("the constant is missing", where=constant.fqn)
+    if (entry.shape, entry.dtype) != (constant.shape, constant.dtype):
+        raise WeightsMismatch(
+            f"the constant is {entry.dtype}{list(entry.shape)}, "
+            f"the code reads {constant.dtype}{list(constant.shape)}",
+            where=constant.fqn,
+        )
+    if not is_contiguous(constant.shape, constant.stride):
+        raise LayoutUnproven(f"strides {list(constant.stride)} are not contiguous", where=constant.fqn)
+    if entry.end - entry.begin != constant.size:
+        raise LayoutUnproven(f"the layout gives it {constant.size} bytes", where=constant.fqn)
+    return entry
+
+
+def _zeros(count: int) -> Iterator[bytes]:
+    while count:
+        piece = min(count, CHUNK)
+        yield bytes(piece)
+        count -= piece
+
+
+def _copied(source: BinaryIO, entry: TensorEntry) -> Iterator[bytes]:
+    at = entry.begin
+    while at < entry.end:
+        source.seek(at)
+        chunk = source.read(min(CHUNK, entry.end - at))
+        if not chunk:
+            raise CorruptArchive("the weights are cut short")
+        at += len(chunk)
+        yield chunk

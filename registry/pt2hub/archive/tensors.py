@@ -1,0 +1,153 @@
+"""The header of a safetensors file, read strictly and without the safetensors package.
+
+The file is 8 bytes (length of the header, little-endian), the header as a JSON object, then the tensors' bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from pt2hub.errors import CorruptArchive
+
+_LENGTH = 8
+_LONGEST_HEADER = 32 << 20
+_MOST_DIMENSIONS = 64
+_DTYPES: dict[str, tuple[str, int]] = {
+    "BOOL": ("bool", 1),
+    "U8": ("uint8", 1),
+    "I8": ("int8", 1),
+    "F8_E4M3": ("float8_e4m3fn", 1),
+    "F8_E5M2": ("float8_e5m2", 1),
+    "F8_E8M0": ("float8_e8m0fnu", 1),
+    "F8_E4M3FNUZ": ("float8_e4m3fnuz", 1),
+    "F8_E5M2FNUZ": ("float8_e5m2fnuz", 1),
+    "U16": ("uint16", 2),
+    "I16": ("int16", 2),
+    "F16": ("float16", 2),
+    "BF16": ("bfloat16", 2),
+    "U32": ("uint32", 4),
+    "I32": ("int32", 4),
+    "F32": ("float32", 4),
+    "U64": ("uint64", 8),
+    "I64": ("int64", 8),
+    "F64": ("float64", 8),
+    "C64": ("complex64", 8),
+}
+"""safetensors' names of dtypes: torch's name without the prefix, and bytes per element."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorEntry:
+    """A tensor of a safetensors file.
+
+    Attributes:
+        dtype: As torch prints it without the prefix (`float32`).
+        shape: Sizes; the bytes are contiguous in this order.
+        begin: Where its bytes begin, counted from the start of the file.
+        end: Where they end.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+def read_safetensors_header(source: Path | BinaryIO) -> dict[str, TensorEntry]:
+    """The tensors of a safetensors file, in the order of their bytes.
+
+    Args:
+        source: A file by its path, or open and seekable.
+
+    Raises:
+        CorruptArchive: The header is malformed, or the tensors do not fill the file exactly.
+    """
+    if isinstance(source, Path):
+        with source.open("rb") as file:
+            return read_safetensors_header(file)
+    total = source.seek(0, io.SEEK_END)
+    source.seek(0)
+    length = int.from_bytes(source.read(_LENGTH), "little")
+    if total < _LENGTH or length > min(_LONGEST_HEADER, total - _LENGTH):
+        raise _malformed("its header is longer than the file or than is taken")
+    document = _parsed(source.read(length))
+    entries = {
+        name: _entry(name, item, start=_LENGTH + length)
+        for name, item in document.items()
+        if name != "__metadata__"
+    }
+    return _tiling(entries, start=_LENGTH + length, end=total)
+
+
+def _parsed(raw: bytes) -> dict[str, Any]:
+    if not raw.startswith(b"{"):
+        raise _malformed("its header is no JSON object")
+    try:
+        document = json.loads(raw.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise _malformed("its header is no JSON") from error
+    assert isinstance(document, dict)  # it begins with a brace
+    _check_metadata(document.get("__metadata__", {}))
+    return document
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        raise _malformed("its header has the same key twice")
+    return document
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(text)
+
+
+def _check_metadata(metadata: Any) -> None:  # noqa: ANN401  # any JSON value
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise _malformed("its metadata are not all strings")
+
+
+def _entry(name: str, item: Any, *, start: int) -> TensorEntry:  # noqa: ANN401  # any JSON value
+    if not isinstance(item, dict) or set(item) != {"dtype", "shape", "data_offsets"}:
+        raise _malformed("a tensor needs exactly dtype, shape and data_offsets", name)
+    dtype = item["dtype"]
+    if not isinstance(dtype, str) or dtype not in _DTYPES:
+        raise _malformed(f"unknown dtype {str(dtype)[:40]!r}", name)
+    shape, offsets = _numbers(item["shape"], name), _numbers(item["data_offsets"], name)
+    if len(offsets) != 2 or len(shape) > _MOST_DIMENSIONS:  # noqa: PLR2004  # begin and end
+        raise _malformed("data_offsets are begin and end", name)
+    torch_name, width = _DTYPES[dtype]
+    if offsets[1] - offsets[0] != width * math.prod(shape):
+        raise _malformed("a tensor's bytes do not fit its shape and dtype", name)
+    return TensorEntry(torch_name, shape, start + offsets[0], start + offsets[1])
+
+
+def _numbers(value: Any, name: str) -> tuple[int, ...]:  # noqa: ANN401  # any JSON value
+    if not isinstance(value, list) or not all(type(item) is int and item >= 0 for item in value):
+        raise _malformed("shape and data_offsets are lists of numbers from 0", name)
+    return tuple(value)
+
+
+def _tiling(entries: dict[str, TensorEntry], *, start: int, end: int) -> dict[str, TensorEntry]:
+    ordered = dict(sorted(entries.items(), key=lambda pair: (pair[1].begin, pair[1].end)))
+    at = start
+    for name, entry in ordered.items():
+        if entry.begin != at:
+            raise _malformed("two tensors overlap, or a gap lies before one", name)
+        at = entry.end
+    if at != end:
+        raise _malformed("its tensors do not fill the file")
+    return ordered
+
+
+def _malformed(problem: str, name: str | None = None) -> CorruptArchive:
+    return CorruptArchive(
+        f"no well-formed safetensors file: {problem}",
+        where=None if name is None else ascii(name[:200]),
+        hint="Write the file again with safetensors.torch.save_file.",
+    )

@@ -1,0 +1,169 @@
+"""Pulled bytes on this machine, named by their digest.
+
+A file appears under its name only whole and verified, is read-only from then on and never rewritten: a mapped
+file that changes changes results, and one that shrinks is a crash (facts/aoti.md, section 16).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal
+
+from pt2hub.domain.digests import Digest, digest_file, hex_of
+from pt2hub.errors import BadResponse, DigestMismatch, HomeUnusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+Verify = Literal["stat", "always"]
+"""How a cached file is checked: by size, time and inode as recorded after a full hash, or hashed again."""
+_ABANDONED_SECONDS = 86400.0
+
+
+class BlobCache:
+    """A folder of verified files."""
+
+    def __init__(self, directory: Path) -> None:
+        """Uses a folder, which is made when the first file is stored.
+
+        Args:
+            directory: Usually `<home>/cache`.
+        """
+        self._blobs = directory / "blobs" / "sha256"
+        self._locks = directory / "locks"
+
+    def path(self, digest: Digest) -> Path:
+        """Where a file is or would be."""
+        return self._blobs / hex_of(digest)
+
+    def find(self, digest: Digest, *, verify: Verify = "stat") -> Path | None:
+        """A file that is here and whole, or None; a damaged one is removed.
+
+        Args:
+            digest: Its name.
+            verify: `stat` trusts a file whose size, time and inode are as recorded after a full hash.
+        """
+        path = self.path(digest)
+        try:
+            stamp = _stamp(path)
+        except OSError:
+            return None
+        if verify == "stat" and self._recorded(path) == stamp:
+            return path
+        if digest_file(path) != digest:
+            self._remove(path)
+            return None
+        self._record(path, stamp)
+        return path
+
+    def get(
+        self, digest: Digest, size: int, fetch: Callable[[], Iterable[bytes]], *, verify: Verify = "stat"
+    ) -> Path:
+        """A file that is here, or is fetched now, once for all processes that ask at the same time.
+
+        Args:
+            digest: Its name.
+            size: Its length in bytes; no more is taken.
+            fetch: Opens the stream of its bytes.
+            verify: As for `find`.
+
+        Raises:
+            DigestMismatch: The stream held other bytes.
+            BadResponse: The stream had another length.
+            HomeUnusable: The folder cannot be written.
+        """
+        if found := self.find(digest, verify=verify):
+            return found
+        with self._writing(), self._locked(digest):
+            return self.find(digest, verify=verify) or self._store(digest, size, fetch())
+
+    def _store(self, digest: Digest, size: int, chunks: Iterable[bytes]) -> Path:
+        path = self.path(digest)
+        incomplete = path.with_suffix(
+            ".incomplete"
+        )  # in the same folder: a rename must not cross file systems
+        self._sweep()
+        try:
+            _write(incomplete, digest, size, chunks)
+            incomplete.chmod(0o444)
+            incomplete.replace(path)
+        finally:
+            incomplete.unlink(missing_ok=True)
+        self._record(path, _stamp(path))
+        return path
+
+    def _sweep(self) -> None:
+        """Removes what killed processes left behind."""
+        limit = time.time() - _ABANDONED_SECONDS
+        for path in self._blobs.glob("*.incomplete"):
+            if path.stat().st_mtime < limit:
+                path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _locked(self, digest: Digest) -> Iterator[None]:
+        import filelock  # it brings asyncio, which a load from the cache does without
+
+        self._blobs.mkdir(parents=True, exist_ok=True)
+        self._locks.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(self._locks / hex_of(digest)):
+            yield
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as exc:
+            raise HomeUnusable(
+                f"The cache cannot be written: {exc.strerror or exc}",
+                where=str(exc.filename or self._blobs),
+                hint="Free space or mend the permissions there, or set PT2HUB_HOME to another folder.",
+            ) from exc
+
+    def _recorded(self, path: Path) -> list[int] | None:
+        try:
+            return list(json.loads(path.with_suffix(".stat").read_text(encoding="ascii")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def _record(self, path: Path, stamp: list[int]) -> None:
+        record = path.with_suffix(f".stat{os.getpid()}")
+        try:
+            record.write_text(json.dumps(stamp), encoding="ascii")
+            record.replace(path.with_suffix(".stat"))
+        except OSError:  # a read-only cache still serves; its files are hashed on each load
+            record.unlink(missing_ok=True)
+
+    def _remove(self, path: Path) -> None:
+        with self._writing():
+            path.unlink(missing_ok=True)
+
+
+def _write(path: Path, digest: Digest, size: int, chunks: Iterable[bytes]) -> None:
+    hasher, done = hashlib.sha256(), 0
+    with path.open("wb") as file:
+        for chunk in chunks:
+            done += len(chunk)
+            if done > size:
+                break
+            hasher.update(chunk)
+            file.write(chunk)
+    if done != size:
+        raise BadResponse(
+            f"The blob has {'more' if done > size else 'fewer'} than {size} bytes", where=digest
+        )
+    if (found := f"sha256:{hasher.hexdigest()}") != digest:
+        raise DigestMismatch(
+            f"The bytes received have the digest {found}",
+            where=digest,
+            hint="Something between server and client changes bytes, or the storage is damaged; try again.",
+        )
+
+
+def _stamp(path: Path) -> list[int]:
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns, status.st_ino]

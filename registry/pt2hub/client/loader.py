@@ -1,0 +1,182 @@
+"""Loads an artifact into this process and guards every call of it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from pt2hub import archive
+from pt2hub.client import native
+from pt2hub.client.constants import ConstantStore
+from pt2hub.client.contract import Contract
+from pt2hub.client.judging import check_host, refusal, title
+from pt2hub.domain.verdicts import Finding, Outcome, Verdict
+from pt2hub.errors import BadCall, CorruptArchive, ForkedProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pt2hub.client.local import LocalArtifact
+    from pt2hub.domain.artifacts import ArtifactConfig
+
+_LEAF = pytree.treespec_dumps(pytree.tree_structure(torch.tensor(0)))
+
+
+def load_artifact(
+    artifact: LocalArtifact,
+    *,
+    device: str | None = None,
+    run_single_threaded: bool = False,
+    num_runners: int = 1,
+) -> LoadedModel:
+    """Loads an artifact whose files are here.
+
+    Args:
+        artifact: The files and their config.
+        device: Such as `cuda:1`; the artifact's own device where omitted.
+        run_single_threaded: Without locks, one call at a time; needed for CUDA graphs.
+        num_runners: Calls that may run at the same time.
+
+    Returns:
+        The model; call it like the module it was published from.
+
+    Raises:
+        Incompatible: The artifact does not run here; the failing axes are named.
+        DigestMismatch: The code layer was changed.
+        CorruptArchive: The code layer is damaged or does not belong to its config.
+        WeightsMismatch: The weights file does not fit the code.
+    """
+    place = _place(artifact, device)
+    check_host(artifact.config, gpu_index=place.index or 0)
+    artifact.check_code()
+    archive.validate(artifact.code)
+    store = ConstantStore(artifact, place)
+    native.check_symbols(artifact.config.native.aoti_symbols, title(artifact.config))
+    runner = native.open_code(artifact.code, place, single_threaded=run_single_threaded, runners=num_runners)
+    _check_names(artifact, runner.get_constant_fqns(), store)
+    return LoadedModel(artifact.config, runner, store, place)
+
+
+class LoadedModel:
+    """A loaded artifact; call it like the module it was published from.
+
+    Attributes:
+        config: The artifact's config.
+        device: Where it runs.
+        mutated: Buffers the model writes to. They are copies of the stored ones and keep their state
+            from call to call; `reset` takes them back.
+    """
+
+    def __init__(
+        self,
+        config: ArtifactConfig,
+        runner: torch._C._aoti.AOTIModelPackageLoader,
+        store: ConstantStore,
+        device: torch.device,
+    ) -> None:
+        """Gives the code its constants; use `load_artifact`, which checks everything before."""
+        self.config = config
+        self.device = device
+        self.mutated = store.mutated
+        self._runner = runner
+        self._store = store
+        self._contract = Contract(config.signature, model=config.version.model, device=device)
+        self._out_spec = pytree.treespec_loads(config.signature.out_spec)
+        self._single = config.signature.out_spec == _LEAF
+        self._process = os.getpid()
+        self._constants: dict[str, torch.Tensor] = {}
+        self._give(store.pristine())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  # as the model's own forward
+        """Runs the model.
+
+        Args:
+            *args: The arguments of the model's forward.
+            **kwargs: The same by name.
+
+        Returns:
+            What the model returns.
+
+        Raises:
+            BadCall: An argument does not fit the artifact's signature.
+            ForkedProcess: The artifact was loaded before this process was forked.
+        """
+        if os.getpid() != self._process:
+            self._refuse_fork()
+        outputs = self._runner.boxed_run(self._contract.bind(args, kwargs))
+        return outputs[0] if self._single else pytree.tree_unflatten(outputs, self._out_spec)
+
+    def __repr__(self) -> str:
+        version = self.config.version
+        return f"<LoadedModel {version.model}@{version.number} {self.config.target} on {self.device}>"
+
+    def constants(self) -> dict[str, torch.Tensor]:
+        """The tensors the code reads now, by name; not copies."""
+        return dict(self._constants)
+
+    def swap_constants(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Gives the code other weights, such as a retrained model's `state_dict()`.
+
+        Tensors that have the right form are used in place and kept alive, not copied: later changes to them
+        show in the results. Do not swap while another thread is inside a call.
+
+        Args:
+            tensors: Every weight by its name in the model. Literals may be left out.
+
+        Raises:
+            WeightsMismatch: A name is missing or unknown, or a tensor does not fit; nothing was changed.
+            ForkedProcess: The artifact was loaded before this process was forked.
+        """
+        self._give(self._store.replaced(tensors, self._constants))
+
+    def reset(self) -> None:
+        """Gives the code the stored constants again; buffers the model wrote to start anew."""
+        self._give(self._store.pristine())
+
+    def _give(self, constants: dict[str, torch.Tensor]) -> None:
+        if os.getpid() != self._process:
+            self._refuse_fork()
+        # use_inactive, check_full_update, user_managed: the code keeps bare pointers, so the tensors live here.
+        self._runner.load_constants(constants, False, True, True)
+        self._constants = constants
+
+    def _refuse_fork(self) -> None:
+        raise ForkedProcess(
+            f"{self!r} was loaded in process {self._process}, and this is its forked child {os.getpid()}",
+            where=self.config.version.model,
+            hint="A call would hang: the threads stayed in the parent. Load the artifact after the fork, or "
+            'start children with multiprocessing.get_context("spawn").',
+        )
+
+
+def _place(artifact: LocalArtifact, device: str | None) -> torch.device:
+    kind = artifact.config.signature.device
+    try:
+        place = torch.device(device or kind)
+    except RuntimeError as exc:
+        raise BadCall(f"{device!r} is no device", where="device", hint='Write "cpu" or "cuda:0".') from exc
+    if place.type != kind:
+        finding = Finding("device", Outcome.REFUSED, kind, f"{place.type}, as asked for")
+        raise refusal(
+            Verdict((finding,)),
+            where=title(artifact.config),
+            hint="Leave the device out, or pull another target.",
+        )
+    if place.type != "cuda":
+        return torch.device(place.type)
+    if place.index is not None or not torch.cuda.is_available():
+        return torch.device("cuda", place.index or 0)
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def _check_names(artifact: LocalArtifact, found: list[str], store: ConstantStore) -> None:
+    table = set(store.table)
+    if table != set(found):
+        raise CorruptArchive(
+            f"The code reads other constants than its config lists: {', '.join(sorted(table ^ set(found))[:5])}",
+            where=title(artifact.config),
+            hint="Config and code do not belong together; pull the artifact again.",
+        )

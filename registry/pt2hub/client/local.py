@@ -1,0 +1,85 @@
+"""An artifact whose files are on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pt2hub import archive
+from pt2hub.domain.artifacts import ArtifactConfig
+from pt2hub.domain.digests import Digest, digest_file
+from pt2hub.errors import DigestMismatch, NotFound
+
+LITERALS = "extra/literals.safetensors"
+"""Where literal constants lie, below the code layer's root folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalArtifact:
+    """An artifact and its files.
+
+    Attributes:
+        config: What it is.
+        code: The code layer, a zip.
+        weights: The weights layer, a safetensors file.
+        manifest_digest: The artifact's identity, None for files that are not published yet.
+        code_digest: The code layer's digest, hashed again on every load where known.
+        weights_digest: The weights layer's digest; the cache says when it is hashed again.
+    """
+
+    config: ArtifactConfig
+    code: Path
+    weights: Path
+    manifest_digest: Digest | None = None
+    code_digest: Digest | None = None
+    weights_digest: Digest | None = None
+
+    @classmethod
+    def from_files(cls, config: ArtifactConfig, code: Path, weights: Path) -> LocalArtifact:
+        """An artifact out of files that no manifest names yet, as the publish gate loads it."""
+        return cls(config=config, code=code, weights=weights)
+
+    @property
+    def directory(self) -> Path:
+        """Where the code layer lies."""
+        return self.code.parent
+
+    def check_code(self) -> None:
+        """Compares the code layer with its digest: a damaged library is a crash (SIGBUS) once it is mapped.
+
+        Raises:
+            NotFound: The file is gone.
+            DigestMismatch: The file holds other bytes.
+        """
+        check_digest(self.code, self.code_digest)
+
+
+def literals(artifact: LocalArtifact) -> bytes | None:
+    """The constants that the export lifted out of the model's source, a safetensors file's bytes; None without any.
+
+    Raises:
+        CorruptArchive: The code layer is damaged.
+        NotFound: It lacks them.
+    """
+    if all(item.source == "weights" for item in artifact.config.constants.table):
+        return None
+    with archive.open_archive(artifact.code) as members:
+        root = members.entries[0].name.partition("/")[0] if members.entries else ""
+        return members.read(f"{root}/{LITERALS}")
+
+
+def check_digest(path: Path, digest: Digest | None) -> None:
+    """Hashes a file and compares it with what it should be; without a digest only looks for it.
+
+    Raises:
+        NotFound: The file is gone.
+        DigestMismatch: The file holds other bytes.
+    """
+    if not path.is_file():
+        raise NotFound("The file is gone", where=str(path), hint="Pull the artifact again.")
+    if digest and (found := digest_file(path)) != digest:
+        raise DigestMismatch(
+            f"The file holds {found}, not {digest}",
+            where=str(path),
+            hint="Delete the file and pull the artifact again.",
+        )

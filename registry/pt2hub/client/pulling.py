@@ -1,0 +1,165 @@
+"""From a reference to verified files: resolve, judge, manifest, config, judge again, blobs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pt2hub.client.host import this_host
+from pt2hub.client.judging import advice, check_host, refusal
+from pt2hub.client.local import LocalArtifact
+from pt2hub.domain.artifacts import CODE_TYPE, WEIGHTS_TYPE, ArtifactConfig, Manifest
+from pt2hub.domain.codec import decode
+from pt2hub.domain.names import Reference
+from pt2hub.domain.targets import parse_target
+from pt2hub.domain.verdicts import judge
+from pt2hub.errors import BadResponse, Incompatible, NotFound
+from pt2hub.wire.shapes import ArtifactRef, Resolved
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pt2hub.client.cache import BlobCache, Verify
+    from pt2hub.client.transport import Transport
+    from pt2hub.domain.artifacts import Descriptor
+    from pt2hub.domain.digests import Digest
+
+T = TypeVar("T")
+
+
+class Puller:
+    """Brings artifacts into the cache."""
+
+    def __init__(self, connect: Callable[[], Transport], cache: BlobCache) -> None:
+        """Uses a server and a cache.
+
+        Args:
+            connect: Gives the transport; a pinned artifact that is in the cache never asks for it.
+            cache: Where files are kept.
+        """
+        self._connect = connect
+        self._cache = cache
+
+    def resolve(self, reference: str) -> Resolved:
+        """Asks the server what a reference names.
+
+        Raises:
+            InvalidInput: The text is no reference.
+            NotFound: There is no such model or version.
+        """
+        Reference.parse(reference)
+        return decode(Resolved, self._connect().get("/api/v1/resolve", {"reference": reference}))
+
+    def pull(self, reference: str, *, target: str | None = None, verify: Verify = "stat") -> LocalArtifact:
+        """Makes an artifact's files local.
+
+        Args:
+            reference: `team/name@<number|alias|sha256:digest>`, or `team/name` for the newest ready version.
+            target: The target wanted, for another machine too; where omitted, the one that runs here.
+            verify: How weights that are in the cache already are checked; code is always hashed.
+
+        Raises:
+            NotFound: There is no such version, or it has no such target.
+            Incompatible: None of its targets runs here; the error says what each one lacks.
+            DigestMismatch: Bytes were changed on the way.
+            ServerUnreachable: Something is missing here and the server did not answer.
+        """
+        parsed = Reference.parse(reference)
+        digest = parsed.digest or self._choose(self.resolve(reference), target)
+        manifest = self._manifest(parsed.model, digest)
+        config = _document(ArtifactConfig, self._blob(manifest.config, "always"), "config")
+        _check(config, digest, model=parsed.model, target=target)
+        code, weights = _layer(manifest, CODE_TYPE), _layer(manifest, WEIGHTS_TYPE)
+        return LocalArtifact(
+            config=config,
+            code=self._blob(code, "always"),
+            weights=self._blob(weights, verify),
+            manifest_digest=digest,
+            code_digest=code.digest,
+            weights_digest=weights.digest,
+        )
+
+    def _choose(self, resolved: Resolved, target: str | None) -> Digest:
+        where = f"{resolved.model}@{resolved.number}"
+        if target:
+            return self._named(resolved, parse_target(target).name, where)
+        choices = [(item, parse_target(item.target)) for item in resolved.artifacts]
+        host = this_host(gpu=any(one.device == "cuda" for _, one in choices))
+        verdicts = [(item, judge(one, host)) for item, one in choices]
+        fitting = [item for item, verdict in verdicts if verdict.runs]
+        if fitting:
+            return max(fitting, key=_preference).digest
+        if len(verdicts) == 1:
+            raise refusal(verdicts[0][1], where=f"{where} for {verdicts[0][0].target}", hint=advice(host))
+        raise Incompatible(
+            "None of its targets runs here: "
+            + "; ".join(f"{item.target} ({verdict})" for item, verdict in verdicts),
+            where=where,
+            hint=advice(host),
+            context={"targets": {item.target: str(verdict) for item, verdict in verdicts}},
+        )
+
+    def _named(self, resolved: Resolved, target: str, where: str) -> Digest:
+        found = {item.target: item.digest for item in resolved.artifacts}
+        if target not in found:
+            raise NotFound(
+                f"It has no artifact for {target}",
+                where=where,
+                hint=f"It has: {', '.join(sorted(found)) or 'none yet'}. Add the target to the spec and publish.",
+            )
+        return found[target]
+
+    def _manifest(self, model: str, digest: Digest) -> Manifest:
+        path = self._cache.find(digest, verify="always")
+        if path is None:
+            data = self._connect().read(f"/api/v1/models/{model}/manifests/{digest}")
+            path = self._cache.get(digest, len(data), lambda: [data])
+        return _document(Manifest, path, "manifest")
+
+    def _blob(self, descriptor: Descriptor, verify: Verify) -> Path:
+        return self._cache.get(
+            descriptor.digest,
+            descriptor.size,
+            lambda: self._connect().stream(f"/api/v1/blobs/{descriptor.digest}", descriptor.size),
+            verify=verify,
+        )
+
+
+def _check(config: ArtifactConfig, digest: Digest, *, model: str, target: str | None) -> None:
+    """Refuses what was not meant, before the large files are fetched."""
+    if config.version.model != model:
+        raise NotFound(
+            f"{digest} belongs to {config.version.model}",
+            where=model,
+            hint=f"Ask for {config.version.model}@{digest}.",
+        )
+    if target is None:
+        check_host(config)
+    elif config.target != parse_target(target):
+        raise NotFound(f"{digest} was built for {config.target}, not for {target}", where=model)
+
+
+def _preference(item: ArtifactRef) -> tuple[bool, str, str]:
+    """A GPU before the CPU, then the highest level (psABI names sort by it), then the newest."""
+    target = parse_target(item.target)
+    return target.device == "cuda", target.arch, item.created_at
+
+
+def _document(cls: type[T], path: Path, where: str) -> T:
+    try:
+        value: Any = json.loads(path.read_bytes())
+    except ValueError as exc:
+        raise BadResponse(f"The {where} is no JSON", where=str(path)) from exc
+    return decode(cls, value, where=where)
+
+
+def _layer(manifest: Manifest, media_type: str) -> Descriptor:
+    found = manifest.layer(media_type)
+    if found is None:
+        raise BadResponse(
+            f"The manifest has no layer of type {media_type}",
+            where="manifest",
+            hint="A newer pt2hub may have written it; upgrade this one.",
+        )
+    return found

@@ -1,0 +1,54 @@
+"""`pt2hub.load`, `pt2hub.pull` and `pt2hub.publish`: a client for one call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pt2hub.client.client import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pt2hub.client.cache import Verify
+    from pt2hub.client.loader import LoadedModel
+    from pt2hub.client.local import LocalArtifact
+    from pt2hub.client.publishing import OnEvent
+    from pt2hub.wire.shapes import VersionView
+
+
+def load(
+    reference: str,
+    *,
+    device: str | None = None,
+    verify: Verify = "stat",
+    run_single_threaded: bool = False,
+    num_runners: int = 1,
+) -> LoadedModel:
+    """Pulls what is not here yet and loads it; see `Client.load`."""
+    with Client() as client:
+        return client.load(
+            reference,
+            device=device,
+            verify=verify,
+            run_single_threaded=run_single_threaded,
+            num_runners=num_runners,
+        )
+
+
+def pull(reference: str, *, target: str | None = None, verify: Verify = "stat") -> LocalArtifact:
+    """Makes an artifact's files local; see `Client.pull`."""
+    with Client() as client:
+        return client.pull(reference, target=target, verify=verify)
+
+
+def publish(
+    spec: Mapping[str, Any] | str | Path,
+    *,
+    weights: str | Path | None = None,
+    wait: bool = False,
+    on_event: OnEvent | None = None,
+) -> VersionView:
+    """Publishes a model; see `Client.publish`."""
+    with Client() as client:
+        return client.publish(spec, weights=weights, wait=wait, on_event=on_event)

@@ -1,0 +1,46 @@
+"""References, artifacts and manifests."""
+
+from flask import Response, request
+from flask_openapi3.blueprint import APIBlueprint
+from werkzeug.wrappers import Response as WerkzeugResponse
+
+from pt2hub.domain.artifacts import MANIFEST_TYPE
+from pt2hub.domain.digests import Digest
+from pt2hub.server.api.context import container, render
+from pt2hub.server.api.shapes import (
+    ARTIFACTS,
+    OBJECT,
+    DigestPath,
+    ManifestPath,
+    ReferenceQuery,
+    ResolvedReference,
+)
+from pt2hub.server.blobs.keys import StorageKey
+
+routes = APIBlueprint("artifacts", __name__, url_prefix="/api/v1", abp_tags=[ARTIFACTS])
+
+
+@routes.get("/resolve", responses={200: ResolvedReference})
+def resolve(query: ReferenceQuery) -> Response:
+    """What a reference names: a version and its artifacts, pinned by digest."""
+    return render(container().resolve.resolve(query.reference))
+
+
+@routes.get("/artifacts/<digest>", responses={200: {"content": OBJECT}})
+def artifact(path: DigestPath) -> Response:
+    """Everything known of an artifact: config, manifest, members, autotuning, measurements."""
+    return render(container().resolve.artifact(Digest(path.digest)))
+
+
+@routes.get(
+    "/models/<team>/<name>/manifests/<digest>",
+    responses={200: {"content": {MANIFEST_TYPE: {"schema": {"type": "object"}}}}},
+)
+def manifest(path: ManifestPath) -> WerkzeugResponse:
+    """A manifest, byte for byte: its digest is the artifact's identity."""
+    key = StorageKey.manifest(Digest(path.digest))
+    body = container().resolve.manifest(f"{path.team}/{path.name}", key.digest)
+    response = Response(body, content_type=MANIFEST_TYPE)
+    response.set_etag(key.digest)
+    response.headers["Cache-Control"] = key.cache_control
+    return response.make_conditional(request)

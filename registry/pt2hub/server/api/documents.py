@@ -1,0 +1,138 @@
+"""Documents that users write, JSON or YAML, as plain JSON values."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+import yaml
+
+from pt2hub.errors import InvalidInput
+
+MAX_DOCUMENT_BYTES = 1 << 20
+JSON_TYPE = "application/json"
+YAML_TYPE = "application/yaml"
+
+
+def parse_document(body: bytes, *, content_type: str = YAML_TYPE) -> dict[str, Any]:
+    """Reads a document.
+
+    YAML's aliases and keys given twice are refused: the first can grow a small file without bound, the
+    second hides half of what was written.
+
+    Args:
+        body: The bytes as sent.
+        content_type: `application/json`, or anything else for YAML, of which JSON is a part.
+
+    Raises:
+        InvalidInput: It is not well-formed (with line and column), holds values that JSON has no form for,
+            or is no object.
+    """
+    try:
+        text = body.decode()
+        value = json.loads(text, object_pairs_hook=_once) if content_type == JSON_TYPE else _load_yaml(text)
+        _check(value, "")
+    except UnicodeDecodeError as exc:
+        raise _malformed(f"It is not UTF-8: {exc.reason} at byte {exc.start}.") from exc
+    except json.JSONDecodeError as exc:
+        raise _malformed(f"It is not JSON: {exc.msg}.", exc.lineno, exc.colno) from exc
+    except yaml.MarkedYAMLError as exc:
+        mark = exc.problem_mark or exc.context_mark
+        position = (mark.line + 1, mark.column + 1) if mark else ()
+        raise _malformed(f"It is not YAML: {exc.problem or exc.context}.", *position) from exc
+    except (yaml.YAMLError, ValueError) as exc:  # characters or numbers that the parsers refuse
+        raise _malformed(f"It cannot be read: {str(exc).splitlines()[0][:200]}.") from exc
+    except RecursionError as exc:
+        raise _malformed("It is nested too deeply.") from exc
+    if not isinstance(value, dict):
+        raise InvalidInput(
+            f"The document is {_name(value)} where an object belongs.",
+            where="document",
+            hint="Write fields such as model:, source: and inputs: at the top level.",
+        )
+    return value
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without aliases and without keys given twice."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401  # PyYAML's
+        if self.check_event(yaml.AliasEvent):
+            event: Any = self.get_event()  # type: ignore[no-untyped-call]  # PyYAML's stubs lack it
+            raise yaml.MarkedYAMLError(
+                problem="aliases (*name) are not allowed", problem_mark=event.start_mark
+            )
+        node: yaml.Node | None = super().compose_node(parent, index)
+        return node
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            name = key.value if isinstance(key, yaml.ScalarNode) else None
+            if name in seen:
+                raise yaml.MarkedYAMLError(problem=f"{name} is given twice", problem_mark=key.start_mark)
+            seen.add(name)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(  # 1e-3 is a number to everyone but YAML 1.1
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+)
+
+
+def _load_yaml(text: str) -> Any:  # noqa: ANN401  # any value
+    return yaml.load(text, Loader=_Loader)  # noqa: S506  # a SafeLoader
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice} is given twice")
+    return values
+
+
+def _check(value: Any, path: str) -> None:  # noqa: ANN401  # any value
+    """Refuses what JSON has no form for; PostgreSQL and the canonical form would choke on it later."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise _unfit(f"{path}.{key}".strip("."), f"the key {key!r} is not a string; quote it")
+            _check_text(key, path)
+            _check(item, f"{path}.{key}".strip("."))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _check(item, f"{path}[{index}]")
+    elif isinstance(value, str):
+        _check_text(value, path)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise _unfit(path, f"{value} is not a finite number")
+    elif not isinstance(value, str | int | float | None):
+        raise _unfit(path, f"{_name(value)} has no form in JSON; quote it")
+
+
+def _check_text(text: str, path: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as exc:
+        raise _unfit(path, "the text holds half a surrogate pair") from exc
+    if "\0" in text:
+        raise _unfit(path, "the text holds a NUL character")
+
+
+def _unfit(path: str, message: str) -> InvalidInput:
+    return InvalidInput(f"A value cannot be taken: {message}.", where=path or "document")
+
+
+def _malformed(message: str, line: int | None = None, column: int | None = None) -> InvalidInput:
+    where = f"document, line {line}, column {column}" if line else "document"
+    context = {"line": line, "column": column} if line else None
+    return InvalidInput(message, where=where, context=context, hint="Send a spec as YAML or JSON.")
+
+
+def _name(value: Any) -> str:  # noqa: ANN401  # any value
+    names = {list: "a list", str: "text", type(None): "empty", int: "a number", float: "a number"}
+    return names.get(type(value), f"a {type(value).__name__}")

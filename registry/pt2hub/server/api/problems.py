@@ -1,0 +1,113 @@
+"""How errors leave the API: RFC 9457 problem documents. The HTTP status of a code is known here only."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+import structlog
+from flask import Response
+from werkzeug.exceptions import HTTPException
+
+from pt2hub import errors
+
+if TYPE_CHECKING:
+    from flask import Flask
+    from werkzeug.wrappers import Response as WerkzeugResponse
+
+PROBLEM_TYPE = "application/problem+json"
+RETRY_SECONDS = 2
+_log = structlog.get_logger(__name__)
+
+STATUS: dict[type[errors.Pt2hubError], HTTPStatus] = {
+    errors.UsageError: HTTPStatus.BAD_REQUEST,
+    errors.TransientError: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.FatalError: HTTPStatus.INTERNAL_SERVER_ERROR,
+    errors.InvalidInput: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.UnknownFactory: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.FactoryArguments: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.ExampleOutOfRange: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.DimensionSpecialised: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.NoLiveWorker: HTTPStatus.CONFLICT,
+    errors.Unauthorized: HTTPStatus.UNAUTHORIZED,
+    errors.NotFound: HTTPStatus.NOT_FOUND,
+    errors.Conflict: HTTPStatus.CONFLICT,
+    errors.StaleAttempt: HTTPStatus.CONFLICT,
+    errors.TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    errors.DigestMismatch: HTTPStatus.BAD_REQUEST,  # over HTTP it is the upload that is wrong, not we
+}
+"""Status by class; a class that is missing has its nearest ancestor's."""
+
+
+def status_of(kind: type[errors.Pt2hubError]) -> HTTPStatus:
+    """The status an error class answers with."""
+    known = (STATUS[cls] for cls in kind.__mro__ if cls in STATUS)
+    return next(known, HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def problem(error: errors.Pt2hubError, *, status: int | None = None) -> Response:
+    """An error as a response.
+
+    Args:
+        error: What happened.
+        status: Where it differs from the table, as for errors that HTTP itself defines.
+    """
+    document = error.as_dict()
+    number = status or status_of(type(error))
+    body = {
+        "type": f"urn:pt2hub:error:{error.code}",
+        "title": (type(error).__doc__ or "").strip().splitlines()[0],
+        "status": int(number),
+        "detail": document.pop("message"),
+        **document,
+    }
+    response = Response(json.dumps(body), status=number, content_type=PROBLEM_TYPE)
+    if number == HTTPStatus.UNAUTHORIZED:
+        response.headers["WWW-Authenticate"] = 'Bearer realm="pt2hub"'
+    if number == HTTPStatus.SERVICE_UNAVAILABLE:
+        response.headers["Retry-After"] = str(RETRY_SECONDS)
+    return response
+
+
+def register(app: Flask) -> None:
+    """Makes every error of the application a problem document."""
+    app.register_error_handler(errors.Pt2hubError, _ours)
+    app.register_error_handler(HTTPException, _of_http)
+    app.register_error_handler(Exception, _unforeseen)
+
+
+def _ours(error: errors.Pt2hubError) -> Response:
+    response = problem(error)
+    if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        _log.error("request failed", code=error.code, where=error.where, exc_info=error)
+    return response
+
+
+_OF_HTTP: dict[int, type[errors.Pt2hubError]] = {
+    HTTPStatus.NOT_FOUND: errors.NotFound,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: errors.TooLarge,
+}
+
+
+def _of_http(error: HTTPException) -> WerkzeugResponse:
+    if error.code is None or error.code < HTTPStatus.BAD_REQUEST:  # a redirect
+        return error.get_response()
+    response = problem(_OF_HTTP.get(error.code, errors.UsageError)(error.description), status=error.code)
+    for name, value in error.get_response().headers:
+        if name in {"Allow", "Content-Range"}:
+            response.headers[name] = value
+    return response
+
+
+def _unforeseen(error: Exception) -> Response:
+    number = secrets.token_hex(4)
+    _log.error("unforeseen error", id=number, exc_info=error)
+    return problem(
+        errors.InternalError(
+            f"Something failed that pt2hub did not foresee ({type(error).__name__}, id {number}).",
+            hint="The server's log has the details under that id; please report them.",
+            context={"id": number},
+        )
+    )

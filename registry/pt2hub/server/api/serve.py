@@ -1,0 +1,87 @@
+"""The API as a process of its own: `python -m pt2hub.server.api.serve --fd 3`, under gunicorn.
+
+The supervisor opens the socket, so that the port is ours before anything else starts, and connections wait
+in its backlog while this process is replaced.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import os
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from gunicorn.app.base import BaseApplication
+
+from pt2hub.errors import BadConfiguration
+from pt2hub.server import logs
+from pt2hub.server.api.app import create_app
+from pt2hub.server.config import ServerConfig
+from pt2hub.server.container import open_container
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flask import Flask
+
+THREADS = 16
+"""Each slow upload holds one; the interpreter's lock is free while bytes are hashed, read and written."""
+
+_SETTINGS: dict[str, Any] = {
+    "worker_class": "gthread",
+    "workers": 1,
+    "threads": THREADS,
+    "keepalive": 75,
+    "timeout": 60,
+    "graceful_timeout": 5,
+    "loglevel": "warning",
+    "control_socket_disable": True,  # it would lie in the user's home directory, which is not ours
+}
+
+
+def application(environ: Mapping[str, str]) -> Flask:
+    """The application for the settings in an environment, closed when the process exits.
+
+    Args:
+        environ: Usually `os.environ`; `PT2HUB_DATABASE_URL` must be set.
+
+    Raises:
+        BadConfiguration: A setting is wrong, or no database is named.
+    """
+    config = ServerConfig.from_environ(environ)
+    if not config.database_url:
+        raise BadConfiguration(
+            "The API needs a database.",
+            where="PT2HUB_DATABASE_URL",
+            hint="Name one, or run pt2hub up, which brings its own.",
+        )
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return create_app(stack.enter_context(open_container(config, database_url=config.database_url)), config)
+
+
+class _Server(BaseApplication):  # type: ignore[misc]  # gunicorn publishes no types
+    def __init__(self, bind: str) -> None:
+        self._bind = bind
+        super().__init__()
+
+    def load_config(self) -> None:
+        for name, value in (_SETTINGS | {"bind": self._bind}).items():
+            if name in self.cfg.settings:  # older releases lack some
+                self.cfg.set(name, value)
+
+    def load(self) -> Flask:
+        logs.configure()
+        return application(os.environ)
+
+
+def main() -> None:
+    """Serves until a signal ends it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fd", type=int, required=True, help="file descriptor of the listening socket")
+    _Server(f"fd://{parser.parse_args().fd}").run()
+
+
+if __name__ == "__main__":
+    main()

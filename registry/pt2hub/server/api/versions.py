@@ -1,0 +1,55 @@
+"""Versions and builds."""
+
+from http import HTTPStatus
+
+from flask import Response, request
+from flask_openapi3.blueprint import APIBlueprint
+
+from pt2hub.server.api.context import container, render
+from pt2hub.server.api.documents import JSON_TYPE, MAX_DOCUMENT_BYTES, YAML_TYPE, parse_document
+from pt2hub.server.api.shapes import (
+    MODELS,
+    TOKEN,
+    Build,
+    BuildPath,
+    Lines,
+    LogsQuery,
+    Version,
+    VersionPath,
+)
+
+routes = APIBlueprint("versions", __name__, url_prefix="/api/v1", abp_tags=[MODELS])
+
+_SPEC = {"schema": {"type": "object", "description": "See /api/v1/spec.schema.json."}}
+
+
+@routes.post(
+    "/versions",
+    responses={200: Version, 201: Version},
+    security=TOKEN,
+    openapi_extensions={"requestBody": {"required": True, "content": {JSON_TYPE: _SPEC, YAML_TYPE: _SPEC}}},
+)
+def submit() -> Response:
+    """Publishes a model; the same content again answers the version there is and adds missing targets."""
+    request.max_content_length = MAX_DOCUMENT_BYTES
+    document = parse_document(request.get_data(cache=False), content_type=request.mimetype)
+    version = container().publish.submit(document)
+    return render(version, HTTPStatus.CREATED if version.created else HTTPStatus.OK)
+
+
+@routes.get("/models/<team>/<name>/versions/<number>", responses={200: Version})
+def version(path: VersionPath) -> Response:
+    """A version and its builds."""
+    return render(container().publish.version(f"{path.team}/{path.name}", path.number))
+
+
+@routes.get("/builds/<id>", responses={200: Build})
+def build(path: BuildPath) -> Response:
+    """A build and the steps of its latest attempt."""
+    return render(container().builds.view(path.id))
+
+
+@routes.get("/builds/<id>/logs", responses={200: Lines})
+def logs(path: BuildPath, query: LogsQuery) -> Response:
+    """Lines of the latest attempt's log."""
+    return render({"lines": container().builds.logs(path.id, after=query.after)})

@@ -1,0 +1,60 @@
+"""Where a digest's bytes lie; the only place that knows paths and HTTP headers of stored things."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from pt2hub.domain.artifacts import MANIFEST_TYPE
+from pt2hub.domain.digests import Digest, hex_of
+
+Kind: TypeAlias = Literal["blobs", "manifests"]
+_PATH = re.compile(r"(blobs|manifests)/sha256/([0-9a-f]{2})/(\2[0-9a-f]{62})")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class StorageKey:
+    """The name of stored bytes.
+
+    Attributes:
+        kind: `blobs`, or `manifests`, which are kept apart so that a reindex can list them.
+        digest: Digest of the bytes.
+    """
+
+    kind: Kind
+    digest: Digest
+
+    @classmethod
+    def blob(cls, digest: Digest) -> StorageKey:
+        """The key of a blob."""
+        return cls("blobs", digest)
+
+    @classmethod
+    def manifest(cls, digest: Digest) -> StorageKey:
+        """The key of a manifest."""
+        return cls("manifests", digest)
+
+    @classmethod
+    def from_path(cls, path: str) -> StorageKey | None:
+        """The key whose `path` this is; None for anything else that lies in the storage."""
+        match = _PATH.fullmatch(path)
+        if match is None:
+            return None
+        return cls("manifests" if match[1] == "manifests" else "blobs", Digest(f"sha256:{match[3]}"))
+
+    @property
+    def path(self) -> str:
+        """Its path below the root of the storage; the first two digits keep folders small."""
+        digits = hex_of(self.digest)
+        return f"{self.kind}/sha256/{digits[:2]}/{digits}"
+
+    @property
+    def content_type(self) -> str:
+        """The media type it is served as."""
+        return MANIFEST_TYPE if self.kind == "manifests" else "application/octet-stream"
+
+    @property
+    def cache_control(self) -> str:
+        """How long it may be cached: for ever, since its name is its content."""
+        return "max-age=31536000, immutable"

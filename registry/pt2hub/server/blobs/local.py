@@ -1,0 +1,91 @@
+"""A storage in a directory: the default of `pt2hub up`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pt2hub.errors import NotFound
+from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.blobs.verifying import file_chunks, os_errors, sync_folder, verified, write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from pt2hub.server.blobs.keys import Kind
+
+_READ_ONLY = 0o444
+"""Stored bytes never change: what is mapped by a reader must not be rewritten in place."""
+
+
+class LocalStorage:
+    """Keeps each digest's bytes in a file; written beside its place, synced, then renamed."""
+
+    def __init__(self, root: Path) -> None:
+        """Uses a directory, made where it is missing.
+
+        Args:
+            root: The directory; it may hold nothing else.
+
+        Raises:
+            StorageUnavailable: It cannot be made.
+        """
+        self._root = root
+        with os_errors(root):
+            root.mkdir(parents=True, exist_ok=True)
+
+    def size(self, key: StorageKey) -> int | None:
+        """See `Reads.size`."""
+        path = self._root / key.path
+        with os_errors(path):
+            try:
+                return path.stat().st_size
+            except FileNotFoundError:
+                return None
+
+    def read(self, key: StorageKey, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+        """See `Reads.read`."""
+        if self.size(key) is None:
+            raise NotFound("Nothing is stored under this digest.", where=key.digest)
+        yield from file_chunks(self._root / key.path, start, stop)
+
+    def fetch(self, key: StorageKey, path: Path) -> None:
+        """See `Reads.fetch`."""
+        write_atomically(path, verified(self.read(key), key.digest))
+
+    def write(self, key: StorageKey, chunks: Iterable[bytes], *, limit: int | None = None) -> int:
+        """See `Writes.write`."""
+        checked = verified(chunks, key.digest, limit=limit)
+        if self.size(key) is not None:
+            return sum(len(chunk) for chunk in checked)
+        path = self._root / key.path
+        self._make(path.parent)
+        return write_atomically(path, checked, mode=_READ_ONLY, durable=True)
+
+    def write_file(self, key: StorageKey, path: Path) -> int:
+        """See `Writes.write_file`."""
+        stored = self.size(key)
+        return self.write(key, file_chunks(path)) if stored is None else stored
+
+    def keys(self, kind: Kind) -> Iterator[StorageKey]:
+        """See `Lists.keys`."""
+        for folder in self._children(self._root / kind / "sha256"):
+            for path in self._children(folder):
+                key = StorageKey.from_path(path.relative_to(self._root).as_posix())
+                if key is not None:
+                    yield key
+
+    def _children(self, folder: Path) -> list[Path]:
+        with os_errors(folder):
+            try:
+                return sorted(folder.iterdir())
+            except FileNotFoundError:
+                return []
+
+    def _make(self, folder: Path) -> None:
+        if folder == self._root or folder.is_dir():
+            return
+        self._make(folder.parent)
+        with os_errors(folder):
+            folder.mkdir(exist_ok=True)
+            sync_folder(folder.parent)

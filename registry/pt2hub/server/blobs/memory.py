@@ -1,0 +1,53 @@
+"""A storage in memory: for tests, ours and those of programs that use the ports."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pt2hub.domain.digests import CHUNK
+from pt2hub.errors import NotFound
+from pt2hub.server.blobs.verifying import file_chunks, verified, write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from pt2hub.server.blobs.keys import Kind, StorageKey
+
+
+class MemoryStorage:
+    """Keeps bytes in a dictionary; may be shared by threads."""
+
+    def __init__(self) -> None:
+        self._stored: dict[StorageKey, bytes] = {}
+
+    def size(self, key: StorageKey) -> int | None:
+        """See `Reads.size`."""
+        data = self._stored.get(key)
+        return None if data is None else len(data)
+
+    def read(self, key: StorageKey, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+        """See `Reads.read`."""
+        if key not in self._stored:
+            raise NotFound("Nothing is stored under this digest.", where=key.digest)
+        data = memoryview(self._stored[key])[start:stop]
+        for at in range(0, len(data), CHUNK):
+            yield bytes(data[at : at + CHUNK])
+
+    def fetch(self, key: StorageKey, path: Path) -> None:
+        """See `Reads.fetch`."""
+        write_atomically(path, verified(self.read(key), key.digest))
+
+    def write(self, key: StorageKey, chunks: Iterable[bytes], *, limit: int | None = None) -> int:
+        """See `Writes.write`."""
+        data = b"".join(verified(chunks, key.digest, limit=limit))
+        return len(self._stored.setdefault(key, data))
+
+    def write_file(self, key: StorageKey, path: Path) -> int:
+        """See `Writes.write_file`."""
+        stored = self.size(key)
+        return self.write(key, file_chunks(path)) if stored is None else stored
+
+    def keys(self, kind: Kind) -> Iterator[StorageKey]:
+        """See `Lists.keys`."""
+        yield from sorted(key for key in self._stored if key.kind == kind)

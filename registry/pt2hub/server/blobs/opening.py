@@ -1,0 +1,40 @@
+"""The storage that a setting names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pt2hub.errors import BadConfiguration
+from pt2hub.server.blobs.local import LocalStorage
+
+if TYPE_CHECKING:
+    from pt2hub.server.blobs.ports import Storage
+
+_S3 = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>[^?#]*))?")
+
+
+def open_storage(url: str) -> Storage:
+    """Opens a storage.
+
+    Args:
+        url: `s3://bucket/prefix`, or a directory. Endpoint, region and credentials of S3 come from boto3's
+            usual variables and files.
+
+    Raises:
+        BadConfiguration: The text names neither.
+        StorageUnavailable: The directory cannot be made.
+    """
+    if "://" not in url:
+        return LocalStorage(Path(url))
+    match = _S3.fullmatch(url)
+    if match is None:
+        raise BadConfiguration(
+            f"{url[:200]!r} names no storage.",
+            where="PT2HUB_STORAGE",
+            hint="Write s3://bucket/prefix (bucket names have 3 to 63 lower-case characters) or a directory.",
+        )
+    from pt2hub.server.blobs.s3 import S3Storage  # boto3 takes 0.3 s to import: only who uses S3 pays
+
+    return S3Storage(match["bucket"], match["prefix"] or "")

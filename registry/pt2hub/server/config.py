@@ -1,0 +1,129 @@
+"""The server's settings. Nothing else in the server reads the environment.
+
+Credentials, region, endpoint and addressing style of S3 are boto3's usual variables (`AWS_ACCESS_KEY_ID`,
+`AWS_ENDPOINT_URL_S3` and so on); boto3 reads those itself.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import platformdirs
+
+from pt2hub.errors import BadConfiguration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEFAULT_PORT = 8400
+MAX_PORT = 65535
+DEFAULT_MAX_BLOB_BYTES = 1 << 35
+"""32 GiB: above the weights of every model that fits one machine's memory today."""
+MISSED_HEARTBEATS = 3
+"""A worker may miss two heartbeats in a row, to a slow disk or a database failing over, and still be alive."""
+_S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^?#]*)?")
+_DATABASE = re.compile(r"postgres(ql)?(\+psycopg)?://.*")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """The server's settings.
+
+    Attributes:
+        home: Everything of the embedded default lives here (`PT2HUB_HOME`).
+        database_url: Any PostgreSQL, None for the embedded one (`PT2HUB_DATABASE_URL`).
+        storage: `s3://bucket/prefix` or a directory (`PT2HUB_STORAGE`).
+        host: Address to listen on (`PT2HUB_HOST`).
+        port: Port to listen on, 0 for any free one (`PT2HUB_PORT`).
+        max_blob_bytes: Largest upload (`PT2HUB_MAX_BLOB_BYTES`).
+        heartbeat_seconds: How often a worker says that it lives (`PT2HUB_HEARTBEAT_SECONDS`).
+        lost_worker_seconds: Silence after which its builds go to others (`PT2HUB_LOST_WORKER_SECONDS`).
+    """
+
+    home: Path
+    storage: str
+    database_url: str | None = None
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    max_blob_bytes: int = DEFAULT_MAX_BLOB_BYTES
+    heartbeat_seconds: float = 5.0
+    lost_worker_seconds: float = 30.0
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> ServerConfig:
+        """Reads the settings; variables that are empty count as unset.
+
+        Args:
+            environ: Usually `os.environ`.
+
+        Raises:
+            BadConfiguration: A value is wrong; the error names the variable.
+        """
+        home = (
+            Path(environ.get("PT2HUB_HOME") or platformdirs.user_data_path("pt2hub")).expanduser().absolute()
+        )
+        heartbeat = _number(environ, "PT2HUB_HEARTBEAT_SECONDS", 5.0, low=0.1, high=3600)
+        return cls(
+            home=home,
+            storage=_storage(environ.get("PT2HUB_STORAGE") or str(home / "server" / "blobs")),
+            database_url=_database_url(environ.get("PT2HUB_DATABASE_URL")),
+            host=environ.get("PT2HUB_HOST") or "127.0.0.1",
+            port=_integer(environ, "PT2HUB_PORT", DEFAULT_PORT, low=0, high=MAX_PORT),
+            max_blob_bytes=_integer(
+                environ, "PT2HUB_MAX_BLOB_BYTES", DEFAULT_MAX_BLOB_BYTES, low=1, high=1 << 50
+            ),
+            heartbeat_seconds=heartbeat,
+            lost_worker_seconds=_number(
+                environ,
+                "PT2HUB_LOST_WORKER_SECONDS",
+                max(30.0, MISSED_HEARTBEATS * heartbeat),
+                low=MISSED_HEARTBEATS * heartbeat,
+                high=86400,
+            ),
+        )
+
+
+def _storage(value: str) -> str:
+    if "://" not in value:
+        return str(Path(value).expanduser().absolute())
+    if not _S3.fullmatch(value):
+        raise BadConfiguration(
+            f"{value!r} names no storage",
+            where="PT2HUB_STORAGE",
+            hint="Write s3://bucket/prefix or a directory.",
+        )
+    return value.rstrip("/")
+
+
+def _database_url(value: str | None) -> str | None:
+    if value and not _DATABASE.fullmatch(value):
+        # The value may hold a password, so it is not repeated.
+        raise BadConfiguration(
+            "The database's address is not one of PostgreSQL",
+            where="PT2HUB_DATABASE_URL",
+            hint="Write postgresql://user@host/database, or unset it for the embedded PostgreSQL.",
+        )
+    return value or None
+
+
+def _integer(environ: Mapping[str, str], name: str, default: int, *, low: int, high: int) -> int:
+    text = environ.get(name) or str(default)
+    if not re.fullmatch(r"\d{1,18}", text) or not low <= int(text) <= high:
+        raise BadConfiguration(
+            f"{text!r} is no whole number from {low} to {high}", where=name, hint=f"The default is {default}."
+        )
+    return int(text)
+
+
+def _number(environ: Mapping[str, str], name: str, default: float, *, low: float, high: float) -> float:
+    text = environ.get(name) or str(default)
+    if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text) or not low <= float(text) <= high:
+        raise BadConfiguration(
+            f"{text!r} is no number of seconds from {low:g} to {high:g}",
+            where=name,
+            hint=f"The default is {default:g}.",
+        )
+    return float(text)

@@ -1,0 +1,96 @@
+"""The composition root: the API, admin commands and workers all get their services here."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from pt2hub.server.blobs.opening import open_storage
+from pt2hub.server.blobs.ports import Storage
+from pt2hub.server.db import engine as engines
+from pt2hub.server.db.queue import BuildQueue
+from pt2hub.server.services.access import AccessService
+from pt2hub.server.services.builds import BuildService
+from pt2hub.server.services.publish import PublishService
+from pt2hub.server.services.reindex import ReindexService
+from pt2hub.server.services.resolve import ResolveService
+from pt2hub.server.services.workers import WorkerService
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pt2hub.server.config import ServerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A process's services.
+
+    Attributes:
+        publish: Submissions of specs, and versions.
+        builds: Builds, as people follow them and workers do them.
+        resolve: References, manifests and artifacts.
+        workers: Who lives and what they offer.
+        access: API tokens.
+        reindex: Rebuilding rows from the storage.
+        storage: Blobs and manifests.
+        queue: Puts builds into the queue.
+    """
+
+    publish: PublishService
+    builds: BuildService
+    resolve: ResolveService
+    workers: WorkerService
+    access: AccessService
+    reindex: ReindexService
+    storage: Storage
+    queue: BuildQueue
+
+
+@contextlib.contextmanager
+def open_container(config: ServerConfig, *, database_url: str) -> Iterator[Container]:
+    """Builds the services of a process and closes their connections at the end.
+
+    Args:
+        config: The server's settings.
+        database_url: `postgresql://...`; with the embedded PostgreSQL only its starter knows it.
+
+    Raises:
+        BadConfiguration: A setting cannot be used.
+    """
+    storage = open_storage(config.storage)
+    engine = engines.create(database_url)
+    try:
+        yield compose(
+            engines.Sessions(engine),
+            BuildQueue(database_url),
+            storage,
+            silence=timedelta(seconds=config.lost_worker_seconds),
+        )
+    finally:
+        engine.dispose()
+
+
+def compose(
+    sessions: engines.Sessions, queue: BuildQueue, storage: Storage, *, silence: timedelta
+) -> Container:
+    """The services over parts that exist already; tests give a storage of their own.
+
+    Args:
+        sessions: Opens transactions.
+        queue: Takes builds.
+        storage: Blobs and manifests.
+        silence: Time without a heartbeat after which a worker is lost.
+    """
+    return Container(
+        publish=PublishService(sessions, queue, storage, silence=silence),
+        builds=BuildService(sessions, queue, storage, silence=silence),
+        resolve=ResolveService(sessions, storage),
+        workers=WorkerService(sessions, queue, silence=silence),
+        access=AccessService(sessions),
+        reindex=ReindexService(sessions, storage),
+        storage=storage,
+        queue=queue,
+    )

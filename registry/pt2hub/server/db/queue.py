@@ -1,0 +1,172 @@
+"""The build queue: procrastinate, one queue per target.
+
+The queue only delivers; the `builds` table is the truth. So a job may come twice, or for a build that is long
+finished: claiming it decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+import procrastinate
+import psycopg
+import psycopg_pool
+from procrastinate.exceptions import ConnectorException
+from sqlalchemy import text
+
+from pt2hub.errors import DatabaseUnavailable
+from pt2hub.server.db import engine as engines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    from sqlalchemy.orm import Session
+
+TASK = "pt2hub.build"
+_POLL_SECONDS = 5.0
+"""Only a safety net: jobs are announced by NOTIFY."""
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 15.0
+_log = logging.getLogger(__name__)
+
+_UNDELIVERABLE = text("""
+    SELECT builds.id FROM builds
+    WHERE builds.state = 'queued' AND builds.queued_at < now() - :silence
+    AND NOT EXISTS (
+        SELECT 1 FROM procrastinate_jobs AS jobs
+        LEFT JOIN procrastinate_workers AS holders ON holders.id = jobs.worker_id
+        WHERE jobs.task_name = :task AND jobs.args ->> 'build_id' = builds.id
+        AND (jobs.status = 'todo' OR (jobs.status = 'doing' AND holders.last_heartbeat >= now() - :silence))
+    )
+    FOR UPDATE OF builds SKIP LOCKED
+""")
+
+
+class BuildQueue:
+    """Puts builds into the queue, inside the caller's transaction."""
+
+    def __init__(self, database_url: str) -> None:
+        """Opens no connection: jobs are written over those of the callers' transactions.
+
+        Args:
+            database_url: `postgresql://...`.
+        """
+        # An App of its own: copies of another one keep that one's connector, and fail here.
+        connector = procrastinate.SyncPsycopgConnector(conninfo=engines.conninfo(database_url))
+        self._app = procrastinate.App(connector=connector)
+
+    def defer(self, session: Session, build_id: str, *, queue: str, priority: int = 0) -> None:
+        """Adds a job; it exists, and wakes a worker, when the session's transaction commits.
+
+        Args:
+            session: The transaction that changes the build.
+            build_id: The build to do.
+            queue: The target's name.
+            priority: Higher comes first.
+
+        Raises:
+            DatabaseUnavailable: The database did not answer.
+        """
+        session.flush()
+        connection = session.connection().connection.dbapi_connection
+        try:
+            self._app.configure_task(TASK, queue=queue, priority=priority, connection=connection).defer(
+                build_id=build_id
+            )
+        except ConnectorException as exc:
+            raise DatabaseUnavailable(f"The queue did not take build {build_id}") from exc
+
+    def undeliverable(self, session: Session, *, silence: timedelta) -> list[str]:
+        """Builds that wait in vain: queued, but no job leads to them.
+
+        A worker that dies, or loses the database, between taking a job and claiming its build leaves one.
+
+        Args:
+            session: The transaction that will defer them again; it holds their locks.
+            silence: How long a build must have waited, and a job's holder been silent.
+        """
+        return list(session.scalars(_UNDELIVERABLE, {"silence": silence, "task": TASK}))
+
+
+class BuildConsumer:
+    """Takes the builds of one queue and hands each to a function."""
+
+    def __init__(
+        self, database_url: str, *, queue: str, handler: Callable[[str], None], concurrency: int = 1
+    ) -> None:
+        """Opens nothing before `run`.
+
+        Args:
+            database_url: `postgresql://...`.
+            queue: The target's name.
+            handler: Called with a build's id, in a thread; what it raises is logged and the job not repeated.
+            concurrency: Builds at a time.
+        """
+        self._conninfo = engines.conninfo(database_url)
+        self._queue = queue
+        self._handler = handler
+        self._concurrency = concurrency
+        self._stopping = False
+        self._wake: Callable[[], object] | None = None
+
+    def run(self) -> None:
+        """Works until `stop`; then waits for the running handlers. A lost database is waited for."""
+        asyncio.run(self._run())
+
+    def stop(self) -> None:
+        """Asks `run` to end; from any thread or signal handler, before or during it."""
+        self._stopping = True  # no lock: this may be a signal handler
+        wake = self._wake
+        if wake:
+            with contextlib.suppress(RuntimeError):  # the loop has just been closed
+                wake()
+
+    async def _run(self) -> None:
+        loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+        self._wake = lambda: loop.call_soon_threadsafe(stopped.set)
+        pause = _FIRST_PAUSE
+        while not self._stopping:
+            began = loop.time()
+            await self._work_until(stopped)
+            if self._stopping:
+                break
+            # The database went away: come back at once after a long life, ever more slowly otherwise.
+            pause = _FIRST_PAUSE if loop.time() - began > _LONGEST_PAUSE else min(2 * pause, _LONGEST_PAUSE)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopped.wait(), pause)
+
+    async def _work_until(self, stopped: asyncio.Event) -> None:
+        worker = asyncio.create_task(self._work())
+        stop = asyncio.create_task(stopped.wait())
+        await asyncio.wait({worker, stop}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        worker.cancel()  # procrastinate's own way to stop: it waits for running handlers
+        with contextlib.suppress(asyncio.CancelledError):
+            await worker
+
+    async def _work(self) -> None:
+        connector = procrastinate.PsycopgConnector(
+            conninfo=self._conninfo, min_size=1, max_size=self._concurrency + 3, timeout=10.0
+        )
+        app = procrastinate.App(connector=connector)
+        app.task(name=TASK)(self._handle)
+        try:
+            async with app.open_async():
+                await app.run_worker_async(
+                    queues=[self._queue],
+                    concurrency=self._concurrency,
+                    fetch_job_polling_interval=_POLL_SECONDS,
+                    delete_jobs="successful",
+                    install_signal_handlers=False,
+                )
+        except (ConnectorException, psycopg.Error, psycopg_pool.PoolTimeout) as exc:
+            _log.warning("The queue %s lost the database: %r", self._queue, exc)
+
+    def _handle(self, build_id: str) -> None:
+        self._handler(
+            build_id
+        )  # in a thread, since this function is not async; procrastinate logs what it raises

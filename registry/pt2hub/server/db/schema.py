@@ -1,0 +1,302 @@
+"""The tables. Rows stay inside the stores, which turn them into domain values.
+
+A change here needs a revision under `migrations/`; a test compares the two. Rows of an artifact and those below
+it are an index over manifests in the storage, rebuilt by `ReindexService`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    DateTime,
+    Double,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    Text,
+    UniqueConstraint,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from pt2hub.domain.builds import BuildState
+
+_STATES = ", ".join(f"'{state}'" for state in BuildState)
+
+
+class Base(DeclarativeBase):
+    """Every table. Constraints are named by rule, so that a later revision can name them too."""
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "ck": "ck_%(table_name)s_%(constraint_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {  # noqa: RUF012  # SQLAlchemy reads this attribute under its own declaration
+        str: Text,
+        int: BigInteger,
+        float: Double,
+        datetime: DateTime(timezone=True),
+        dict[str, Any]: JSONB(none_as_null=True),
+        list[Any]: JSONB(none_as_null=True),
+    }
+
+
+def _number() -> Mapped[int]:
+    """A primary key counted by the database."""
+    return mapped_column(Identity(always=True), primary_key=True)
+
+
+def _now() -> Mapped[datetime]:
+    """A time of the database's clock: no other clock is compared with anything."""
+    return mapped_column(server_default=func.now())
+
+
+class Model(Base):
+    """A model."""
+
+    __tablename__ = "models"
+
+    id: Mapped[int] = _number()
+    name: Mapped[str] = mapped_column(unique=True)
+    description: Mapped[str] = mapped_column(server_default="")
+    created_at: Mapped[datetime] = _now()
+
+
+class Version(Base):
+    """A version of a model. Only `weights` and `golden` are ever set later, once each."""
+
+    __tablename__ = "versions"
+    __table_args__ = (UniqueConstraint("model_id", "identity"), UniqueConstraint("model_id", "number"))
+
+    id: Mapped[int] = _number()
+    model_id: Mapped[int] = mapped_column(ForeignKey("models.id"))
+    number: Mapped[int] = mapped_column(Integer)
+    identity: Mapped[str]
+    spec: Mapped[dict[str, Any]]
+    pins: Mapped[dict[str, Any]]
+    weights: Mapped[str | None]
+    golden: Mapped[str | None]
+    created_at: Mapped[datetime] = _now()
+
+
+class Target(Base):
+    """A target that was ever offered or asked for."""
+
+    __tablename__ = "targets"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    torch: Mapped[str]
+    device: Mapped[str] = mapped_column(index=True)
+    arch: Mapped[str]
+    cuda: Mapped[str | None]
+    os: Mapped[str]
+    machine: Mapped[str]
+
+
+class Worker(Base):
+    """A worker, and what it last said about itself."""
+
+    __tablename__ = "workers"
+    __table_args__ = (Index(None, "target", "last_seen"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    target: Mapped[str] = mapped_column(ForeignKey("targets.name"))
+    environment: Mapped[str] = mapped_column(ForeignKey("environments.digest"))
+    toolchain: Mapped[dict[str, Any]]
+    packages: Mapped[dict[str, Any]]
+    started_at: Mapped[datetime] = _now()
+    last_seen: Mapped[datetime] = _now()
+    left_at: Mapped[datetime | None]
+
+
+class Build(Base):
+    """A version on a target. `attempt` and `state` are what publishing compares."""
+
+    __tablename__ = "builds"
+    __table_args__ = (
+        UniqueConstraint("version_id", "target"),
+        CheckConstraint(f"state IN ({_STATES})", name="state"),
+        Index(
+            "ix_builds_unfinished",
+            "state",
+            "worker_id",
+            postgresql_where=text("state IN ('queued', 'running')"),
+        ),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    version_id: Mapped[int] = mapped_column(ForeignKey("versions.id"))
+    target: Mapped[str] = mapped_column(ForeignKey("targets.name"))
+    position: Mapped[int] = mapped_column(Integer)
+    request: Mapped[dict[str, Any]]
+    first_submitted: Mapped[bool]
+    state: Mapped[str]
+    attempt: Mapped[int] = mapped_column(Integer, server_default="0")
+    worker_id: Mapped[str | None] = mapped_column(ForeignKey("workers.id"))
+    created_at: Mapped[datetime] = _now()
+    queued_at: Mapped[datetime] = _now()
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+    error: Mapped[dict[str, Any] | None]
+
+
+class BuildStep(Base):
+    """A named step of one attempt."""
+
+    __tablename__ = "build_steps"
+
+    build_id: Mapped[str] = mapped_column(ForeignKey("builds.id", ondelete="CASCADE"), primary_key=True)
+    attempt: Mapped[int] = mapped_column(Integer, primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    state: Mapped[str]
+    started_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+    seconds: Mapped[float | None]
+    detail: Mapped[str | None]
+
+
+class BuildLog(Base):
+    """A line of one attempt's log."""
+
+    __tablename__ = "build_logs"
+
+    build_id: Mapped[str] = mapped_column(ForeignKey("builds.id", ondelete="CASCADE"), primary_key=True)
+    attempt: Mapped[int] = mapped_column(Integer, primary_key=True)
+    seq: Mapped[int] = mapped_column(primary_key=True)
+    at: Mapped[float]
+    step: Mapped[str]
+    level: Mapped[str]
+    text: Mapped[str]
+
+
+class Environment(Base):
+    """A fingerprint of a machine: what makes two timings comparable."""
+
+    __tablename__ = "environments"
+
+    digest: Mapped[str] = mapped_column(primary_key=True)
+    cpu_model: Mapped[str]
+    cpu_level: Mapped[str]
+    cores: Mapped[int] = mapped_column(Integer)
+    memory_bytes: Mapped[int]
+    torch: Mapped[str]
+    gpu: Mapped[str | None]
+    driver: Mapped[str | None]
+    cuda: Mapped[str | None]
+    triton: Mapped[str | None]
+
+
+class Artifact(Base):
+    """A succeeded build's result."""
+
+    __tablename__ = "artifacts"
+
+    digest: Mapped[str] = mapped_column(primary_key=True)
+    build_id: Mapped[str] = mapped_column(ForeignKey("builds.id"), unique=True)
+    attempt: Mapped[int] = mapped_column(Integer)
+    environment: Mapped[str] = mapped_column(ForeignKey("environments.digest"))
+    program_key: Mapped[str] = mapped_column(index=True)
+    config: Mapped[str]
+    code: Mapped[str]
+    code_bytes: Mapped[int]
+    weights: Mapped[str]
+    weights_bytes: Mapped[int]
+    single_file: Mapped[str]
+    single_file_bytes: Mapped[int]
+    dtype: Mapped[str | None]
+    torch: Mapped[str] = mapped_column(index=True)
+    python: Mapped[str]
+    compiler: Mapped[str]
+    libc: Mapped[str]
+    pt2hub: Mapped[str]
+    triton: Mapped[str | None]
+    cuda: Mapped[str | None]
+    driver: Mapped[str | None]
+    verification: Mapped[dict[str, Any]]
+    provenance: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime] = _now()
+
+
+class Referrer(Base):
+    """A manifest that belongs to an artifact: log, sources, autotune table, measurements."""
+
+    __tablename__ = "referrers"
+
+    digest: Mapped[str] = mapped_column(primary_key=True)
+    artifact: Mapped[str] = mapped_column(ForeignKey("artifacts.digest", ondelete="CASCADE"), index=True)
+    artifact_type: Mapped[str]
+    size: Mapped[int]
+    annotations: Mapped[dict[str, Any]]
+
+
+class ArchiveMember(Base):
+    """A file inside the single `model.pt2`."""
+
+    __tablename__ = "archive_members"
+
+    artifact: Mapped[str] = mapped_column(
+        ForeignKey("artifacts.digest", ondelete="CASCADE"), primary_key=True
+    )
+    name: Mapped[str] = mapped_column(primary_key=True)
+    position: Mapped[int] = mapped_column(Integer)
+    size: Mapped[int]
+    digest: Mapped[str] = mapped_column(index=True)
+
+
+class AutotuneChoice(Base):
+    """A candidate that was timed for an operation."""
+
+    __tablename__ = "autotune_choices"
+
+    id: Mapped[int] = _number()
+    artifact: Mapped[str] = mapped_column(ForeignKey("artifacts.digest", ondelete="CASCADE"), index=True)
+    op: Mapped[str] = mapped_column(index=True)
+    shapes: Mapped[list[Any]]
+    dtypes: Mapped[list[Any]]
+    candidate: Mapped[str]
+    milliseconds: Mapped[float]
+    rank: Mapped[int] = mapped_column(Integer)
+    chosen: Mapped[bool]
+
+
+class Measurement(Base):
+    """A metric of an artifact, of eager or of `torch.compile`, in an environment."""
+
+    __tablename__ = "measurements"
+    __table_args__ = (Index(None, "metric", "subject"),)
+
+    id: Mapped[int] = _number()
+    artifact: Mapped[str] = mapped_column(ForeignKey("artifacts.digest", ondelete="CASCADE"), index=True)
+    environment: Mapped[str] = mapped_column(ForeignKey("environments.digest"))
+    metric: Mapped[str]
+    value: Mapped[float]
+    unit: Mapped[str]
+    batch: Mapped[int | None]
+    subject: Mapped[str]
+    samples: Mapped[list[Any] | None]
+    measured_at: Mapped[datetime]
+
+
+class ApiToken(Base):
+    """A token, known only by its SHA-256."""
+
+    __tablename__ = "api_tokens"
+
+    id: Mapped[int] = _number()
+    name: Mapped[str]
+    sha256: Mapped[str] = mapped_column(unique=True)
+    created_at: Mapped[datetime] = _now()
+    last_used_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]

@@ -1,0 +1,200 @@
+"""Artifacts and the rows below them: an index over manifests."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import select
+from sqlalchemy.dialects.postgresql import insert
+
+from pt2hub.domain.artifacts import CODE_TYPE, CREATED, WEIGHTS_TYPE, Descriptor, Manifest
+from pt2hub.domain.codec import decode, encode
+from pt2hub.domain.digests import Digest
+from pt2hub.domain.publications import AutotuneChoice, Measurement, Publication
+from pt2hub.errors import InternalError
+from pt2hub.server.db.schema import ArchiveMember as SQLArchiveMember
+from pt2hub.server.db.schema import Artifact as SQLArtifact
+from pt2hub.server.db.schema import AutotuneChoice as SQLAutotuneChoice
+from pt2hub.server.db.schema import Build as SQLBuild
+from pt2hub.server.db.schema import Environment as SQLEnvironment
+from pt2hub.server.db.schema import Measurement as SQLMeasurement
+from pt2hub.server.db.schema import Model as SQLModel
+from pt2hub.server.db.schema import Referrer as SQLReferrer
+from pt2hub.server.db.schema import Target as SQLTarget
+from pt2hub.server.db.schema import Version as SQLVersion
+from pt2hub.server.db.stores.values import moment, stamp, storable
+from pt2hub.server.db.stores.workers import WorkerStore
+from pt2hub.wire.shapes import ArtifactRef
+
+if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement
+    from sqlalchemy.orm import DeclarativeBase, Session
+
+
+class ArtifactStore:
+    """Artifacts with their referrers, archive members, autotune choices and measurements."""
+
+    def __init__(self, session: Session) -> None:
+        """Works in the caller's transaction."""
+        self._session = session
+
+    def add(self, build_id: str, attempt: int, publication: Publication) -> bool:
+        """Adds an artifact and all rows below it, unless the artifact is there already.
+
+        Args:
+            build_id: The build it is the result of.
+            attempt: The attempt that made it.
+            publication: The artifact; nothing else goes into the rows, so that the storage can rebuild them.
+
+        Returns:
+            Whether it was added.
+        """
+        workers = WorkerStore(self._session)
+        workers.add_target(publication.config.target)
+        environment = workers.add_environment(publication.config.environment)
+        row = _artifact(publication) | {"build_id": build_id, "attempt": attempt, "environment": environment}
+        statement = insert(SQLArtifact).values(row).on_conflict_do_nothing(index_elements=["digest"])
+        if self._session.execute(statement.returning(SQLArtifact.digest)).first() is None:
+            return False
+        self._add_index(publication, environment)
+        return True
+
+    def of_version(self, version_id: int) -> list[ArtifactRef]:
+        """The artifacts of a version, in the order its targets were submitted."""
+        return self._refs(SQLBuild.version_id == version_id)
+
+    def owner(self, model: str, digest: Digest) -> int | None:
+        """The number of the model's version that an artifact or one of its referrers belongs to."""
+        referred = select(SQLReferrer.artifact).where(SQLReferrer.digest == digest)
+        statement = (
+            select(SQLVersion.number)
+            .select_from(SQLArtifact)
+            .join(SQLBuild, SQLBuild.id == SQLArtifact.build_id)
+            .join(SQLVersion, SQLVersion.id == SQLBuild.version_id)
+            .join(SQLModel, SQLModel.id == SQLVersion.model_id)
+            .where(SQLModel.name == model)
+            .where((SQLArtifact.digest == digest) | SQLArtifact.digest.in_(referred))
+        )
+        return self._session.execute(statement).scalars().first()
+
+    def ref(self, digest: Digest) -> ArtifactRef | None:
+        """The artifact with this manifest digest."""
+        found = self._refs(SQLArtifact.digest == digest)
+        return found[0] if found else None
+
+    def with_key(self, program_key: Digest) -> list[Digest]:
+        """Manifest digests of the artifacts with a program key, newest first."""
+        statement = (
+            select(SQLArtifact.digest)
+            .where(SQLArtifact.program_key == program_key)
+            .order_by(SQLArtifact.created_at.desc(), SQLArtifact.digest)
+        )
+        return [Digest(digest) for digest in self._session.scalars(statement)]
+
+    def rows(self, digest: Digest) -> dict[str, Any] | None:
+        """Everything the database holds of an artifact, as JSON values; None where there is no such artifact."""
+        found = self._session.execute(
+            select(SQLArtifact, SQLBuild, SQLVersion.number, SQLModel.name, SQLTarget, SQLEnvironment)
+            .join(SQLBuild, SQLBuild.id == SQLArtifact.build_id)
+            .join(SQLVersion, SQLVersion.id == SQLBuild.version_id)
+            .join(SQLModel, SQLModel.id == SQLVersion.model_id)
+            .join(SQLTarget, SQLTarget.name == SQLBuild.target)
+            .join(SQLEnvironment, SQLEnvironment.digest == SQLArtifact.environment)
+            .where(SQLArtifact.digest == digest)
+        ).first()
+        if found is None:
+            return None
+        artifact, build, number, model, target, environment = found
+        return {
+            "model": model,
+            "number": number,
+            "target": target.name,
+            "device": target.device,
+            "arch": target.arch,
+            "build": build.id,
+            **_fields(artifact, without=("build_id", "environment")),
+            "environment": _fields(environment),
+            "members": self._below(SQLArchiveMember, digest, "position"),
+            "autotune": self._below(SQLAutotuneChoice, digest, "id"),
+            "measurements": self._below(SQLMeasurement, digest, "id"),
+            "referrers": self._below(SQLReferrer, digest, "digest"),
+        }
+
+    def _refs(self, condition: ColumnElement[bool]) -> list[ArtifactRef]:
+        rows = self._session.execute(
+            select(SQLBuild.target, SQLArtifact.digest, SQLArtifact.created_at)
+            .join(SQLBuild, SQLBuild.id == SQLArtifact.build_id)
+            .where(condition)
+            .order_by(SQLBuild.position, SQLBuild.target)
+        )
+        return [ArtifactRef(target, Digest(digest), stamp(created)) for target, digest, created in rows]
+
+    def _add_index(self, publication: Publication, environment: Digest) -> None:
+        artifact = publication.manifest.digest
+        members = enumerate(publication.config.single_file.members)
+        self._add_rows(SQLArchiveMember, artifact, [{**encode(item), "position": at} for at, item in members])
+        choices = [decode(AutotuneChoice, item) for item in publication.autotune]
+        self._add_rows(SQLAutotuneChoice, artifact, [encode(item) for item in choices])
+        shared = {"environment": environment, "measured_at": _created(publication.manifest)}
+        figures = [decode(Measurement, item) for item in publication.measurements]
+        self._add_rows(SQLMeasurement, artifact, [{**encode(item), **shared} for item in figures])
+        self._add_rows(SQLReferrer, artifact, [_referrer(item) for item in publication.referrers])
+
+    def _add_rows(self, table: type[DeclarativeBase], artifact: Digest, rows: list[dict[str, Any]]) -> None:
+        if rows:
+            self._session.execute(insert(table), [{"artifact": artifact, **storable(row)} for row in rows])
+
+    def _below(self, table: type[DeclarativeBase], artifact: Digest, order: str) -> list[dict[str, Any]]:
+        columns = table.__table__.c
+        statement = select(table).where(columns["artifact"] == artifact).order_by(columns[order])
+        hidden = ("artifact", "environment", "id", "position")
+        return [_fields(row, without=hidden) for row in self._session.scalars(statement)]
+
+
+def _artifact(publication: Publication) -> dict[str, Any]:
+    manifest, config = publication.manifest, publication.config
+    code, weights = _layer(manifest, CODE_TYPE), _layer(manifest, WEIGHTS_TYPE)
+    return {
+        "digest": manifest.digest,
+        "program_key": config.key.digest,
+        "config": manifest.config.digest,
+        "code": code.digest,
+        "code_bytes": code.size,
+        "weights": weights.digest,
+        "weights_bytes": weights.size,
+        "single_file": config.single_file.digest,
+        "single_file_bytes": config.single_file.size,
+        "dtype": config.dtype,
+        "verification": storable(config.verification),
+        "provenance": storable(config.provenance),
+        "created_at": _created(manifest),
+        **encode(config.toolchain),
+    }
+
+
+def _referrer(manifest: Manifest) -> dict[str, Any]:
+    return {
+        "digest": manifest.digest,
+        "artifact_type": manifest.artifactType,
+        "size": len(manifest.as_bytes()),
+        "annotations": manifest.annotations,
+    }
+
+
+def _layer(manifest: Manifest, media_type: str) -> Descriptor:
+    layer = manifest.layer(media_type)
+    if layer is None:
+        raise InternalError(f"The manifest has no layer of type {media_type}", where=manifest.digest)
+    return layer
+
+
+def _created(manifest: Manifest) -> datetime:
+    """When the artifact was made; from the manifest where it says so, so that a rebuilt index says the same."""
+    return moment(manifest.annotations.get(CREATED)) or datetime.now(UTC)
+
+
+def _fields(row: DeclarativeBase, *, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    columns = [column.name for column in row.__table__.columns]
+    fields = {name: getattr(row, name) for name in columns if name not in without}
+    return {name: stamp(value) if hasattr(value, "astimezone") else value for name, value in fields.items()}

@@ -1,0 +1,189 @@
+"""Models and their versions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import and_, exists, func, select, update
+from sqlalchemy.dialects.postgresql import insert
+
+from pt2hub.domain.builds import BuildState
+from pt2hub.domain.digests import Digest
+from pt2hub.server.db.schema import Build as SQLBuild
+from pt2hub.server.db.schema import Model as SQLModel
+from pt2hub.server.db.schema import Version as SQLVersion
+from pt2hub.server.db.stores.values import stamp
+
+if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement
+    from sqlalchemy.orm import Session
+
+    from pt2hub.domain.artifacts import VersionIdentity
+
+_MOST_NAMES = 10_000
+"""Names compared when a model is not found: enough for a good hint, bounded for a very large registry."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVersion:
+    """A version.
+
+    Attributes:
+        id: Its row.
+        model: The model's name.
+        number: Its number.
+        identity: Digest of the canonical spec.
+        spec: The canonical spec.
+        pins: What the submission resolved.
+        weights: Digest of the weights blob, None until recorded.
+        golden: Digest of the golden blob, None until recorded.
+        created_at: ISO 8601, UTC.
+    """
+
+    id: int
+    model: str
+    number: int
+    identity: Digest
+    spec: dict[str, Any]
+    pins: dict[str, Any]
+    weights: Digest | None
+    golden: Digest | None
+    created_at: str
+
+
+class VersionStore:
+    """Models and versions."""
+
+    def __init__(self, session: Session) -> None:
+        """Works in the caller's transaction."""
+        self._session = session
+
+    def lock_model(self, name: str) -> int:
+        """Makes sure of a model and locks it, so that its versions are numbered one at a time.
+
+        Returns:
+            The model's row.
+        """
+        self._session.execute(insert(SQLModel).values(name=name).on_conflict_do_nothing())
+        return self._session.execute(
+            select(SQLModel.id).where(SQLModel.name == name).with_for_update()
+        ).scalar_one()
+
+    def models(self) -> list[str]:
+        """Names of models, for hints."""
+        return list(self._session.scalars(select(SQLModel.name).order_by(SQLModel.id).limit(_MOST_NAMES)))
+
+    def by_identity(self, model_id: int, identity: Digest) -> StoredVersion | None:
+        """The version of a model with this content."""
+        return self._one(SQLVersion.model_id == model_id, SQLVersion.identity == identity)
+
+    def by_number(self, model: str, number: int) -> StoredVersion | None:
+        """The version of a model with this number."""
+        return self._one(SQLModel.name == model, SQLVersion.number == number)
+
+    def newest(self, model: str) -> StoredVersion | None:
+        """The newest version of a model, whatever its builds do."""
+        return self._one(SQLModel.name == model)
+
+    def newest_ready(self, model: str) -> StoredVersion | None:
+        """The newest version of a model of which every first-submitted target succeeded."""
+        first = and_(SQLBuild.version_id == SQLVersion.id, SQLBuild.first_submitted)
+        unfinished = exists().where(first, SQLBuild.state != BuildState.SUCCEEDED)
+        return self._one(SQLModel.name == model, exists().where(first), ~unfinished)
+
+    def add(
+        self,
+        model_id: int,
+        *,
+        identity: Digest,
+        spec: dict[str, Any],
+        pins: dict[str, Any],
+        weights: str | None,
+    ) -> StoredVersion:
+        """Adds a version under the next number; the model must be locked.
+
+        Returns:
+            The new version.
+        """
+        last = select(func.coalesce(func.max(SQLVersion.number), 0)).where(SQLVersion.model_id == model_id)
+        row = SQLVersion(
+            model_id=model_id,
+            number=self._session.execute(last).scalar_one() + 1,
+            identity=identity,
+            spec=spec,
+            pins=pins,
+            weights=weights,
+        )
+        self._session.add(row)
+        self._session.flush()  # the database numbers and dates the row
+        return self._existing(SQLVersion.id == row.id)
+
+    def restore(self, version: VersionIdentity) -> StoredVersion:
+        """Adds a version as an artifact's config tells it, unless it is there already.
+
+        Returns:
+            The version.
+        """
+        model_id = self.lock_model(version.model)
+        row = {
+            "model_id": model_id,
+            "number": version.number,
+            "identity": version.identity,
+            "spec": version.spec,
+            "pins": version.pins,
+            "weights": version.weights,
+            "golden": version.golden,
+        }
+        self._session.execute(insert(SQLVersion).values(row).on_conflict_do_nothing())
+        return self._existing(SQLVersion.model_id == model_id, SQLVersion.identity == version.identity)
+
+    def record_weights(self, version_id: int, digest: Digest) -> Digest:
+        """Sets the weights blob if none is set.
+
+        Returns:
+            The blob that is set now.
+        """
+        statement = update(SQLVersion).where(SQLVersion.id == version_id, SQLVersion.weights.is_(None))
+        self._session.execute(statement.values(weights=digest))
+        return self._existing(SQLVersion.id == version_id).weights or digest
+
+    def record_golden(self, version_id: int, digest: Digest) -> Digest:
+        """Sets the golden blob if none is set.
+
+        Returns:
+            The blob that is set now.
+        """
+        statement = update(SQLVersion).where(SQLVersion.id == version_id, SQLVersion.golden.is_(None))
+        self._session.execute(statement.values(golden=digest))
+        return self._existing(SQLVersion.id == version_id).golden or digest
+
+    def _existing(self, *conditions: ColumnElement[bool]) -> StoredVersion:
+        version = self._one(*conditions)
+        assert version is not None, "the row was written in this transaction"
+        return version
+
+    def _one(self, *conditions: ColumnElement[bool]) -> StoredVersion | None:
+        row = self._session.execute(
+            select(SQLVersion, SQLModel.name)
+            .join(SQLModel)
+            .where(*conditions)
+            .order_by(SQLVersion.number.desc())
+            .limit(1)
+            .execution_options(populate_existing=True)  # compare-and-set goes around the identity map
+        ).first()
+        return _version(*row) if row else None
+
+
+def _version(row: SQLVersion, model: str) -> StoredVersion:
+    return StoredVersion(
+        id=row.id,
+        model=model,
+        number=row.number,
+        identity=Digest(row.identity),
+        spec=row.spec,
+        pins=row.pins,
+        weights=Digest(row.weights) if row.weights else None,
+        golden=Digest(row.golden) if row.golden else None,
+        created_at=stamp(row.created_at),
+    )

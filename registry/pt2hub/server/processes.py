@@ -1,0 +1,126 @@
+"""Long-lived child processes that never outlive this one.
+
+Each child leads its own session, so that a Ctrl-C in the terminal reaches only the parent, which then stops
+its children in the right order. Each asks the kernel for a signal at its parent's death, so that not even
+`kill -9` of the parent leaves an orphan.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_MAX_LOG_BYTES = 16 << 20
+_POLL_SECONDS = 0.02
+_libc = ctypes.CDLL(None, use_errno=True)  # loaded here: between fork and exec nothing may take a lock
+
+
+class Child:
+    """A running child process and everything in its process group.
+
+    Attributes:
+        pid: Its process id, which is also its group's.
+        log: The file it writes its output to.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self._process = process
+        self.pid = process.pid
+        self.log = log
+
+    def exit_code(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs."""
+        return self._process.poll()
+
+    def stop(self, *steps: tuple[signal.Signals, float]) -> int:
+        """Stops the child, politely first; whatever is left of its group is killed.
+
+        Args:
+            steps: Signals to send, each with the seconds to wait for the exit before the next one.
+
+        Returns:
+            The exit code, negative for a signal.
+        """
+        for number, patience in steps:
+            if self._process.returncode is None and not self._ended():
+                os.kill(self.pid, number)
+                self._wait(patience)
+        if self._process.returncode is None:  # not reaped yet: the group's number cannot belong to others
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+        return self._process.wait()
+
+    def _wait(self, patience: float) -> None:
+        deadline = time.monotonic() + patience
+        while not self._ended() and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+
+    def _ended(self) -> bool:
+        # WNOWAIT leaves the zombie in place: while it is there, its group's number is not given away.
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self.pid, flags) is not None
+
+
+def spawn(
+    argv: Sequence[str],
+    *,
+    log: Path,
+    environ: Mapping[str, str],
+    at_parents_death: signal.Signals = signal.SIGTERM,
+    keep_open: Sequence[int] = (),
+) -> Child:
+    """Starts a child that the kernel signals when this process dies.
+
+    Call it from the main thread: the kernel sends the signal when the *thread* that started the child ends.
+
+    Args:
+        argv: Program and arguments.
+        log: File that its output is appended to.
+        environ: Its whole environment.
+        at_parents_death: What it gets when this process dies.
+        keep_open: File descriptors it inherits under the same numbers.
+    """
+    parent = os.getpid()
+
+    def follow_parent() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, int(at_parents_death))
+        if os.getppid() != parent:  # it died before the call above
+            os._exit(1)
+
+    with _open_log(log) as output:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=dict(environ),
+            pass_fds=keep_open,
+            start_new_session=True,
+            preexec_fn=follow_parent,  # noqa: PLW1509  # one system call through an already loaded library
+        )
+    return Child(process, log)
+
+
+def tail(path: Path, *, lines: int = 15) -> str:
+    """The last lines of a log, or an empty string when there is none."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 16384))
+        return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
+    return ""
+
+
+def _open_log(path: Path) -> BinaryIO:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size > _MAX_LOG_BYTES:
+        path.replace(path.with_suffix(path.suffix + ".1"))
+    return path.open("ab")

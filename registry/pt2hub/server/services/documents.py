@@ -1,0 +1,67 @@
+"""Manifests and configs out of the storage, where they are the truth."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pt2hub.domain.artifacts import ArtifactConfig, Manifest
+from pt2hub.domain.codec import decode
+from pt2hub.errors import BadResponse, TooLarge
+from pt2hub.server.blobs.keys import StorageKey
+
+if TYPE_CHECKING:
+    from pt2hub.domain.digests import Digest
+    from pt2hub.server.blobs.ports import Reads
+
+MAX_DOCUMENT_BYTES = 1 << 26
+"""64 MiB: a config lists every constant and argument, some hundred bytes each."""
+
+
+def read_bytes(storage: Reads, key: StorageKey) -> bytes:
+    """A whole object, bounded.
+
+    Raises:
+        NotFound: There is no such object.
+        TooLarge: It is too large for a document.
+    """
+    data = bytearray()
+    for chunk in storage.read(key):
+        data += chunk
+        if len(data) > MAX_DOCUMENT_BYTES:
+            raise TooLarge(f"{key.digest} is too large for a document", where=key.path)
+    return bytes(data)
+
+
+def read_json(storage: Reads, key: StorageKey) -> Any:  # noqa: ANN401  # any JSON value
+    """A JSON object of the storage.
+
+    Raises:
+        NotFound: There is no such object.
+        BadResponse: It is no JSON.
+    """
+    try:
+        return json.loads(read_bytes(storage, key))
+    except ValueError as exc:
+        raise BadResponse(f"{key.digest} is no JSON", where=key.path) from exc
+
+
+def read_manifest(storage: Reads, digest: Digest) -> Manifest:
+    """A manifest.
+
+    Raises:
+        NotFound: There is no such manifest.
+        BadResponse: It is not one of pt2hub's.
+    """
+    return decode(Manifest, read_json(storage, StorageKey.manifest(digest)), where=digest)
+
+
+def read_config(storage: Reads, manifest: Manifest) -> ArtifactConfig:
+    """The config of an artifact.
+
+    Raises:
+        NotFound: There is no such blob.
+        BadResponse: It is not one of pt2hub's.
+    """
+    digest = manifest.config.digest
+    return decode(ArtifactConfig, read_json(storage, StorageKey.blob(digest)), where=digest)

@@ -1,0 +1,233 @@
+"""Publishing: from a spec to a version with builds and their jobs, in one transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pt2hub.domain.builds import readiness
+from pt2hub.domain.digests import Digest
+from pt2hub.domain.names import parse_model_name
+from pt2hub.domain.specs import Spec, TargetSpec
+from pt2hub.domain.targets import parse_target
+from pt2hub.errors import Conflict, Detail, InvalidInput, NoLiveWorker, NotFound, UnknownTarget
+from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.db.stores.builds import BuildStore, build_request
+from pt2hub.server.db.stores.versions import StoredVersion, VersionStore
+from pt2hub.server.db.stores.workers import WorkerStore
+from pt2hub.server.services.spec_errors import parse_spec
+from pt2hub.wire.shapes import VersionView
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import timedelta
+
+    from sqlalchemy.orm import Session
+
+    from pt2hub.server.blobs.ports import Reads
+    from pt2hub.server.db.engine import Sessions
+    from pt2hub.server.db.queue import BuildQueue
+
+AUTO = "auto"
+_TARGETS_HINT = "GET /api/v1/targets lists the targets that workers offer."
+
+
+class PublishService:
+    """Submissions of specs, and the versions they make."""
+
+    def __init__(self, sessions: Sessions, queue: BuildQueue, storage: Reads, *, silence: timedelta) -> None:
+        """Is built by the container.
+
+        Args:
+            sessions: Opens transactions.
+            queue: Takes the builds.
+            storage: Holds uploaded blobs.
+            silence: Time without a heartbeat after which a worker is lost.
+        """
+        self._sessions = sessions
+        self._queue = queue
+        self._storage = storage
+        self._silence = silence
+
+    def submit(self, document: Mapping[str, Any]) -> VersionView:
+        """Makes a version of a spec, or finds the one that has the same content and adds missing targets.
+
+        Args:
+            document: The spec as JSON values.
+
+        Raises:
+            InvalidInput: Fields are wrong; often a subclass, see `spec_errors`.
+            NotFound: The spec names a blob that was not uploaded.
+            NoLiveWorker: `auto` was asked for and no worker lives.
+            Conflict: A target has a build already, with other overrides.
+        """
+        spec = parse_spec(document)
+        _check_targets(spec)
+        blobs = self._resolve_blobs(spec)
+        with self._sessions.begin() as session:
+            live = WorkerStore(session).live_packages(self._silence)
+            requests = _expand(spec.requests(), sorted(live))
+            version, created = self._ensure_version(session, spec, _pins(requests, live, blobs))
+            self._add_builds(session, version, requests, first=created, named=_named(spec))
+            return self._view(session, version, created=created)
+
+    def version(self, model: str, number: int) -> VersionView:
+        """A version and its builds.
+
+        Raises:
+            NotFound: There is no such version.
+        """
+        with self._sessions.begin() as session:
+            version = VersionStore(session).by_number(parse_model_name(model), number)
+            if version is None:
+                raise NotFound(f"There is no version {model}@{number}", where="version")
+            return self._view(session, version)
+
+    def spec_schema(self) -> dict[str, Any]:
+        """The form of a spec as JSON Schema."""
+        return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Spec.model_json_schema()}
+
+    def _resolve_blobs(self, spec: Spec) -> dict[str, dict[str, Any]]:
+        """Digest and size of every blob the spec names, by path."""
+        named = {"weights": spec.weights} | {
+            f"inputs[{place}].example": item.example for place, item in enumerate(spec.inputs)
+        }
+        sizes = {
+            path: (digest, self._storage.size(StorageKey.blob(Digest(digest))))
+            for path, digest in named.items()
+            if digest is not None
+        }
+        missing = [path for path, (_, size) in sizes.items() if size is None]
+        if missing:
+            raise NotFound(
+                "A blob that the spec names was not uploaded",
+                where=missing[0],
+                hint="Upload it first: PUT /api/v1/blobs/<digest>.",
+                details=tuple(Detail(path, "not uploaded", given=sizes[path][0]) for path in missing),
+            )
+        return {path: {"digest": digest, "size": size} for path, (digest, size) in sizes.items()}
+
+    def _ensure_version(
+        self, session: Session, spec: Spec, pins: dict[str, Any]
+    ) -> tuple[StoredVersion, bool]:
+        versions = VersionStore(session)
+        # From here on one submission of the model at a time: equal ones must meet in one version.
+        model_id = versions.lock_model(spec.model)
+        if found := versions.by_identity(model_id, spec.identity()):
+            return found, False
+        version = versions.add(
+            model_id, identity=spec.identity(), spec=spec.canonical(), pins=pins, weights=spec.weights
+        )
+        return version, True
+
+    def _add_builds(
+        self,
+        session: Session,
+        version: StoredVersion,
+        requests: list[TargetSpec],
+        *,
+        first: bool,
+        named: frozenset[str],
+    ) -> None:
+        builds = BuildStore(session)
+        present = builds.requests(version.id)
+        _check_overrides(requests, present, named)
+        missing = [item for item in requests if item.target not in present]
+        for position, request in enumerate(missing, len(present)):
+            WorkerStore(session).add_target(parse_target(request.target))
+            build_id = builds.add(version.id, request, position=position, first_submitted=first)
+            self._queue.defer(session, build_id, queue=request.target)
+
+    def _view(self, session: Session, version: StoredVersion, *, created: bool = False) -> VersionView:
+        builds = BuildStore(session)
+        return VersionView(
+            model=version.model,
+            number=version.number,
+            identity=version.identity,
+            readiness=readiness(builds.first_submitted(version.id)),
+            created_at=version.created_at,
+            spec=version.spec,
+            pins=version.pins,
+            builds=tuple(builds.views(version.id, silence=self._silence)),
+            weights=version.weights,
+            golden=version.golden,
+            created=created,
+        )
+
+
+def _check_targets(spec: Spec) -> None:
+    """Refuses names of no target, and targets that are asked for twice."""
+    seen: set[str] = set()
+    unknown, repeated = [], []
+    for place, request in enumerate(spec.requests()):
+        path = f"targets[{place}]"
+        if request.target in seen:
+            repeated.append(Detail(path, "the target is named before", given=request.target))
+        elif request.target != AUTO:
+            unknown += _unknown(path, request.target)
+        seen.add(request.target)
+    if unknown:
+        raise UnknownTarget(where=unknown[0].path, hint=_TARGETS_HINT, details=tuple(unknown))
+    if repeated:
+        raise InvalidInput(
+            "A target is asked for twice",
+            where=repeated[0].path,
+            hint="A version has one build per target: keep one of the entries.",
+            details=tuple(repeated),
+        )
+
+
+def _unknown(path: str, name: str) -> list[Detail]:
+    try:
+        parse_target(name)
+    except UnknownTarget as exc:
+        return [Detail(path, exc.message, given=name[:80], allowed=exc.hint)]
+    return []
+
+
+def _expand(requests: list[TargetSpec], live: list[str]) -> list[TargetSpec]:
+    """The targets asked for by name; `auto` stands for the live ones that are not named beside it."""
+    named = {request.target for request in requests}
+    expanded = []
+    for request in requests:
+        if request.target != AUTO:
+            expanded.append(request)
+            continue
+        if not live:
+            raise NoLiveWorker(
+                "No worker lives that auto could stand for",
+                where="targets",
+                hint="Start a worker (pt2hub up starts one), or name a target: its build waits for a worker.",
+            )
+        expanded += [request.model_copy(update={"target": name}) for name in live if name not in named]
+    return expanded
+
+
+def _named(spec: Spec) -> frozenset[str]:
+    return frozenset(request.target for request in spec.requests()) - {AUTO}
+
+
+def _pins(
+    requests: list[TargetSpec], live: dict[str, dict[str, Any]], blobs: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """What the submission resolves once and for all: packages by target, blobs by path, targets in order."""
+    names = [request.target for request in requests]
+    return {
+        "packages": {name: live[name] for name in names if name in live},
+        "blobs": blobs,
+        "targets": names,
+    }
+
+
+def _check_overrides(
+    requests: list[TargetSpec], present: dict[str, dict[str, Any]], named: frozenset[str]
+) -> None:
+    """Refuses other overrides for a target that has its build: they would silently be ignored."""
+    for request in requests:
+        given = build_request(request)
+        if request.target in named and present.get(request.target, given) != given:
+            raise Conflict(
+                f"The version has a build for {request.target} with other overrides",
+                where="targets",
+                hint="Leave the target out, repeat its overrides, or change the spec to make a new version.",
+                context={"present": present[request.target], "given": given},
+            )

@@ -1,0 +1,148 @@
+"""Rebuilding the index from the storage, where the manifests are the truth."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pt2hub.domain.artifacts import (
+    ARTIFACT_TYPE,
+    AUTOTUNE_TYPE,
+    BUILD,
+    CREATED,
+    MEASUREMENTS_TYPE,
+    ArtifactConfig,
+    Manifest,
+)
+from pt2hub.domain.publications import Publication
+from pt2hub.errors import BadResponse, NotFound
+from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.db.stores.artifacts import ArtifactStore
+from pt2hub.server.db.stores.builds import BuildStore
+from pt2hub.server.db.stores.progress import ProgressStore
+from pt2hub.server.db.stores.values import moment
+from pt2hub.server.db.stores.versions import VersionStore
+from pt2hub.server.db.stores.workers import WorkerStore
+from pt2hub.server.services.documents import read_config, read_json, read_manifest
+from pt2hub.wire.shapes import StepView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sqlalchemy.orm import Session
+
+    from pt2hub.domain.digests import Digest
+    from pt2hub.server.blobs.ports import Storage
+    from pt2hub.server.db.engine import Sessions
+
+
+class ReindexService:
+    """Rebuilds rows from manifests."""
+
+    def __init__(self, sessions: Sessions, storage: Storage) -> None:
+        """Is built by the container.
+
+        Args:
+            sessions: Opens transactions.
+            storage: Holds manifests, configs and the tables beside them.
+        """
+        self._sessions = sessions
+        self._storage = storage
+
+    def reindex(self) -> dict[str, Any]:
+        """Adds what the storage holds and the database lacks; what is there already stays.
+
+        Versions that never had an artifact are in no manifest and do not come back.
+
+        Returns:
+            `manifests` seen, `artifacts` among them, `added` to the database, and `unreadable` ones with reasons.
+        """
+        unreadable: dict[str, str] = {}
+        artifacts, referrers, seen = self._scan(unreadable)
+        added = 0
+        for manifest in artifacts:
+            try:
+                added += self._restore(manifest, referrers.get(manifest.digest, ()))
+            except (BadResponse, NotFound) as exc:
+                unreadable[manifest.digest] = str(exc)
+        return {"manifests": seen, "artifacts": len(artifacts), "added": added, "unreadable": unreadable}
+
+    def _scan(self, unreadable: dict[str, str]) -> tuple[list[Manifest], dict[Digest, list[Manifest]], int]:
+        """Reads every manifest: the artifacts, and the referrers by the artifact they belong to."""
+        artifacts: list[Manifest] = []
+        referrers: dict[Digest, list[Manifest]] = {}
+        seen = 0
+        for key in self._storage.keys("manifests"):
+            seen += 1
+            try:
+                manifest = read_manifest(self._storage, key.digest)
+            except (BadResponse, NotFound) as exc:
+                unreadable[key.digest] = str(exc)
+                continue
+            if manifest.subject:
+                referrers.setdefault(manifest.subject.digest, []).append(manifest)
+            elif manifest.artifactType == ARTIFACT_TYPE:
+                artifacts.append(manifest)
+        return artifacts, referrers, seen
+
+    def _restore(self, manifest: Manifest, referrers: Iterable[Manifest]) -> bool:
+        config = read_config(self._storage, manifest)
+        ordered = tuple(sorted(referrers, key=lambda item: item.digest))
+        publication = Publication(
+            manifest=manifest,
+            config=config,
+            referrers=ordered,
+            autotune=self._table(ordered, AUTOTUNE_TYPE),
+            measurements=self._table(ordered, MEASUREMENTS_TYPE),
+        )
+        with self._sessions.begin() as session:
+            return _restore_rows(session, publication)
+
+    def _table(self, referrers: Iterable[Manifest], artifact_type: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        for manifest in referrers:
+            if manifest.artifactType == artifact_type:
+                for layer in manifest.layers:
+                    rows += read_json(self._storage, StorageKey.blob(layer.digest))
+        return rows
+
+
+def _restore_rows(session: Session, publication: Publication) -> bool:
+    config, manifest = publication.config, publication.manifest
+    version = VersionStore(session).restore(config.version)
+    WorkerStore(session).add_target(config.target)
+    attempt = int(config.provenance.get("attempt", 1))
+    finished = moment(manifest.annotations.get(CREATED))
+    build_id = BuildStore(session).restore(
+        {
+            "id": manifest.annotations.get(BUILD) or config.provenance.get("build") or manifest.digest[-16:],
+            "version_id": version.id,
+            "target": config.target.name,
+            "request": _request(config),
+            "attempt": attempt,
+            **_place(config),
+            "started_at": None,
+            "finished_at": finished,
+        }
+    )
+    if not ArtifactStore(session).add(build_id, attempt, publication):
+        return False
+    for step in config.steps:
+        view = StepView(name=step.name, state="done", started_at="", seconds=step.seconds)
+        ProgressStore(session).put_step(build_id, attempt, view)
+    return True
+
+
+def _place(config: ArtifactConfig) -> dict[str, Any]:
+    """Where the build stood among its version's: the pins list the targets first submitted, in order."""
+    first = list(config.version.pins.get("targets", ()))
+    name = config.target.name
+    listed = name in first
+    return {"first_submitted": listed or not first, "position": first.index(name) if listed else len(first)}
+
+
+def _request(config: ArtifactConfig) -> dict[str, Any]:
+    """What was asked for; provenance says it whole, older artifacts only the dtype."""
+    request = config.provenance.get("request")
+    if isinstance(request, dict):
+        return request
+    return {"target": config.target.name} | ({"dtype": config.dtype} if config.dtype else {})

@@ -1,0 +1,189 @@
+"""Reading a spec, and saying what is wrong with one in its own words: path, given, allowed."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from pt2hub.domain.digests import canonical_json
+from pt2hub.domain.specs import Spec
+from pt2hub.errors import Detail, InvalidInput, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pydantic_core import ErrorDetails
+
+    from pt2hub.errors import Pt2hubError
+
+_MAX_GIVEN = 80
+_HINT = "The whole form is described by GET /api/v1/spec.schema.json."
+_LIMITS = {
+    "ge": "at least {}",
+    "gt": "above {}",
+    "le": "at most {}",
+    "lt": "below {}",
+    "min_length": "at least {} long",
+    "max_length": "at most {} long",
+    "pattern": "matching {}",
+    "expected": "{}",
+    "allowed": "{}",
+}
+"""How the limits that pydantic reports beside an error read."""
+
+
+def parse_spec(document: Mapping[str, Any]) -> Spec:
+    """Reads a spec.
+
+    Args:
+        document: The spec as JSON values.
+
+    Raises:
+        InvalidInput: Fields are wrong; the subclass of its code where all problems have the same code.
+    """
+    try:
+        spec = Spec.model_validate(dict(document))
+    except ValidationError as exc:
+        raise _as_ours(exc, document) from exc
+    _check_storable(spec)
+    return spec
+
+
+def _check_storable(spec: Spec) -> None:
+    """Refuses values that have no canonical JSON or that no database keeps."""
+    try:
+        canonical_json(spec.canonical())
+    except ValueError as exc:
+        raise InvalidInput(
+            "A number of the spec is not finite, or a text of it is no Unicode", where="spec", hint=str(exc)
+        ) from exc
+    if "\x00" in _all_text(spec.canonical()):
+        raise InvalidInput("A text of the spec holds the character NUL", where="spec", hint="Remove it.")
+
+
+def _all_text(value: Any) -> str:  # noqa: ANN401  # any JSON value
+    if isinstance(value, dict):
+        return "".join([*value, *(_all_text(item) for item in value.values())])
+    if isinstance(value, list):
+        return "".join(_all_text(item) for item in value)
+    return value if isinstance(value, str) else ""
+
+
+def _as_ours(exc: ValidationError, document: Mapping[str, Any]) -> Pt2hubError:
+    problems = _relevant([(path_of(item["loc"], document), item) for item in exc.errors(include_url=False)])
+    details = tuple(_detail(path, items) for path, items in problems.items())
+    codes = {item["type"] for items in problems.values() for item in items}
+    by_code = {cls.code: cls for cls in walk()}
+    cls = by_code.get(next(iter(codes)), InvalidInput) if len(codes) == 1 else InvalidInput
+    if len(details) == 1:
+        message = f"{details[0].message[:1].upper()}{details[0].message[1:]}"
+        return cls(message, where=details[0].path, hint=_HINT, details=details)
+    return cls(f"{len(details)} fields of the spec are wrong", where="spec", hint=_HINT, details=details)
+
+
+def path_of(location: Sequence[int | str], document: object) -> str:
+    """A place as the document's author would write it: `inputs[0].shape[1]`.
+
+    pydantic's own locations also name the branch of a union that was tried; such parts lead nowhere in the
+    document and are left out.
+
+    Args:
+        location: pydantic's location.
+        document: The document it is about.
+    """
+    path, here = "", document
+    for place, part in enumerate(location):
+        if isinstance(here, list) and isinstance(part, int) and part < len(here):
+            path, here = f"{path}[{part}]", here[part]
+        elif isinstance(here, dict) and part in here:
+            path, here = f"{path}.{part}", here[part]
+        elif isinstance(here, dict) and place == len(location) - 1 and _is_field(part):
+            path = f"{path}.{part}"  # the field that is missing
+    return path.removeprefix(".") or "spec"
+
+
+def _is_field(part: int | str) -> bool:
+    return isinstance(part, str) and part.isidentifier() and part.islower()
+
+
+def _relevant(problems: list[tuple[str, ErrorDetails]]) -> dict[str, list[ErrorDetails]]:
+    """Problems by path, without those of union branches that the author did not mean.
+
+    A size that is negative is also "no text": where one branch accepts the type and another does not, only the
+    first one's complaint helps.
+    """
+    by_path: dict[str, list[ErrorDetails]] = {}
+    for path, item in problems:
+        by_path.setdefault(path, []).append(item)
+    kept = {}
+    for path, items in by_path.items():
+        meant = [item for item in items if not _is_type_error(item)]
+        deeper = any(other != path and other.startswith((f"{path}.", f"{path}[")) for other in by_path)
+        if meant or not deeper:
+            kept[path] = meant or items
+    return kept
+
+
+def _is_type_error(item: ErrorDetails) -> bool:
+    return item["type"].endswith(("_type", "_parsing"))
+
+
+def _detail(path: str, items: list[ErrorDetails]) -> Detail:
+    messages = list(dict.fromkeys(_message(item) for item in items))
+    allowed = list(dict.fromkeys(text for item in items if (text := _allowed(item))))
+    missing = items[0]["type"] == "missing"
+    return Detail(
+        path=path,
+        message=" or ".join(messages),
+        given=None if missing else _short(items[0]["input"]),
+        allowed=" or ".join(allowed) or None,
+    )
+
+
+def _message(item: ErrorDetails) -> str:
+    if item["type"] == "extra_forbidden":
+        return "There is no such field"
+    return item["msg"]
+
+
+def _allowed(item: ErrorDetails) -> str | None:
+    if item["type"] == "extra_forbidden":
+        return _fields_near(item["loc"])
+    context = item.get("ctx", {})
+    if {"min", "max"} <= context.keys():
+        return f"{context['min']} to {context['max']}"
+    return ", ".join(form.format(context[key]) for key, form in _LIMITS.items() if key in context) or None
+
+
+def _fields_near(location: Sequence[int | str]) -> str:
+    """The fields that exist where an unknown one was given; likely misspellings first."""
+    schema = Spec.model_json_schema()
+    node = schema
+    for part in location[:-1]:
+        node = _step(node, part, schema)
+    fields = list(node.get("properties", {}))
+    near = difflib.get_close_matches(str(location[-1]), fields)
+    return ", ".join([*near, *(field for field in fields if field not in near)])
+
+
+def _step(node: dict[str, Any], part: int | str, schema: dict[str, Any]) -> dict[str, Any]:
+    """Follows one part of a location in a JSON schema; a union's branch stays on the object among its choices."""
+    if part in node.get("properties", {}):
+        node = node["properties"][part]
+    elif isinstance(part, int):
+        node = node.get("items", {})
+    elif isinstance(node.get("additionalProperties"), dict):
+        node = node["additionalProperties"]
+    for choice in node.get("anyOf", ()):
+        if "$ref" in choice:
+            node = choice
+    if reference := node.get("$ref"):
+        node = schema["$defs"][reference.rpartition("/")[2]]
+    return node
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_GIVEN else f"{text[: _MAX_GIVEN - 3]}..."

@@ -1,0 +1,209 @@
+"""The run of `pt2hub up`, from the first check to the last process stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from pt2hub.errors import DatabaseUnavailable, Unauthorized
+from pt2hub.server.container import open_container
+from pt2hub.server.db import migrating
+from pt2hub.server.db.embedded import EmbeddedPostgres
+from pt2hub.server.home import Home
+from pt2hub.server.processes import spawn
+from pt2hub.server.up.interrupts import Interrupted, Interrupts
+from pt2hub.server.up.listening import Probe, listen
+from pt2hub.server.up.services import Service, describe_exit
+
+if TYPE_CHECKING:
+    import socket
+
+    from pt2hub.server.config import ServerConfig
+    from pt2hub.server.processes import Child
+
+_TICK_SECONDS = 0.1
+_API_PATIENCE = 10.0
+_WORKER_PATIENCE = 20.0
+"""A worker stops its build and hands it back within this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What runs now.
+
+    Attributes:
+        url: Where the API answers.
+        home: The home directory.
+        storage: Where blobs are kept.
+        targets: Names of the targets that live workers offer.
+        settings: The file with the token and the URL, which the client on this machine reads.
+        token: The admin token when it was made in this start, else None: it is shown once.
+    """
+
+    url: str
+    home: Path
+    storage: str
+    targets: tuple[str, ...]
+    settings: Path
+    token: str | None
+
+
+def _print(started: Started) -> None:
+    lines = [
+        f"pt2hub serves {started.url}",
+        f"  home     {started.home}",
+        f"  storage  {started.storage}",
+        f"  targets  {', '.join(started.targets) or 'none: no worker was started'}",
+        f"  token    {started.token}  (shown once)" if started.token else f"  token    in {started.settings}",
+        "Press Ctrl-C to stop.",
+    ]
+    print("\n".join(lines), flush=True)
+
+
+def _complain(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """What a caller may choose.
+
+    Attributes:
+        worker: Whether to start a worker for this machine's target.
+        api_seconds: How long the API may take to answer.
+        worker_seconds: How long the worker may take to appear; importing torch is slow on a cold disk.
+        announce: Shows what runs, once all of it does.
+        report: Takes lines about children that were started again.
+    """
+
+    worker: bool = True
+    api_seconds: float = 60.0
+    worker_seconds: float = 180.0
+    announce: Callable[[Started], None] = field(default=_print)
+    report: Callable[[str], None] = field(default=_complain)
+
+
+def run(config: ServerConfig, options: UpOptions | None = None) -> int:
+    """Runs the whole server until SIGINT or SIGTERM; call it from the main thread.
+
+    Args:
+        config: The server's settings.
+        options: What the caller chose.
+
+    Returns:
+        The exit code: 0 after a signal.
+
+    Raises:
+        HomeUnusable: The home cannot be written.
+        HomeInUse: Another server holds the home.
+        PortTaken: Another program listens on the port.
+        SchemaNewer: A newer pt2hub wrote the database.
+        NamespacesRefused: The embedded PostgreSQL cannot run as root here.
+        DatabaseUnavailable: The database does not answer, or ended.
+        InternalError: The API or the worker did not start; the error carries the tail of its log.
+    """
+    interrupts = Interrupts()
+    with interrupts.installed(), contextlib.suppress(Interrupted), ExitStack() as stack:
+        try:
+            _serve(config, options or UpOptions(), stack)
+        finally:
+            interrupts.disarm()  # stopping takes bounded time: a second Ctrl-C must not tear it
+    return 0
+
+
+def _serve(config: ServerConfig, options: UpOptions, stack: ExitStack) -> NoReturn:
+    """Starts one thing after the other; the stack stops them in the opposite order."""
+    home = Home(config.home)
+    stack.enter_context(home.held())
+    listener = stack.enter_context(listen(config.host, config.port))
+    probe = Probe(listener)
+    home.announce(probe.url)
+    database = None if config.database_url else EmbeddedPostgres(home.database)
+    if database:
+        stack.callback(database.stop)
+    database_url = database.start() if database else str(config.database_url)
+    migrating.upgrade(database_url)
+    token = _ensure_token(config, home, probe.url, database_url)
+    services = _services(config, options, listener, database_url)
+    for service in services:
+        stack.callback(service.stop)
+        service.start()
+    targets = _await_services(services, probe, options)
+    options.announce(Started(probe.url, home.path, config.storage, targets, home.settings, token))
+    _supervise(services, database)
+
+
+def _ensure_token(config: ServerConfig, home: Home, url: str, database_url: str) -> str | None:
+    """Writes the client's settings; makes a token unless they hold a valid one, and returns a new one."""
+    known = home.read_settings().get("token")
+    with open_container(config, database_url=database_url) as container:
+        if isinstance(known, str):
+            with contextlib.suppress(Unauthorized):
+                container.access.verify(known)
+                home.write_settings(url=url)
+                return None
+        made = container.access.create_token("up")
+    home.write_settings(url=url, token=made)
+    return made
+
+
+def _services(
+    config: ServerConfig, options: UpOptions, listener: socket.socket, database_url: str
+) -> list[Service]:
+    logs = Home(config.home).logs
+    # The children read their own settings from the environment they inherit; these three we decided.
+    environ = os.environ | {
+        "PT2HUB_HOME": str(config.home),
+        "PT2HUB_DATABASE_URL": database_url,
+        "PT2HUB_STORAGE": config.storage,
+    }
+
+    def launch_api() -> Child:
+        argv = [sys.executable, "-m", "pt2hub.server.api.serve", "--fd", str(listener.fileno())]
+        return spawn(argv, log=logs / "api.log", environ=environ, keep_open=[listener.fileno()])
+
+    def launch_worker() -> Child:
+        return spawn([sys.executable, "-m", "pt2hub_workers"], log=logs / "worker.log", environ=environ)
+
+    services = [Service("API", launch_api, patience=_API_PATIENCE, report=options.report)]
+    if options.worker:
+        services.append(Service("worker", launch_worker, patience=_WORKER_PATIENCE, report=options.report))
+    return services
+
+
+def _await_services(services: list[Service], probe: Probe, options: UpOptions) -> tuple[str, ...]:
+    """Waits until the API is ready and, where there is a worker, until it offers a target."""
+    api, *workers = services
+    _await(api, probe.ready, options.api_seconds)
+    for worker in workers:
+        _await(worker, lambda: bool(probe.live_targets()), options.worker_seconds)
+    return probe.live_targets()
+
+
+def _await(service: Service, condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        service.require_running()
+        if time.monotonic() > deadline:
+            raise service.failure(f"was not ready within {seconds:g} s")
+        time.sleep(_TICK_SECONDS)
+
+
+def _supervise(services: list[Service], database: EmbeddedPostgres | None) -> NoReturn:
+    while True:
+        if database and (code := database.exit_code()) is not None:
+            raise DatabaseUnavailable(
+                f"The embedded PostgreSQL ended with {describe_exit(code)}, so everything was stopped.",
+                where=str(database.log),
+                hint="Read the log, then start pt2hub again; what was committed is kept.",
+            )
+        for service in services:
+            service.tend()
+        time.sleep(_TICK_SECONDS)

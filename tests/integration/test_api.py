@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from openapi_spec_validator import validate
+
+from pt2hub import errors
+from pt2hub.domain.artifacts import Environment, Toolchain
+from pt2hub.domain.codec import decode
+from pt2hub.domain.targets import parse_target
+from pt2hub.server.api.app import create_app
+from pt2hub.server.container import open_container
+from pt2hub.wire.shapes import BuildView, TargetView, VersionView
+
+if TYPE_CHECKING:
+    from flask.testing import FlaskClient
+    from werkzeug.test import TestResponse
+
+    from pt2hub.server.config import ServerConfig
+    from pt2hub.server.container import Container
+
+TARGET = "torch2.13-cpu-x86_64_v3"
+SPEC: dict[str, Any] = {
+    "model": "vision/resnet18",
+    "source": {"factory": "torchvision.models:resnet18"},
+    "inputs": [{"name": "x", "shape": ["batch", 3, 224, 224], "generate": {"normal": {}}}],
+    "dims": {"batch": {"min": 1, "max": 32, "example": 2}},
+    "targets": [TARGET],
+}
+
+
+def add_worker(container: Container) -> None:
+    container.workers.register(
+        worker_id="w1",
+        target=parse_target(TARGET),
+        toolchain=Toolchain("2.13.0+cpu", "3.11.2", "g++ 12.2.0", "glibc 2.36", "0.1.0"),
+        environment=Environment("test cpu", "x86_64_v3", 2, 1 << 30, "2.13.0+cpu"),
+        packages={"torch": "2.13.0+cpu", "torchvision": "0.28.0"},
+    )
+
+
+def error_of(response: TestResponse, status: int) -> errors.Pt2hubError:
+    assert response.status_code == status, response.get_data(as_text=True)
+    assert response.content_type == "application/problem+json"
+    return errors.from_dict(response.get_json(force=True))
+
+
+def test_a_spec_in_yaml_is_published_once_and_read_back(api: FlaskClient, bearer: dict[str, str]) -> None:
+    headers = bearer | {"Content-Type": "application/yaml"}
+    first = api.post("/api/v1/versions", data=yaml.safe_dump(SPEC), headers=headers)
+    assert first.status_code == 201, first.get_data(as_text=True)
+    version = decode(VersionView, first.get_json())
+    assert (version.model, version.number, version.created) == ("vision/resnet18", 1, True)
+
+    again = api.post("/api/v1/versions", json=SPEC, headers=bearer)
+    assert again.status_code == 200
+    assert decode(VersionView, again.get_json()).number == 1
+
+    read = api.get("/api/v1/models/vision/resnet18/versions/1")
+    assert decode(VersionView, read.get_json()).builds == version.builds
+
+    build = decode(BuildView, api.get(f"/api/v1/builds/{version.builds[0].id}").get_json())
+    assert (build.target, build.state) == (TARGET, "queued")
+    assert build.note
+    assert api.get(f"/api/v1/builds/{build.id}/logs?after=3").get_json() == {"lines": []}
+
+
+def test_a_wrong_field_is_answered_with_its_path(api: FlaskClient, bearer: dict[str, str]) -> None:
+    wrong = SPEC | {"inputs": [{"name": "x", "shape": ["batch", -3], "generate": {"normal": {}}}]}
+    error = error_of(api.post("/api/v1/versions", json=wrong, headers=bearer), 422)
+    assert isinstance(error, errors.InvalidInput)
+    assert any(item.path.startswith("inputs[0].shape[1]") for item in error.details)
+
+
+def test_a_syntax_error_is_answered_with_line_and_column(api: FlaskClient, bearer: dict[str, str]) -> None:
+    response = api.post(
+        "/api/v1/versions", data="model: a\ninputs: [", headers=bearer | {"Content-Type": "application/yaml"}
+    )
+    error = error_of(response, 422)
+    assert error.context["line"] in {2, 3}
+    assert "column" in (error.where or "")
+
+
+def test_a_spec_of_two_megabytes_is_refused(api: FlaskClient, bearer: dict[str, str]) -> None:
+    response = api.post("/api/v1/versions", data=b" " * (2 << 20), headers=bearer)
+    assert isinstance(error_of(response, 413), errors.TooLarge)
+
+
+def test_auto_without_a_live_worker_is_refused_with_its_code(
+    api: FlaskClient, bearer: dict[str, str]
+) -> None:
+    response = api.post("/api/v1/versions", json=SPEC | {"targets": ["auto"]}, headers=bearer)
+    assert isinstance(error_of(response, 409), errors.NoLiveWorker)
+
+
+def test_auto_is_resolved_to_the_targets_that_live(
+    api: FlaskClient, bearer: dict[str, str], container: Container
+) -> None:
+    add_worker(container)
+    targets = api.get("/api/v1/targets").get_json()["targets"]
+    assert [decode(TargetView, item) for item in targets] == [TargetView(TARGET, 1)]
+    response = api.post("/api/v1/versions", json=SPEC | {"targets": ["auto"]}, headers=bearer)
+    assert [build["target"] for build in response.get_json()["builds"]] == [TARGET]
+
+
+@pytest.mark.parametrize(
+    "authorization", [None, "", "Bearer", "Bearer pt2_x_y", "Basic abc", "Bearer pt2_" + "a" * 52 + "_abcdef"]
+)
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/api/v1/versions"),
+        ("PUT", f"/api/v1/blobs/sha256:{'0' * 64}"),
+        ("DELETE", "/api/v1/anything"),
+    ],
+)
+def test_nothing_changes_without_a_token(
+    api: FlaskClient, method: str, path: str, authorization: str | None
+) -> None:
+    headers = {"Authorization": authorization} if authorization is not None else {}
+    response = api.open(path, method=method, headers=headers, data=b"{}")
+    assert isinstance(error_of(response, 401), errors.Unauthorized)
+    assert response.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/v1/models/vision/none/versions/1",
+        "/api/v1/builds/none",
+        "/api/v1/builds/none/logs",
+        "/api/v1/resolve?reference=vision/none@3",
+        f"/api/v1/artifacts/sha256:{'0' * 64}",
+        f"/api/v1/models/vision/none/manifests/sha256:{'0' * 64}",
+        "/api/v1/nothing/here",
+    ],
+)
+def test_what_is_not_there_is_a_404_with_our_code(api: FlaskClient, path: str) -> None:
+    assert isinstance(error_of(api.get(path), 404), errors.NotFound)
+
+
+@pytest.mark.parametrize(
+    ("path", "where"),
+    [
+        ("/api/v1/models/vision/resnet18/versions/x", "number"),
+        ("/api/v1/models/vision/resnet18/versions/0", "number"),
+        ("/api/v1/artifacts/sha256:0", "digest"),
+        ("/api/v1/builds/x/logs?after=-1", "after"),
+        ("/api/v1/resolve", "reference"),
+    ],
+)
+def test_wrong_parameters_are_named(api: FlaskClient, path: str, where: str) -> None:
+    error = error_of(api.get(path), 422)
+    assert [item.path for item in error.details] == [where]
+
+
+def test_the_description_is_openapi_3_1_and_names_every_route(api: FlaskClient) -> None:
+    document = api.get("/api/v1/openapi.json").get_json()
+    validate(document)
+    assert document["openapi"].startswith("3.1")
+    assert set(document["paths"]) == {
+        "/api/v1/versions",
+        "/api/v1/models/{team}/{name}/versions/{number}",
+        "/api/v1/builds/{id}",
+        "/api/v1/builds/{id}/logs",
+        "/api/v1/targets",
+        "/api/v1/resolve",
+        "/api/v1/models/{team}/{name}/manifests/{digest}",
+        "/api/v1/artifacts/{digest}",
+        "/api/v1/blobs/{digest}",
+        "/api/v1/spec.schema.json",
+        "/healthz",
+        "/readyz",
+    }
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            assert operation["summary"].endswith("."), (path, method)
+            assert bool(operation.get("security")) == (method in {"post", "put", "patch", "delete"})
+
+
+def test_the_schema_of_a_spec_is_published(api: FlaskClient) -> None:
+    schema = api.get("/api/v1/spec.schema.json").get_json()
+    assert {"model", "source", "inputs"} <= set(schema["properties"])
+
+
+def test_health_needs_no_database_and_readiness_does(api: FlaskClient, config: ServerConfig) -> None:
+    assert api.get("/healthz").status_code == api.get("/readyz").status_code == 200
+    with open_container(config, database_url="postgresql://nobody@/none?host=/nowhere") as container:
+        lonely = create_app(container, config).test_client()
+        assert lonely.get("/healthz").status_code == 200
+        assert isinstance(error_of(lonely.get("/readyz"), 503), errors.DatabaseUnavailable)

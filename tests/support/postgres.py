@@ -1,0 +1,37 @@
+"""A real PostgreSQL for the tests: one server per session, a fresh database per test."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from pt2hub.server.db.embedded import EmbeddedPostgres
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
+    """The session's server."""
+    with EmbeddedPostgres(tmp_path_factory.mktemp("pg"), durable=False) as server:
+        yield server
+
+
+def create_database(postgres: EmbeddedPostgres, *, template: str = "template1") -> str:
+    """Creates a database and returns its URL."""
+    name = f"test_{next(_numbers)}"
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+    return postgres.url.replace("/pt2hub?", f"/{name}?")
+
+
+@pytest.fixture
+def database_url(postgres: EmbeddedPostgres) -> str:
+    """URL of an empty database of its own."""
+    return create_database(postgres)

@@ -1,0 +1,218 @@
+"""The server's services over a real, migrated PostgreSQL and a storage in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from pt2hub.domain import artifacts as oci
+from pt2hub.domain.artifacts import (
+    Descriptor,
+    Environment,
+    Manifest,
+    Member,
+    ProgramKey,
+    SingleFile,
+    StepTiming,
+    Toolchain,
+    VersionIdentity,
+)
+from pt2hub.domain.codec import encode
+from pt2hub.domain.digests import Digest, canonical_json, digest_bytes
+from pt2hub.domain.publications import Publication
+from pt2hub.domain.targets import parse_target
+from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.blobs.memory import MemoryStorage
+from pt2hub.server.container import Container, compose
+from pt2hub.server.db import engine as engines
+from pt2hub.server.db import migrating
+from pt2hub.server.db.queue import BuildQueue
+from support.artifacts import a_config
+from support.postgres import create_database
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pt2hub.domain.builds import Claim
+    from pt2hub.server.db.embedded import EmbeddedPostgres
+    from pt2hub.wire.shapes import VersionView
+
+V3 = "torch2.13-cpu-x86_64_v3"
+V4 = "torch2.13-cpu-x86_64_v4"
+GPU = "torch2.11-cu130-sm90"
+SILENCE = timedelta(seconds=30)
+TOOLCHAIN = Toolchain("2.13.0+cpu", "3.11.2", "g++ (Debian 12.2.0)", "glibc 2.36", "0.1.0")
+ENVIRONMENT = Environment("EPYC", "x86_64_v4", 2, 24 << 30, "2.13.0+cpu")
+PACKAGES = {"torch": "2.13.0+cpu", "torchvision": "0.28.0"}
+AUTOTUNE = [
+    {
+        "op": "mm",
+        "shapes": [[2, 512], [512, 1000]],
+        "dtypes": ["float32", "float32"],
+        "candidate": name,
+        "milliseconds": 0.1 * rank,
+        "rank": rank,
+        "chosen": rank == 1,
+    }
+    for rank, name in enumerate(("cpp_gemm", "mkl"), 1)
+]
+MEASUREMENTS = [
+    {
+        "metric": "latency_p50",
+        "value": 10.5,
+        "unit": "ms",
+        "batch": 2,
+        "subject": subject,
+        "samples": [10.5, 11],
+    }
+    for subject in ("artifact", "eager", "torch_compile")
+]
+
+
+def a_spec(**changes: Any) -> dict[str, Any]:
+    """A spec that is right."""
+    spec: dict[str, Any] = {
+        "model": "vision/resnet18",
+        "source": {"factory": "torchvision.models:resnet18"},
+        "inputs": [
+            {"name": "x", "shape": ["batch", 3, 224, 224], "dtype": "float32", "generate": {"normal": {}}}
+        ],
+        "dims": {"batch": {"min": 1, "max": 32, "example": 2}},
+        "targets": [V4],
+    }
+    return spec | changes
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The services, and what tests do with them again and again."""
+
+    services: Container
+    database_url: str
+
+    def sql(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Runs SQL behind the services' back."""
+        with psycopg.connect(self.database_url, autocommit=True) as connection:
+            cursor = connection.execute(statement, values)  # type: ignore[call-overload]  # a test's literals
+            return cursor.fetchall() if cursor.description else []
+
+    def worker(self, name: str, target: str = V4, packages: dict[str, str] | None = None) -> str:
+        """A live worker."""
+        self.services.workers.register(
+            worker_id=name,
+            target=parse_target(target),
+            toolchain=TOOLCHAIN,
+            environment=ENVIRONMENT,
+            packages=packages or PACKAGES,
+        )
+        return name
+
+    def silence(self, worker: str) -> None:
+        """Lets a worker's last heartbeat be an hour old."""
+        self.sql("UPDATE workers SET last_seen = now() - interval '1 hour' WHERE id = %s", worker)
+
+    def submit(self, **changes: Any) -> VersionView:
+        """Submits a spec."""
+        return self.services.publish.submit(a_spec(**changes))
+
+    def claim(self, build: str, worker: str = "w1") -> Claim:
+        """Claims a queued build."""
+        self.worker(worker)
+        claim = self.services.builds.claim(build, worker)
+        assert claim is not None
+        return claim
+
+    def jobs(self, build: str) -> list[tuple[str, str]]:
+        """Queue and status of each job of a build."""
+        return self.sql(
+            "SELECT queue_name, status::text FROM procrastinate_jobs WHERE args ->> 'build_id' = %s ORDER BY id",
+            build,
+        )
+
+    def blob(self, data: bytes, media_type: str = "application/octet-stream") -> Descriptor:
+        """Stores a blob."""
+        digest = digest_bytes(data)
+        self.services.storage.write(StorageKey.blob(digest), [data])
+        return Descriptor(media_type, digest, len(data))
+
+    def manifest(self, manifest: Manifest) -> Manifest:
+        """Stores a manifest."""
+        self.services.storage.write(StorageKey.manifest(manifest.digest), [manifest.as_bytes()])
+        return manifest
+
+    def publication(self, claim: Claim, *, code: bytes = b"code", key: str = "key") -> Publication:
+        """What a worker publishes, its blobs and manifests stored first."""
+        weights = self.services.builds.record_weights(claim, self.blob(b"weights").digest)
+        golden = self.services.builds.record_golden(claim, self.blob(b"golden").digest)
+        members = (Member("model/version", 1, digest_bytes(b"0")), Member("model/a.so", 4, digest_bytes(code)))
+        config = replace(
+            a_config(),
+            version=VersionIdentity(
+                claim.model, claim.number, claim.identity, claim.spec, claim.pins, weights, golden
+            ),
+            target=claim.target,
+            toolchain=TOOLCHAIN,
+            environment=ENVIRONMENT,
+            key=ProgramKey(digest_bytes(key.encode()), {"graph": key}),
+            single_file=SingleFile(digest_bytes(b"single" + code), 99, members),
+            steps=(StepTiming("fetch", 0.1), StepTiming("compile", 12.5)),
+            verification={"passed": True, "relative_error": 1e-6},
+            provenance={"build": claim.build, "attempt": claim.attempt, "request": claim.request},
+            dtype=claim.request.get("dtype"),
+        )
+        manifest = self.manifest(
+            Manifest(
+                artifactType=oci.ARTIFACT_TYPE,
+                config=self.blob(canonical_json(encode(config)), oci.CONFIG_TYPE),
+                layers=(self.blob(code, oci.CODE_TYPE), self.blob(b"weights", oci.WEIGHTS_TYPE)),
+                annotations={oci.CREATED: "2026-11-21T10:00:00+00:00", oci.BUILD: claim.build},
+            )
+        )
+        tables = {oci.AUTOTUNE_TYPE: AUTOTUNE, oci.MEASUREMENTS_TYPE: MEASUREMENTS}
+        referrers = [self._referrer(manifest, kind, canonical_json(rows)) for kind, rows in tables.items()]
+        return Publication(manifest, config, tuple(referrers), AUTOTUNE, MEASUREMENTS)
+
+    def published(self, version: VersionView | None = None, **changes: Any) -> Digest:
+        """Builds and publishes the first build of a version."""
+        view = version or self.submit()
+        claim = self.claim(view.builds[0].id)
+        publication = self.publication(claim, **changes)
+        self.services.builds.publish(claim, publication)
+        return publication.manifest.digest
+
+    def _referrer(self, subject: Manifest, kind: str, data: bytes) -> Manifest:
+        return self.manifest(
+            Manifest(
+                artifactType=kind,
+                config=self.blob(b"{}", oci.EMPTY_TYPE),
+                layers=(self.blob(data, kind),),
+                subject=Descriptor(oci.MANIFEST_TYPE, subject.digest, len(subject.as_bytes())),
+            )
+        )
+
+
+@pytest.fixture(scope="session")
+def migrated_template(postgres: EmbeddedPostgres) -> str:
+    """Name of a migrated database to copy: ten times faster than migrating each."""
+    url = create_database(postgres)
+    migrating.upgrade(url)
+    return url.split("/")[3].partition("?")[0]
+
+
+@pytest.fixture
+def migrated_url(postgres: EmbeddedPostgres, migrated_template: str) -> str:
+    """URL of a migrated, empty database of its own."""
+    return create_database(postgres, template=migrated_template)
+
+
+@pytest.fixture
+def registry(migrated_url: str) -> Iterator[Registry]:
+    """The services over an empty database and an empty storage."""
+    engine = engines.create(migrated_url)
+    sessions, queue = engines.Sessions(engine), BuildQueue(migrated_url)
+    yield Registry(compose(sessions, queue, MemoryStorage(), silence=SILENCE), migrated_url)
+    engine.dispose()

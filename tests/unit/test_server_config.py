@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pt2hub.errors import BadConfiguration
+from pt2hub.server.config import ServerConfig
+
+
+def test_everything_has_a_default() -> None:
+    config = ServerConfig.from_environ({})
+    assert config.database_url is None
+    assert config.storage == str(config.home / "server" / "blobs")
+    assert (config.host, config.port) == ("127.0.0.1", 8400)
+    assert config.home.is_absolute()
+    assert config.lost_worker_seconds >= 3 * config.heartbeat_seconds
+
+
+def test_every_setting_is_read(tmp_path: Path) -> None:
+    config = ServerConfig.from_environ(
+        {
+            "PT2HUB_HOME": str(tmp_path),
+            "PT2HUB_DATABASE_URL": "postgresql://me@db/x",
+            "PT2HUB_STORAGE": "s3://bucket/some/prefix/",
+            "PT2HUB_HOST": "0.0.0.0",
+            "PT2HUB_PORT": "9000",
+            "PT2HUB_MAX_BLOB_BYTES": "1000",
+            "PT2HUB_HEARTBEAT_SECONDS": "0.5",
+            "PT2HUB_LOST_WORKER_SECONDS": "1.5",
+        }
+    )
+    assert config == ServerConfig(
+        home=tmp_path,
+        storage="s3://bucket/some/prefix",
+        database_url="postgresql://me@db/x",
+        host="0.0.0.0",
+        port=9000,
+        max_blob_bytes=1000,
+        heartbeat_seconds=0.5,
+        lost_worker_seconds=1.5,
+    )
+
+
+def test_an_empty_variable_counts_as_unset() -> None:
+    names = ("HOME", "DATABASE_URL", "STORAGE", "HOST", "PORT", "MAX_BLOB_BYTES", "HEARTBEAT_SECONDS")
+    assert ServerConfig.from_environ({f"PT2HUB_{name}": "" for name in names}) == ServerConfig.from_environ({})
+
+
+def test_a_relative_directory_is_fixed_at_once() -> None:
+    config = ServerConfig.from_environ({"PT2HUB_HOME": "home", "PT2HUB_STORAGE": "blobs"})
+    assert config.home == Path.cwd() / "home"
+    assert config.storage == str(Path.cwd() / "blobs")
+
+
+def test_a_slow_heartbeat_makes_the_limit_for_lost_workers_longer() -> None:
+    assert ServerConfig.from_environ({"PT2HUB_HEARTBEAT_SECONDS": "60"}).lost_worker_seconds == 180
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PT2HUB_PORT", "http"),
+        ("PT2HUB_PORT", "65536"),
+        ("PT2HUB_PORT", "-1"),
+        ("PT2HUB_MAX_BLOB_BYTES", "0"),
+        ("PT2HUB_MAX_BLOB_BYTES", "1GB"),
+        ("PT2HUB_DATABASE_URL", "mysql://x"),
+        ("PT2HUB_STORAGE", "gs://bucket"),
+        ("PT2HUB_STORAGE", "s3://"),
+        ("PT2HUB_HEARTBEAT_SECONDS", "nan"),
+        ("PT2HUB_LOST_WORKER_SECONDS", "6"),  # below three heartbeats of 5 s
+    ],
+)
+def test_a_wrong_value_names_its_variable(name: str, value: str) -> None:
+    with pytest.raises(BadConfiguration) as caught:
+        ServerConfig.from_environ({name: value})
+    assert caught.value.where == name
+    assert caught.value.hint
+
+
+def test_a_wrong_database_address_is_not_repeated_since_it_may_hold_a_password() -> None:
+    with pytest.raises(BadConfiguration) as caught:
+        ServerConfig.from_environ({"PT2HUB_DATABASE_URL": "mysql://me:secret@db"})
+    assert "secret" not in str(caught.value)

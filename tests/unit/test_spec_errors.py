@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pt2hub.errors import (
+    DimensionSpecialised,
+    ExampleOutOfRange,
+    InvalidInput,
+    Pt2hubError,
+    UnknownFactory,
+)
+from pt2hub.server.services.spec_errors import parse_spec
+from support.registry import a_spec
+
+
+def refusal(document: dict[str, Any]) -> Pt2hubError:
+    with pytest.raises(Pt2hubError) as caught:
+        parse_spec(document)
+    return caught.value
+
+
+def an_input(**changes: Any) -> dict[str, Any]:
+    return {"name": "x", "shape": ["batch", 3], "dtype": "float32", "generate": {"normal": {}}} | changes
+
+
+def test_a_right_spec_is_read() -> None:
+    assert parse_spec(a_spec()).model == "vision/resnet18"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected", "path"),
+    [
+        ({"source": {"factory": "os:system"}}, UnknownFactory, "source.factory"),
+        ({"dims": {"batch": {"min": 1, "max": 32, "example": 40}}}, ExampleOutOfRange, "dims.batch"),
+        ({"dims": {"batch": {"min": 1, "max": 32, "example": 1}}}, DimensionSpecialised, "dims.batch"),
+        ({"dims": {"batch": {"min": 8, "max": 8, "example": 8}}}, InvalidInput, "dims.batch"),
+        ({"model": "Resnet"}, InvalidInput, "model"),
+        ({"weights": "sha256:12"}, InvalidInput, "weights"),
+        ({"inputs": []}, InvalidInput, "inputs"),
+        ({"inputs": [an_input(shape=["batch", -3])]}, InvalidInput, "inputs[0].shape[1]"),
+        ({"inputs": [an_input(shape=["Batch!", 3])], "dims": {}}, InvalidInput, "inputs[0].shape[0]"),
+        ({"inputs": [an_input(dtype="floaty")]}, InvalidInput, "inputs[0].dtype"),
+        ({"inputs": [an_input(generate={"normal": {"std": 0}})]}, InvalidInput, "inputs[0].generate.normal.std"),
+        (
+            {"inputs": [an_input(generate={"normal": {}, "uniform": {}})]},
+            InvalidInput,
+            "inputs[0].generate",
+        ),
+        ({"inputs": [an_input(), an_input()]}, InvalidInput, "spec"),
+        ({"compile": {"options": {"cxx": "/bin/false"}}}, InvalidInput, "compile.options"),
+        (
+            {"targets": ["auto", {"target": "torch2.13-cpu-x86_64", "dtype": "float8"}]},
+            InvalidInput,
+            "targets[1].dtype",
+        ),
+        ({"targets": [7]}, InvalidInput, "targets[0]"),
+        ({"checks": {"tolerance": 2}}, InvalidInput, "checks.tolerance"),
+    ],
+)
+def test_a_wrong_field_is_answered_with_code_and_path(
+    changes: dict[str, Any], expected: type[Pt2hubError], path: str
+) -> None:
+    error = refusal(a_spec(**changes))
+    assert type(error) is expected
+    assert [item.path for item in error.details] == [path]
+    assert error.where == path
+    assert error.hint
+
+
+def test_what_was_given_and_what_is_allowed_are_said() -> None:
+    (detail,) = refusal(a_spec(inputs=[an_input(shape=["batch", -3])])).details
+    assert (detail.given, detail.allowed) == ("-3", "at least 0")
+    (detail,) = refusal(a_spec(dims={"batch": {"min": 1, "max": 32, "example": 40}})).details
+    assert detail.allowed == "1 to 32"
+    (detail,) = refusal(a_spec(source={"factory": "os:system"})).details
+    assert (detail.given, detail.allowed) == ("'os:system'", "torchvision.models")
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "first"),
+    [
+        ({"target": ["auto"]}, "target", "targets"),
+        ({"source": {"factory": "torchvision.models:resnet18", "sed": 1}}, "source.sed", "seed"),
+        ({"dims": {"batch": {"max": 32, "exampel": 2, "example": 2}}}, "dims.batch.exampel", "example"),
+        ({"inputs": [an_input(shpe=[1])]}, "inputs[0].shpe", "shape"),
+        ({"targets": [{"target": "auto", "dtyp": "float16"}]}, "targets[0].dtyp", "dtype"),
+    ],
+)
+def test_a_misspelt_field_is_answered_with_the_fields_there_are_the_likeliest_first(
+    changes: dict[str, Any], path: str, first: str
+) -> None:
+    (detail,) = refusal(a_spec(**changes)).details
+    assert detail.path == path
+    assert (detail.allowed or "").split(", ")[0] == first
+
+
+def test_a_missing_field_is_named_though_it_is_not_in_the_document() -> None:
+    document = a_spec()
+    del document["source"]
+    del document["inputs"][0]["name"]
+    error = refusal(document)
+    assert {item.path for item in error.details} == {"source", "inputs[0].name"}
+    assert {item.given for item in error.details} == {None}
+
+
+def test_several_problems_of_one_code_keep_that_code_and_mixed_ones_do_not() -> None:
+    wrong = {"min": 1, "max": 32, "example": 40}
+    inputs = [an_input(shape=["batch", "width"])]
+    error = refusal(a_spec(inputs=inputs, dims={"batch": wrong, "width": wrong}))
+    assert type(error) is ExampleOutOfRange
+    assert len(error.details) == 2
+    mixed = refusal(a_spec(source={"factory": "os:system"}, dims={"batch": wrong}))
+    assert type(mixed) is InvalidInput
+    assert {item.path for item in mixed.details} == {"source.factory", "dims.batch"}
+
+
+def test_a_very_long_value_is_shortened() -> None:
+    (detail,) = refusal(a_spec(model="x" * 10_000)).details
+    assert len(detail.given or "") == 80
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "\ud800", "a\x00b"])
+def test_values_without_a_canonical_form_are_refused(value: object) -> None:
+    error = refusal(a_spec(source={"factory": "torchvision.models:resnet18", "kwargs": {"k": value}}))
+    assert type(error) is InvalidInput

@@ -1,0 +1,273 @@
+"""One attempt at a build: its steps, and the answers to what the build's process asks."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pt2hub.domain.artifacts import ProgramKey
+from pt2hub.domain.codec import decode, encode
+from pt2hub.domain.digests import Digest, canonical_json, digest_bytes, digest_file
+from pt2hub.errors import (
+    ArtifactCrashed,
+    ArtifactHung,
+    BuildTimedOut,
+    CompileFailed,
+    FatalError,
+    InternalError,
+    UsageError,
+)
+from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.container import Container
+from pt2hub_workers.children import ChildDied, ChildHung, Pool
+from pt2hub_workers.machine import Machine
+from pt2hub_workers.publication import Origin, make_config, upload
+
+if TYPE_CHECKING:
+    from pt2hub.domain.builds import Claim
+    from pt2hub_workers.journal import Journal
+
+DEFAULT_SECONDS = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What every attempt of a worker uses.
+
+    Attributes:
+        container: The server's services.
+        machine: What this worker is.
+        pool: Warm children.
+        gate_seconds: The gate's time limit.
+        stop: Set when the worker stops.
+    """
+
+    container: Container
+    machine: Machine
+    pool: Pool
+    gate_seconds: float
+    stop: threading.Event
+
+
+class Attempt:
+    """One attempt at a build."""
+
+    def __init__(self, claim: Claim, tools: Tools, journal: Journal, directory: Path) -> None:
+        """Prepares the attempt.
+
+        Args:
+            claim: The build.
+            tools: The worker's.
+            journal: Where steps and lines go.
+            directory: An empty workspace.
+        """
+        self._claim = claim
+        self._tools = tools
+        self._journal = journal
+        self._directory = directory
+        self._storage = tools.container.storage
+        self._builds = tools.container.builds
+        self._weights = claim.weights
+        self._golden = claim.golden
+        self._reused: Digest | None = None
+        self._answers = {
+            "weights": self._answer_weights,
+            "golden": self._answer_golden,
+            "code": self._answer_code,
+            "config": lambda message: encode(self._config(message["parts"])),
+            "verify": self._answer_verify,
+        }
+
+    def run(self) -> None:
+        """Runs every step; returns when the artifact is published.
+
+        Raises:
+            Pt2hubError: A step failed.
+        """
+        with self._journal.timed("fetch"):
+            job = self._fetch()
+        parts = self._work(job)
+        with self._journal.timed("upload"):
+            publication = upload(parts, self._config(parts), self._storage)
+        with self._journal.timed("publish"):
+            self._builds.publish(self._claim, publication)
+
+    def _fetch(self) -> dict[str, Any]:
+        claim = self._claim
+        uploaded = {i["name"]: i["example"] for i in claim.spec["inputs"] if i.get("example")}
+        return {
+            "spec": claim.spec,
+            "request": claim.request,
+            "target": encode(claim.target),
+            "toolchain": encode(self._tools.machine.toolchain),
+            "directory": str(self._directory),
+            "weights": str(self._fetch_blob(claim.weights, "weights.safetensors")) if claim.weights else None,
+            "golden": self._fetch_golden(claim.golden) if claim.golden else None,
+            "examples": {
+                name: str(self._fetch_blob(Digest(digest), f"example-{name}.safetensors"))
+                for name, digest in uploaded.items()
+            },
+            "host_flags": list(self._tools.machine.cpu_flags),
+        }
+
+    def _work(self, job: dict[str, Any]) -> dict[str, Any]:
+        seconds = float(self._claim.spec.get("limits", {}).get("seconds", DEFAULT_SECONDS))
+        child = self._tools.pool.take("build")
+        try:
+            parts: dict[str, Any] = child.work(
+                job,
+                on_event=self._on_event,
+                on_output=self._on_output,
+                seconds=seconds,
+                stop=self._tools.stop,
+            )
+        except ChildHung as hung:
+            raise BuildTimedOut(
+                f"the build took longer than {hung.seconds:g} s; it was at {hung.doing}",
+                where=hung.doing,
+                hint="Raise limits: {seconds: ...} in the spec, or lower the autotuning options.",
+            ) from hung
+        except ChildDied as died:
+            raise self._died(died) from died
+        return parts
+
+    def _died(self, died: ChildDied) -> FatalError | UsageError:
+        how = f"was ended by {died.signal_name}" if died.signal_name else f"exited with code {died.exit_code}"
+        text = f"the build's process {how} during {died.doing}"
+        hint = "Out of memory shows as SIGKILL. The build's log has its last output."
+        error = CompileFailed if died.doing == "compile" else InternalError
+        return error(text, where=died.doing, hint=hint, context={"signal": died.signal_name})
+
+    def _on_event(self, message: dict[str, Any]) -> Any:  # noqa: ANN401  # JSON values
+        if message["event"] == "ask":
+            return self._answers[message["question"]](message)
+        if message["event"] == "step":
+            seconds, detail = message.get("seconds"), message.get("detail")
+            self._journal.step(message["name"], message["state"], seconds=seconds, detail=detail)
+        elif message["event"] == "log":
+            for line in str(message["text"]).splitlines():
+                self._journal.line(line, message["level"])
+        return None
+
+    def _on_output(self, line: str) -> None:
+        self._journal.line(line, "compiler")
+
+    def _answer_weights(self, message: dict[str, Any]) -> str:
+        path = Path(message["path"])
+        own = self._store(path)
+        self._weights = self._builds.record_weights(self._claim, own)
+        if self._weights == own:
+            return str(path)
+        self._journal.line("another build of this version recorded its weights first; they are used")
+        return str(self._fetch_blob(self._weights, "weights.safetensors"))
+
+    def _answer_golden(self, message: dict[str, Any]) -> dict[str, Any]:
+        directory = Path(message["directory"])
+        for name in ("inputs", "outputs"):
+            self._store(directory / f"golden-{name}.safetensors")
+        data = canonical_json(message["document"])
+        own = digest_bytes(data)
+        self._storage.write(StorageKey.blob(own), [data])
+        self._golden = self._builds.record_golden(self._claim, own)
+        if self._golden == own:
+            paths = {name: str(directory / f"golden-{name}.safetensors") for name in ("inputs", "outputs")}
+            return {"document": message["document"], **paths}
+        return self._fetch_golden(self._golden)
+
+    def _answer_code(self, message: dict[str, Any]) -> dict[str, Any] | None:
+        key = decode(ProgramKey, message["key"])
+        found = self._builds.find_code(key.digest)
+        if found is None:
+            self._journal.line(f"program key {key.digest}: no code yet, compiling")
+            return None
+        self._reused = found.code.digest
+        self._journal.line(f"program key {key.digest}: code {found.code.digest} is reused")
+        path = self._fetch_blob(found.code.digest, "code.zip")
+        return {"code": str(path), "config": encode(found.config), "artifact": found.code.digest}
+
+    def _answer_verify(self, message: dict[str, Any]) -> dict[str, Any]:
+        parts = message["parts"]
+        job = {
+            "directory": str(self._directory),
+            "config": encode(self._config(parts)),
+            "code": parts["code_path"],
+            "weights": parts["weights_path"],
+            "reference": message["reference"],
+            "accept": self._claim.spec.get("checks", {}).get("accept", []),
+        }
+        return run_gate(job, self._tools, on_event=self._on_gate_event, on_output=self._on_output)
+
+    def _on_gate_event(self, message: dict[str, Any]) -> None:
+        if message["event"] == "progress":
+            self._journal.step("verify", "running", detail=message["text"])
+        else:
+            self._on_event(message)
+
+    def _config(self, parts: dict[str, Any]) -> Any:  # noqa: ANN401  # ArtifactConfig, see make_config
+        if self._weights is None:
+            raise InternalError("the build recorded no weights", where="publish")
+        # The gate and the measurements load the artifact before golden values are recorded.
+        golden = self._golden or Digest("")
+        origin = Origin(self._claim, self._tools.machine, self._weights, golden, self._reused)
+        return make_config(parts, origin, self._journal.timings)
+
+    def _store(self, path: Path) -> Digest:
+        digest = digest_file(path)
+        self._storage.write_file(StorageKey.blob(digest), path)
+        return digest
+
+    def _fetch_blob(self, digest: Digest, name: str) -> Path:
+        path = self._directory / "in" / name
+        self._storage.fetch(StorageKey.blob(digest), path)
+        return path
+
+    def _fetch_golden(self, digest: Digest) -> dict[str, Any]:
+        document = json.loads(b"".join(self._storage.read(StorageKey.blob(digest))))
+        paths = {
+            name: str(self._fetch_blob(Digest(document[name]), f"golden-{name}.safetensors"))
+            for name in ("inputs", "outputs")
+        }
+        return {"document": document, **paths}
+
+
+def run_gate(job: dict[str, Any], tools: Tools, *, on_event: Any, on_output: Any) -> dict[str, Any]:  # noqa: ANN401  # callbacks of Child.work
+    """Runs the publish gate in a fresh process.
+
+    Args:
+        job: See `inside.gate.check`.
+        tools: Pool, limit and stop signal.
+        on_event: Called with the gate's progress.
+        on_output: Called with each line it prints.
+
+    Returns:
+        The report.
+
+    Raises:
+        ArtifactCrashed: The process was ended by a signal.
+        ArtifactHung: It did not answer in time.
+        Pt2hubError: What the gate found.
+    """
+    child = tools.pool.take("gate")
+    try:
+        report: dict[str, Any] = child.work(
+            job, on_event=on_event, on_output=on_output, seconds=tools.gate_seconds, stop=tools.stop
+        )
+    except ChildHung as hung:
+        raise ArtifactHung(
+            f"the artifact did not answer within {hung.seconds:g} s during: {hung.doing}",
+            where="verify",
+            hint="It was not published. The build's log has its last output.",
+        ) from hung
+    except ChildDied as died:
+        how = died.signal_name or f"exit code {died.exit_code}"
+        raise ArtifactCrashed(
+            f"the artifact ended its process by {how} during: {died.doing}",
+            where="verify",
+            hint="It was not published. A compiler that links libstdc++ statically is one known cause: "
+            "set CXX to the system's g++.",
+            context={"signal": died.signal_name, "doing": died.doing},
+        ) from died
+    return report

@@ -1,0 +1,156 @@
+"""Fresh processes for `pt2hub demo` and the benchmarks: `python -m pt2hub_workers.demonstration WHAT REF ...`.
+
+Each prints one JSON object. Timing begins after `import torch`, and for eager and torch.compile after the
+model was built, in their favour.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+    from pt2hub.client.local import LocalArtifact
+
+MODEL_SEED = 1
+"""Seed of the weights that stand for a retrained model."""
+INPUT_SEEDS = (11, 12)
+ROUNDS = 30
+
+
+def main(what: str, reference: str, *rest: str) -> dict[str, Any]:
+    """Runs one of the demonstrations.
+
+    Args:
+        what: `artifact`, `eager`, `torch_compile`, `latencies` or `retrain`.
+        reference: A published version.
+        *rest: For `retrain` the file to write.
+    """
+    import torch
+
+    if what == "retrain":
+        return retrain(reference, Path(rest[0]))
+    result = latencies(reference) if what == "latencies" else _first(FIRSTS[what], reference)
+    return {**result, "threads": torch.get_num_threads()}
+
+
+def first_artifact(reference: str) -> Callable[[], Any]:
+    """Loading with all checks and the first call."""
+    inputs = _inputs(_local(reference))
+
+    def run() -> Any:  # noqa: ANN401  # the model's result
+        import pt2hub
+
+        return pt2hub.load(reference)(**inputs)
+
+    return run
+
+
+def first_eager(reference: str) -> Callable[[], Any]:
+    """The first call of the module."""
+    local = _local(reference)
+    module, inputs = _module(local), _inputs(local)
+    return lambda: module(**inputs)
+
+
+def first_torch_compile(reference: str) -> Callable[[], Any]:
+    """torch.compile and the first call."""
+    import torch
+
+    local = _local(reference)
+    module, inputs = _module(local), _inputs(local)
+    return lambda: torch.compile(module)(**inputs)
+
+
+FIRSTS = {"artifact": first_artifact, "eager": first_eager, "torch_compile": first_torch_compile}
+
+
+def latencies(reference: str) -> dict[str, Any]:
+    """p50 latency of the three forms in one process, taking turns, and the artifact's error against eager."""
+    import torch
+
+    import pt2hub
+    from pt2hub_workers.inside.comparing import difference, spread
+
+    local = _local(reference)
+    module, artifact = _module(local), pt2hub.load(reference)
+    compiled = torch.compile(module)
+    first, second = (_inputs(local, seed) for seed in INPUT_SEEDS)
+    calls: dict[str, Callable[..., Any]] = {"artifact": artifact, "torch_compile": compiled, "eager": module}
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    with torch.inference_mode():
+        for round_number in range(ROUNDS + 3):
+            for name, call in calls.items():
+                started = time.perf_counter()
+                call(**first)
+                if round_number >= 3:  # noqa: PLR2004  # warm-up
+                    samples[name].append((time.perf_counter() - started) * 1000)
+        expected, other, found = module(**first), module(**second), artifact(**first)
+    medians = {name: statistics.median(values) for name, values in samples.items()}
+    return {"p50_ms": medians, "relative_error": difference(found, expected) / spread(expected, other)}
+
+
+def retrain(reference: str, out: Path) -> dict[str, Any]:
+    """Writes weights of the same model under another seed, as a training run would leave them."""
+    from pt2hub_workers.inside.sources import build_module
+    from pt2hub_workers.inside.weights import write_weights
+
+    source = _spec(_local(reference)).source
+    write_weights(build_module(source.model_copy(update={"seed": MODEL_SEED})), out)
+    return {"path": str(out), "bytes": out.stat().st_size}
+
+
+def _first(prepare: Callable[[str], Callable[[], Any]], reference: str) -> dict[str, Any]:
+    import torch
+
+    run = prepare(reference)
+    with torch.inference_mode():
+        started = time.perf_counter()
+        run()
+        return {"milliseconds": (time.perf_counter() - started) * 1000}
+
+
+def _local(reference: str) -> LocalArtifact:
+    import pt2hub
+
+    return pt2hub.pull(reference)
+
+
+def _spec(local: LocalArtifact) -> Any:  # noqa: ANN401  # Spec, imported late: pydantic is slow to import
+    from pt2hub.domain.specs import Spec
+
+    return Spec.model_validate({k: v for k, v in local.config.version.spec.items() if k != "schema"})
+
+
+def _module(local: LocalArtifact) -> torch.nn.Module:
+    from pt2hub_workers.inside.sources import build_module
+    from pt2hub_workers.inside.weights import load_weights
+
+    module = build_module(_spec(local).source)
+    load_weights(module, local.weights)
+    return module.to(local.config.signature.device)
+
+
+def _inputs(local: LocalArtifact, seed: int = INPUT_SEEDS[0]) -> dict[str, torch.Tensor]:
+    import torch
+
+    torch.manual_seed(seed)
+    dims = local.config.version.spec.get("dims", {})
+    made = {}
+    for item in local.config.signature.inputs:
+        shape = [dims[size]["example"] if isinstance(size, str) else size for size in item.shape]
+        tensor = torch.randn(shape).to(getattr(torch, item.dtype))
+        made[item.name] = tensor.to(local.config.signature.device)
+    return made
+
+
+if __name__ == "__main__":
+    json.dump(main(*sys.argv[1:]), sys.stdout)

@@ -1,0 +1,90 @@
+"""Comparing outputs relative to their signal."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+POWER = 4.0
+"""A comparison has power when the signal is at least this many times what the comparison lets pass: a wrong
+output is off by about the signal itself."""
+EAGER_FACTOR = 2.0
+"""An error within twice eager's own against float64 passes (design: reference of the gate)."""
+RESPONSE_SHARE = 8.0
+"""Under perturbed constants an artifact must follow to within this part of the response it should show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What a comparison of one output lets pass.
+
+    Attributes:
+        output: Index of the output tensor.
+        signal: Root mean square of the difference between the reference's outputs for two inputs (or, for
+            perturbed constants, of the response to the perturbation), in the output's own unit.
+        eager_error: Largest difference of eager from the reference, likewise.
+        allowed: Largest difference that passes.
+    """
+
+    output: int
+    signal: float
+    eager_error: float
+    allowed: float
+
+    @property
+    def powerful(self) -> bool:
+        """Whether a wrong output would be caught."""
+        return self.signal > 0 and self.signal >= POWER * self.allowed
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values for the report."""
+        return asdict(self)
+
+
+def difference(left: torch.Tensor, right: torch.Tensor) -> float:
+    """Largest absolute difference; for integers and booleans the share of elements that differ."""
+    if left.numel() == 0:
+        return 0.0
+    if not left.is_floating_point():
+        return float((left != right).double().mean())
+    gap = (left.double() - right.double()).abs()
+    return float(gap.max()) if bool(torch.isfinite(gap).all()) else float("inf")
+
+
+def spread(left: torch.Tensor, right: torch.Tensor) -> float:
+    """Root mean square of the difference; for integers and booleans the share of elements that differ."""
+    if left.numel() == 0 or left.shape != right.shape:
+        return 0.0
+    if not left.is_floating_point():
+        return float((left != right).double().mean())
+    return float((left.double() - right.double()).square().mean().sqrt())
+
+
+def base_allowances(
+    signals: Sequence[float], eager_errors: Sequence[float], tolerance: float
+) -> list[Allowance]:
+    """What passes at the golden weights: within the tolerance of the signal or twice eager's own error."""
+    return [
+        Allowance(index, signal, error, max(tolerance * signal, EAGER_FACTOR * error))
+        for index, (signal, error) in enumerate(zip(signals, eager_errors, strict=True))
+    ]
+
+
+def response_allowances(
+    responses: Sequence[float], eager_errors: Sequence[float], base: Sequence[Allowance]
+) -> list[Allowance]:
+    """What passes under perturbed constants: at most a part of the response that must be followed."""
+    return [
+        Allowance(
+            item.output,
+            response,
+            error,
+            max(min(item.allowed, response / RESPONSE_SHARE), EAGER_FACTOR * max(error, item.eager_error)),
+        )
+        for response, error, item in zip(responses, eager_errors, base, strict=True)
+    ]

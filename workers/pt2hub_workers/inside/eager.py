@@ -1,0 +1,165 @@
+"""The original module, called in eager mode: what every artifact is compared with."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from pt2hub.errors import (
+    IndexOutOfRange,
+    InputRefused,
+    NanOutput,
+    NondeterministicModel,
+    UnknownInput,
+    UnsupportedOutput,
+)
+
+if TYPE_CHECKING:
+    from pt2hub_workers.inside.inputs import Tensors
+
+Outputs = list[torch.Tensor]
+
+
+def argument_names(module: torch.nn.Module, given: list[str]) -> list[str]:
+    """The model's argument names, in its own order, that the spec gives.
+
+    Raises:
+        UnknownInput: The spec names an argument that forward lacks.
+        InputRefused: forward needs an argument that the spec does not give.
+    """
+    parameters = inspect.signature(module.forward).parameters
+    for name in given:
+        if name not in parameters:
+            raise UnknownInput(
+                f"forward has no argument {name}",
+                where=f"inputs.{name}",
+                hint=f"Its arguments are {', '.join(parameters)}.",
+            )
+    plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    for name, parameter in parameters.items():
+        if parameter.kind in plain and parameter.default is parameter.empty and name not in given:
+            raise InputRefused(
+                f"forward needs an argument {name}",
+                where="inputs",
+                hint=f"Add an input named {name} with its shape and dtype.",
+            )
+    return [name for name in parameters if name in given]
+
+
+def run(module: torch.nn.Module, inputs: Tensors) -> Any:  # noqa: ANN401  # whatever the model returns
+    """Calls the model on named inputs, without gradients; the result keeps the model's structure.
+
+    Raises:
+        IndexOutOfRange: An integer input points beyond a table.
+        InputRefused: The model raised.
+    """
+    try:
+        with torch.inference_mode():
+            return module(**inputs)
+    except IndexError as error:
+        raise IndexOutOfRange(
+            f"the model refuses the example ids: {error}",
+            where=_integer_inputs(inputs),
+            hint="Lower randint's high to the size of the vocabulary (the embedding's num_embeddings).",
+        ) from error
+    except Exception as error:  # the model is users' code: whatever it raises is theirs
+        raise InputRefused(
+            f"the model raised {type(error).__name__}: {str(error).strip()[:500]}",
+            where="inputs",
+            hint=f"Shapes given: {_shapes(inputs)}. Raised at {_users_line(error)}.",
+        ) from error
+
+
+def run_flat(module: torch.nn.Module, inputs: Tensors) -> Outputs:
+    """The model's output tensors as a flat list, on the CPU.
+
+    Raises:
+        UnsupportedOutput: Something other than a tensor is among them.
+    """
+    return [leaf.detach().to("cpu", copy=True) for leaf in check_outputs(run(module, inputs))]
+
+
+def check_outputs(result: Any) -> Outputs:  # noqa: ANN401  # whatever the model returns
+    """The leaves of a result, all of them dense tensors.
+
+    Raises:
+        UnsupportedOutput: A leaf is something else.
+    """
+    leaves, _ = pytree.tree_flatten(result)
+    for leaf in leaves:
+        if not isinstance(leaf, torch.Tensor) or leaf.layout is not torch.strided or leaf.is_complex():
+            what = (
+                type(leaf).__name__ if not isinstance(leaf, torch.Tensor) else f"{leaf.layout} {leaf.dtype}"
+            )
+            raise UnsupportedOutput(
+                f"the model returns {what}",
+                where="source",
+                hint="Every output must be a dense real tensor, alone or in tuples, lists or dicts.",
+            )
+    if not leaves:
+        raise UnsupportedOutput("the model returns no tensor", where="source")
+    return leaves
+
+
+def check_deterministic(module: torch.nn.Module, inputs: Tensors) -> None:
+    """Refuses models whose own results cannot serve as a reference.
+
+    Raises:
+        NanOutput: The output is not finite.
+        NondeterministicModel: Two runs on the same inputs differ.
+    """
+    first, second = run_flat(module, inputs), run_flat(module, inputs)
+    for index, (left, right) in enumerate(zip(first, second, strict=True)):
+        if left.is_floating_point() and not bool(torch.isfinite(left).all()):
+            raise NanOutput(
+                f"output {index} holds NaN or infinity in eager mode",
+                where=f"outputs[{index}]",
+                hint="Nothing can be proven against it. Check the weights and the generated inputs' range.",
+            )
+        if left.shape != right.shape or not torch.equal(left, right):
+            raise NondeterministicModel(
+                f"output {index} differs between two eager runs on the same inputs",
+                where="source",
+                hint="Dropout or another random layer is active: build the model in eval mode, "
+                f"without randomness. {_training_modules(module)}".strip(),
+            )
+
+
+def in_double(module: torch.nn.Module) -> torch.nn.Module:
+    """A float64 copy; `.double()` on the original would convert the user's model in place."""
+    return copy.deepcopy(module).double()
+
+
+def converted(inputs: Tensors, dtype: torch.dtype) -> Tensors:
+    """The inputs with floating point ones in another dtype."""
+    return {k: v.to(dtype) if v.is_floating_point() else v for k, v in inputs.items()}
+
+
+def _training_modules(module: torch.nn.Module) -> str:
+    names = [name or "the model" for name, child in module.named_modules() if child.training]
+    return f"In training mode: {', '.join(names[:5])}." if names else ""
+
+
+def _integer_inputs(inputs: Tensors) -> str:
+    return ", ".join(f"inputs.{k}" for k, v in inputs.items() if not v.is_floating_point()) or "inputs"
+
+
+def _shapes(inputs: Tensors) -> str:
+    return ", ".join(f"{k} {str(v.dtype).removeprefix('torch.')}{list(v.shape)}" for k, v in inputs.items())
+
+
+def _users_line(error: BaseException) -> str:
+    """The innermost frame outside torch: where the user would look first."""
+    torch_home = str(Path(torch.__file__).parent)
+    frames = traceback.extract_tb(error.__traceback__)
+    outside = [
+        frame for frame in frames if not frame.filename.startswith((torch_home, str(Path(__file__).parent)))
+    ]
+    frame = (outside or list(frames))[-1]
+    return f"{Path(frame.filename).name}:{frame.lineno} ({(frame.line or '').strip()[:120]})"

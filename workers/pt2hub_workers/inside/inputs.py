@@ -1,0 +1,106 @@
+"""Inputs at the sizes the gate tries, drawn or read as the spec says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import safetensors.torch
+import torch
+
+from pt2hub.domain.digests import digest_json, hex_of
+from pt2hub.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pt2hub.domain.specs import Input, Spec
+
+Tensors = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One size at which the gate runs, and which drawing of values.
+
+    Attributes:
+        name: `smallest`, `example` or `largest`.
+        sizes: The dynamic dimensions' sizes.
+        draw: Values of different draws differ; the gate needs two to see that outputs follow inputs.
+    """
+
+    name: str
+    sizes: Mapping[str, int]
+    draw: int = 0
+
+    @property
+    def label(self) -> str:
+        """Name for files and reports, such as `smallest.1`."""
+        return f"{self.name}.{self.draw}"
+
+
+def points(spec: Spec, largest: Mapping[str, int]) -> list[Point]:
+    """The points of the gate: the smallest twice with different values, the example, the largest.
+
+    Args:
+        spec: The spec.
+        largest: Sizes of the largest point, which memory may bound below the declared maximum.
+    """
+    smallest = {name: dim.min for name, dim in spec.dims.items()}
+    example = {name: dim.example for name, dim in spec.dims.items()}
+    drawn = [Point("smallest", smallest), Point("smallest", smallest, 1), Point("example", example)]
+    return [*drawn, Point("largest", largest)] if spec.dims else drawn
+
+
+def make(spec: Spec, point: Point, examples: Mapping[str, Path]) -> Tensors:
+    """The inputs of a point, contiguous, on the CPU.
+
+    Args:
+        spec: The spec.
+        point: Sizes and draw. Values depend on these and the spec's inputs alone, so that a retrained
+            version has the same golden inputs.
+        examples: Files of uploaded example tensors by input name.
+    """
+    return {item.name: _make_one(item, point, examples.get(item.name)) for item in spec.inputs}
+
+
+def _make_one(item: Input, point: Point, example: Path | None) -> torch.Tensor:
+    shape = [point.sizes[size] if isinstance(size, str) else size for size in item.shape]
+    if example is not None:
+        return _from_example(item, shape, point.draw, example)
+    seed = int(hex_of(digest_json([item.name, point.label]))[:15], 16)
+    return _draw(item, shape, torch.Generator().manual_seed(seed))
+
+
+def _draw(item: Input, shape: list[int], generator: torch.Generator) -> torch.Tensor:
+    dtype: torch.dtype = getattr(torch, item.dtype)
+    recipe = item.generate
+    if recipe is None:
+        raise InvalidInput("the input has neither generate nor example", where=f"inputs.{item.name}")
+    if recipe.normal:
+        return (torch.randn(shape, generator=generator) * recipe.normal.std + recipe.normal.mean).to(dtype)
+    if recipe.uniform:
+        width = recipe.uniform.high - recipe.uniform.low
+        return (torch.rand(shape, generator=generator) * width + recipe.uniform.low).to(dtype)
+    if recipe.randint:
+        low, high = recipe.randint.low, recipe.randint.high
+        return torch.randint(low, high, shape, generator=generator).to(dtype)
+    return torch.full(shape, recipe.constant or 0, dtype=dtype)
+
+
+def _from_example(item: Input, shape: list[int], draw: int, path: Path) -> torch.Tensor:
+    """The uploaded tensor, repeated or cut to the sizes; later draws roll it along its first dimension."""
+    tensors = safetensors.torch.load_file(path)
+    tensor = tensors.get(item.name, next(iter(tensors.values())))
+    if tensor.dim() != len(shape) or tensor.numel() == 0:
+        raise InvalidInput(
+            f"the example has shape {list(tensor.shape)}, the spec {item.shape}",
+            where=f"inputs.{item.name}.example",
+            hint="Upload a safetensors file with one tensor of the declared rank.",
+        )
+    for axis, size in enumerate(shape):
+        repeats = -(-size // tensor.shape[axis])
+        tensor = tensor.repeat_interleave(repeats, dim=axis).narrow(axis, 0, size)
+    rolled = tensor.flatten().roll(draw).reshape(shape)
+    return rolled.to(getattr(torch, item.dtype)).contiguous()

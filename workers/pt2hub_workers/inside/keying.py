@@ -1,0 +1,91 @@
+"""The program key: the digest of everything that shapes the code."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._export.serde.serialize import serialize
+
+from pt2hub.domain.artifacts import ProgramKey
+from pt2hub.domain.codec import encode
+from pt2hub.domain.digests import digest_bytes, digest_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pt2hub.domain.artifacts import Toolchain
+    from pt2hub.domain.targets import Target
+    from pt2hub_workers.inside.exporting import Exported
+
+KEY_SCHEMA = 1
+_NOISE = frozenset({"metadata", "stack_trace", "torch_version", "verifiers", "schema_version", "guards_code"})
+"""Fields of the serialised graph that hold stack traces, paths and versions: with these dropped the same
+program gives the same bytes in every process (facts/aoti.md, section 5)."""
+
+
+def program_key(  # the parts of one value
+    exported: Exported,
+    *,
+    separate: Iterable[str],
+    options: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    toolchain: Toolchain,
+    target: Target,
+) -> ProgramKey:
+    """Computes the key.
+
+    Args:
+        exported: The program.
+        separate: Names of the constants that travel in the weights layer; the values of all others are
+            part of the code layer, hence of the key.
+        options: Inductor's options, complete.
+        settings: Process-wide numeric settings and changed compiler configuration.
+        toolchain: Versions of torch, triton, CUDA, compiler and pt2hub.
+        target: What is compiled for.
+    """
+    program = exported.program
+    weights = set(separate)
+    constants = constants_of(program)
+    fields = {
+        "schema": KEY_SCHEMA,
+        "graph": digest_json(_graph(program)),
+        "signature": digest_json(encode(exported.signature)),
+        "constants": digest_json([_described(name, value) for name, value in sorted(constants.items())]),
+        "literals": {k: _value_digest(v) for k, v in sorted(constants.items()) if k not in weights},
+        "options": dict(sorted(options.items())),
+        "threads": torch.get_num_threads(),
+        "settings": dict(settings),
+        "target": target.name,
+        "toolchain": {key: value for key, value in encode(toolchain).items() if key != "driver"},
+    }
+    return ProgramKey(digest_json(fields), fields)
+
+
+def constants_of(program: torch.export.ExportedProgram) -> dict[str, torch.Tensor]:
+    """Every tensor the program reads besides its inputs, by name."""
+    found: dict[str, torch.Tensor] = dict(program.state_dict)
+    found.update({k: v for k, v in program.constants.items() if isinstance(v, torch.Tensor)})
+    return {name: tensor.detach() for name, tensor in found.items()}
+
+
+def _graph(program: torch.export.ExportedProgram) -> Any:  # noqa: ANN401  # any JSON value
+    return _without_noise(json.loads(serialize(program).exported_program))
+
+
+def _without_noise(value: Any) -> Any:  # noqa: ANN401  # any JSON value
+    if isinstance(value, dict):
+        return {key: _without_noise(item) for key, item in value.items() if key not in _NOISE}
+    if isinstance(value, list):
+        return [_without_noise(item) for item in value]
+    return repr(value) if isinstance(value, float) else value
+
+
+def _described(name: str, tensor: torch.Tensor) -> list[Any]:
+    return [name, list(tensor.shape), list(tensor.stride()), str(tensor.dtype), tensor.device.type]
+
+
+def _value_digest(tensor: torch.Tensor) -> str:
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return digest_bytes(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")

@@ -1,0 +1,88 @@
+"""Latency of eager, torch.compile and the artifact, interleaved in one run."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pt2hub.client.loader import LoadedModel
+    from pt2hub_workers.inside.inputs import Tensors
+
+WARM_UP = 2
+ROUNDS = 12
+BUDGET_SECONDS = 0.4
+"""Rounds stop early here: measuring must not cost more than the build is worth."""
+LEAST_ROUNDS = 5
+
+
+def latencies(subjects: Mapping[str, Callable[[], Any]], *, device: str) -> dict[str, list[float]]:
+    """Milliseconds of each call, the subjects taking turns so that drift of the machine meets all alike.
+
+    Args:
+        subjects: What to call, by name; each is warmed up first.
+        device: On `cuda` the device is synchronised before each reading of the clock.
+    """
+    wait = torch.cuda.synchronize if device == "cuda" else _nothing
+    for call in subjects.values():
+        for _ in range(WARM_UP):
+            call()
+    samples: dict[str, list[float]] = {name: [] for name in subjects}
+    end = time.monotonic() + BUDGET_SECONDS * len(subjects)
+    for done in range(ROUNDS):
+        if done >= LEAST_ROUNDS and time.monotonic() > end:
+            break
+        for name, call in subjects.items():
+            wait()
+            started = time.perf_counter()
+            call()
+            wait()
+            samples[name].append((time.perf_counter() - started) * 1000)
+    return samples
+
+
+def measure(
+    module: torch.nn.Module, artifact: LoadedModel, inputs: Tensors, *, device: str, with_torch_compile: bool
+) -> list[dict[str, Any]]:
+    """Measures at the example size.
+
+    Args:
+        module: The model in eager mode, on the device.
+        artifact: The artifact, loaded.
+        inputs: Example inputs on the device.
+        device: `cpu` or `cuda`.
+        with_torch_compile: Whether torch.compile takes part; it runs compilers.
+
+    Returns:
+        Measurements as the server keeps them: metric, value, unit, batch, subject, samples.
+    """
+    subjects: dict[str, Callable[[], Any]] = {
+        "artifact": lambda: artifact(**inputs),
+        "eager": lambda: module(**inputs),
+    }
+    if with_torch_compile:
+        compiled = torch.compile(module)
+        subjects["torch_compile"] = lambda: compiled(**inputs)
+    with torch.inference_mode():
+        samples = latencies(subjects, device=device)
+    batch = next((tensor.shape[0] for tensor in inputs.values() if tensor.dim()), None)
+    return [
+        {
+            "metric": "latency_p50",
+            "value": statistics.median(values),
+            "unit": "ms",
+            "batch": batch,
+            "subject": name,
+            "samples": [round(value, 4) for value in values],
+        }
+        for name, values in samples.items()
+    ]
+
+
+def _nothing() -> None:
+    """The CPU needs no synchronisation."""

@@ -1,0 +1,91 @@
+"""What the compiled libraries need from a machine, read with binutils (they come with the compiler)."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from typing import TYPE_CHECKING
+
+from pt2hub.domain.artifacts import NativeCode
+from pt2hub.errors import CompileFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+_FLAG = re.compile(r"(?<=\s)-m(?!arch=|tune=)([a-z][a-z0-9.\-]*)")
+_MARCH = re.compile(r"(?<=\s)-march=(\S+)")
+_VECTOR = re.compile(r"avx|fma|f16c|amx|bmi|sse4|vnni")
+_NOT_INSTRUCTIONS = frozenset({"cmodel", "no-red-zone"})
+
+
+def strip_debug(library: Path) -> None:
+    """Removes debug information in place; symbol names stay, for profilers.
+
+    Raises:
+        CompileFailed: `strip` failed.
+    """
+    _run("strip", "--strip-debug", str(library))
+
+
+def inspect_libraries(
+    libraries: Iterable[Path], sources: Iterable[str], *, level: str, host_flags: frozenset[str]
+) -> NativeCode:
+    """Reads what a package's libraries need.
+
+    Args:
+        libraries: The `.so` files.
+        sources: Generated sources; Inductor appends each compile command to them.
+        level: The CPU level the compiler was pinned to.
+        host_flags: The worker's CPU flags, which a compile with `-march=native` may have used in full.
+
+    Raises:
+        CompileFailed: A library cannot be read.
+    """
+    commands = "\n".join(
+        line
+        for text in sources
+        for line in text.splitlines()
+        if line.startswith("// g++") or "-march=" in line
+    )
+    flags = {flag for flag in _FLAG.findall(commands) if flag not in _NOT_INSTRUCTIONS}
+    if "native" in _MARCH.findall(commands):
+        flags |= {
+            flag.replace("_", "") if flag.startswith("avx512") else flag
+            for flag in host_flags
+            if _VECTOR.match(flag)
+        }
+    needed: set[str] = set()
+    symbols: set[str] = set()
+    versions: set[str] = set()
+    for library in libraries:
+        dynamic = _run("objdump", "-p", str(library))
+        needed.update(re.findall(r"NEEDED\s+(\S+)", dynamic))
+        versions.update(re.findall(r"\b(GLIBC(?:XX)?_[\d.]+)", dynamic))
+        symbols.update(
+            re.findall(r"\bU (aoti_torch_\w+)", _run("nm", "-D", "--undefined-only", str(library)))
+        )
+    return NativeCode(
+        cpu_level=level,
+        cpu_flags=tuple(sorted(flags)),
+        needed=tuple(sorted(needed)),
+        aoti_symbols=tuple(sorted(symbols)),
+        glibc=_newest(versions, "GLIBC_"),
+        glibcxx=_newest(versions, "GLIBCXX_"),
+    )
+
+
+def _newest(versions: set[str], prefix: str) -> str:
+    numbers = [item.removeprefix(prefix) for item in versions if item.startswith(prefix)]
+    return max(numbers, key=lambda text: tuple(int(part) for part in text.split(".")), default="")
+
+
+def _run(*command: str) -> str:
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise CompileFailed(
+            f"{command[0]} failed on the compiled library: {error}",
+            where="pack",
+            hint="The worker needs GNU binutils (strip, objdump, nm), which come with g++.",
+        ) from error

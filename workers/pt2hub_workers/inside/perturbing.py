@@ -1,0 +1,78 @@
+"""Perturbed constants: proof that the artifact follows its weights, and that the gate could fail.
+
+The reference process and the gate's process each draw them; equal names and scales give equal tensors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from pt2hub.domain.digests import digest_json, hex_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+BASE = 0.1
+"""Relative noise at scale 1: floats x (1 + 0.1 u), u uniform in -1..1 (design: reference of the gate)."""
+UNIFORM_NOISE = 0.05
+"""Added to tensors that hold one value, such as zero-initialised layers, which a factor would not move."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Constants that are perturbed together.
+
+    Attributes:
+        name: Class of the owning module and name of the parameter, such as `Conv2d.weight`.
+        members: Names of the constants.
+        scale: Multiple of the base noise.
+    """
+
+    name: str
+    members: tuple[str, ...]
+    scale: float = 1.0
+
+
+EVERYTHING = "everything"
+"""The group of all constants at once: the run with randomised weights."""
+
+
+def groups_of(module: torch.nn.Module, constants: Iterable[str]) -> list[Group]:
+    """Groups the floating point constants that the code reads by what they are.
+
+    Single tensors would be too fine: some have no effect by mathematics (a key's bias under softmax).
+    """
+    tensors = dict(module.named_parameters(remove_duplicate=False)) | dict(
+        module.named_buffers(remove_duplicate=False)
+    )
+    found: dict[str, list[str]] = {}
+    used = [name for name in constants if name in tensors and tensors[name].is_floating_point()]
+    for name in sorted(used):
+        owner, _, leaf = name.rpartition(".")
+        found.setdefault(f"{type(module.get_submodule(owner)).__name__}.{leaf}", []).append(name)
+    groups = [Group(name, tuple(members)) for name, members in sorted(found.items())]
+    return [*groups, Group(EVERYTHING, tuple(sorted(used)))] if groups else []
+
+
+def perturb(tensors: Mapping[str, torch.Tensor], group: Group) -> dict[str, torch.Tensor]:
+    """New tensors for a group's members, each within its constraints: what is nowhere negative stays so.
+
+    Args:
+        tensors: The constants by name, on the CPU, floating point.
+        group: Which to perturb and how much.
+    """
+    return {name: _perturbed(name, tensors[name], group.scale) for name in group.members}
+
+
+def _perturbed(name: str, tensor: torch.Tensor, scale: float) -> torch.Tensor:
+    seed = int(hex_of(digest_json([name, scale]))[:15], 16)
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.rand(tensor.shape, generator=generator) * 2 - 1
+    moved = tensor.float() * (1 + scale * BASE * noise)
+    low, high = (float(tensor.min()), float(tensor.max())) if tensor.numel() else (0.0, 0.0)
+    if low == high:
+        moved = moved + scale * UNIFORM_NOISE * (torch.rand(tensor.shape, generator=generator) * 2 - 1)
+    return (moved.abs() if low >= 0 else moved).to(tensor.dtype)

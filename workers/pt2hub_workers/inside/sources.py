@@ -1,0 +1,119 @@
+"""From a spec's source to a module in eval mode."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pt2hub.domain.specs import ALLOWED_FACTORIES
+from pt2hub.errors import FactoryArguments, FactoryFailed, UnknownFactory
+from pt2hub_workers.inside.schemas import declare_torchvision
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pt2hub.domain.specs import FactorySource
+
+
+def build_module(source: FactorySource) -> torch.nn.Module:
+    """Calls the factory under its seed; every parameter and buffer gets its own contiguous storage.
+
+    Raises:
+        UnknownFactory: The module cannot be imported, is not allowed, or has no such function.
+        FactoryArguments: The factory does not take these arguments.
+        FactoryFailed: The factory raised, or returned something other than a module.
+    """
+    factory = find_factory(source.factory)
+    _check_arguments(factory, source)
+    torch.manual_seed(source.seed)
+    try:
+        module = factory(**source.kwargs)
+    except Exception as error:  # the factory is users' code: whatever it raises is theirs
+        raise FactoryFailed(
+            f"{source.factory} raised {type(error).__name__}: {_first_line(error)}",
+            where="source.factory",
+            hint="Call the factory with the same arguments in a Python shell; it must need no network.",
+        ) from error
+    if not isinstance(module, torch.nn.Module):
+        raise FactoryFailed(
+            f"{source.factory} returned {type(module).__name__}, not a torch.nn.Module",
+            where="source.factory",
+        )
+    return own_storage(module.eval().requires_grad_(False))
+
+
+def find_factory(name: str) -> Callable[..., Any]:
+    """Imports a factory by its `module:function` name.
+
+    Raises:
+        UnknownFactory: The module is not allowed or not installed, or has no such function.
+    """
+    module_name, _, attribute = name.partition(":")
+    if module_name not in ALLOWED_FACTORIES:
+        raise UnknownFactory(
+            f"{module_name} is not on the list of factories",
+            where="source.factory",
+            hint=f"Allowed: {', '.join(sorted(ALLOWED_FACTORIES))}.",
+        )
+    declare_torchvision()
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise UnknownFactory(
+            f"{module_name} is not installed on this worker: {error}",
+            where="source.factory",
+            hint=f"Install {ALLOWED_FACTORIES[module_name]} beside the worker's torch.",
+        ) from error
+    factory = getattr(module, attribute, None)
+    if not callable(factory):
+        near = difflib.get_close_matches(attribute, dir(module), n=3)
+        raise UnknownFactory(
+            f"{module_name} has no function {attribute}",
+            where="source.factory",
+            hint=f"Did you mean {', '.join(near)}?" if near else f"See dir({module_name}).",
+        )
+    return factory
+
+
+def own_storage(module: torch.nn.Module) -> torch.nn.Module:
+    """Gives every parameter and buffer its own contiguous storage, ties kept.
+
+    The compiler writes whole storages: constants that are views of one flat buffer would each be written
+    with all of it (facts/aoti.md, section 16).
+    """
+    seen: dict[tuple[Any, ...], torch.Tensor] = {}
+    for tensors in (
+        module.named_parameters(remove_duplicate=False),
+        module.named_buffers(remove_duplicate=False),
+    ):
+        for _, tensor in tensors:
+            view = (
+                (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+                if tensor.numel()
+                else id(tensor)
+            )
+            key = view if isinstance(view, tuple) else (view,)
+            if key not in seen:
+                seen[key] = tensor.detach().clone(memory_format=torch.contiguous_format)
+            tensor.data = seen[key]
+    return module
+
+
+def _check_arguments(factory: Callable[..., Any], source: FactorySource) -> None:
+    signature = inspect.signature(factory)
+    try:
+        signature.bind(**source.kwargs)
+    except TypeError as error:
+        raise FactoryArguments(
+            f"{source.factory} {error}",
+            where="source.kwargs",
+            hint=f"Its signature is {source.factory.partition(':')[2]}{signature}.",
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:500]

@@ -1,0 +1,102 @@
+"""The one module that starts the processes in which users' code runs.
+
+Today's isolation level is `process`: a process group of its own, no credentials in its environment, limits
+on files and core dumps, and death with the worker. Its name goes into every artifact's provenance.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING
+
+from pt2hub_workers.inside.channel import CHANNEL_FD
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ISOLATION = "process"
+_PR_SET_PDEATHSIG = 1
+_OPEN_FILES = 4096
+_libc = ctypes.CDLL(None, use_errno=True)  # loaded here: between fork and exec nothing may take a lock
+_starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox")
+"""Children are started by one thread that lives as long as the worker: the kernel takes the end of the
+*thread* that started a child for the parent's death."""
+
+
+@dataclass(slots=True)
+class Started:
+    """A started process.
+
+    Attributes:
+        process: The process, leader of its own group.
+        channel: Our end of its channel.
+        output: What it prints, both streams.
+    """
+
+    process: subprocess.Popen[bytes]
+    channel: socket.socket
+    output: IO[bytes]
+
+    def kill(self) -> None:
+        """Kills the whole process group, compilers included, and reaps the process."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.channel.close()
+
+
+def start(role: str, *, environ: Mapping[str, str]) -> Started:
+    """Starts a child of `pt2hub_workers.inside.child`.
+
+    Args:
+        role: `build` or `gate`.
+        environ: Its whole environment, without the channel.
+    """
+    return _starter.submit(_start, role, dict(environ)).result()
+
+
+def run_probe(environ: Mapping[str, str]) -> bytes:
+    """Runs the toolchain's probe and returns what it printed.
+
+    Raises:
+        subprocess.CalledProcessError: It failed; its standard error is inherited.
+    """
+    command = [sys.executable, "-m", "pt2hub_workers.inside.probe"]
+    return subprocess.run(command, env=dict(environ), check=True, stdout=subprocess.PIPE).stdout
+
+
+def _start(role: str, environ: dict[str, str]) -> Started:
+    ours, theirs = socket.socketpair()
+    parent = os.getpid()
+
+    def prepare() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(_OPEN_FILES, hard), hard))
+        if os.getppid() != parent:  # it died before the first call
+            os._exit(1)
+
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pt2hub_workers.inside.child", role],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**environ, CHANNEL_FD: str(theirs.fileno()), "PYTHONUNBUFFERED": "1"},
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
+            preexec_fn=prepare,  # noqa: PLW1509  # system calls through an already loaded library
+        )
+    if process.stdout is None:
+        raise RuntimeError("subprocess.PIPE gives a stream")
+    return Started(process, ours, process.stdout)

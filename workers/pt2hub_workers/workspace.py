@@ -1,0 +1,70 @@
+"""The directory a build runs in: always the same path for the same slot, empty at the start of each job.
+
+A compiled library holds its build path, so that a fixed path gives equal bytes for equal programs; and two
+jobs in one compiler cache mix their outputs (facts/aoti.md, section 5).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pt2hub.errors import BadConfiguration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MAX_SLOTS = 64
+
+
+@contextmanager
+def workspace(scratch: Path) -> Iterator[Path]:
+    """The first free slot's directory, with `in`, `out` and `tmp` inside; removed afterwards.
+
+    Args:
+        scratch: Parent of all slots, made with mode 0700.
+
+    Raises:
+        BadConfiguration: The scratch directory belongs to someone else or cannot be made.
+    """
+    _prepare(scratch)
+    for number in range(MAX_SLOTS):
+        lock = os.open(scratch / f"{number}.lock", os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            continue
+        slot = scratch / str(number)
+        try:
+            yield _emptied(slot)
+        finally:
+            shutil.rmtree(slot, ignore_errors=True)
+            os.close(lock)
+        return
+    raise BadConfiguration(f"{MAX_SLOTS} builds run in {scratch} already", where="PT2HUB_SCRATCH")
+
+
+def _prepare(scratch: Path) -> None:
+    try:
+        scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+        owner = scratch.stat(follow_symlinks=False).st_uid
+    except OSError as error:
+        raise BadConfiguration(
+            f"{scratch} cannot be made: {error.strerror}",
+            where="PT2HUB_SCRATCH",
+            hint="Name a directory of yours.",
+        ) from error
+    if owner != os.getuid() or scratch.is_symlink():
+        raise BadConfiguration(f"{scratch} belongs to someone else", where="PT2HUB_SCRATCH")
+
+
+def _emptied(slot: Path) -> Path:
+    shutil.rmtree(slot, ignore_errors=True)
+    for name in ("in", "out", "tmp", "cache"):
+        (slot / name).mkdir(parents=True)
+    return slot
