@@ -5,7 +5,7 @@ The environment is read by the server's settings only, so there is no other way 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from alembic import context
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import sqlalchemy
 
 
-def ours(name: str | None, kind: str, _parents: dict[str, Any]) -> bool:
+def ours(name: str | None, kind: str, _parents: object) -> bool:
     """Whether autogenerate looks at a thing: procrastinate's tables come from its own files."""
     return not (kind == "table" and (name or "").startswith(PREFIX))
 

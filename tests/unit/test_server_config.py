@@ -28,6 +28,7 @@ def test_every_setting_is_read(tmp_path: Path) -> None:
             "PT2HUB_MAX_BLOB_BYTES": "1000",
             "PT2HUB_HEARTBEAT_SECONDS": "0.5",
             "PT2HUB_LOST_WORKER_SECONDS": "1.5",
+            "PT2HUB_FACTORIES": "torchvision.models, my.models",
         }
     )
     assert config == ServerConfig(
@@ -39,12 +40,15 @@ def test_every_setting_is_read(tmp_path: Path) -> None:
         max_blob_bytes=1000,
         heartbeat_seconds=0.5,
         lost_worker_seconds=1.5,
+        factories=("torchvision.models", "my.models"),
     )
 
 
 def test_an_empty_variable_counts_as_unset() -> None:
     names = ("HOME", "DATABASE_URL", "STORAGE", "HOST", "PORT", "MAX_BLOB_BYTES", "HEARTBEAT_SECONDS")
-    assert ServerConfig.from_environ({f"PT2HUB_{name}": "" for name in names}) == ServerConfig.from_environ({})
+    assert ServerConfig.from_environ({f"PT2HUB_{name}": "" for name in names}) == ServerConfig.from_environ(
+        {}
+    )
 
 
 def test_a_relative_directory_is_fixed_at_once() -> None:
@@ -69,6 +73,7 @@ def test_a_slow_heartbeat_makes_the_limit_for_lost_workers_longer() -> None:
         ("PT2HUB_STORAGE", "gs://bucket"),
         ("PT2HUB_STORAGE", "s3://"),
         ("PT2HUB_HEARTBEAT_SECONDS", "nan"),
+        ("PT2HUB_FACTORIES", "os:system"),
         ("PT2HUB_LOST_WORKER_SECONDS", "6"),  # below three heartbeats of 5 s
     ],
 )

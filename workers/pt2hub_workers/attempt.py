@@ -41,6 +41,7 @@ class Tools:
         container: The server's services.
         machine: What this worker is.
         pool: Warm children.
+        factories: Modules whose factories a spec may name.
         gate_seconds: The gate's time limit.
         stop: Set when the worker stops.
     """
@@ -48,6 +49,7 @@ class Tools:
     container: Container
     machine: Machine
     pool: Pool
+    factories: tuple[str, ...]
     gate_seconds: float
     stop: threading.Event
 
@@ -111,6 +113,7 @@ class Attempt:
                 for name, digest in uploaded.items()
             },
             "host_flags": list(self._tools.machine.cpu_flags),
+            "factories": list(self._tools.factories),
         }
 
     def _work(self, job: dict[str, Any]) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def latencies(reference: str) -> dict[str, Any]:
     module, artifact = _module(local), pt2hub.load(reference)
     compiled = torch.compile(module)
     first, second = (_inputs(local, seed) for seed in INPUT_SEEDS)
-    calls: dict[str, Callable[..., Any]] = {"artifact": artifact, "torch_compile": compiled, "eager": module}
+    calls: dict[str, Callable[..., Any]] = {"aot": artifact, "torch_compile": compiled, "eager": module}
     samples: dict[str, list[float]] = {name: [] for name in calls}
     with torch.inference_mode():
         for round_number in range(ROUNDS + 3):
@@ -104,7 +104,7 @@ def retrain(reference: str, out: Path) -> dict[str, Any]:
     from pt2hub_workers.inside.weights import write_weights
 
     source = _spec(_local(reference)).source
-    write_weights(build_module(source.model_copy(update={"seed": MODEL_SEED})), out)
+    write_weights(build_module(source.model_copy(update={"seed": MODEL_SEED}), [source.module]), out)
     return {"path": str(out), "bytes": out.stat().st_size}
 
 
@@ -134,7 +134,8 @@ def _module(local: LocalArtifact) -> torch.nn.Module:
     from pt2hub_workers.inside.sources import build_module
     from pt2hub_workers.inside.weights import load_weights
 
-    module = build_module(_spec(local).source)
+    source = _spec(local).source
+    module = build_module(source, [source.module])
     load_weights(module, local.weights)
     return module.to(local.config.signature.device)
 

@@ -42,7 +42,7 @@ def main() -> int:
 def _serve(config: WorkerConfig, machine: Machine, container: Container) -> None:
     stop = threading.Event()
     pool = Pool(config.child_environ)
-    tools = Tools(container, machine, pool, config.gate_seconds, stop)
+    tools = Tools(container, machine, pool, config.server.factories, config.gate_seconds, stop)
     runner = BuildRunner(tools, worker_id=config.worker_id, scratch=config.scratch)
     consumer = BuildConsumer(config.database_url, queue=machine.target.name, handler=runner.run)
 

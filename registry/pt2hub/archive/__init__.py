@@ -4,13 +4,20 @@ Nothing here extracts. Members are read in place through one strict parser, so t
 is read, and archives are written by one encoder, so that the same members give the same bytes everywhere.
 """
 
-from pt2hub.archive.assembling import assemble, write_single_file
-from pt2hub.archive.layout import blob_chunks
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from pt2hub.archive.reading import Archive, listing, open_archive, read_member
-from pt2hub.archive.splitting import MemberBytes, SplitResult, split
 from pt2hub.archive.tensors import TensorEntry, read_safetensors_header
 from pt2hub.archive.validating import Entry, Limits, validate
-from pt2hub.archive.writing import write_zip
+
+if TYPE_CHECKING:
+    from pt2hub.archive.assembling import assemble, write_single_file
+    from pt2hub.archive.layout import blob_chunks
+    from pt2hub.archive.splitting import MemberBytes, SplitResult, split
+    from pt2hub.archive.writing import write_zip
 
 __all__ = [
     "Archive",
@@ -30,3 +37,21 @@ __all__ = [
     "write_single_file",
     "write_zip",
 ]
+
+# Loading an artifact only reads: a third of this package's import is the writing side, left until it is used.
+_WRITING = {
+    "MemberBytes": "splitting",
+    "SplitResult": "splitting",
+    "assemble": "assembling",
+    "blob_chunks": "layout",
+    "split": "splitting",
+    "write_single_file": "assembling",
+    "write_zip": "writing",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _WRITING:
+        found: object = getattr(import_module(f"{__name__}.{_WRITING[name]}"), name)
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

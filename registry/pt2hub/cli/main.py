@@ -11,7 +11,7 @@ import typer
 
 from pt2hub import __version__
 from pt2hub.cli import output, publishing, pulling, serving
-from pt2hub.errors import Pt2hubError, UsageError
+from pt2hub.errors import BadConfiguration, Pt2hubError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,11 +75,24 @@ def run(args: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader of a pipe has gone, such as head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _FAILED
+    except ModuleNotFoundError as exc:
+        output.complain(_missing(exc), as_json=as_json)
     except Pt2hubError as exc:
         output.complain(exc, as_json=as_json)
     except Exception as exc:  # noqa: BLE001  # the last seam: people get a sentence, not a traceback
         output.complain(output.unforeseen(exc), as_json=as_json)
     return _FAILED
+
+
+def _missing(exc: ModuleNotFoundError) -> Pt2hubError:
+    name = (exc.name or "").partition(".")[0]
+    if name == "pt2hub":
+        return output.unforeseen(exc)
+    extra = (
+        "worker" if name in ("torch", "torchvision", "numpy", "safetensors", "pt2hub_workers") else "server"
+    )
+    hint = f"pip install 'pt2hub[{extra}]'"
+    return BadConfiguration(f"This command needs the package {name}, which is not installed", hint=hint)
 
 
 def _explain_usage(exc: click.ClickException, *, as_json: bool) -> None:

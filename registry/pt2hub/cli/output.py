@@ -36,8 +36,8 @@ def emit(value: Any, human: Callable[[Console], None], *, as_json: bool) -> None
 
 
 def print_json(value: Any) -> None:  # noqa: ANN401  # any dataclass or JSON value
-    """Prints one JSON value on stdout."""
-    print(json.dumps(encode(value), indent=2, ensure_ascii=False), flush=True)
+    """Prints one JSON value on stdout, on one line, so that a reader knows where it ends."""
+    print(json.dumps(encode(value), ensure_ascii=False, default=str), flush=True)
 
 
 def console(*, stderr: bool = False) -> Console:

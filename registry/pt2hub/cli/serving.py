@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,7 +50,9 @@ def demo(*, as_json: AsJson = False) -> None:
     """Publish, prove, pull, load and time resnet18 in a home of its own."""
     from pt2hub.cli.demo import run
 
-    raise typer.Exit(run(as_json=as_json))
+    figures = run(lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True))
+    lines = "\n".join(f"{name:<30} {value}" for name, value in figures.items() if not isinstance(value, dict))
+    emit(figures, lambda console: console.print(f"\n{lines}", markup=False), as_json=as_json)
 
 
 def token(

@@ -11,10 +11,9 @@ from pt2hub.client.cache import BlobCache
 from pt2hub.client.config import ClientConfig
 from pt2hub.client.pulling import Puller
 from pt2hub.domain.codec import decode
-from pt2hub.wire.shapes import TargetView
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pt2hub.client.cache import Verify
     from pt2hub.client.loader import LoadedModel
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from pt2hub.client.publishing import OnEvent, Publisher
     from pt2hub.client.transport import Transport
     from pt2hub.domain.digests import Digest
-    from pt2hub.wire.shapes import BuildView, LogView, Resolved, VersionView
+    from pt2hub.wire.shapes import BuildView, LogView, Resolved, TargetView, VersionView
 
 
 class Client:
@@ -124,8 +123,18 @@ class Client:
         """Lines of the latest attempt's log after a position."""
         return self._publisher.logs(build_id, after=after)
 
+    def all_logs(self, build_id: str) -> Iterator[LogView]:
+        """Every line of the latest attempt's log that is there now."""
+        return self._publisher.all_logs(build_id)
+
+    def follow_logs(self, build_id: str) -> Iterator[LogView]:
+        """The lines of a build's log as they come, until the build is final."""
+        return self._publisher.follow_logs(build_id)
+
     def targets(self) -> list[TargetView]:
         """The targets that workers offer or offered."""
+        from pt2hub.wire.shapes import TargetView
+
         answer = self._transport.get("/api/v1/targets")
         return decode(list[TargetView], answer.get("targets") if isinstance(answer, dict) else None)
 

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from pt2hub.domain.artifacts import Constant
 
 
+_SHOWN = 5
+"""Names in an error: enough to see which kind is meant."""
+
+
 class ConstantStore:
     """Makes the constants of one artifact on one device."""
 
@@ -46,7 +50,6 @@ class ConstantStore:
         self._override = artifact.config.dtype
         self._where = str(artifact.weights)
         entries = archive.read_safetensors_header(artifact.weights)
-        self._ignored = frozenset(entries) - frozenset(self.table)
         wanted = [item for item in self.table.values() if item.source == "weights"]
         literal = [item for item in self.table.values() if item.source != "weights"]
         self._sources = _views(_map(artifact.weights), entries, wanted, self._where)
@@ -75,22 +78,18 @@ class ConstantStore:
         """Other constants in place of the current ones.
 
         Args:
-            tensors: Every weight by its name in the model; tensors the code does not use are ignored,
-                literals may be left out.
+            tensors: Every weight by its name in the model. Tensors the code does not use are ignored, such
+                as a counter of batches; literals may be left out.
             current: Where left-out literals are taken from.
 
         Raises:
-            WeightsMismatch: A name is missing or unknown, or a tensor does not fit.
+            WeightsMismatch: A name is missing, or a tensor does not fit.
         """
-        unknown = sorted(set(tensors) - set(self.table) - self._ignored)
         missing = sorted(set(self.table) - set(tensors) - self.literals)
-        if unknown or missing:
+        if missing:
+            unknown = sorted(set(tensors) - set(self.table))
             raise WeightsMismatch(
-                "; ".join(
-                    f"{word} {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}"  # noqa: PLR2004  # enough to see which
-                    for word, names in (("missing", missing), ("unknown", unknown))
-                    if names
-                ),
+                f"missing {_some(missing)}" + (f"; unknown {_some(unknown)}" if unknown else ""),
                 where="tensors",
                 hint="Pass every tensor of the model's state_dict() under its own name.",
             )
@@ -107,6 +106,10 @@ class ConstantStore:
             fitted = _restride(fitted, item.stride)
         shares = fitted.data_ptr() == tensor.data_ptr()
         return fitted.clone(memory_format=torch.preserve_format) if item.mutated and shares else fitted
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (" ..." if len(names) > _SHOWN else "")
 
 
 def _check(item: Constant, tensor: torch.Tensor, override: str | None) -> None:
@@ -156,7 +159,7 @@ def _views(
 def _check_names(entries: Iterable[str], wanted: Sequence[Constant], where: str) -> None:
     if missing := sorted({item.fqn for item in wanted} - set(entries)):
         raise WeightsMismatch(
-            f"The file lacks {len(missing)} tensors the compiled code reads: {', '.join(missing[:5])}",
+            f"The file lacks {len(missing)} tensors the compiled code reads: {_some(missing)}",
             where=where,
             hint="Pull the artifact again; its weights layer belongs to it.",
         )

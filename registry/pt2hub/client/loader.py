@@ -127,7 +127,7 @@ class LoadedModel:
             tensors: Every weight by its name in the model. Literals may be left out.
 
         Raises:
-            WeightsMismatch: A name is missing or unknown, or a tensor does not fit; nothing was changed.
+            WeightsMismatch: A name is missing, or a tensor does not fit; nothing was changed.
             ForkedProcess: The artifact was loaded before this process was forked.
         """
         self._give(self._store.replaced(tensors, self._constants))

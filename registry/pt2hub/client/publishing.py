@@ -99,6 +99,12 @@ class Publisher:
         answer = self._transport.get(f"/api/v1/builds/{build_id}/logs", {"after": after})
         return decode(list[LogView], answer.get("lines") if isinstance(answer, dict) else None, where="lines")
 
+    def all_logs(self, build_id: str, *, after: int = 0) -> Iterator[LogView]:
+        """Every line after a position that is there now, asked for page by page."""
+        while lines := self.logs(build_id, after=after):
+            yield from lines
+            after = lines[-1].seq
+
     def follow(self, version: VersionView, on_event: OnEvent | None = None) -> VersionView:
         """Waits until every build of a version is final.
 
@@ -128,9 +134,9 @@ class Publisher:
             build = self.build(build_id)
             if build.attempt != attempt:  # a new attempt's log begins again
                 after, attempt = 0, build.attempt
-            while lines := self.logs(build_id, after=after):
-                yield from lines
-                after = lines[-1].seq
+            for line in self.all_logs(build_id, after=after):
+                yield line
+                after = line.seq
             if BuildState(build.state).final:
                 return
             time.sleep(_POLL_SECONDS)

@@ -14,7 +14,6 @@ from pt2hub.domain.names import Reference
 from pt2hub.domain.targets import parse_target
 from pt2hub.domain.verdicts import judge
 from pt2hub.errors import BadResponse, Incompatible, NotFound
-from pt2hub.wire.shapes import ArtifactRef, Resolved
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from pt2hub.client.transport import Transport
     from pt2hub.domain.artifacts import Descriptor
     from pt2hub.domain.digests import Digest
+    from pt2hub.wire.shapes import ArtifactRef, Resolved
 
 T = TypeVar("T")
 
@@ -48,6 +48,8 @@ class Puller:
             InvalidInput: The text is no reference.
             NotFound: There is no such model or version.
         """
+        from pt2hub.wire.shapes import Resolved  # a pinned reference needs none of them
+
         Reference.parse(reference)
         return decode(Resolved, self._connect().get("/api/v1/resolve", {"reference": reference}))
 

@@ -5,6 +5,7 @@ Validated by the server and read by the worker; the light client sends it as tex
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
@@ -12,6 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from pt2hub.domain.digests import DIGEST_PATTERN, Digest, digest_json
 from pt2hub.domain.names import MODEL_PATTERN
+from pt2hub.errors import Detail, UnknownFactory
 
 SPEC_SCHEMA = 1
 """Part of every version's identity; a change of meaning gets a new number."""
@@ -23,8 +25,9 @@ Dtype = Literal[
 ]
 FloatDtype = Literal["float32", "float16", "bfloat16"]
 
-ALLOWED_FACTORIES = {"torchvision.models": "torchvision"}
-"""Modules whose factories may be named, and the package whose version is pinned."""
+DEFAULT_FACTORIES = ("torchvision.models",)
+"""Modules of installed packages whose factories a spec may name; the operator may list others
+(`PT2HUB_FACTORIES`). Importing a module runs its code, so the list is the operator's and not the spec's."""
 
 COMPILE_OPTIONS = frozenset(
     {
@@ -60,17 +63,10 @@ class FactorySource(Model):
     kwargs: dict[str, JsonValue] = {}
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
 
-    @field_validator("factory")
-    @classmethod
-    def _known(cls, value: str) -> str:
-        module = value.partition(":")[0]
-        if module not in ALLOWED_FACTORIES:
-            raise PydanticCustomError(
-                "unknown_factory",
-                "module {module} is not on the list of factories; allowed: {allowed}",
-                {"module": module, "allowed": ", ".join(sorted(ALLOWED_FACTORIES))},
-            )
-        return value
+    @property
+    def module(self) -> str:
+        """The module the factory lives in."""
+        return self.factory.partition(":")[0]
 
 
 class Normal(Model):
@@ -264,4 +260,21 @@ def _check_options(options: dict[str, Any]) -> None:
             "invalid_input",
             "options {names} cannot be set; allowed: {allowed}",
             {"names": ", ".join(unknown), "allowed": ", ".join(sorted(COMPILE_OPTIONS))},
+        )
+
+
+def check_factory(source: FactorySource, allowed: Sequence[str]) -> None:
+    """Refuses factories outside the operator's list.
+
+    Raises:
+        UnknownFactory: The module is not on the list.
+    """
+    if source.module not in allowed:
+        message, names = f"module {source.module} is not on the list of factories", ", ".join(allowed)
+        raise UnknownFactory(
+            message,
+            where="source.factory",
+            hint=f"Allowed: {names}. The operator adds installed modules with PT2HUB_FACTORIES.",
+            details=(Detail("source.factory", message, given=source.factory, allowed=names),),
+            context={"given": source.factory, "allowed": list(allowed)},
         )

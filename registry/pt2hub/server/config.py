@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import platformdirs
 
+from pt2hub.domain.specs import DEFAULT_FACTORIES
 from pt2hub.errors import BadConfiguration
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class ServerConfig:
         port: Port to listen on, 0 for any free one (`PT2HUB_PORT`).
         max_blob_bytes: Largest upload (`PT2HUB_MAX_BLOB_BYTES`).
         heartbeat_seconds: How often a worker says that it lives (`PT2HUB_HEARTBEAT_SECONDS`).
+        factories: Modules whose factories a spec may name (`PT2HUB_FACTORIES`, separated by commas).
         lost_worker_seconds: Silence after which its builds go to others (`PT2HUB_LOST_WORKER_SECONDS`).
     """
 
@@ -51,6 +53,7 @@ class ServerConfig:
     max_blob_bytes: int = DEFAULT_MAX_BLOB_BYTES
     heartbeat_seconds: float = 5.0
     lost_worker_seconds: float = 30.0
+    factories: tuple[str, ...] = DEFAULT_FACTORIES
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> ServerConfig:
@@ -83,6 +86,7 @@ class ServerConfig:
                 low=MISSED_HEARTBEATS * heartbeat,
                 high=86400,
             ),
+            factories=_modules(environ.get("PT2HUB_FACTORIES")),
         )
 
 
@@ -107,6 +111,18 @@ def _database_url(value: str | None) -> str | None:
             hint="Write postgresql://user@host/database, or unset it for the embedded PostgreSQL.",
         )
     return value or None
+
+
+def _modules(text: str | None) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", name):
+            raise BadConfiguration(
+                f"{name[:80]!r} is no module",
+                where="PT2HUB_FACTORIES",
+                hint="Write torchvision.models,my.models.",
+            )
+    return names or DEFAULT_FACTORIES
 
 
 def _integer(environ: Mapping[str, str], name: str, default: int, *, low: int, high: int) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from pt2hub.domain.specs import DEFAULT_FACTORIES
 from pt2hub.server.blobs.opening import open_storage
 from pt2hub.server.blobs.ports import Storage
 from pt2hub.server.db import engine as engines
@@ -68,13 +69,19 @@ def open_container(config: ServerConfig, *, database_url: str) -> Iterator[Conta
             BuildQueue(database_url),
             storage,
             silence=timedelta(seconds=config.lost_worker_seconds),
+            factories=config.factories,
         )
     finally:
         engine.dispose()
 
 
 def compose(
-    sessions: engines.Sessions, queue: BuildQueue, storage: Storage, *, silence: timedelta
+    sessions: engines.Sessions,
+    queue: BuildQueue,
+    storage: Storage,
+    *,
+    silence: timedelta,
+    factories: tuple[str, ...] = DEFAULT_FACTORIES,
 ) -> Container:
     """The services over parts that exist already; tests give a storage of their own.
 
@@ -83,9 +90,10 @@ def compose(
         queue: Takes builds.
         storage: Blobs and manifests.
         silence: Time without a heartbeat after which a worker is lost.
+        factories: Modules whose factories a spec may name.
     """
     return Container(
-        publish=PublishService(sessions, queue, storage, silence=silence),
+        publish=PublishService(sessions, queue, storage, silence=silence, factories=factories),
         builds=BuildService(sessions, queue, storage, silence=silence),
         resolve=ResolveService(sessions, storage),
         workers=WorkerService(sessions, queue, silence=silence),

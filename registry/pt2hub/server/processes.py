@@ -40,7 +40,13 @@ class Child:
 
     def exit_code(self) -> int | None:
         """The exit code, negative for a signal; None while it runs."""
-        return self._process.poll()
+        if self._process.returncode is not None:
+            return self._process.returncode
+        # WNOWAIT leaves the zombie in place: while it is there, its group's number is not given away.
+        ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None:
+            return None
+        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
     def stop(self, *steps: tuple[signal.Signals, float]) -> int:
         """Stops the child, politely first; whatever is left of its group is killed.
@@ -52,23 +58,18 @@ class Child:
             The exit code, negative for a signal.
         """
         for number, patience in steps:
-            if self._process.returncode is None and not self._ended():
+            if self.exit_code() is None:
                 os.kill(self.pid, number)
                 self._wait(patience)
-        if self._process.returncode is None:  # not reaped yet: the group's number cannot belong to others
+        if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
         return self._process.wait()
 
     def _wait(self, patience: float) -> None:
         deadline = time.monotonic() + patience
-        while not self._ended() and time.monotonic() < deadline:
+        while self.exit_code() is None and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
-
-    def _ended(self) -> bool:
-        # WNOWAIT leaves the zombie in place: while it is there, its group's number is not given away.
-        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        return os.waitid(os.P_PID, self.pid, flags) is not None
 
 
 def spawn(

@@ -29,7 +29,7 @@ from pt2hub_workers.inside import (
     sources,
     weights,
 )
-from pt2hub_workers.inside.exporting import Exported, export
+from pt2hub_workers.inside.exporting import Exported, export, used_constants
 from pt2hub_workers.inside.keying import constants_of, program_key
 from pt2hub_workers.inside.memory import largest_sizes
 from pt2hub_workers.inside.recipe import compile_options
@@ -59,6 +59,7 @@ class Job:
         golden: Golden document and files, None for the first build.
         examples: Uploaded example tensors by input name.
         host_flags: The worker's CPU flags.
+        factories: Modules whose factories may be named.
     """
 
     spec: Spec
@@ -70,6 +71,7 @@ class Job:
     golden: dict[str, Any] | None
     examples: dict[str, Path]
     host_flags: frozenset[str]
+    factories: tuple[str, ...]
 
     @classmethod
     def read(cls, message: dict[str, Any]) -> Job:
@@ -84,6 +86,7 @@ class Job:
             golden=message["golden"],
             examples={name: Path(path) for name, path in message["examples"].items()},
             host_flags=frozenset(message["host_flags"]),
+            factories=tuple(message["factories"]),
         )
 
 
@@ -131,14 +134,14 @@ class Build:
         packed, autotune = self._code(model, exported, options, reused)
         parts = self._parts(exported, key, packed, model)
         with self._channel.step("verify"):
-            report = self._verify(model, packed, parts)
+            report = self._verify(model, exported, packed, parts)
         with self._channel.step("measure"):
             measured = self._measure(model, packed, {**parts, "verification": {}}, with_compile=not reused)
         return {**parts, "verification": report, "autotune": autotune, "measurements": measured}
 
     def _build_model(self) -> Model:
         spec = self._job.spec
-        module = sources.build_module(spec.source)
+        module = sources.build_module(spec.source, self._job.factories)
         path = self._job.weights
         if path is None:
             own = self._out / "weights.safetensors"
@@ -163,10 +166,17 @@ class Build:
 
     def _export(self, model: Model) -> Exported:
         spec = self._job.spec
-        example = self._moved(inputs.make(spec, inputs.points(spec, {})[2], self._job.examples), model)
+        example = self._inputs(inputs.points(spec, {})[2], model)
         eager.argument_names(model.module, list(example))
         eager.check_deterministic(model.module, example)
-        return export(model.module, example, spec, self._job.request, self._device)
+        exported = export(model.module, example, spec, self._job.request, self._device)
+        if "no_power" not in spec.checks.accept:
+            drawn = [self._inputs(point, model) for point in inputs.points(spec, {})[:2]]
+            eager.check_moves(model.module, *drawn)
+        return exported
+
+    def _inputs(self, point: inputs.Point, model: Model) -> inputs.Tensors:
+        return self._moved(inputs.make(self._job.spec, point, self._job.examples), model)
 
     def _moved(self, tensors: inputs.Tensors, model: Model) -> inputs.Tensors:
         """Inputs as the target takes them: device, dtype override, memory format."""
@@ -202,6 +212,7 @@ class Build:
             weights=model.layer,
             separate=frozenset(weights.names_in(model.layer)),
             mutated=exported.mutated,
+            known=frozenset(constants_of(exported.program)),
             target=self._job.target,
             host_flags=self._job.host_flags,
         )
@@ -234,13 +245,16 @@ class Build:
             "unused_constants": len(constants_of(exported.program)) - len(packed.constants.table),
         }
 
-    def _verify(self, model: Model, packed: Packed, parts: dict[str, Any]) -> dict[str, Any]:
+    def _verify(
+        self, model: Model, exported: Exported, packed: Packed, parts: dict[str, Any]
+    ) -> dict[str, Any]:
         golden = self._golden(model)
         base = self._base_allowances(model, golden)
-        used = [item.fqn for item in packed.constants.table if item.source == "weights"]
+        swappable = {item.fqn for item in packed.constants.table}
         self._channel.detail("verify", "reference under perturbed constants")
         started = time.monotonic()
-        found = reference.responses(model.module, golden, base, used)
+        found = reference.responses(model.module, golden, base, used_constants(exported.program))
+        found = [item for item in found if item.powerful or swappable.intersection(item.group.members)]
         path = self._out / "reference.safetensors"
         reference.save_responses(found, base, golden, path)
         self._channel.log(f"reference of {len(found)} perturbations in {time.monotonic() - started:.2f} s")
@@ -291,7 +305,7 @@ class Build:
 
         artifact = self._loaded(packed, model, parts)
         spec = self._job.spec
-        example = self._moved(inputs.make(spec, inputs.points(spec, {})[2], self._job.examples), model)
+        example = self._inputs(inputs.points(spec, {})[2], model)
         wanted = spec.measure.torch_compile and with_compile
         return measure(model.module, artifact, example, device=self._device, with_torch_compile=wanted)
 

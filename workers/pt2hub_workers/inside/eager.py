@@ -16,6 +16,7 @@ from pt2hub.errors import (
     InputRefused,
     NanOutput,
     NondeterministicModel,
+    NoPower,
     UnknownInput,
     UnsupportedOutput,
 )
@@ -129,6 +130,22 @@ def check_deterministic(module: torch.nn.Module, inputs: Tensors) -> None:
                 hint="Dropout or another random layer is active: build the model in eval mode, "
                 f"without randomness. {_training_modules(module)}".strip(),
             )
+
+
+def check_moves(module: torch.nn.Module, first: Tensors, second: Tensors) -> None:
+    """Refuses, before anything is compiled, a model whose output does not depend on its inputs.
+
+    Raises:
+        NoPower: Every output is the same for two different inputs.
+    """
+    outputs = zip(run_flat(module, first), run_flat(module, second), strict=True)
+    if all(left.shape == right.shape and torch.equal(left, right) for left, right in outputs):
+        raise NoPower(
+            "every output is the same for two different inputs: a package that ignores its inputs would pass",
+            where="checks",
+            hint="Zero-initialised last layers do this: give trained weights. To publish it unproven, write "
+            "checks: {accept: [no_power]}.",
+        )
 
 
 def in_double(module: torch.nn.Module) -> torch.nn.Module:

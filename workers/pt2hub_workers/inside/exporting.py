@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from pt2hub.domain.artifacts import Dim, Signature, TensorInput
@@ -60,6 +61,21 @@ def export(
     graph = program.graph_signature
     mutated = frozenset(graph.buffers_to_mutate.values())
     return Exported(program, _signature(program, module, inputs, spec, request, device), mutated)
+
+
+def used_constants(program: torch.export.ExportedProgram) -> list[str]:
+    """Names of the parameters and buffers that the program reads.
+
+    Not the compiled code's own table: a value that the compiler baked in is missing there, and is just what
+    the gate looks for.
+    """
+    read = {node.name for node in program.graph.nodes if node.op == "placeholder" and node.users}
+    kinds = (InputKind.PARAMETER, InputKind.BUFFER)
+    return [
+        str(item.target)
+        for item in program.graph_signature.input_specs
+        if item.kind in kinds and item.arg.name in read
+    ]
 
 
 def _call(module: torch.nn.Module, inputs: Tensors) -> tuple[tuple[Any, ...], dict[str, Any]]:

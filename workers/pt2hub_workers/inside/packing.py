@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pt2hub import archive
 from pt2hub.domain.artifacts import Constants, NativeCode, SingleFile
 from pt2hub.domain.codec import decode
 from pt2hub.domain.targets import Target
+from pt2hub.errors import CompileFailed
 from pt2hub_workers.inside import layout, native
 from pt2hub_workers.inside.recipe import HOST_CODE_LEVEL, STEM
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 LITERALS = "extra/literals.safetensors"
 """Where literal constants travel in the code layer, below the archive's root."""
 MODEL_NAME = "model.pt2"
+_LIFTED = re.compile(r"_tensor_constant\d+")
+"""What the compiled code calls the literals that the export lifted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,7 @@ class Circumstances:
         weights: The artifact's weights layer.
         separate: Names of the tensors in it.
         mutated: Names of the constants that the model writes to.
+        known: Names of every constant of the exported program.
         target: What was compiled for.
         host_flags: The worker's CPU flags.
     """
@@ -62,6 +67,7 @@ class Circumstances:
     weights: Path
     separate: frozenset[str]
     mutated: frozenset[str]
+    known: frozenset[str]
     target: Target
     host_flags: frozenset[str]
 
@@ -92,6 +98,7 @@ def pack_compiled(package: Path, around: Circumstances, directory: Path) -> Pack
         separate=around.separate,
         mutated=around.mutated,
     )
+    _refuse_own_constants(constants, around.known)
     literals = _literals(constants, blob)
     layout.prove(archive.blob_chunks(constants, around.weights, literals), blob)
     code = directory / "code.zip"
@@ -130,6 +137,17 @@ def pack_reused(code: Path, config: Mapping[str, Any], around: Circumstances, di
 def write_sources(sources: Mapping[str, bytes], out: Path) -> None:
     """Writes the generated sources as a zip of their own, the names without folders."""
     archive.write_zip(out, sorted((Path(name).name, data) for name, data in sources.items()))
+
+
+def _refuse_own_constants(constants: Constants, known: frozenset[str]) -> None:
+    """Refuses tensors that the compiler derived from weights: they would not follow other weights."""
+    own = [c.fqn for c in constants.table if c.fqn not in known and not _LIFTED.fullmatch(c.fqn)]
+    if own:
+        raise CompileFailed(
+            f"the compiler made constants of its own from the weights: {', '.join(own[:5])}",
+            where="compile",
+            hint="An option packs or folds weights. Leave it out of compile.options.",
+        )
 
 
 def _literals(constants: Constants, blob: memoryview) -> bytes | None:

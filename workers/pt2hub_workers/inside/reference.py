@@ -182,7 +182,7 @@ def responses(
         module: As built for the target (its dtype and device); unchanged on return.
         golden: The version's golden values.
         base: Allowances at the golden weights.
-        used: Names of the constants that the compiled code reads.
+        used: Names of the constants that the program reads.
     """
     device = _device(module)
     dtype_of = next((t.dtype for t in module.parameters() if t.is_floating_point()), torch.float32)

@@ -9,25 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pt2hub.domain.specs import ALLOWED_FACTORIES
+from pt2hub.domain.specs import check_factory
 from pt2hub.errors import FactoryArguments, FactoryFailed, UnknownFactory
 from pt2hub_workers.inside.schemas import declare_torchvision
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pt2hub.domain.specs import FactorySource
 
 
-def build_module(source: FactorySource) -> torch.nn.Module:
+def build_module(source: FactorySource, allowed: Sequence[str]) -> torch.nn.Module:
     """Calls the factory under its seed; every parameter and buffer gets its own contiguous storage.
+
+    Args:
+        source: Which factory, with which arguments.
+        allowed: Modules whose factories may be named.
 
     Raises:
         UnknownFactory: The module cannot be imported, is not allowed, or has no such function.
         FactoryArguments: The factory does not take these arguments.
         FactoryFailed: The factory raised, or returned something other than a module.
     """
-    factory = find_factory(source.factory)
+    check_factory(source, allowed)
+    factory = find_factory(source)
     _check_arguments(factory, source)
     torch.manual_seed(source.seed)
     try:
@@ -46,27 +51,21 @@ def build_module(source: FactorySource) -> torch.nn.Module:
     return own_storage(module.eval().requires_grad_(False))
 
 
-def find_factory(name: str) -> Callable[..., Any]:
-    """Imports a factory by its `module:function` name.
+def find_factory(source: FactorySource) -> Callable[..., Any]:
+    """Imports a factory.
 
     Raises:
-        UnknownFactory: The module is not allowed or not installed, or has no such function.
+        UnknownFactory: The module is not installed, or has no such function.
     """
-    module_name, _, attribute = name.partition(":")
-    if module_name not in ALLOWED_FACTORIES:
-        raise UnknownFactory(
-            f"{module_name} is not on the list of factories",
-            where="source.factory",
-            hint=f"Allowed: {', '.join(sorted(ALLOWED_FACTORIES))}.",
-        )
+    module_name, attribute = source.module, source.factory.partition(":")[2]
     declare_torchvision()
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise UnknownFactory(
-            f"{module_name} is not installed on this worker: {error}",
+            f"{module_name} cannot be imported on this worker: {error}",
             where="source.factory",
-            hint=f"Install {ALLOWED_FACTORIES[module_name]} beside the worker's torch.",
+            hint="Install its package beside the worker's torch.",
         ) from error
     factory = getattr(module, attribute, None)
     if not callable(factory):

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 from pt2hub.errors import NotFound
 from pt2hub.server.blobs.keys import StorageKey
-from pt2hub.server.blobs.verifying import file_chunks, os_errors, sync_folder, verified, write_atomically
+from pt2hub.server.blobs.verifying import (
+    file_chunks,
+    kept,
+    os_errors,
+    sync_folder,
+    verified,
+    write_atomically,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -56,8 +63,9 @@ class LocalStorage:
     def write(self, key: StorageKey, chunks: Iterable[bytes], *, limit: int | None = None) -> int:
         """See `Writes.write`."""
         checked = verified(chunks, key.digest, limit=limit)
-        if self.size(key) is not None:
-            return sum(len(chunk) for chunk in checked)
+        stored = self.size(key)
+        if stored is not None:
+            return kept(stored, sum(len(chunk) for chunk in checked), key)
         path = self._root / key.path
         self._make(path.parent)
         return write_atomically(path, checked, mode=_READ_ONLY, durable=True)

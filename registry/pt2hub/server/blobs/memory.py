@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pt2hub.domain.digests import CHUNK
 from pt2hub.errors import NotFound
-from pt2hub.server.blobs.verifying import file_chunks, verified, write_atomically
+from pt2hub.server.blobs.verifying import file_chunks, kept, verified, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -41,7 +41,7 @@ class MemoryStorage:
     def write(self, key: StorageKey, chunks: Iterable[bytes], *, limit: int | None = None) -> int:
         """See `Writes.write`."""
         data = b"".join(verified(chunks, key.digest, limit=limit))
-        return len(self._stored.setdefault(key, data))
+        return kept(len(self._stored.setdefault(key, data)), len(data), key)
 
     def write_file(self, key: StorageKey, path: Path) -> int:
         """See `Writes.write_file`."""

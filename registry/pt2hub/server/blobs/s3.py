@@ -18,9 +18,9 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from pt2hub.domain.digests import CHUNK, hex_of
-from pt2hub.errors import DigestMismatch, NotFound, StorageUnavailable
+from pt2hub.errors import NotFound, StorageUnavailable
 from pt2hub.server.blobs.keys import StorageKey
-from pt2hub.server.blobs.verifying import file_chunks, verified, write_atomically
+from pt2hub.server.blobs.verifying import file_chunks, kept, verified, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -106,8 +106,9 @@ class S3Storage:
     def write(self, key: StorageKey, chunks: Iterable[bytes], *, limit: int | None = None) -> int:
         """See `Writes.write`."""
         checked = verified(chunks, key.digest, limit=limit)
-        if self.size(key) is not None:
-            return sum(len(chunk) for chunk in checked)
+        stored = self.size(key)
+        if stored is not None:
+            return kept(stored, sum(len(chunk) for chunk in checked), key)
         parts = _parts(checked, self._part_bytes)
         first = next(parts)
         second = next(parts, None)
@@ -203,12 +204,9 @@ class S3Storage:
 
     def _compare(self, key: StorageKey, size: int) -> bool:
         stored = self.size(key)
-        if stored != size:
-            raise DigestMismatch(
-                f"The stored object has {stored} bytes where its digest's have {size}.",
-                where=self._address(key),
-                hint="Delete this object: something other than pt2hub wrote it.",
-            )
+        if stored is None:
+            raise _unavailable(self._address(key), "412 for an object that is gone")
+        kept(stored, size, key)
         return False
 
     def _pieces(self, key: StorageKey, body: Any) -> Iterator[bytes]:  # noqa: ANN401  # botocore's stream

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pt2hub.domain.digests import Digest
+    from pt2hub.server.blobs.keys import StorageKey
 
 INCOMPLETE = ".incomplete"
 """Ending of files that are being written; one that a crash left behind is never read."""
@@ -54,6 +55,24 @@ def verified(chunks: Iterable[bytes], digest: Digest, *, limit: int | None = Non
             where=digest,
             hint="Transfer them again; if that gives the same digest, the source is not what its name says.",
         )
+
+
+def kept(stored: int, size: int, key: StorageKey) -> int:
+    """Compares what is stored with right bytes as far as it costs nothing: by its size.
+
+    Returns:
+        The number of bytes.
+
+    Raises:
+        DigestMismatch: What is stored has another size, so it is damaged.
+    """
+    if stored != size:
+        raise DigestMismatch(
+            f"What is stored has {stored} bytes where its digest's have {size}.",
+            where=key.path,
+            hint="Delete it in the storage, then store it again: something other than pt2hub wrote it.",
+        )
+    return size
 
 
 def write_atomically(

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 TASK = "pt2hub.build"
-_POLL_SECONDS = 5.0
-"""Only a safety net: jobs are announced by NOTIFY."""
+_POLL_SECONDS = 1.0
+"""Only a safety net: jobs are announced by NOTIFY, but not to one who has just begun to listen."""
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 15.0
 _log = logging.getLogger(__name__)

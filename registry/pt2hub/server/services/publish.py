@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pt2hub.domain.builds import readiness
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.names import parse_model_name
-from pt2hub.domain.specs import Spec, TargetSpec
+from pt2hub.domain.specs import DEFAULT_FACTORIES, Spec, TargetSpec, check_factory
 from pt2hub.domain.targets import parse_target
 from pt2hub.errors import Conflict, Detail, InvalidInput, NoLiveWorker, NotFound, UnknownTarget
 from pt2hub.server.blobs.keys import StorageKey
@@ -34,7 +34,15 @@ _TARGETS_HINT = "GET /api/v1/targets lists the targets that workers offer."
 class PublishService:
     """Submissions of specs, and the versions they make."""
 
-    def __init__(self, sessions: Sessions, queue: BuildQueue, storage: Reads, *, silence: timedelta) -> None:
+    def __init__(
+        self,
+        sessions: Sessions,
+        queue: BuildQueue,
+        storage: Reads,
+        *,
+        silence: timedelta,
+        factories: tuple[str, ...] = DEFAULT_FACTORIES,
+    ) -> None:
         """Is built by the container.
 
         Args:
@@ -42,11 +50,13 @@ class PublishService:
             queue: Takes the builds.
             storage: Holds uploaded blobs.
             silence: Time without a heartbeat after which a worker is lost.
+            factories: Modules whose factories a spec may name.
         """
         self._sessions = sessions
         self._queue = queue
         self._storage = storage
         self._silence = silence
+        self._factories = factories
 
     def submit(self, document: Mapping[str, Any]) -> VersionView:
         """Makes a version of a spec, or finds the one that has the same content and adds missing targets.
@@ -56,11 +66,13 @@ class PublishService:
 
         Raises:
             InvalidInput: Fields are wrong; often a subclass, see `spec_errors`.
+            UnknownFactory: The factory's module is not on the operator's list.
             NotFound: The spec names a blob that was not uploaded.
             NoLiveWorker: `auto` was asked for and no worker lives.
             Conflict: A target has a build already, with other overrides.
         """
         spec = parse_spec(document)
+        check_factory(spec.source, self._factories)
         _check_targets(spec)
         blobs = self._resolve_blobs(spec)
         with self._sessions.begin() as session:

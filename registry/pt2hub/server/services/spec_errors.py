@@ -72,7 +72,7 @@ def _all_text(value: Any) -> str:  # noqa: ANN401  # any JSON value
 
 
 def _as_ours(exc: ValidationError, document: Mapping[str, Any]) -> Pt2hubError:
-    problems = _relevant([(path_of(item["loc"], document), item) for item in exc.errors(include_url=False)])
+    problems = _relevant([(_path_of(item, document), item) for item in exc.errors(include_url=False)])
     details = tuple(_detail(path, items) for path, items in problems.items())
     codes = {item["type"] for items in problems.values() for item in items}
     by_code = {cls.code: cls for cls in walk()}
@@ -83,29 +83,21 @@ def _as_ours(exc: ValidationError, document: Mapping[str, Any]) -> Pt2hubError:
     return cls(f"{len(details)} fields of the spec are wrong", where="spec", hint=_HINT, details=details)
 
 
-def path_of(location: Sequence[int | str], document: object) -> str:
+def _path_of(item: ErrorDetails, document: object) -> str:
     """A place as the document's author would write it: `inputs[0].shape[1]`.
 
     pydantic's own locations also name the branch of a union that was tried; such parts lead nowhere in the
-    document and are left out.
-
-    Args:
-        location: pydantic's location.
-        document: The document it is about.
+    document and are left out. A missing field leads nowhere too, but is what the author must see.
     """
     path, here = "", document
-    for place, part in enumerate(location):
+    for part in item["loc"]:
         if isinstance(here, list) and isinstance(part, int) and part < len(here):
             path, here = f"{path}[{part}]", here[part]
         elif isinstance(here, dict) and part in here:
             path, here = f"{path}.{part}", here[part]
-        elif isinstance(here, dict) and place == len(location) - 1 and _is_field(part):
-            path = f"{path}.{part}"  # the field that is missing
+    if item["type"] == "missing":
+        path = f"{path}.{item['loc'][-1]}"
     return path.removeprefix(".") or "spec"
-
-
-def _is_field(part: int | str) -> bool:
-    return isinstance(part, str) and part.isidentifier() and part.islower()
 
 
 def _relevant(problems: list[tuple[str, ErrorDetails]]) -> dict[str, list[ErrorDetails]]:
@@ -174,8 +166,8 @@ def _step(node: dict[str, Any], part: int | str, schema: dict[str, Any]) -> dict
         node = node["properties"][part]
     elif isinstance(part, int):
         node = node.get("items", {})
-    elif isinstance(node.get("additionalProperties"), dict):
-        node = node["additionalProperties"]
+    else:  # a key that the author chose, such as the name of a dimension
+        node = next(iter(node.get("patternProperties", {}).values()), node)
     for choice in node.get("anyOf", ()):
         if "$ref" in choice:
             node = choice

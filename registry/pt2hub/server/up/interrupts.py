@@ -26,7 +26,9 @@ class Interrupts:
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
         """Takes the signals over, and gives them back at the end."""
-        before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        # A terminal that closes ends the server too, unless nohup told the kernel otherwise.
+        taken = [item for item in _SIGNALS if item != signal.SIGHUP or _asked_for(item)]
+        before = {number: signal.signal(number, self._handle) for number in taken}
         self._armed = True
         try:
             yield
@@ -43,3 +45,7 @@ class Interrupts:
         if self._armed:
             self._armed = False
             raise Interrupted
+
+
+def _asked_for(number: signal.Signals) -> bool:
+    return signal.getsignal(number) is not signal.SIG_IGN

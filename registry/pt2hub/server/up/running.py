@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from pt2hub.errors import DatabaseUnavailable, Unauthorized
@@ -48,10 +47,10 @@ class Started:
     """
 
     url: str
-    home: Path
+    home: str
     storage: str
     targets: tuple[str, ...]
-    settings: Path
+    settings: str
     token: str | None
 
 
@@ -136,7 +135,7 @@ def _serve(config: ServerConfig, options: UpOptions, stack: ExitStack) -> NoRetu
         stack.callback(service.stop)
         service.start()
     targets = _await_services(services, probe, options)
-    options.announce(Started(probe.url, home.path, config.storage, targets, home.settings, token))
+    options.announce(Started(probe.url, str(home.path), config.storage, targets, str(home.settings), token))
     _supervise(services, database)
 
 

@@ -172,7 +172,7 @@ class BuildStore:
         return self._session.execute(statement).first() is not None
 
     def is_latest(self, claim: Claim) -> bool:
-        """Whether no other attempt began or is due, running or finished as this one may be."""
+        """Whether this is the build's latest attempt, running or over, and no further one is due."""
         statement = select(SQLBuild.id).where(
             SQLBuild.id == claim.build,
             SQLBuild.attempt == claim.attempt,

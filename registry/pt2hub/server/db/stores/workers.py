@@ -102,10 +102,9 @@ class WorkerStore:
         rows = self._session.execute(
             select(SQLWorker.target, SQLWorker.packages)
             .where(lives(silence))
-            .distinct(SQLWorker.target)
-            .order_by(SQLWorker.target, SQLWorker.started_at.desc(), SQLWorker.id)
+            .order_by(SQLWorker.started_at, SQLWorker.id)
         )
-        return {target: packages for target, packages in rows}  # noqa: C416  # rows are not pairs to mypy
+        return {target: packages for target, packages in rows}  # noqa: C416  # the last of a target is its newest
 
     def targets(self, silence: timedelta) -> list[TargetView]:
         """Every target that a worker ever offered, with its live workers."""

@@ -1,0 +1,97 @@
+"""Calls a loaded artifact with inputs made up from its signature."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+if TYPE_CHECKING:
+    from pt2hub.client.loader import LoadedModel
+    from pt2hub.domain.artifacts import ArtifactConfig, TensorInput
+
+_WARM_UP = 3
+
+
+def try_out(model: LoadedModel, calls: int) -> dict[str, Any]:
+    """Calls a model a few times.
+
+    Args:
+        model: What to call.
+        calls: Timed calls, after a few that warm up.
+
+    Returns:
+        Shapes of inputs and outputs, latency in milliseconds, threads used.
+    """
+    inputs = sample(model.config, model.device)
+    with torch.inference_mode():
+        result = model(**inputs)
+        milliseconds = _timed(model, inputs, calls)
+    outputs, _ = pytree.tree_flatten_with_path(result)
+    return {
+        "model": f"{model.config.version.model}@{model.config.version.number}",
+        "target": model.config.target.name,
+        "inputs": {name: _shape(tensor) for name, tensor in inputs.items()},
+        "outputs": {f"out{pytree.keystr(path)}": _shape(tensor) for path, tensor in outputs},
+        "latency_ms_p50": round(statistics.median(milliseconds), 3),
+        "latency_ms_min": round(min(milliseconds), 3),
+        "calls": calls,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def sample(config: ArtifactConfig, device: torch.device) -> dict[str, torch.Tensor]:
+    """Inputs that fit a signature: the spec's own way of drawing them where it says one.
+
+    Args:
+        config: The artifact.
+        device: Where they should lie.
+    """
+    described = {item["name"]: item.get("generate") or {} for item in config.version.spec.get("inputs", ())}
+    sizes = _sizes(config)
+    return {
+        item.name: _tensor(item, sizes, described.get(item.name, {})).to(device)
+        for item in config.signature.inputs
+    }
+
+
+def _sizes(config: ArtifactConfig) -> dict[str, int]:
+    declared = config.version.spec.get("dims", {})
+    return {
+        name: int(declared.get(name, {}).get("example", dim.min))
+        for name, dim in config.signature.dims.items()
+    }
+
+
+def _tensor(item: TensorInput, sizes: dict[str, int], generate: dict[str, Any]) -> torch.Tensor:
+    shape = [sizes[size] if isinstance(size, str) else size for size in item.shape]
+    dtype: torch.dtype = getattr(torch, item.dtype)
+    bounds = generate.get("randint")
+    if "constant" in generate:
+        tensor = torch.full(shape, generate["constant"], dtype=dtype)
+    elif bounds:
+        tensor = torch.randint(bounds.get("low", 0), bounds["high"], shape).to(dtype)
+    elif dtype.is_floating_point:
+        tensor = torch.rand(shape).to(dtype) if "uniform" in generate else torch.randn(shape).to(dtype)
+    else:  # the only index that every table has
+        tensor = torch.zeros(shape, dtype=dtype)
+    channels_last = item.memory_format == "channels_last" and tensor.dim() == 4  # noqa: PLR2004  # images only
+    return tensor.contiguous(memory_format=torch.channels_last) if channels_last else tensor
+
+
+def _timed(model: LoadedModel, inputs: dict[str, torch.Tensor], calls: int) -> list[float]:
+    samples = []
+    for _ in range(_WARM_UP + calls):
+        start = time.perf_counter()
+        model(**inputs)
+        if model.device.type == "cuda":
+            torch.cuda.synchronize(model.device)
+        samples.append((time.perf_counter() - start) * 1000)
+    return samples[_WARM_UP:]
+
+
+def _shape(tensor: torch.Tensor) -> str:
+    return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"

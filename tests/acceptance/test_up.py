@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from pt2hub.server.db.embedded import EmbeddedPostgres
+from support.running import Up, clean_environ, processes_of, wait_for_none
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+SPEC = b"""
+model: vision/resnet18
+source: {factory: "torchvision.models:resnet18"}
+inputs: [{name: x, shape: [batch, 3, 224, 224], generate: {normal: {}}}]
+dims: {batch: {min: 1, max: 32, example: 2}}
+targets: [torch2.13-cpu-x86_64_v3]
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """A home; whatever the test leaves running on it is ended."""
+    path = tmp_path / "home"
+    yield path
+    for pid in processes_of(path):
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_it_serves_and_ctrl_c_leaves_no_process(home: Path) -> None:
+    up = Up(home).wait_ready()
+    settings = up.settings
+    assert settings["url"] in up.output
+    assert settings["token"] in up.output
+    assert stat.S_IMODE((home / "config.toml").stat().st_mode) == 0o600
+    assert up.request("GET", "/readyz") == (200, {"status": "ready"})
+    assert len(processes_of(home)) > 3
+    assert up.end(signal.SIGINT) == (0, "")
+    assert processes_of(home) == {}
+
+
+def test_a_restart_keeps_token_version_and_blob_and_shows_the_token_no_more(home: Path) -> None:
+    blob = b"bytes"
+    path = "/api/v1/blobs/sha256:" + hashlib.sha256(blob).hexdigest()
+    up = Up(home).wait_ready()
+    token = up.settings["token"]
+    status, version = up.request("POST", "/api/v1/versions", SPEC, token=token)
+    assert (status, version["number"]) == (201, 1)
+    assert up.request("PUT", path, blob, token=token)[0] == 201
+    assert up.end(signal.SIGTERM) == (0, "")
+
+    up = Up(home).wait_ready()
+    assert token not in up.output
+    assert up.settings["token"] == token
+    assert up.request("POST", "/api/v1/versions", SPEC, token=token)[0] == 200
+    assert up.request("GET", "/api/v1/models/vision/resnet18/versions/1")[1]["number"] == 1
+    assert up.request("PUT", path, blob, token=token)[0] == 201
+    assert up.end()[0] == 0
+
+
+def test_a_second_up_on_the_same_home_names_the_first(home: Path) -> None:
+    first = Up(home).wait_ready()
+    second = Up(home)
+    code, stderr = second.wait()
+    assert code == 1
+    assert f"process {first.process.pid}, serving {first.settings['url']}" in stderr
+    assert "[home_in_use]" in stderr
+    assert first.request("GET", "/readyz")[0] == 200
+    assert first.end() == (0, "")
+
+
+def test_a_taken_port_is_named_with_what_to_do(home: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, stderr = Up(home, "--port", str(port)).wait()
+    assert code == 1
+    assert f"Another program listens on port {port}" in stderr
+    assert "PT2HUB_PORT" in stderr
+    assert "[port_taken]" in stderr
+    assert wait_for_none(home) == {}
+
+
+@pytest.mark.parametrize("below", ["", "below"])
+def test_an_unusable_home_is_one_sentence(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").write_text("")  # modes do not bind root, but a file is no directory to anyone
+    code, stderr = Up(tmp_path / "file" / below).wait()
+    assert code == 1
+    assert "[home_unusable]" in stderr
+    assert "PT2HUB_HOME" in stderr
+    assert "Traceback" not in stderr
+
+
+def test_a_database_of_a_newer_pt2hub_is_left_alone(home: Path) -> None:
+    assert Up(home).wait_ready().end()[0] == 0
+    with EmbeddedPostgres(home / "server" / "db") as database, psycopg.connect(database.url) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999_from_the_future'")
+    code, stderr = Up(home).wait()
+    assert code == 1
+    assert "[schema_newer]" in stderr
+    assert "Traceback" not in stderr
+    assert wait_for_none(home) == {}
+
+
+def test_kill_9_of_up_leaves_no_orphan_and_the_next_start_works(home: Path) -> None:
+    up = Up(home).wait_ready()
+    token = up.settings["token"]
+    assert up.end(signal.SIGKILL)[0] == -signal.SIGKILL
+    assert wait_for_none(home) == {}
+    up = Up(home).wait_ready()
+    assert up.request("POST", "/api/v1/versions", SPEC, token=token)[0] == 201
+    assert up.end() == (0, "")
+
+
+def test_up_starts_at_once_after_kill_9_while_the_old_database_still_stops(home: Path) -> None:
+    up = Up(home).wait_ready()
+    up.end(signal.SIGKILL)
+    assert Up(home).wait_ready().end()[0] == 0
+
+
+def only(home: Path, words: str) -> int:
+    """The oldest process of a home whose arguments hold these words."""
+    return min(pid for pid, arguments in processes_of(home).items() if words in arguments)
+
+
+def test_an_api_that_dies_is_started_again_on_the_same_socket(home: Path) -> None:
+    up = Up(home).wait_ready()
+    os.kill(only(home, "pt2hub.server.api.serve"), signal.SIGKILL)
+    assert up.process.stderr is not None
+    assert "The API ended with signal SIGKILL; it starts again in 0.5 s" in up.process.stderr.readline()
+    assert up.request("GET", "/readyz")[0] == 200  # the connection waits in the socket's backlog
+    assert up.end() == (0, "")
+    assert processes_of(home) == {}
+
+
+def test_a_database_that_dies_ends_up_with_a_sentence(home: Path) -> None:
+    up = Up(home).wait_ready()
+    os.kill(only(home, "/postgres -D"), signal.SIGKILL)
+    code, stderr = up.wait()
+    assert code == 1
+    assert "The embedded PostgreSQL ended with signal SIGKILL" in stderr
+    assert processes_of(home) == {}
+
+
+@pytest.mark.parametrize("after", [0.8, 1.2, 1.6, 2.0])
+def test_a_signal_at_any_time_of_the_start_ends_it(home: Path, after: float) -> None:
+    up = Up(home)
+    deadline = time.monotonic() + 30
+    while not (home / "server" / "lock").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(after - 0.8)
+    code, stderr = up.end(signal.SIGTERM)
+    assert code == 0, stderr
+    assert wait_for_none(home) == {}
+
+
+def test_an_upload_that_is_too_large_is_answered_before_its_body(home: Path) -> None:
+    up = Up(home, environ={"PT2HUB_MAX_BLOB_BYTES": "1000"}).wait_ready()
+    host, port = up.settings["url"].removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        head = f"PUT /api/v1/blobs/sha256:{'0' * 64} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n"
+        connection.sendall(f"{head}Authorization: Bearer {up.settings['token']}\r\n\r\n".encode())
+        assert connection.recv(100).startswith(b"HTTP/1.1 413")
+    assert up.request("GET", "/healthz")[0] == 200
+    assert up.end()[0] == 0
+
+
+def test_an_operator_makes_a_token_while_it_runs_and_while_it_does_not(home: Path) -> None:
+    def admin() -> str:
+        return subprocess.run(
+            [sys.executable, "-m", "pt2hub", "admin", "token", "--name", "ci"],
+            env=clean_environ(home),
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+
+    tokens = [admin()]
+    assert wait_for_none(home) == {}
+    up = Up(home).wait_ready()
+    tokens.append(admin())
+    for token in tokens:
+        assert up.request("POST", "/api/v1/versions", SPEC, token=token)[0] in {200, 201}
+    assert up.end() == (0, "")
+
+
+def test_it_runs_uninstalled(home: Path, tmp_path: Path) -> None:
+    carried = tmp_path / "carried"
+    carried.mkdir()
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if "pt2hub" not in entry.name:  # no metadata, no editable install
+            (carried / entry.name).symlink_to(entry)
+    process = subprocess.Popen(
+        [
+            getattr(sys, "_base_executable", sys.executable),
+            "-m",
+            "pt2hub",
+            "up",
+            "--no-worker",
+            "--port",
+            "0",
+        ],
+        cwd=ROOT,
+        env={**clean_environ(home), "PYTHONPATH": f"registry:workers:{carried}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    output = ""
+    with process.stdout as lines:
+        for line in lines:
+            output += line
+            if "Ctrl-C" in line:
+                process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 0, output

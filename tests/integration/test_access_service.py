@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pt2hub.errors import Unauthorized
+
+if TYPE_CHECKING:
+    from support.registry import Registry
+
+
+def test_a_token_is_shown_once_and_only_its_hash_is_stored(registry: Registry) -> None:
+    token = registry.services.access.create_token("ci")
+    assert re.fullmatch(r"pt2_[a-z2-7]{52}_[a-z2-7]{6}", token)
+    ((row,),) = registry.sql("SELECT row_to_json(t)::text FROM api_tokens t")
+    assert token not in row
+    assert token.split("_")[1] not in row
+    registry.services.access.verify(token)
+
+
+def test_the_last_use_is_kept_to_the_minute(registry: Registry) -> None:
+    token = registry.services.access.create_token("ci")
+    uses = []
+    for _ in range(2):
+        registry.services.access.verify(token)
+        uses.append(registry.sql("SELECT last_used_at FROM api_tokens")[0][0])
+    assert uses[0] is not None
+    assert uses[0] == uses[1]
+
+
+@pytest.mark.parametrize("text", ["", "pt2_", "Bearer x", "pt2_" + "a" * 52 + "_aaaaaa", "\x00"])
+def test_what_is_no_token_does_not_reach_the_database(registry: Registry, text: str) -> None:
+    registry.sql("DROP TABLE api_tokens")
+    with pytest.raises(Unauthorized) as caught:
+        registry.services.access.verify(text)
+    assert caught.value.hint
+
+
+def test_a_whole_token_of_another_server_is_refused(registry: Registry) -> None:
+    token = registry.services.access.create_token("ci")
+    registry.sql("DELETE FROM api_tokens")
+    with pytest.raises(Unauthorized):
+        registry.services.access.verify(token)
+
+
+def test_a_revoked_token_is_refused(registry: Registry) -> None:
+    token = registry.services.access.create_token("ci")
+    registry.sql("UPDATE api_tokens SET revoked_at = now()")
+    with pytest.raises(Unauthorized):
+        registry.services.access.verify(token)

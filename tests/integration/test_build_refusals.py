@@ -1,0 +1,163 @@
+"""Bad input to a build: each is refused before anything is compiled, with a code, a place and a way on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import safetensors.torch
+import torch
+
+from pt2hub import errors
+from support.workbench import Workbench, tiny_spec, workbench
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
+    with workbench(tmp_path_factory.mktemp("bench")) as made:
+        yield made
+
+
+def _source(factory: str, **kwargs: Any) -> dict[str, Any]:
+    return {"factory": factory, "kwargs": kwargs, "seed": 0}
+
+
+TINY = "support.tiny_models"
+CASES: list[tuple[str, dict[str, Any], type[errors.Pt2hubError], str, str]] = [
+    (
+        "a function that the package lacks",
+        {"source": _source("torchvision.models:resnet19")},
+        errors.UnknownFactory,
+        "source.factory",
+        "resnet18",
+    ),
+    (
+        "a module outside the list",
+        {"source": _source("os:system")},
+        errors.UnknownFactory,
+        "source.factory",
+        "torchvision.models",
+    ),
+    (
+        "a factory that raises",
+        {"source": _source(f"{TINY}:failing")},
+        errors.FactoryFailed,
+        "source.factory",
+        "shell",
+    ),
+    (
+        "a factory of nothing",
+        {"source": _source(f"{TINY}:nothing")},
+        errors.FactoryFailed,
+        "source.factory",
+        "",
+    ),
+    (
+        "arguments the factory lacks",
+        {"source": _source(f"{TINY}:Mlp", depth=3)},
+        errors.FactoryArguments,
+        "source.kwargs",
+        "width",
+    ),
+    (
+        "an input the model lacks",
+        {"inputs": [{"name": "y", "shape": [2, 8], "generate": {"normal": {}}}], "dims": {}},
+        errors.UnknownInput,
+        "inputs.y",
+        "x",
+    ),
+    (
+        "a shape the model refuses",
+        {"inputs": [{"name": "x", "shape": ["batch", 9], "generate": {"normal": {}}}]},
+        errors.InputRefused,
+        "inputs",
+        "[2, 9]",
+    ),
+    (
+        "ids outside the vocabulary",
+        {
+            "source": _source(f"{TINY}:Embedding"),
+            "inputs": [
+                {
+                    "name": "ids",
+                    "shape": ["batch", 8],
+                    "dtype": "int64",
+                    "generate": {"randint": {"high": 5000}},
+                }
+            ],
+        },
+        errors.IndexOutOfRange,
+        "inputs.ids",
+        "num_embeddings",
+    ),
+    (
+        "a dimension that the model fixes",
+        {"source": _source(f"{TINY}:FixedBatch")},
+        errors.DimensionSpecialised,
+        "dims.batch",
+        "batch",
+    ),
+    (
+        "dropout that stays on",
+        {"source": _source(f"{TINY}:Noisy")},
+        errors.NondeterministicModel,
+        "source",
+        "eval",
+    ),
+    (
+        "text among the outputs",
+        {"source": _source(f"{TINY}:Wordy")},
+        errors.UnsupportedOutput,
+        "source",
+        "tensor",
+    ),
+    ("NaN in eager", {"source": _source(f"{TINY}:NotANumber")}, errors.NanOutput, "outputs[0]", "weights"),
+    ("an output that never moves", {"source": _source(f"{TINY}:Zero")}, errors.NoPower, "checks", "accept"),
+]
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "where", "hint"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+)
+def test_a_faulty_model_is_refused_before_anything_is_compiled(
+    bench: Workbench, fields: dict[str, Any], kind: type[errors.Pt2hubError], where: str, hint: str
+) -> None:
+    bench.events.clear()
+
+    with pytest.raises(kind) as caught:
+        bench.build(tiny_spec(**fields))
+
+    assert caught.value.where == where
+    assert hint in str(caught.value)
+    assert "compile" not in bench.steps
+
+
+def test_a_weights_file_that_does_not_fit_is_refused_with_every_tensor(
+    bench: Workbench, tmp_path: Path
+) -> None:
+    path = tmp_path / "weights.safetensors"
+    tensors = {"first.weight": torch.zeros(16, 8), "first.bias": torch.zeros(3), "extra": torch.zeros(1)}
+    safetensors.torch.save_file(tensors, path)
+
+    with pytest.raises(errors.WeightsMismatch) as caught:
+        bench.build(tiny_spec(), weights=path)
+
+    said = {detail.path: detail.message for detail in caught.value.details}
+    assert said == {
+        "second.weight": "missing from the file",
+        "second.bias": "missing from the file",
+        "extra": "the model has no such tensor",
+        "first.bias": "another shape or dtype",
+    }
+
+
+def test_a_weights_file_that_is_no_safetensors_is_refused(bench: Workbench, tmp_path: Path) -> None:
+    path = tmp_path / "weights.safetensors"
+    path.write_bytes(b"PK\x03\x04 not this")
+
+    with pytest.raises(errors.WeightsMismatch, match="safetensors"):
+        bench.build(tiny_spec(), weights=path)

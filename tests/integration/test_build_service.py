@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pt2hub.domain.builds import LogLine
+from pt2hub.domain.digests import digest_bytes
+from pt2hub.errors import BadResponse, CompileFailed, NotFound, StaleAttempt, from_dict
+from pt2hub.server.blobs.keys import StorageKey
+from support.registry import V3, V4
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pt2hub.domain.builds import Claim
+    from support.registry import Registry
+
+
+def test_a_claim_holds_all_that_an_attempt_needs(registry: Registry) -> None:
+    registry.worker("w1")
+    view = registry.submit(targets=[{"target": V4, "dtype": "bfloat16"}])
+    claim = registry.claim(view.builds[0].id)
+    assert (claim.attempt, claim.worker, claim.model, claim.number) == (1, "w1", "vision/resnet18", 1)
+    assert claim.request == {"target": V4, "dtype": "bfloat16"}
+    assert claim.target.name == V4
+    assert claim.spec == view.spec
+    assert claim.pins == view.pins
+    assert (claim.weights, claim.golden) == (None, None)
+    running = registry.services.builds.view(claim.build)
+    assert (running.state, running.attempt) == ("running", 1)
+    assert running.started_at
+
+
+def test_a_build_is_claimed_once(registry: Registry) -> None:
+    claim = registry.claim(registry.submit().builds[0].id)
+    assert registry.services.builds.claim(claim.build, "w1") is None
+    assert registry.services.builds.claim("unknown", "w1") is None
+
+
+def test_steps_are_kept_in_order_with_time_and_detail(registry: Registry) -> None:
+    builds = registry.services.builds
+    claim = registry.claim(registry.submit().builds[0].id)
+    builds.step(claim, "fetch", "running")
+    builds.step(claim, "fetch", "done", seconds=0.25)
+    builds.step(claim, "export", "running", detail="tracing")
+    first, second = builds.view(claim.build).steps
+    assert (first.name, first.state, first.seconds, first.detail) == ("fetch", "done", 0.25, None)
+    assert (second.name, second.state, second.seconds, second.detail) == (
+        "export",
+        "running",
+        None,
+        "tracing",
+    )
+    builds.step(claim, "export", "done", seconds=1.5)
+    again = builds.view(claim.build).steps[1]
+    assert (again.started_at, again.detail) == (second.started_at, "tracing")
+
+
+def test_log_lines_are_read_on_from_the_last_one_seen(registry: Registry) -> None:
+    builds = registry.services.builds
+    claim = registry.claim(registry.submit().builds[0].id)
+    lines = [LogLine(seq, 1.5 * seq, "compile", "info", f"line {seq}") for seq in range(1, 6)]
+    builds.log(claim, lines[:3])
+    builds.log(claim, lines[2:])  # a batch sent twice in part
+    builds.log(claim, [])
+    assert builds.logs(claim.build) == lines
+    assert builds.logs(claim.build, after=3) == lines[3:]
+    assert builds.logs(claim.build, after=1, limit=2) == lines[1:3]
+    assert builds.logs(claim.build, after=5) == []
+
+
+def test_what_postgresql_cannot_hold_is_replaced_and_not_lost(registry: Registry) -> None:
+    builds = registry.services.builds
+    claim = registry.claim(registry.submit().builds[0].id)
+    builds.log(claim, [LogLine(1, 0.0, "compile", "compiler", "a\x00b \udcff")])
+    assert builds.logs(claim.build)[0].text == "a\ufffdb ?"
+    builds.step(claim, "compile", "failed", detail="\x00")
+    builds.fail(claim, CompileFailed("g++ said \x00", context={"error": float("nan")}))
+    assert builds.view(claim.build).error == {
+        **CompileFailed("g++ said \ufffd", context={"error": "nan"}).as_dict()
+    }
+
+
+def test_a_publication_ends_the_build_with_its_artifact(registry: Registry) -> None:
+    builds = registry.services.builds
+    claim = registry.claim(registry.submit().builds[0].id)
+    publication = registry.publication(claim)
+    builds.publish(claim, publication)
+    view = builds.view(claim.build)
+    assert (view.state, view.artifact, view.error) == ("succeeded", publication.manifest.digest, None)
+    assert view.finished_at
+    builds.log(claim, [LogLine(1, 0.0, "publish", "info", "done")])
+    builds.step(claim, "publish", "done", seconds=0.1)  # the last words come after the deed
+    assert len(builds.logs(claim.build)) == 1
+
+
+def test_a_failure_ends_the_build_with_its_error(registry: Registry) -> None:
+    claim = registry.claim(registry.submit().builds[0].id)
+    error = CompileFailed("no compiler", where="compile", hint="Install g++.")
+    registry.services.builds.fail(claim, error)
+    view = registry.services.builds.view(claim.build)
+    assert view.state == "failed"
+    assert view.error
+    assert str(from_dict(view.error)) == str(error)
+
+
+def test_a_build_handed_back_waits_in_the_queue_again(registry: Registry) -> None:
+    claim = registry.claim(registry.submit().builds[0].id)
+    registry.services.builds.hand_back(claim)
+    view = registry.services.builds.view(claim.build)
+    assert (view.state, view.attempt) == ("queued", 1)
+    assert registry.jobs(claim.build) == [(V4, "todo"), (V4, "todo")]
+    assert registry.claim(claim.build, "w2").attempt == 2
+
+
+@pytest.fixture
+def overtaken(registry: Registry) -> tuple[Claim, Claim]:
+    """Two attempts at one build: the first was taken for lost, the second runs."""
+    first = registry.claim(registry.submit().builds[0].id, "w1")
+    registry.services.builds.log(first, [LogLine(1, 0.0, "export", "info", "of the first")])
+    registry.services.builds.step(first, "fetch", "done", seconds=1.0)
+    registry.silence("w1")
+    assert registry.services.workers.requeue_lost() == [first.build]
+    return first, registry.claim(first.build, "w2")
+
+
+LATE: dict[str, Callable[[Registry, Claim], object]] = {
+    "publish": lambda registry, claim: registry.services.builds.publish(claim, registry.publication(claim)),
+    "fail": lambda registry, claim: registry.services.builds.fail(claim, CompileFailed()),
+    "hand_back": lambda registry, claim: registry.services.builds.hand_back(claim),
+    "step": lambda registry, claim: registry.services.builds.step(claim, "export", "done"),
+    "record_weights": lambda registry, claim: registry.services.builds.record_weights(
+        claim, digest_bytes(b"late")
+    ),
+    "record_golden": lambda registry, claim: registry.services.builds.record_golden(
+        claim, digest_bytes(b"late")
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_an_overtaken_attempt_is_refused(
+    registry: Registry, overtaken: tuple[Claim, Claim], name: str
+) -> None:
+    first, second = overtaken
+    with pytest.raises(StaleAttempt):
+        LATE[name](registry, first)
+    view = registry.services.builds.view(first.build)
+    assert (view.state, view.attempt, view.steps, view.artifact) == ("running", 2, (), None)
+    registry.services.builds.publish(second, registry.publication(second))
+    assert registry.services.builds.view(first.build).state == "succeeded"
+    with pytest.raises(StaleAttempt):
+        LATE[name](registry, first)
+    assert registry.sql("SELECT count(*), min(attempt) FROM artifacts") == [(1, 2)]
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_an_attempt_that_waits_for_its_successor_is_refused_too(registry: Registry, name: str) -> None:
+    claim = registry.claim(registry.submit().builds[0].id)
+    registry.services.builds.hand_back(claim)
+    with pytest.raises(StaleAttempt):
+        LATE[name](registry, claim)
+    assert registry.services.builds.view(claim.build).state == "queued"
+
+
+def test_the_log_of_an_overtaken_attempt_is_not_mixed_into_the_running_ones(
+    registry: Registry, overtaken: tuple[Claim, Claim]
+) -> None:
+    first, second = overtaken
+    builds = registry.services.builds
+    builds.log(first, [LogLine(2, 0.0, "export", "info", "late")])
+    builds.log(second, [LogLine(1, 0.0, "fetch", "info", "of the second")])
+    assert [line.text for line in builds.logs(first.build)] == ["of the second"]
+    rows = registry.sql("SELECT attempt, text FROM build_logs ORDER BY attempt, seq")
+    assert rows == [(1, "of the first"), (1, "late"), (2, "of the second")]
+
+
+def test_one_attempt_publishes_once(registry: Registry) -> None:
+    claim = registry.claim(registry.submit().builds[0].id)
+    publication = registry.publication(claim)
+    registry.services.builds.publish(claim, publication)
+    with pytest.raises(StaleAttempt):
+        registry.services.builds.publish(claim, publication)
+    with pytest.raises(StaleAttempt):
+        registry.services.builds.fail(claim, CompileFailed())
+    assert registry.services.builds.view(claim.build).state == "succeeded"
+
+
+def test_a_publication_that_cannot_be_written_leaves_the_build_running(registry: Registry) -> None:
+    claim = registry.claim(registry.submit().builds[0].id)
+    publication = registry.publication(claim)
+    with pytest.raises(BadResponse):
+        registry.services.builds.publish(claim, replace(publication, measurements=[{"metric": "m"}]))
+    assert registry.services.builds.view(claim.build).state == "running"
+    assert registry.sql("SELECT count(*) FROM artifacts") == [(0,)]
+    registry.services.builds.publish(claim, publication)
+
+
+def test_the_first_build_to_record_weights_and_golden_wins(registry: Registry) -> None:
+    view = registry.submit(targets=[V4, V3])
+    builds = registry.services.builds
+    one, other = (registry.claim(build.id) for build in view.builds)
+    mine, theirs = digest_bytes(b"mine"), digest_bytes(b"theirs")
+    for record in (builds.record_weights, builds.record_golden):
+        assert record(one, mine) == mine
+        assert record(other, theirs) == mine
+        assert record(one, mine) == mine
+    version = registry.services.publish.version(view.model, 1)
+    assert (version.weights, version.golden) == (mine, mine)
+
+
+def test_uploaded_weights_are_the_versions_from_the_start(registry: Registry) -> None:
+    uploaded = registry.blob(b"uploaded").digest
+    claim = registry.claim(registry.submit(weights=uploaded).builds[0].id)
+    assert claim.weights == uploaded
+    assert registry.services.builds.record_weights(claim, digest_bytes(b"other")) == uploaded
+
+
+def test_code_with_the_same_program_key_is_found_across_versions(registry: Registry) -> None:
+    digest = registry.published(key="graph", code=b"compiled")
+    found = registry.services.builds.find_code(digest_bytes(b"graph"))
+    assert found is not None
+    assert found.code.digest == digest_bytes(b"compiled")
+    assert found.config.key.fields == {"graph": "graph"}
+    assert found.config.version.number == 1
+    assert registry.services.resolve.artifact(digest)["code"] == found.code.digest
+    assert registry.services.builds.find_code(digest_bytes(b"another")) is None
+
+
+def test_code_whose_bytes_are_lost_is_not_reused(registry: Registry) -> None:
+    registry.published(key="graph", code=b"compiled")
+    storage = registry.services.storage
+    del storage._stored[StorageKey.blob(digest_bytes(b"compiled"))]  # type: ignore[attr-defined]  # a MemoryStorage
+    assert registry.services.builds.find_code(digest_bytes(b"graph")) is None
+
+
+def test_a_manifest_that_is_lost_only_costs_the_reuse(registry: Registry) -> None:
+    digest = registry.published(key="graph")
+    storage = registry.services.storage
+    del storage._stored[StorageKey.manifest(digest)]  # type: ignore[attr-defined]  # a MemoryStorage
+    assert registry.services.builds.find_code(digest_bytes(b"graph")) is None
+
+
+def test_an_unknown_build_is_not_found(registry: Registry) -> None:
+    with pytest.raises(NotFound):
+        registry.services.builds.view("b0")
+    with pytest.raises(NotFound):
+        registry.services.builds.logs("b0")

@@ -1,0 +1,255 @@
+"""The client against the real API: publish, follow, pull, refuse, work offline."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import pt2hub
+from pt2hub.cli import main as cli
+from pt2hub.client.client import Client
+from pt2hub.domain.builds import BuildState, LogLine
+from pt2hub.domain.codec import decode
+from pt2hub.domain.digests import Digest, digest_bytes
+from pt2hub.errors import (
+    Incompatible,
+    InvalidInput,
+    NotFound,
+    ServerUnreachable,
+    TooLarge,
+    Unauthorized,
+    from_dict,
+)
+from pt2hub.wire.shapes import VersionView
+from support.artifacts import a_target
+from support.registry import GPU, a_spec
+from support.server import MAX_BLOB_BYTES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pt2hub.client.config import ClientConfig
+    from pt2hub.client.publishing import BuildEvent
+    from support.registry import Registry
+
+HERE = a_target().name
+
+
+def published(served: Registry, *targets: str) -> Digest:
+    """A version with one artifact per target; the digest of the first."""
+    for number, target in enumerate(targets):
+        served.worker(f"w{number}", target)
+    version = served.submit(targets=list(targets))
+    digests = []
+    for build in version.builds:
+        claim = served.claim(build.id)
+        publication = served.publication(claim, code=f"code of {build.target}".encode())
+        served.services.builds.publish(claim, publication)
+        digests.append(publication.manifest.digest)
+    return digests[0]
+
+
+def test_a_spec_is_published_as_a_document_or_as_a_file(
+    client: Client, served: Registry, tmp_path: Path
+) -> None:
+    served.worker("w1")
+    first = client.publish(a_spec())
+    assert (first.model, first.number, first.created) == ("vision/resnet18", 1, True)
+    file = tmp_path / "spec.yaml"
+    file.write_text(json.dumps(a_spec()))  # JSON is YAML
+    again = client.publish(file)
+    assert (again.number, again.created, again.identity) == (1, False, first.identity)
+
+
+def test_wrong_fields_come_back_as_the_servers_own_error(client: Client) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        client.publish(a_spec(limits={"seconds": 1}, checks={"tolerance": 9}))
+    assert {item.path for item in caught.value.details} == {"limits.seconds", "checks.tolerance"}
+
+
+def test_publishing_needs_a_token(client: Client) -> None:
+    with pytest.raises(Unauthorized), Client(replace(client.config, token=None)) as stranger:
+        stranger.publish(a_spec())
+
+
+def test_a_spec_that_is_not_there_is_named(client: Client, tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="YAML or JSON file") as caught:
+        client.publish(tmp_path / "absent.yaml")
+    assert caught.value.where == str(tmp_path / "absent.yaml")
+
+
+def test_weights_are_uploaded_once_and_named_in_the_spec(
+    client: Client, served: Registry, tmp_path: Path
+) -> None:
+    served.worker("w1")
+    weights = tmp_path / "weights.safetensors"
+    weights.write_bytes(b"\x02\0\0\0\0\0\0\0{}" + bytes(100_000))
+    digest = client.upload_file(weights)
+    assert digest == "sha256:" + hashlib.sha256(weights.read_bytes()).hexdigest()
+    assert client.upload_file(weights) == digest
+    version = client.publish(a_spec(), weights=weights)
+    assert version.spec["weights"] == digest
+
+
+def test_an_upload_above_the_limit_is_refused_by_name(client: Client, tmp_path: Path) -> None:
+    large = tmp_path / "large"
+    large.write_bytes(bytes(MAX_BLOB_BYTES + 1))
+    with pytest.raises(TooLarge, match="PT2HUB_MAX_BLOB_BYTES"):
+        client.upload_file(large)
+
+
+def test_builds_are_followed_to_their_end(client: Client, served: Registry) -> None:
+    version = served.submit(targets=[served.worker("w1") and HERE])
+    claim = served.claim(version.builds[0].id)
+    served.services.builds.step(claim, "fetch", "running")
+    served.services.builds.step(claim, "fetch", "done", seconds=0.25)
+    events: list[BuildEvent] = []
+
+    def end_after_the_first(event: BuildEvent) -> None:
+        if not events:
+            served.services.builds.fail(claim, NotFound("no such weights", hint="Upload them."))
+        events.append(event)
+
+    ended = client.follow(version, end_after_the_first)
+    told = [event.step.name if event.step else event.build.state for event in events]
+    assert told == ["running", "fetch", "failed"]
+    assert ended.builds[0].state == BuildState.FAILED
+    assert isinstance(from_dict(ended.builds[0].error or {}), NotFound)
+
+
+def test_logs_come_in_order_and_from_a_position(client: Client, served: Registry) -> None:
+    claim = served.claim(served.submit().builds[0].id)
+    lines = [LogLine(seq, 1.0 + seq, "fetch", "info", f"line {seq}") for seq in range(1, 1502)]
+    served.services.builds.log(claim, lines)
+    assert [line.seq for line in client.all_logs(claim.build)] == list(range(1, 1502))
+    assert [line.text for line in client.logs(claim.build, after=1499)] == ["line 1500", "line 1501"]
+
+
+def test_pulling_takes_the_target_that_runs_here(client: Client, served: Registry) -> None:
+    published(served, GPU, HERE)
+    artifact = client.pull("vision/resnet18@1")
+    assert artifact.config.target.name == HERE
+    assert artifact.code.read_bytes() == f"code of {HERE}".encode()
+    assert artifact.weights.read_bytes() == b"weights"
+    assert artifact.code_digest == digest_bytes(artifact.code.read_bytes())
+
+
+def test_a_refusal_names_each_target_and_its_failing_axis(client: Client, served: Registry) -> None:
+    published(served, GPU, "torch1.9-cpu-x86_64")
+    with pytest.raises(Incompatible) as caught:
+        client.pull("vision/resnet18")
+    assert f"{GPU} (" in caught.value.message
+    assert "compute capability: needs sm90, this machine has no GPU" in caught.value.message
+    assert "torch1.9-cpu-x86_64 (torch: needs 1.9" in caught.value.message
+    assert HERE in str(caught.value.hint)
+    assert not list(client.config.cache.rglob("*")), "nothing was downloaded"
+
+
+def test_another_machines_target_is_pulled_on_request(client: Client, served: Registry) -> None:
+    digest = published(served, GPU, HERE)
+    assert client.pull("vision/resnet18@1", target=GPU).manifest_digest == digest
+    with pytest.raises(NotFound, match="It has: ") as caught:
+        client.pull("vision/resnet18@1", target="torch2.13-cpu-x86_64")
+    assert HERE in str(caught.value.hint)
+    with pytest.raises(Incompatible):
+        client.pull(f"vision/resnet18@{digest}")
+
+
+def test_a_pinned_artifact_in_the_cache_needs_no_server(client: Client, served: Registry) -> None:
+    reference = f"vision/resnet18@{published(served, HERE)}"
+    pulled = client.pull(reference)
+    with Client(replace(client.config, url="http://127.0.0.1:1")) as offline:
+        assert offline.pull(reference) == pulled
+        assert offline.pull(reference, verify="always") == pulled
+        with pytest.raises(ServerUnreachable):
+            offline.pull("vision/resnet18@1")
+        with pytest.raises(NotFound, match=r"belongs to vision/resnet18"):
+            offline.pull(reference.replace("resnet18", "resnet19"))
+
+
+def test_a_damaged_cached_layer_is_fetched_again(client: Client, served: Registry) -> None:
+    reference = f"vision/resnet18@{published(served, HERE)}"
+    code = client.pull(reference).code
+    code.chmod(0o644)
+    code.write_bytes(b"damaged")
+    assert client.pull(reference).code.read_bytes() == f"code of {HERE}".encode()
+
+
+def test_what_is_not_there_is_named(client: Client, served: Registry) -> None:
+    published(served, HERE)
+    with pytest.raises(NotFound):
+        client.pull("vision/resnet18@9")
+    with pytest.raises(InvalidInput, match="selects no version"):
+        client.pull("vision/resnet18@?")
+
+
+def test_targets_and_artifacts_can_be_read(client: Client, served: Registry) -> None:
+    digest = published(served, HERE)
+    assert HERE in [item.name for item in client.targets()]
+    assert client.artifact(digest)["config"]["target"]["arch"] == a_target().arch
+
+
+# -- the command line over the same server ---------------------------------------------------------------
+
+
+@pytest.fixture
+def cli_environ(client: Client, monkeypatch: pytest.MonkeyPatch) -> ClientConfig:
+    monkeypatch.setenv("PT2HUB_HOME", str(client.config.home))
+    monkeypatch.setenv("PT2HUB_URL", client.config.url)
+    monkeypatch.setenv("PT2HUB_TOKEN", str(client.config.token))
+    return client.config
+
+
+def spoken(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, Any]:
+    code = cli.run([*args, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.usefixtures("cli_environ")
+def test_the_command_line_publishes_shows_and_pulls(
+    served: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    digest = published(served, HERE)
+    spec = tmp_path / "spec.json"
+    spec.write_text(json.dumps(a_spec(targets=[HERE])))
+    code, version = spoken(capsys, "publish", str(spec), "--wait")
+    assert (code, decode(VersionView, version).builds[0].artifact) == (0, digest)
+    code, shown = spoken(capsys, "show", "vision/resnet18")
+    assert (code, shown["runs_here"]) == (0, {HERE: "runs here"})
+    code, build = spoken(capsys, "builds", version["builds"][0]["id"])
+    assert (code, build["state"]) == (0, "succeeded")
+    code, lines = spoken(capsys, "logs", build["id"])
+    assert (code, lines) == (0, {"lines": []})
+    code, pulled = spoken(capsys, "pull", "vision/resnet18@1")
+    assert (code, pulled["artifact"]) == (0, digest)
+    assert cli.run(["show", "vision/resnet18@1"]) == 0
+    text = capsys.readouterr().out
+    assert "runs here" in text
+    assert digest in text
+    assert "\x1b" not in text, "no colours where it is no terminal"
+
+
+@pytest.mark.usefixtures("cli_environ")
+def test_a_failed_build_is_told_with_its_reason_and_exit_code(
+    served: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served.worker("w1")
+    claim = served.claim(served.submit(targets=[HERE]).builds[0].id)
+    served.services.builds.fail(claim, NotFound("no such weights", where="weights", hint="Upload them."))
+    spec = tmp_path / "spec.json"
+    spec.write_text(json.dumps(a_spec(targets=[HERE])))
+    code, answer = spoken(capsys, "publish", str(spec), "--wait")
+    assert (code, answer["error"]["code"]) == (1, "not_found")
+    assert cli.run(["publish", str(spec), "--wait"]) == 1
+    told = capsys.readouterr()
+    assert "Upload them." in told.out
+    assert f"{HERE}  failed" in told.err
+
+
+def test_pt2hub_pull_reads_the_environment(served: Registry, cli_environ: ClientConfig) -> None:
+    published(served, HERE)
+    assert pt2hub.pull("vision/resnet18@1").code.is_relative_to(cli_environ.cache)

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+import sqlalchemy
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from procrastinate.schema import SchemaManager
+
+from pt2hub.errors import BadConfiguration, DatabaseUnavailable, InternalError, SchemaNewer
+from pt2hub.server.db import engine as engines
+from pt2hub.server.db import migrating, queue_schema
+from pt2hub.server.db.schema import Base
+from support.postgres import create_database
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pt2hub.server.db.embedded import EmbeddedPostgres
+
+CATALOGUE = """
+    SELECT 'function ' || p.oid::regprocedure || ' ' || md5(regexp_replace(p.prosrc, '\\s+', '', 'g'))
+    FROM pg_proc p WHERE p.proname LIKE 'procrastinate%'
+    UNION SELECT 'column ' || table_name || '.' || column_name || ' ' || udt_name || ' ' || is_nullable
+    FROM information_schema.columns WHERE table_name LIKE 'procrastinate%'
+    UNION SELECT 'index ' || indexdef FROM pg_indexes WHERE tablename LIKE 'procrastinate%'
+    UNION SELECT 'trigger ' || pg_get_triggerdef(oid) FROM pg_trigger WHERE tgname LIKE 'procrastinate%'
+    UNION SELECT 'value ' || enumtypid::regtype || '.' || enumlabel FROM pg_enum
+    UNION SELECT 'constraint ' || conrelid::regclass || ' ' || pg_get_constraintdef(oid)
+    FROM pg_constraint WHERE conrelid <> 0 AND conrelid::regclass::text LIKE 'procrastinate%'
+"""
+
+
+def catalogue(database_url: str) -> set[str]:
+    with psycopg.connect(database_url) as connection:
+        return {row[0] for row in connection.execute(CATALOGUE)}
+
+
+def test_an_upgraded_database_has_exactly_the_schema_of_the_code(database_url: str) -> None:
+    assert migrating.check(database_url) is False
+    migrating.upgrade(database_url)
+    assert migrating.check(database_url) is True
+    with engines.connected(database_url) as connection:
+        options = {"include_name": _ours, "compare_server_default": True}
+        context = MigrationContext.configure(connection, opts=options)
+        assert compare_metadata(context, Base.metadata) == []
+
+
+def _ours(name: str | None, kind: str, _parents: object) -> bool:
+    return not (kind == "table" and (name or "").startswith(queue_schema.PREFIX))
+
+
+def test_upgrading_again_changes_nothing(migrated_url: str) -> None:
+    before = catalogue(migrated_url)
+    migrating.upgrade(migrated_url)
+    assert catalogue(migrated_url) == before
+
+
+def test_the_queues_schema_is_the_one_of_the_installed_procrastinate(
+    migrated_url: str, postgres: EmbeddedPostgres
+) -> None:
+    fresh = create_database(postgres)
+    with psycopg.connect(fresh, autocommit=True) as connection:
+        connection.execute(SchemaManager.get_schema())
+    assert catalogue(migrated_url) == catalogue(fresh)
+
+
+def test_every_file_of_the_installed_procrastinate_is_applied() -> None:
+    files = queue_schema.delta_files(after=None, up_to="03.04.00_50_post_add_retry_failed_job_procedure.sql")
+    assert files == sorted(files[0].parent.glob("*.sql"))  # else a revision for the new ones is due
+
+
+def test_a_procrastinate_too_old_for_the_schema_is_named(tmp_path: Path) -> None:
+    (tmp_path / "01.sql").touch()
+    with pytest.raises(BadConfiguration, match=r"lacks 02\.sql"):
+        queue_schema.delta_files(after="01.sql", up_to="02.sql", directory=tmp_path)
+
+
+def test_two_processes_may_upgrade_at_once(database_url: str) -> None:
+    program = "import sys; from pt2hub.server.db import migrating; migrating.upgrade(sys.argv[1])"
+    command = [sys.executable, "-c", program, database_url]
+    running = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    outcomes = [(process.communicate()[1], process.returncode) for process in running]
+    assert [code for _, code in outcomes] == [0, 0], outcomes
+    assert migrating.check(database_url) is True
+
+
+@pytest.mark.parametrize("operation", [migrating.upgrade, migrating.check])
+def test_a_database_of_a_newer_pt2hub_is_left_alone(migrated_url: str, operation: object) -> None:
+    with psycopg.connect(migrated_url) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(SchemaNewer, match="9999, which this pt2hub does not know"):
+        operation(migrated_url)  # type: ignore[operator]  # one of the two functions
+    with psycopg.connect(migrated_url) as connection:
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [("9999",)]
+
+
+def test_an_upgrade_gives_up_on_a_table_that_stays_locked(
+    migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrating, "_TIMEOUTS", "SET lock_timeout = '50ms'")
+    with psycopg.connect(migrated_url) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '0002'")
+        connection.commit()
+        # Holds what the next revision would have to touch.
+        connection.execute("LOCK TABLE alembic_version IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(DatabaseUnavailable, match="lock timeout"):
+            migrating.upgrade(migrated_url)
+
+
+def test_the_migrations_of_a_wheel_come_before_those_of_a_checkout(tmp_path: Path) -> None:
+    package = tmp_path / "registry" / "pt2hub" / "server" / "db"
+    package.mkdir(parents=True)
+    with pytest.raises(InternalError, match="missing"):
+        migrating.migrations_directory(package)
+    for directory in (tmp_path / "migrations", package / "migrations"):
+        shutil.copytree(migrating.migrations_directory(), directory)
+        assert migrating.migrations_directory(package) == directory
+
+
+def test_migrations_run_from_the_folder_a_wheel_carries(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carried = tmp_path / "50% wheel" / "migrations"  # a percent sign means something to Alembic's settings
+    shutil.copytree(migrating.migrations_directory(), carried)
+    monkeypatch.setattr(migrating, "migrations_directory", lambda: carried)
+    migrating.upgrade(database_url)
+    assert migrating.check(database_url) is True
+
+
+def test_constraints_are_named_by_rule(migrated_url: str) -> None:
+    with engines.connected(migrated_url) as connection:
+        names = sqlalchemy.inspect(connection).get_unique_constraints("builds")
+    assert [item["name"] for item in names] == ["uq_builds_version_id_target"]

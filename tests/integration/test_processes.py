@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pt2hub.server.processes import Child, spawn, tail
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STUBBORN = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:
+    print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+
+
+def python(code: str, log: Path) -> Child:
+    return spawn([sys.executable, "-c", code], log=log, environ=os.environ)
+
+
+def lives(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123  # no path of ours
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def ended(child: Child) -> int:
+    deadline = time.monotonic() + 20
+    while (code := child.exit_code()) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return code
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", -9), ("import os; os.abort()", -6)],
+)
+def test_the_exit_code_is_told_before_and_after_the_end(tmp_path: Path, code: str, expected: int) -> None:
+    child = python(code, tmp_path / "log")
+    assert ended(child) == expected
+    assert child.stop((signal.SIGTERM, 1)) == expected
+    assert child.exit_code() == expected
+
+
+def test_a_child_that_ignores_sigterm_is_killed_with_its_own_children(tmp_path: Path) -> None:
+    child = python(STUBBORN, tmp_path / "log")
+    deadline = time.monotonic() + 20
+    while not tail(child.log) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    grandchild = int(tail(child.log))
+    assert lives(grandchild)
+    began = time.monotonic()
+    assert child.stop((signal.SIGTERM, 0.2)) == -signal.SIGKILL
+    assert time.monotonic() - began < 5
+    time.sleep(0.1)
+    assert not lives(grandchild)
+
+
+def test_children_that_a_dead_child_left_are_killed(tmp_path: Path) -> None:
+    code = "import os, time\nif os.fork() == 0:\n  print(os.getpid(), flush=True)\n  time.sleep(60)\ntime.sleep(0.3)"
+    child = python(code, tmp_path / "log")
+    assert ended(child) == 0
+    grandchild = int(tail(child.log))
+    assert lives(grandchild)
+    child.stop()
+    time.sleep(0.1)
+    assert not lives(grandchild)
+
+
+def test_a_long_log_is_put_aside_at_the_next_start(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        file.truncate(17 << 20)
+    python("print('new')", log).stop((signal.SIGCONT, 20))
+    assert tail(log) == "new"
+    assert (tmp_path / "log.1").stat().st_size == 17 << 20

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pt2hub.domain.digests import digest_bytes
+from pt2hub.domain.specs import Spec
+from pt2hub.errors import (
+    Conflict,
+    InvalidInput,
+    NoLiveWorker,
+    NotFound,
+    Pt2hubError,
+    UnknownFactory,
+    UnknownTarget,
+)
+from support.registry import GPU, PACKAGES, V3, V4, a_spec
+
+if TYPE_CHECKING:
+    from pt2hub.wire.shapes import VersionView
+    from support.registry import Registry
+
+
+def test_a_submission_makes_a_version_with_a_queued_build_and_a_job(registry: Registry) -> None:
+    registry.worker("w1")
+    view = registry.submit()
+    assert (view.model, view.number, view.readiness, view.created) == ("vision/resnet18", 1, "pending", True)
+    assert view.identity == Spec.model_validate(a_spec()).identity()
+    (build,) = view.builds
+    assert (build.target, build.state, build.attempt, build.note) == (V4, "queued", 0, None)
+    assert registry.jobs(build.id) == [(V4, "todo")]
+    assert registry.services.publish.version("vision/resnet18", 1).builds == view.builds
+
+
+def test_the_same_content_again_is_the_same_version_and_starts_nothing(registry: Registry) -> None:
+    first = registry.submit()
+    spelt_out = registry.submit(measure={"torch_compile": True}, limits={"seconds": 3600})
+    assert not spelt_out.created
+    assert (spelt_out.number, spelt_out.builds) == (1, first.builds)
+    assert registry.sql("SELECT count(*) FROM procrastinate_jobs") == [(1,)]
+
+
+def test_other_content_is_the_next_version(registry: Registry) -> None:
+    registry.submit()
+    other = registry.submit(checks={"tolerance": 0.01})
+    assert (other.number, other.created) == (2, True)
+    assert registry.submit(model="vision/other").number == 1
+
+
+def test_missing_targets_are_added_and_never_take_readiness_back(registry: Registry) -> None:
+    registry.published(registry.submit(targets=[V4]))
+    view = registry.submit(targets=[V4, V3])
+    assert [build.target for build in view.builds] == [V4, V3]
+    assert [build.state for build in view.builds] == ["succeeded", "queued"]
+    assert view.readiness == "ready"
+
+
+def test_a_failed_build_is_not_retried_by_submitting_again(registry: Registry) -> None:
+    claim = registry.claim(registry.submit().builds[0].id)
+    registry.services.builds.fail(claim, NotFound("weights are gone"))
+    view = registry.submit()
+    assert (view.builds[0].state, view.readiness) == ("failed", "failed")
+    assert len(registry.jobs(view.builds[0].id)) == 1
+
+
+def test_readiness_follows_the_first_submitted_targets(registry: Registry) -> None:
+    view = registry.submit(targets=[V4, V3])
+    registry.published(view)
+    assert registry.services.publish.version(view.model, 1).readiness == "partial"
+    claim = registry.claim(view.builds[1].id)
+    registry.services.builds.publish(claim, registry.publication(claim, code=b"other"))
+    assert registry.services.publish.version(view.model, 1).readiness == "ready"
+
+
+def test_auto_stands_for_the_targets_of_live_workers_and_is_stored_resolved(registry: Registry) -> None:
+    registry.worker("w1", V4)
+    registry.worker("w2", V3)
+    registry.silence(registry.worker("w3", GPU))
+    view = registry.submit(targets=["auto"])
+    assert [build.target for build in view.builds] == [V3, V4]
+    assert view.pins["targets"] == [V3, V4]
+
+
+def test_auto_leaves_a_target_to_the_entry_that_names_it(registry: Registry) -> None:
+    registry.worker("w1", V4)
+    registry.worker("w2", V3)
+    registry.submit(targets=[{"target": V4, "dtype": "bfloat16"}, "auto"])
+    rows = registry.sql("SELECT target, request FROM builds ORDER BY position")
+    assert rows == [(V4, {"target": V4, "dtype": "bfloat16"}), (V3, {"target": V3})]
+
+
+def test_overrides_beside_auto_hold_for_every_target_it_stands_for(registry: Registry) -> None:
+    registry.worker("w1", V4)
+    registry.submit(targets=[{"target": "auto", "memory_format": "channels_last"}])
+    assert registry.sql("SELECT request FROM builds") == [({"target": V4, "memory_format": "channels_last"},)]
+
+
+def test_auto_without_a_live_worker_is_refused_and_nothing_is_written(registry: Registry) -> None:
+    registry.silence(registry.worker("w1"))
+    with pytest.raises(NoLiveWorker) as caught:
+        registry.submit(targets=["auto"])
+    assert caught.value.hint
+    assert registry.sql("SELECT count(*) FROM models") == [(0,)]
+
+
+def test_a_named_target_without_a_live_worker_waits_and_says_so(registry: Registry) -> None:
+    (build,) = registry.submit(targets=[GPU]).builds
+    assert (build.state, build.note) == ("queued", "no live worker offers this target")
+    registry.worker("w1", GPU)
+    assert registry.services.builds.view(build.id).note is None
+
+
+def test_package_versions_are_pinned_as_each_targets_newest_worker_has_them(registry: Registry) -> None:
+    registry.worker("old", packages={**PACKAGES, "torchvision": "0.26.0"})
+    registry.worker("new", packages=PACKAGES)
+    view = registry.submit(targets=[V4, GPU])
+    assert view.pins["packages"] == {V4: PACKAGES}
+    registry.worker("newer", packages={**PACKAGES, "torchvision": "0.29.0"})
+    assert registry.submit(targets=[V4]).pins == view.pins  # resolved once and for all
+
+
+@pytest.mark.parametrize(
+    ("targets", "expected", "path"),
+    [
+        (["torch2.13-cpu"], UnknownTarget, "targets[0]"),
+        ([V4, "torch2.13-tpu-v5"], UnknownTarget, "targets[1]"),
+        ([V4, V4], InvalidInput, "targets[1]"),
+        ([V4, {"target": V4, "dtype": "float16"}], InvalidInput, "targets[1]"),
+        (["auto", "auto"], InvalidInput, "targets[1]"),
+    ],
+)
+def test_wrong_targets_are_answered_with_their_place(
+    registry: Registry, targets: list[Any], expected: type[Pt2hubError], path: str
+) -> None:
+    with pytest.raises(expected) as caught:
+        registry.submit(targets=targets)
+    assert type(caught.value) is expected
+    assert caught.value.where == path
+    assert [item.path for item in caught.value.details] == [path]
+
+
+def test_other_overrides_for_a_target_that_has_its_build_are_refused(registry: Registry) -> None:
+    registry.worker("w1")
+    registry.submit(targets=[{"target": V4, "dtype": "bfloat16"}])
+    with pytest.raises(Conflict) as caught:
+        registry.submit(targets=[V4])
+    assert caught.value.context["present"] == {"target": V4, "dtype": "bfloat16"}
+    assert len(registry.submit(targets=["auto"]).builds) == 1  # auto asks for nothing in particular
+
+
+def test_a_factory_outside_the_operators_list_is_refused(registry: Registry) -> None:
+    with pytest.raises(UnknownFactory) as caught:
+        registry.submit(source={"factory": "os:system"})
+    assert caught.value.where == "source.factory"
+    (detail,) = caught.value.details
+    assert (detail.given, detail.allowed) == ("os:system", "torchvision.models")
+
+
+def test_blobs_the_spec_names_must_be_there(registry: Registry) -> None:
+    weights, example = digest_bytes(b"weights"), digest_bytes(b"example")
+    tensors = [{"name": "x", "shape": [2, 3], "example": example}]
+    with pytest.raises(NotFound) as caught:
+        registry.submit(weights=weights, inputs=tensors, dims={})
+    assert [item.path for item in caught.value.details] == ["weights", "inputs[0].example"]
+    registry.blob(b"weights")
+    registry.blob(b"example")
+    view = registry.submit(weights=weights, inputs=tensors, dims={})
+    assert view.weights == weights
+    assert view.pins["blobs"] == {
+        "weights": {"digest": weights, "size": 7},
+        "inputs[0].example": {"digest": example, "size": 7},
+    }
+
+
+def test_equal_submissions_at_once_meet_in_one_version(registry: Registry) -> None:
+    views: list[VersionView] = []
+    barrier = threading.Barrier(4)
+
+    def submit() -> None:
+        barrier.wait()
+        views.append(registry.submit(targets=[V4, V3]))
+
+    threads = [threading.Thread(target=submit) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(views) == 4
+    assert {(view.number, *(build.id for build in view.builds)) for view in views} == {
+        (1, *(build.id for build in views[0].builds))
+    }
+    assert sum(view.created for view in views) == 1
+    assert registry.sql("SELECT count(*) FROM procrastinate_jobs") == [(2,)]
+
+
+def test_a_submission_that_fails_late_leaves_no_job(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pt2hub.server.services.publish.readiness", lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        registry.submit()
+    for table in ("models", "versions", "builds", "procrastinate_jobs"):
+        assert registry.sql(f"SELECT count(*) FROM {table}") == [(0,)]
+
+
+def test_a_version_that_is_not_there_is_not_found(registry: Registry) -> None:
+    with pytest.raises(NotFound):
+        registry.services.publish.version("vision/resnet18", 1)
+
+
+def test_the_specs_form_is_published(registry: Registry) -> None:
+    schema = registry.services.publish.spec_schema()
+    assert {"model", "source", "inputs", "dims", "targets"} <= schema["properties"].keys()
+    assert schema["$schema"].startswith("https://json-schema.org/")

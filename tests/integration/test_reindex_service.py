@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pt2hub.domain.digests import digest_bytes
+from pt2hub.server.blobs.keys import StorageKey
+from support.registry import V3, V4
+
+if TYPE_CHECKING:
+    from support.registry import Registry
+
+TABLES = """models, versions, targets, workers, builds, build_steps, build_logs, artifacts, referrers,
+    archive_members, autotune_choices, environments, measurements, procrastinate_jobs"""
+
+
+def lose_everything_but_tokens(registry: Registry) -> None:
+    registry.sql(f"TRUNCATE {TABLES} CASCADE")
+
+
+def test_the_index_comes_back_from_the_storage_alone(registry: Registry) -> None:
+    token = registry.services.access.create_token("kept")
+    view = registry.submit(targets=[{"target": V4, "dtype": "bfloat16"}, V3])
+    digests = [registry.published(view)]
+    second = registry.claim(view.builds[1].id)
+    publication = registry.publication(second, code=b"other")
+    registry.services.builds.publish(second, publication)
+    digests.append(publication.manifest.digest)
+    before = [registry.services.resolve.artifact(digest) for digest in digests]
+    requests = registry.sql("SELECT id, target, request, position, first_submitted FROM builds ORDER BY id")
+    resolved = registry.services.resolve.resolve(view.model)
+
+    lose_everything_but_tokens(registry)
+    report = registry.services.reindex.reindex()
+
+    assert report == {"manifests": 6, "artifacts": 2, "added": 2, "unreadable": {}}
+    assert [registry.services.resolve.artifact(digest) for digest in digests] == before
+    assert (
+        registry.sql("SELECT id, target, request, position, first_submitted FROM builds ORDER BY id")
+        == requests
+    )
+    assert registry.services.resolve.resolve(view.model) == resolved
+    version = registry.services.publish.version(view.model, 1)
+    assert (version.readiness, version.identity, version.spec, version.pins) == (
+        "ready",
+        view.identity,
+        view.spec,
+        view.pins,
+    )
+    assert [(step.name, step.seconds) for step in version.builds[0].steps] == [
+        ("fetch", 0.1),
+        ("compile", 12.5),
+    ]
+    registry.services.access.verify(token)
+
+
+def test_reindexing_what_is_there_changes_nothing(registry: Registry) -> None:
+    digest = registry.published()
+    before = registry.services.resolve.artifact(digest)
+    version = registry.services.publish.version("vision/resnet18", 1)
+    assert registry.services.reindex.reindex()["added"] == 0
+    assert registry.services.resolve.artifact(digest) == before
+    after = registry.services.publish.version("vision/resnet18", 1)
+    assert after.builds[0].steps == version.builds[0].steps
+
+
+def test_after_a_reindex_the_registry_goes_on_where_it_was(registry: Registry) -> None:
+    registry.published(key="graph")
+    lose_everything_but_tokens(registry)
+    registry.services.reindex.reindex()
+    assert not registry.submit().created
+    assert registry.submit(checks={"tolerance": 0.01}).number == 2
+    assert registry.services.builds.find_code(digest_bytes(b"graph")) is not None
+
+
+def test_what_cannot_be_read_is_named_and_the_rest_is_added(registry: Registry) -> None:
+    whole = registry.published()
+    broken = registry.published(registry.submit(checks={"tolerance": 0.01}), code=b"b")
+    config = registry.services.resolve.artifact(broken)["config_digest"]
+    foreign = registry.blob(b"no JSON")
+    registry.services.storage.write(StorageKey.manifest(foreign.digest), [b"no JSON"])
+    lose_everything_but_tokens(registry)
+    del registry.services.storage._stored[StorageKey.blob(config)]  # type: ignore[attr-defined]  # a MemoryStorage
+    report = registry.services.reindex.reindex()
+    assert report["added"] == 1
+    assert set(report["unreadable"]) == {foreign.digest, broken}
+    assert registry.services.resolve.artifact(whole)["number"] == 1
+
+
+def test_a_build_that_a_restored_backup_believes_unfinished_is_completed(registry: Registry) -> None:
+    digest = registry.published()
+    registry.sql("DELETE FROM artifacts")
+    registry.sql("UPDATE builds SET state = 'queued', finished_at = NULL")
+    registry.services.reindex.reindex()
+    (build,) = registry.services.publish.version("vision/resnet18", 1).builds
+    assert (build.state, build.artifact) == ("succeeded", digest)

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pt2hub.errors import BadConfiguration, InternalError, PortTaken
+from pt2hub.server.processes import Child, spawn
+from pt2hub.server.up.interrupts import Interrupted, Interrupts
+from pt2hub.server.up.listening import Probe, listen
+from pt2hub.server.up.services import Service
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_service_that_keeps_ending_is_started_after_longer_and_longer_pauses(tmp_path: Path) -> None:
+    starts: list[float] = []
+    reports: list[str] = []
+
+    def launch() -> Child:
+        starts.append(time.monotonic())
+        code = "print('no disk'); raise SystemExit(3)"
+        return spawn([sys.executable, "-c", code], log=tmp_path / "log", environ=os.environ)
+
+    service = Service("worker", launch, patience=1, report=reports.append)
+    service.start()
+    deadline = time.monotonic() + 30
+    while len(starts) < 3 and time.monotonic() < deadline:
+        service.tend()
+        time.sleep(0.01)
+    service.stop()
+    assert ["exit code 3; it starts again in 0.5 s" in reports[0], "in 1 s" in reports[1]] == [True, True]
+    assert starts[1] - starts[0] >= 0.5
+    assert starts[2] - starts[1] >= 1.0
+
+
+def test_a_service_that_ended_before_it_was_ready_shows_its_log(tmp_path: Path) -> None:
+    code = "import sys; sys.exit('g++ is missing')"
+    service = Service(
+        "worker",
+        lambda: spawn([sys.executable, "-c", code], log=tmp_path / "log", environ=os.environ),
+        patience=1,
+        report=print,
+    )
+    service.start()
+    deadline = time.monotonic() + 20
+    with pytest.raises(InternalError, match="g\\+\\+ is missing") as caught:  # noqa: PT012  # it ends at some time
+        while time.monotonic() < deadline:
+            service.require_running()
+    assert caught.value.where == str(tmp_path / "log")
+    service.stop()
+
+
+def test_the_first_signal_interrupts_and_the_next_are_ignored() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    interrupts = Interrupts()
+    with interrupts.installed():
+        with pytest.raises(Interrupted):
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_taken_port_and_a_foreign_address_are_told_apart() -> None:
+    with listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        assert Probe(listener).url == f"http://127.0.0.1:{port}"
+        with pytest.raises(PortTaken, match=str(port)):
+            listen("127.0.0.1", port)
+    with pytest.raises(BadConfiguration, match="Cannot listen"):
+        listen("203.0.113.1", 0)
+    with pytest.raises(BadConfiguration, match="Cannot listen"):
+        listen("no.such.host.invalid", 0)
+
+
+def test_listening_everywhere_is_shown_as_an_address_that_can_be_asked() -> None:
+    with listen("0.0.0.0", 0) as listener:
+        assert Probe(listener).url.startswith("http://127.0.0.1:")
+    if socket.has_ipv6:
+        try:
+            listener = listen("::1", 0)
+        except BadConfiguration:
+            pytest.skip("no IPv6 here")
+        with listener:
+            assert Probe(listener).url.startswith("http://[::1]:")
+
+
+def test_an_api_that_does_not_answer_is_not_ready() -> None:
+    with listen("127.0.0.1", 0) as listener:
+        probe = Probe(listener)
+    assert not probe.ready()
+    assert probe.live_targets() == ()

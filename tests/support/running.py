@@ -1,0 +1,103 @@
+"""`pt2hub up` as a real process, and what it leaves behind."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+START_SECONDS = 60.0
+
+
+class Up:
+    """A running `pt2hub up --no-worker` on a port of its own."""
+
+    def __init__(self, home: Path, *args: str, environ: Mapping[str, str] | None = None) -> None:
+        self.home = home
+        self.output = ""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "pt2hub", "up", "--no-worker", *(args or ("--port", "0"))],
+            env={**clean_environ(home), **(environ or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def wait_ready(self) -> Up:
+        """Waits for the line that says how to stop."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.output += line
+            if "Ctrl-C" in line:
+                return self
+        assert self.process.stderr is not None
+        raise AssertionError(f"up ended with {self.process.wait()}: {self.process.stderr.read()}")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What it wrote for the client."""
+        return tomllib.loads((self.home / "config.toml").read_text())
+
+    def request(
+        self, method: str, path: str, body: bytes | None = None, *, token: str | None = None
+    ) -> tuple[int, Any]:
+        """Status and JSON of an answer."""
+        connection = http.client.HTTPConnection(self.settings["url"].removeprefix("http://"), timeout=20)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        try:
+            connection.request(method, path, body=body, headers=headers)
+            response = connection.getresponse()
+            return response.status, json.loads(response.read() or b"null")
+        finally:
+            connection.close()
+
+    def end(self, number: signal.Signals = signal.SIGINT) -> tuple[int, str]:
+        """Sends a signal and waits."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> tuple[int, str]:
+        """Waits for the end; the exit code and what was written to standard error."""
+        _, stderr = self.process.communicate(timeout=60)
+        return self.process.returncode, stderr
+
+
+def clean_environ(home: Path) -> dict[str, str]:
+    """The environment without settings of ours, on a home."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PT2HUB_")}
+    return {**kept, "PT2HUB_HOME": str(home), "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def processes_of(home: Path) -> dict[int, str]:
+    """Living processes that have to do with a home: by arguments, environment or working directory."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                arguments = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                environ = (entry / "environ").read_bytes().decode(errors="replace")
+                ours = str(home) in arguments + environ + str((entry / "cwd").readlink())
+            except OSError:  # it has just ended, or is a zombie
+                continue
+            if ours:
+                found[int(entry.name)] = arguments
+    return found
+
+
+def wait_for_none(home: Path, *, seconds: float = 15.0) -> dict[int, str]:
+    """What is left of a home's processes after a while; empty as soon as there is nothing."""
+    deadline = time.monotonic() + seconds
+    while (left := processes_of(home)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return left

@@ -1,0 +1,89 @@
+"""Exit codes, errors as sentences or JSON, and a start that imports next to nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+import pt2hub
+from pt2hub.cli import main as cli
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEAVY = (
+    "torch",
+    "urllib3",
+    "rich.live",
+    "pydantic",
+    "sqlalchemy",
+    "flask",
+    "boto3",
+    "psycopg",
+    "yaml",
+    "asyncio",
+)
+
+
+def loaded_by(code: str) -> list[str]:
+    command = [sys.executable, "-c", f"{code}; import sys; print(*sys.modules)"]
+    modules = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    return sorted(set(HEAVY) & set(modules))
+
+
+def test_the_command_line_starts_without_server_torch_or_http() -> None:
+    assert loaded_by("import pt2hub.cli.main") == []
+
+
+def test_importing_pt2hub_and_the_cached_path_of_a_pull_stay_light() -> None:
+    assert loaded_by("import pt2hub; assert 'pt2hub.client' not in __import__('sys').modules") == []
+    assert loaded_by("import pt2hub; pt2hub.load") == []
+
+
+def test_the_public_names_exist_and_others_do_not() -> None:
+    assert {name for name in pt2hub.__all__ if callable(getattr(pt2hub, name))} == {
+        "Client",
+        "load",
+        "publish",
+        "pull",
+    }
+    with pytest.raises(AttributeError, match="no attribute 'lode'"):
+        pt2hub.lode  # noqa: B018  # reading it is the test
+
+
+@pytest.mark.parametrize("args", [["show"], ["show", "--nope"], ["nope"], ["run", "a/b", "--calls", "0"]])
+def test_wrong_usage_is_2(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(args) == 2
+    assert "Usage:" in capsys.readouterr().err
+    assert cli.run([*args, "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "usage"
+
+
+def test_help_and_version_are_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == pt2hub.__version__
+    assert cli.run(["--help"]) == 0
+    assert "publish" in capsys.readouterr().out
+
+
+def test_a_failure_is_1_and_says_what_where_and_what_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PT2HUB_HOME", str(tmp_path))
+    monkeypatch.setenv("PT2HUB_URL", "nowhere")
+    assert cli.run(["show", "team/net"]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.splitlines() == [
+        "pt2hub: PT2HUB_URL: 'nowhere' is no server address",
+        "  Write it like http://127.0.0.1:8400.",
+        "  [bad_configuration]",
+    ]
+    assert cli.run(["show", "team/net", "--json"]) == 1
+    told = capsys.readouterr()
+    assert json.loads(told.out)["error"]["where"] == "PT2HUB_URL"
+    assert told.err == ""

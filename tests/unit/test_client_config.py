@@ -1,0 +1,50 @@
+"""The environment comes first, then config.toml, then this machine's default."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pt2hub.client.config import DEFAULT_URL, ClientConfig
+from pt2hub.errors import BadConfiguration
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def read(home: Path, **environ: str) -> ClientConfig:
+    return ClientConfig.from_environ({"PT2HUB_HOME": str(home), **environ})
+
+
+def test_without_settings_the_client_speaks_to_this_machine(tmp_path: Path) -> None:
+    config = read(tmp_path, PT2HUB_URL="", PT2HUB_TOKEN="")
+    assert (config.url, config.token, config.cache) == (DEFAULT_URL, None, tmp_path / "cache")
+
+
+def test_the_file_that_up_wrote_is_used_and_the_environment_overrides_it(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('url = "http://127.0.0.1:9000/"\ntoken = "pt2_a_b"\n')
+    config = read(tmp_path)
+    assert config.token == "pt2_a_b"
+    assert config.url.startswith("http://127.0.0.1:9000")
+    config = read(tmp_path, PT2HUB_URL="https://hub.test/base/", PT2HUB_TOKEN="pt2_c_d")
+    assert (config.url, config.token) == ("https://hub.test/base", "pt2_c_d")
+
+
+def test_a_token_is_not_printed(tmp_path: Path) -> None:
+    assert "secret" not in repr(read(tmp_path, PT2HUB_TOKEN="secret"))
+
+
+@pytest.mark.parametrize("url", ["hub.test", "ftp://hub.test", "http://", "http://a b"])
+def test_a_wrong_address_is_refused_with_its_variable(tmp_path: Path, url: str) -> None:
+    with pytest.raises(BadConfiguration, match="no server address") as caught:
+        read(tmp_path, PT2HUB_URL=url)
+    assert caught.value.where == "PT2HUB_URL"
+
+
+@pytest.mark.parametrize("text", ["url = ", "token = 3", 'url = "nowhere"', "\x00"])
+def test_a_damaged_file_is_refused_with_its_path(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.toml").write_text(text)
+    with pytest.raises(BadConfiguration) as caught:
+        read(tmp_path)
+    assert "config.toml" in str(caught.value.where)
