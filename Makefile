@@ -27,7 +27,7 @@ lint: $(VENV)/.dev ## Check style, types and import contracts.
 	$(BIN)/lint-imports
 
 test-gpu: ## Run the tests that need a CUDA device, with the torch of $(PYTHON); nothing is installed.
-	PYTHONPATH=registry:workers:tests:$$PYTHONPATH $(PYTHON) -m pytest -m gpu -s tests/gpu $(PYTEST)
+	PYTHONPATH=registry:workers:tests:$$PYTHONPATH $(PYTHON) -m pytest -m gpu -s --confcutdir=tests/gpu tests/gpu $(PYTEST)
 
 clean: ## Remove .venv and what tools left in the clone.
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

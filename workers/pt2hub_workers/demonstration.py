@@ -32,13 +32,14 @@ def main(what: str, reference: str, *rest: str) -> dict[str, Any]:
     Args:
         what: `artifact`, `eager`, `torch_compile`, `latencies` or `retrain`.
         reference: A published version.
-        *rest: For `retrain` the file to write.
+        *rest: For `retrain` the file to write and a seed; for `latencies` a file where stock AOTInductor's
+            package of the same model is kept, which is compiled if it is not there.
     """
     import torch
 
     if what == "retrain":
-        return retrain(reference, Path(rest[0]))
-    result = latencies(reference) if what == "latencies" else _first(FIRSTS[what], reference)
+        return retrain(reference, Path(rest[0]), int(rest[1]) if len(rest) > 1 else MODEL_SEED)
+    result = latencies(reference, *rest) if what == "latencies" else _first(FIRSTS[what], reference)
     return {**result, "threads": torch.get_num_threads()}
 
 
@@ -73,8 +74,13 @@ def first_torch_compile(reference: str) -> Callable[[], Any]:
 FIRSTS = {"artifact": first_artifact, "eager": first_eager, "torch_compile": first_torch_compile}
 
 
-def latencies(reference: str) -> dict[str, Any]:
-    """p50 latency of the three forms in one process, taking turns, and the artifact's error against eager."""
+def latencies(reference: str, stock: str | None = None) -> dict[str, Any]:
+    """p50 latency of the three forms in one process, taking turns, and the artifact's error against eager.
+
+    Args:
+        reference: A published version.
+        stock: Where stock AOTInductor's package is kept; it then takes part too.
+    """
     import torch
 
     import pt2hub
@@ -85,6 +91,8 @@ def latencies(reference: str) -> dict[str, Any]:
     compiled = torch.compile(module)
     first, second = (_inputs(local, seed) for seed in INPUT_SEEDS)
     calls: dict[str, Callable[..., Any]] = {"aot": artifact, "torch_compile": compiled, "eager": module}
+    if stock:
+        calls["stock_aotinductor"] = _stock(module, local, Path(stock))
     samples: dict[str, list[float]] = {name: [] for name in calls}
     with torch.inference_mode():
         for round_number in range(ROUNDS + 3):
@@ -98,14 +106,34 @@ def latencies(reference: str) -> dict[str, Any]:
     return {"p50_ms": medians, "relative_error": difference(found, expected) / spread(expected, other)}
 
 
-def retrain(reference: str, out: Path) -> dict[str, Any]:
+def retrain(reference: str, out: Path, seed: int) -> dict[str, Any]:
     """Writes weights of the same model under another seed, as a training run would leave them."""
     from pt2hub_workers.inside.sources import build_module
     from pt2hub_workers.inside.weights import write_weights
 
     source = _spec(_local(reference)).source
-    write_weights(build_module(source.model_copy(update={"seed": MODEL_SEED}), [source.module]), out)
+    write_weights(build_module(source.model_copy(update={"seed": seed}), [source.module]), out)
     return {"path": str(out), "bytes": out.stat().st_size}
+
+
+def _stock(module: torch.nn.Module, local: LocalArtifact, package: Path) -> Callable[..., Any]:
+    """The same model through torch's own compile and load, with their defaults."""
+    import torch
+    import torch._inductor
+    import torch._inductor.package
+
+    if not package.exists():
+        dims = {
+            name: torch.export.Dim(name, min=d.min, max=d.max)
+            for name, d in local.config.signature.dims.items()
+        }
+        shapes = {
+            item.name: {axis: dims[size] for axis, size in enumerate(item.shape) if isinstance(size, str)}
+            for item in local.config.signature.inputs
+        }
+        program = torch.export.export(module, (), _inputs(local), dynamic_shapes=shapes)
+        torch._inductor.aoti_compile_and_package(program, package_path=str(package))  # noqa: SLF001  # documented
+    return torch._inductor.aoti_load_package(str(package))  # type: ignore[no-any-return]  # noqa: SLF001  # documented
 
 
 def _first(prepare: Callable[[str], Callable[[], Any]], reference: str) -> dict[str, Any]:

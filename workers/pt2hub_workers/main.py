@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from pt2hub.errors import Pt2hubError
+from pt2hub.server import logs
 from pt2hub.server.container import open_container
 from pt2hub.server.db.queue import BuildConsumer
 from pt2hub_workers.attempt import Tools
@@ -28,6 +29,7 @@ _log = structlog.get_logger()
 
 def main() -> int:
     """Runs a worker until SIGTERM or SIGINT; returns the exit code."""
+    logs.configure()
     try:
         config = WorkerConfig.from_environ(os.environ)
         machine = probe_machine(os.environ)

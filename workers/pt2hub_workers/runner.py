@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from pt2hub.errors import InternalError, Pt2hubError, StaleAttempt, TransientError
+from pt2hub.errors import FatalError, InternalError, Pt2hubError, StaleAttempt, TransientError
 from pt2hub_workers.attempt import Attempt
 from pt2hub_workers.journal import Journal
 from pt2hub_workers.workspace import workspace
@@ -58,8 +58,10 @@ class BuildRunner:
 
     def _settle(self, claim: Claim, journal: Journal, error: Exception) -> None:
         known = error if isinstance(error, Pt2hubError) else InternalError(f"{type(error).__name__}: {error}")
+        # A model's own fault is the submitter's to read; only defects need a traceback here.
+        trace = error if isinstance(known, FatalError) else None
         _log.warning(
-            "build failed", build=claim.build, attempt=claim.attempt, code=known.code, exc_info=error
+            "build failed", build=claim.build, attempt=claim.attempt, code=known.code, exc_info=trace
         )
         try:
             journal.line(str(known), "error")

@@ -60,7 +60,7 @@ def compile_program(
             )
         except Exception as error:  # Inductor wraps whatever went wrong below it
             raise CompileFailed(
-                f"AOTInductor failed: {type(error).__name__}: {' '.join(str(error).split())[-600:]}",
+                f"AOTInductor failed: {type(error).__name__}: {' '.join(str(error).split())[:600]}",
                 where="compile",
                 hint="The build's log has the whole message and the compiler's output.",
             ) from error

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _FLAG = re.compile(r"(?<=\s)-m(?!arch=|tune=)([a-z][a-z0-9.\-]*)")
 _MARCH = re.compile(r"(?<=\s)-march=(\S+)")
-_VECTOR = re.compile(r"avx|fma|f16c|amx|bmi|sse4|vnni")
+_VECTOR = re.compile(r"avx|fma$|f16c$|bmi")
 _NOT_INSTRUCTIONS = frozenset({"cmodel", "no-red-zone"})
 
 
@@ -50,11 +50,8 @@ def inspect_libraries(
     )
     flags = {flag for flag in _FLAG.findall(commands) if flag not in _NOT_INSTRUCTIONS}
     if "native" in _MARCH.findall(commands):
-        flags |= {
-            flag.replace("_", "") if flag.startswith("avx512") else flag
-            for flag in host_flags
-            if _VECTOR.match(flag)
-        }
+        # Host code built for this very CPU may use all its vector instructions, in the kernel's spelling.
+        flags |= {flag for flag in host_flags if _VECTOR.match(flag)}
     needed: set[str] = set()
     symbols: set[str] = set()
     versions: set[str] = set()

@@ -28,8 +28,12 @@ GOLDEN_SCHEMA = 1
 DRIFT_TOLERANCE = 1.0e-3
 """How far a rebuild's own float32 outputs may lie from the golden ones, relative to signal: other CPUs, GPUs
 and torch releases add in another order; another model is off by about the signal."""
-MAX_SCALE = 16.0
+MAX_SCALE = 256.0
 """Largest multiple of the base noise: a layer whose response is lost in rounding is moved further."""
+
+
+GROWTH = 4.0
+"""Factor between tries."""
 
 Outputs = list[torch.Tensor]
 
@@ -217,7 +221,7 @@ class _Subject:
 def _respond(
     subject: _Subject, plain: Outputs, golden: Golden, base: list[comparing.Allowance], group: Group
 ) -> Response:
-    """Halves the noise until eager is finite, doubles it until the response stands out of rounding."""
+    """Halves the noise until eager is finite, raises it until the response stands out of rounding."""
     response, scale, shrinking = None, 1.0, False
     before = golden.best("smallest.0") if golden.double else plain
     while 1 / MAX_SCALE <= scale <= MAX_SCALE:
@@ -232,7 +236,7 @@ def _respond(
         response = Response(tried, best, comparing.response_allowances(moves, errors, base))
         if response.powerful or shrinking:
             break
-        scale *= 2
+        scale *= GROWTH
     return response or Response(group, before, [replace(item, signal=0.0) for item in base])
 
 

@@ -1,0 +1,63 @@
+"""What every benchmark shares: a server with resnet18 published, quantiles, one JSON line at the end."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pt2hub.cli import demo
+from pt2hub.cli.trial import Trial
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pt2hub.client.client import Client
+
+
+def say(line: str) -> None:
+    """Progress goes to standard error, so that standard output is the result alone."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def rounds(description: str | None, default: int) -> int:
+    """Reads `--rounds`."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--rounds", type=int, default=default, help=f"interleaved rounds (default {default})")
+    return int(parser.parse_args().rounds)
+
+
+@contextmanager
+def served(**environ: str) -> Iterator[tuple[Trial, Client, Path]]:
+    """A server in a temporary home, its client, and a folder for whatever else is needed."""
+    with tempfile.TemporaryDirectory(prefix="pt2hub-benchmark-") as name:
+        trial = Trial(Path(name), **environ)
+        with trial.server() as client:
+            yield trial, client, Path(name)
+
+
+def publish_resnet18(client: Client) -> None:
+    """The demo's model, as version 1."""
+    demo.publish(client, demo.SPEC, say)
+
+
+def summary(values: Sequence[float], digits: int = 2) -> dict[str, float]:
+    """Median and the range around it."""
+    ordered = sorted(values)
+    return {
+        "median": round(statistics.median(ordered), digits),
+        "low": round(ordered[0], digits),
+        "high": round(ordered[-1], digits),
+        "n": len(ordered),
+    }
+
+
+def report(name: str, **figures: Any) -> None:  # noqa: ANN401  # JSON values
+    """Prints the result as one JSON line, with the machine's core count."""
+    print(json.dumps({"benchmark": name, "cores": len(os.sched_getaffinity(0)), **figures}))

@@ -1,0 +1,73 @@
+"""Load plus first inference of resnet18: pt2hub with all checks, eager, torch.compile with warm and cold caches.
+
+Every figure is a fresh process, the kinds taking turns. `first` begins after `import torch` (and, for eager and
+torch.compile, after the model was built, in their favour); `process` is the whole process, from its start to its
+end, model building included.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from typing import TYPE_CHECKING
+
+from common import publish_resnet18, report, rounds, say, served, summary
+from pt2hub.cli import demo
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pt2hub.cli.trial import Trial
+
+KINDS = ("artifact", "eager", "torch_compile_warm", "torch_compile_cold")
+COLD_EVERY = 2
+"""Rounds per cold compile: each takes as long as all others together."""
+
+
+def run(trial: Trial, kind: str, caches: Path) -> tuple[float, float, int]:
+    """Milliseconds of the first inference, of the whole process, and the thread count."""
+    environ = {}
+    if kind.startswith("torch_compile"):
+        folder = caches / kind
+        if kind.endswith("cold"):
+            shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        environ = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TMPDIR": str(folder)}
+    started = time.perf_counter()
+    answer = trial.child(kind.removesuffix("_warm").removesuffix("_cold"), demo.FIRST, environ=environ)
+    return answer["milliseconds"], (time.perf_counter() - started) * 1000, answer["threads"]
+
+
+def main() -> None:
+    """Runs and prints."""
+    count = rounds(__doc__, 6)
+    first: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    process: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    threads = 0
+    with served() as (trial, client, folder):
+        publish_resnet18(client)
+        for kind in ("artifact", "torch_compile_warm"):  # fills the caches
+            run(trial, kind, folder)
+        for number in range(count):
+            for kind in KINDS:
+                if kind.endswith("cold") and number % COLD_EVERY:
+                    continue
+                milliseconds, whole, threads = run(trial, kind, folder)
+                first[kind].append(milliseconds)
+                process[kind].append(whole)
+                say(f"{kind:20} first {milliseconds:9.1f} ms   process {whole:9.1f} ms")
+    medians = {kind: summary(values)["median"] for kind, values in first.items()}
+    whole_medians = {kind: summary(values)["median"] for kind, values in process.items()}
+    report(
+        "first_inference",
+        threads=threads,
+        first_ms={kind: summary(values) for kind, values in first.items()},
+        process_ms={kind: summary(values) for kind, values in process.items()},
+        times_faster_than_cold=round(medians["torch_compile_cold"] / medians["artifact"], 1),
+        times_faster_than_warm=round(medians["torch_compile_warm"] / medians["artifact"], 1),
+        process_over_eager=round(whole_medians["artifact"] / whole_medians["eager"], 3),
+    )
+
+
+if __name__ == "__main__":
+    main()
