@@ -34,7 +34,9 @@ def run(trial: Trial, kind: str, caches: Path) -> tuple[float, float, int]:
         folder.mkdir(parents=True, exist_ok=True)
         environ = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TMPDIR": str(folder)}
     started = time.perf_counter()
-    answer = trial.child(kind.removesuffix("_warm").removesuffix("_cold"), demo.FIRST, environ=environ)
+    what = kind.removesuffix("_warm").removesuffix("_cold")
+    arguments = (demo.FIRST, demo.SHAPES) if what == "artifact" else (demo.FIRST,)
+    answer = trial.child(what, *arguments, environ=environ)
     return answer["milliseconds"], (time.perf_counter() - started) * 1000, answer["threads"]
 
 

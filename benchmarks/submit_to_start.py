@@ -6,7 +6,7 @@ is idle again. The client's clock and the database's are the same machine's.
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import time
 
 from common import report, rounds, say, served, summary
@@ -28,7 +28,7 @@ def main() -> None:
             sent = time.time()
             version = client.publish(spec)
             build = client.follow(version).builds[0]
-            begun = datetime.datetime.fromisoformat(str(build.started_at)).timestamp()
+            begun = dt.datetime.fromisoformat(str(build.started_at)).timestamp()
             if number:  # the first opens connections
                 starts.append((begun - sent) * 1000)
                 say(f"{starts[-1]:7.1f} ms")

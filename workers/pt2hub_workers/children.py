@@ -66,6 +66,7 @@ class Child:
         self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._on_output: Callable[[str], None] = _ignore
         self._doing = "start"
+        self._warm = threading.Event()
         for loop in (self._read_channel, self._read_output):
             threading.Thread(target=loop, daemon=True, name=f"{role}-{self._started.process.pid}").start()
 
@@ -78,6 +79,10 @@ class Child:
     def alive(self) -> bool:
         """Whether it still runs."""
         return self._started.process.poll() is None
+
+    def wait_warm(self, seconds: float) -> bool:
+        """Waits until it has imported what it needs; returns whether it has."""
+        return self._warm.wait(seconds)
 
     def work(
         self,
@@ -125,8 +130,7 @@ class Child:
         if message["event"] in ("step", "progress"):
             self._doing = str(message.get("text") or message.get("name"))
         if message["event"] != "ask":
-            if message["event"] != "ready":
-                on_event(message)
+            on_event(message)
             return
         try:
             self._send({"answer": on_event(message)})
@@ -158,7 +162,11 @@ class Child:
         with self._started.channel.makefile("rb") as reader:
             try:
                 while line := reader.readline(MAX_LINE):
-                    self._messages.put(json.loads(line))
+                    message = json.loads(line)
+                    if message["event"] == "ready":
+                        self._warm.set()
+                    else:
+                        self._messages.put(message)
             except (OSError, ValueError) as error:
                 text = f"the child broke the channel: {error}"
                 self._messages.put({"event": "error", "error": InternalError(text).as_dict()})
@@ -191,6 +199,13 @@ class Pool:
                 child = self._ready.get(role)
                 if not self._closed and (child is None or not child.alive):
                     self._ready[role] = Child(role, self._environ)
+
+    def wait_warm(self, seconds: float) -> bool:
+        """Waits until every child has imported what it needs; returns whether all have."""
+        with self._lock:
+            children = list(self._ready.values())
+        deadline = time.monotonic() + seconds
+        return all(child.wait_warm(max(0.0, deadline - time.monotonic())) for child in children)
 
     def take(self, role: str) -> Child:
         """A child of a role, warm if one is there; it belongs to the caller."""

@@ -32,20 +32,24 @@ def main(what: str, reference: str, *rest: str) -> dict[str, Any]:
     Args:
         what: `artifact`, `eager`, `torch_compile`, `latencies` or `retrain`.
         reference: A published version.
-        *rest: For `retrain` the file to write and a seed; for `latencies` a file where stock AOTInductor's
+        *rest: For `artifact` its inputs' shapes as JSON; for `retrain` the file to write and a seed; for `latencies` a file where stock AOTInductor's
             package of the same model is kept, which is compiled if it is not there.
     """
     import torch
 
     if what == "retrain":
         return retrain(reference, Path(rest[0]), int(rest[1]) if len(rest) > 1 else MODEL_SEED)
-    result = latencies(reference, *rest) if what == "latencies" else _first(FIRSTS[what], reference)
+    result = latencies(reference, *rest) if what == "latencies" else _first(what, reference, *rest)
     return {**result, "threads": torch.get_num_threads()}
 
 
-def first_artifact(reference: str) -> Callable[[], Any]:
-    """Loading with all checks and the first call."""
-    inputs = _inputs(_local(reference))
+def first_artifact(reference: str, shapes: str) -> Callable[[], Any]:
+    """Importing the client, loading with all checks and the first call; nothing of ours was imported before."""
+    import torch
+
+    inputs = {name: torch.randn(shape) for name, shape in json.loads(shapes).items()}
+    if torch.cuda.is_available():
+        inputs = {name: tensor.cuda() for name, tensor in inputs.items()}
 
     def run() -> Any:  # noqa: ANN401  # the model's result
         import pt2hub
@@ -71,7 +75,11 @@ def first_torch_compile(reference: str) -> Callable[[], Any]:
     return lambda: torch.compile(module)(**inputs)
 
 
-FIRSTS = {"artifact": first_artifact, "eager": first_eager, "torch_compile": first_torch_compile}
+FIRSTS: dict[str, Callable[..., Callable[[], Any]]] = {
+    "artifact": first_artifact,
+    "eager": first_eager,
+    "torch_compile": first_torch_compile,
+}
 
 
 def latencies(reference: str, stock: str | None = None) -> dict[str, Any]:
@@ -133,16 +141,18 @@ def _stock(module: torch.nn.Module, local: LocalArtifact, package: Path) -> Call
         }
         program = torch.export.export(module, (), _inputs(local), dynamic_shapes=shapes)
         torch._inductor.aoti_compile_and_package(program, package_path=str(package))  # noqa: SLF001  # documented
-    return torch._inductor.aoti_load_package(str(package))  # type: ignore[no-any-return]  # noqa: SLF001  # documented
+    return torch._inductor.aoti_load_package(str(package))  # noqa: SLF001  # documented
 
 
-def _first(prepare: Callable[[str], Callable[[], Any]], reference: str) -> dict[str, Any]:
+def _first(what: str, reference: str, *rest: str) -> dict[str, Any]:
     import torch
 
-    run = prepare(reference)
+    run = FIRSTS[what](reference, *rest)
     with torch.inference_mode():
         started = time.perf_counter()
         run()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
         return {"milliseconds": (time.perf_counter() - started) * 1000}
 
 

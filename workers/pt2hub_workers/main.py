@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from pt2hub.server.container import Container
     from pt2hub_workers.machine import Machine
 
+WARM_SECONDS = 60.0
+"""How long a worker waits for its first children before it offers itself."""
+
 _log = structlog.get_logger()
 
 
@@ -56,6 +59,8 @@ def _serve(config: WorkerConfig, machine: Machine, container: Container) -> None
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
     pool.refill()
+    if not pool.wait_warm(WARM_SECONDS):  # builds will say why; a slow disk is no reason to stay away
+        _log.warning("the children are not ready yet", seconds=WARM_SECONDS)
     container.workers.register(
         worker_id=config.worker_id,
         target=machine.target,
