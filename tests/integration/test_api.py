@@ -92,7 +92,19 @@ def test_auto_without_a_live_worker_is_refused_with_its_code(
     api: FlaskClient, bearer: dict[str, str]
 ) -> None:
     response = api.post("/api/v1/versions", json=SPEC | {"targets": ["auto"]}, headers=bearer)
-    assert isinstance(error_of(response, 409), errors.NoLiveWorker)
+    error = error_of(response, 409)
+    assert isinstance(error, errors.NoLiveWorker)
+    assert (error.where, bool(error.hint)) == ("targets", True)
+
+
+def test_an_unknown_target_is_refused_with_its_code_and_place(
+    api: FlaskClient, bearer: dict[str, str]
+) -> None:
+    response = api.post("/api/v1/versions", json=SPEC | {"targets": [TARGET, "tpu"]}, headers=bearer)
+    error = error_of(response, 422)
+    assert isinstance(error, errors.UnknownTarget)
+    assert (error.where, error.details[0].given) == ("targets[1]", "tpu")
+    assert "x86_64_v4" in (error.details[0].allowed or "")
 
 
 def test_auto_is_resolved_to_the_targets_that_live(
@@ -149,11 +161,31 @@ def test_what_is_not_there_is_a_404_with_our_code(api: FlaskClient, path: str) -
         ("/api/v1/artifacts/sha256:0", "digest"),
         ("/api/v1/builds/x/logs?after=-1", "after"),
         ("/api/v1/resolve", "reference"),
+        ("/api/v1/builds/a%00b", "id"),
+        ("/api/v1/builds/a%00b/logs", "id"),
+        (f"/api/v1/blobs/sha256:{'0' * 64}%0A", "digest"),
     ],
 )
 def test_wrong_parameters_are_named(api: FlaskClient, path: str, where: str) -> None:
     error = error_of(api.get(path), 422)
     assert [item.path for item in error.details] == [where]
+    assert error.hint
+
+
+@pytest.mark.parametrize(
+    ("path", "where"),
+    [
+        ("/api/v1/models/vision/a%00b/versions/1", "model"),
+        (f"/api/v1/models/vision/a%00b/manifests/sha256:{'0' * 64}", "model"),
+        ("/api/v1/resolve?reference=vision/a%00b", "model"),
+        ("/api/v1/resolve?reference=vision/a@%00", "reference"),
+    ],
+)
+def test_names_that_no_database_takes_are_refused_at_the_door(
+    api: FlaskClient, path: str, where: str
+) -> None:
+    error = error_of(api.get(path), 422)
+    assert (error.where, bool(error.hint)) == (where, True)
 
 
 def test_the_description_is_openapi_3_1_and_names_every_route(api: FlaskClient) -> None:

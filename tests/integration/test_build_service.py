@@ -243,6 +243,14 @@ def test_a_manifest_that_is_lost_only_costs_the_reuse(registry: Registry) -> Non
     assert registry.services.builds.find_code(digest_bytes(b"graph")) is None
 
 
+@pytest.mark.parametrize("damaged", [b"no JSON", b"{}", None])
+def test_a_manifest_that_is_damaged_only_costs_the_reuse(registry: Registry, damaged: bytes | None) -> None:
+    key = StorageKey.manifest(registry.published(key="graph"))
+    stored = registry.services.storage._stored  # type: ignore[attr-defined]  # a MemoryStorage
+    stored[key] = damaged or stored[key].replace(b"code.v1+zip", b"code.v2+zip")
+    assert registry.services.builds.find_code(digest_bytes(b"graph")) is None
+
+
 def test_an_unknown_build_is_not_found(registry: Registry) -> None:
     with pytest.raises(NotFound):
         registry.services.builds.view("b0")

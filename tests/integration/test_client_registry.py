@@ -95,6 +95,31 @@ def test_weights_are_uploaded_once_and_named_in_the_spec(
     assert version.spec["weights"] == digest
 
 
+def test_a_file_means_the_same_with_and_without_weights(client: Client, tmp_path: Path) -> None:
+    weights = tmp_path / "weights.safetensors"
+    weights.write_bytes(b"\x02\0\0\0\0\0\0\0{}")
+    text = json.dumps(a_spec(source={"factory": "torchvision.models:resnet18", "kwargs": {"eps": 0.001}}))
+    file = tmp_path / "spec.yaml"
+    file.write_text(text.replace("0.001", "1e-3"))  # text to YAML 1.1, a number to everyone else
+    assert client.publish(file).spec["source"]["kwargs"] == {"eps": 0.001}
+    assert client.publish(file, weights=weights).spec["source"]["kwargs"] == {"eps": 0.001}
+
+
+def test_a_file_that_is_no_spec_is_named_with_its_line(client: Client, tmp_path: Path) -> None:
+    file = tmp_path / "spec.yaml"
+    file.write_text("model: a/b\nmodel: c/d\n")
+    with pytest.raises(InvalidInput, match="given twice") as caught:
+        client.publish(file, weights=file)
+    assert caught.value.where == f"{file}: document, line 2, column 1"
+
+
+@pytest.mark.parametrize("value", [{1, 2}, object(), b"bytes"])
+def test_a_spec_without_a_form_in_json_is_refused(client: Client, value: object) -> None:
+    with pytest.raises(InvalidInput, match="no form in JSON") as caught:
+        client.publish(a_spec(source={"factory": "torchvision.models:resnet18", "kwargs": {"k": value}}))
+    assert caught.value.hint
+
+
 def test_an_upload_above_the_limit_is_refused_by_name(client: Client, tmp_path: Path) -> None:
     large = tmp_path / "large"
     large.write_bytes(bytes(MAX_BLOB_BYTES + 1))

@@ -164,6 +164,13 @@ def test_head_tells_presence(stub: Stub, transport: Transport) -> None:
         transport.exists("/x")
 
 
+def test_a_server_in_trouble_is_no_foreign_server_to_head(stub: Stub, transport: Transport) -> None:
+    stub.script = [Answer(503, kind="application/problem+json")]
+    with pytest.raises(ServerUnreachable, match="HTTP 503") as caught:
+        transport.exists("/x")
+    assert caught.value.hint
+
+
 def test_a_download_goes_on_where_the_connection_broke(stub: Stub, transport: Transport) -> None:
     rest = {"Content-Range": f"bytes {CHUNK}-{len(LARGE) - 1}/{len(LARGE)}"}
     stub.script = [Answer(body=LARGE, cut=CHUNK + 1000), Answer(206, LARGE[CHUNK:], headers=rest)]

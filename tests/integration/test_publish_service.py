@@ -4,6 +4,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import safetensors.torch
+import torch
 
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.domain.specs import Spec
@@ -101,7 +103,8 @@ def test_auto_without_a_live_worker_is_refused_and_nothing_is_written(registry: 
     registry.silence(registry.worker("w1"))
     with pytest.raises(NoLiveWorker) as caught:
         registry.submit(targets=["auto"])
-    assert caught.value.hint
+    assert (caught.value.code, caught.value.where) == ("no_live_worker", "targets")
+    assert "pt2hub up" in (caught.value.hint or "")
     assert registry.sql("SELECT count(*) FROM models") == [(0,)]
 
 
@@ -139,6 +142,7 @@ def test_wrong_targets_are_answered_with_their_place(
     assert type(caught.value) is expected
     assert caught.value.where == path
     assert [item.path for item in caught.value.details] == [path]
+    assert caught.value.hint
 
 
 def test_other_overrides_for_a_target_that_has_its_build_are_refused(registry: Registry) -> None:
@@ -164,14 +168,52 @@ def test_blobs_the_spec_names_must_be_there(registry: Registry) -> None:
     with pytest.raises(NotFound) as caught:
         registry.submit(weights=weights, inputs=tensors, dims={})
     assert [item.path for item in caught.value.details] == ["weights", "inputs[0].example"]
+    assert [item.given for item in caught.value.details] == [weights, example]
+    assert (caught.value.where, "Upload it" in (caught.value.hint or "")) == ("weights", True)
     registry.blob(b"weights")
-    registry.blob(b"example")
+    example = registry.blob(safetensors.torch.save({"x": torch.zeros(2, 3)}))
+    tensors[0]["example"] = example.digest
     view = registry.submit(weights=weights, inputs=tensors, dims={})
     assert view.weights == weights
     assert view.pins["blobs"] == {
         "weights": {"digest": weights, "size": 7},
-        "inputs[0].example": {"digest": example, "size": 7},
+        "inputs[0].example": {"digest": example.digest, "size": example.size},
     }
+
+
+@pytest.mark.parametrize(
+    ("tensors", "given", "allowed"),
+    [
+        ({"x": torch.zeros(2, 3, dtype=torch.int64)}, "int64", "float32"),
+        ({"only": torch.zeros(2, 3, dtype=torch.float16)}, "float16", "float32"),
+        ({"x": torch.zeros(6)}, "[6]", "[2, 3]"),
+        ({"x": torch.zeros(0, 3)}, "[0, 3]", "[2, 3]"),
+        ({"a": torch.zeros(2, 3), "b": torch.zeros(2, 3)}, "a, b", "x"),
+    ],
+)
+def test_an_uploaded_example_that_does_not_fit_is_refused(
+    registry: Registry, tensors: dict[str, torch.Tensor], given: str, allowed: str
+) -> None:
+    example = registry.blob(safetensors.torch.save(tensors)).digest
+    with pytest.raises(InvalidInput) as caught:
+        registry.submit(inputs=[{"name": "x", "shape": [2, 3], "example": example}], dims={})
+    (detail,) = caught.value.details
+    assert (caught.value.where, detail.path) == ("inputs[0].example", "inputs[0].example")
+    assert (detail.given, detail.allowed) == (given, allowed)
+    assert "safetensors" in (caught.value.hint or "")
+    assert registry.sql("SELECT count(*) FROM models") == [(0,)]
+
+
+def test_an_uploaded_example_that_is_no_safetensors_is_refused(registry: Registry) -> None:
+    example = registry.blob(b"PK no tensors").digest
+    with pytest.raises(InvalidInput, match="safetensors") as caught:
+        registry.submit(inputs=[{"name": "x", "shape": [2, 3], "example": example}], dims={})
+    assert caught.value.where == "inputs[0].example"
+
+
+def test_an_example_with_one_tensor_of_any_name_is_taken(registry: Registry) -> None:
+    example = registry.blob(safetensors.torch.save({"any": torch.zeros(5, 3)})).digest
+    assert registry.submit(inputs=[{"name": "x", "shape": [2, 3], "example": example}], dims={}).created
 
 
 def test_equal_submissions_at_once_meet_in_one_version(registry: Registry) -> None:

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from pt2hub.domain.digests import digest_bytes
+from pt2hub.errors import NotFound
 from pt2hub.server.blobs.keys import StorageKey
 from support.registry import V3, V4
 
@@ -93,3 +96,38 @@ def test_a_build_that_a_restored_backup_believes_unfinished_is_completed(registr
     registry.services.reindex.reindex()
     (build,) = registry.services.publish.version("vision/resnet18", 1).builds
     assert (build.state, build.artifact) == ("succeeded", digest)
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_what_an_overtaken_attempt_uploaded_is_not_taken_for_the_artifact(
+    registry: Registry, *, lost: bool
+) -> None:
+    (build,) = registry.submit().builds
+    first = registry.claim(build.id)
+    overtaken = registry.publication(first, code=b"first")
+    registry.services.builds.hand_back(first)
+    second = registry.claim(build.id)
+    publication = registry.publication(second, code=b"second")
+    registry.services.builds.publish(second, publication)
+    if lost:
+        lose_everything_but_tokens(registry)
+
+    report = registry.services.reindex.reindex()
+
+    assert (report["artifacts"], report["added"], report["unreadable"]) == (2, int(lost), {})
+    (after,) = registry.services.publish.version("vision/resnet18", 1).builds
+    assert (after.artifact, after.attempt) == (publication.manifest.digest, 2)
+    with pytest.raises(NotFound):
+        registry.services.resolve.artifact(overtaken.manifest.digest)
+
+
+def test_a_number_that_was_given_away_meanwhile_is_named_and_the_rest_is_added(registry: Registry) -> None:
+    old = registry.published()
+    other = registry.published(registry.submit(model="vision/other"), code=b"other")
+    lose_everything_but_tokens(registry)
+    registry.submit(checks={"tolerance": 0.01})
+    report = registry.services.reindex.reindex()
+    assert report["added"] == 1
+    assert set(report["unreadable"]) == {old}
+    assert "reindex before" in report["unreadable"][old]
+    assert registry.services.resolve.artifact(other)["number"] == 1

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pt2hub.errors import InvalidInput
-from pt2hub.server.api.documents import JSON_TYPE, parse_document
+from pt2hub.wire.documents import JSON_TYPE, parse_document
 
 SPEC = """
 model: vision/resnet18
@@ -50,6 +50,7 @@ def test_a_syntax_error_names_line_and_column(body: bytes, content_type: str, li
     [
         (b"a: {b: [1, .nan]}", "a.b[1]"),
         (b"a: .inf", "a"),
+        (b"a: [0x" + b"f" * 5000 + b"]", "a[0]"),
         (b"a: 2026-11-21", "a"),
         (b"1: x", "1"),
         (b'{"a": "\\u0000"}', "a"),

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from flask import Flask
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import default_exceptions
 
 from pt2hub import errors
 from pt2hub.server.api import problems
@@ -89,6 +89,6 @@ def test_errors_of_http_itself_are_problem_documents(method: str, path: str, sta
 
 
 def test_every_http_error_of_werkzeug_has_a_document() -> None:
-    for cls in HTTPException.__subclasses__():
-        if cls.code and cls.code >= 400:
-            assert problems._of_http(cls()).content_type == "application/problem+json"
+    assert len(default_exceptions) > 20
+    for cls in default_exceptions.values():  # and not every subclass: other tests' libraries have theirs
+        assert problems._of_http(cls()).content_type == "application/problem+json"

@@ -51,7 +51,30 @@ def test_a_right_spec_is_read() -> None:
             InvalidInput,
             "inputs[0].generate",
         ),
-        ({"inputs": [an_input(), an_input()]}, InvalidInput, "spec"),
+        ({"inputs": [an_input(), an_input()]}, InvalidInput, "inputs[1].name"),
+        ({"inputs": [an_input(shape=["batch", "width"])]}, InvalidInput, "inputs[0].shape[1]"),
+        ({"inputs": [an_input(shape=[2, 3])]}, InvalidInput, "dims.batch"),
+        ({"inputs": [an_input(shape=["batch", 2**31])]}, InvalidInput, "inputs[0].shape"),
+        (
+            {"inputs": [an_input(dtype="uint8", generate={"randint": {"high": 257}})]},
+            InvalidInput,
+            "inputs[0].generate",
+        ),
+        (
+            {"inputs": [an_input(dtype="int64", generate={"constant": 1.5})]},
+            InvalidInput,
+            "inputs[0].generate",
+        ),
+        (
+            {"inputs": [an_input(generate={"uniform": {"low": 2, "high": 1}})]},
+            InvalidInput,
+            "inputs[0].generate.uniform",
+        ),
+        (
+            {"source": {"factory": "torchvision.models:resnet18", "seed": 10**5000}},
+            InvalidInput,
+            "source.seed",
+        ),
         ({"compile": {"options": {"cxx": "/bin/false"}}}, InvalidInput, "compile.options"),
         (
             {"targets": ["auto", {"target": "torch2.13-cpu-x86_64", "dtype": "float8"}]},
@@ -77,6 +100,10 @@ def test_what_was_given_and_what_is_allowed_are_said() -> None:
     assert (detail.given, detail.allowed) == ("-3", "at least 0")
     (detail,) = refusal(a_spec(dims={"batch": {"min": 1, "max": 32, "example": 40}})).details
     assert detail.allowed == "1 to 32"
+    (detail,) = refusal(a_spec(inputs=[an_input(shape=["batch", "width"])])).details
+    assert (detail.given, detail.allowed) == ("'width'", "batch")
+    (detail,) = refusal(a_spec(inputs=[an_input(dtype="int8", generate={"constant": 128})])).details
+    assert detail.allowed == "-128 to 127"
     (detail,) = refusal(a_spec(inputs=[an_input(dtype="floaty")])).details
     assert detail.given == "'floaty'"
     assert (detail.allowed or "").startswith("'float32', 'float16'")
@@ -123,6 +150,20 @@ def test_several_problems_of_one_code_keep_that_code_and_mixed_ones_do_not() -> 
 def test_a_very_long_value_is_shortened() -> None:
     (detail,) = refusal(a_spec(model="x" * 10_000)).details
     assert len(detail.given or "") == 80
+
+
+@pytest.mark.parametrize(
+    ("dtype", "generate"),
+    [
+        ("uint8", {"randint": {"high": 256}}),
+        ("int8", {"randint": {"low": -128, "high": 128}}),
+        ("bool", {"randint": {"high": 2}}),
+        ("bool", {"constant": True}),
+        ("int64", {"constant": 2.0}),
+    ],
+)
+def test_the_whole_range_of_a_dtype_may_be_drawn(dtype: str, generate: dict[str, Any]) -> None:
+    parse_spec(a_spec(inputs=[an_input(dtype=dtype, generate=generate)]))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "\ud800", "a\x00b"])

@@ -210,11 +210,9 @@ class Attempt:
             self._on_event(message)
 
     def _config(self, parts: dict[str, Any]) -> Any:  # noqa: ANN401  # ArtifactConfig, see make_config
-        if self._weights is None:
-            raise InternalError("the build recorded no weights", where="publish")
-        # The gate and the measurements load the artifact before golden values are recorded.
-        golden = self._golden or Digest("")
-        origin = Origin(self._claim, self._tools.machine, self._weights, golden, self._reused)
+        if self._weights is None or self._golden is None:
+            raise InternalError("the build recorded no weights or no golden outputs", where="publish")
+        origin = Origin(self._claim, self._tools.machine, self._weights, self._golden, self._reused)
         return make_config(parts, origin, self._journal.timings)
 
     def _store(self, path: Path) -> Digest:

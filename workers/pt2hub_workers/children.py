@@ -20,6 +20,8 @@ MAX_LINE = 64 << 20
 MAX_OUTPUT_LINE = 8192
 """Bytes kept of one line that a child prints."""
 STOP_POLL_SECONDS = 0.2
+LAST_WORDS_SECONDS = 2.0
+"""A process that left the child's group may hold its output open for ever."""
 
 
 class ChildDied(Exception):  # the runner turns it into one of our errors, by what the child was at
@@ -67,8 +69,10 @@ class Child:
         self._on_output: Callable[[str], None] = _ignore
         self._doing = "start"
         self._warm = threading.Event()
-        for loop in (self._read_channel, self._read_output):
-            threading.Thread(target=loop, daemon=True, name=f"{role}-{self._started.process.pid}").start()
+        name = f"{role}-{self._started.process.pid}"
+        self._output = threading.Thread(target=self._read_output, daemon=True, name=name)
+        self._output.start()
+        threading.Thread(target=self._read_channel, daemon=True, name=name).start()
 
     @property
     def pid(self) -> int:
@@ -121,6 +125,7 @@ class Child:
                 self._serve(message, on_event)
         finally:
             self.kill()
+            self._output.join(LAST_WORDS_SECONDS)  # what it printed last is in the log before its error
 
     def kill(self) -> None:
         """Ends the process and everything it started."""
@@ -144,19 +149,22 @@ class Child:
                 raise WorkerLost("the worker is stopping")
             if time.monotonic() > deadline:
                 raise ChildHung(seconds, self._doing)
+            dead = not self.alive  # asked before the wait, in which its last message still arrives
             try:
                 message = self._messages.get(timeout=STOP_POLL_SECONDS)
             except queue.Empty:
+                if dead:  # a process it forked holds the channel open
+                    raise ChildDied(self._started.exit_code(), self._doing) from None
                 continue
             if message is None:
-                raise ChildDied(self._started.process.wait(), self._doing)
+                raise ChildDied(self._started.exit_code(), self._doing)
             return message
 
     def _send(self, message: Mapping[str, Any]) -> None:
         try:
             self._started.channel.sendall(json.dumps(message).encode() + b"\n")
         except OSError as error:
-            raise ChildDied(self._started.process.wait(), self._doing) from error
+            raise ChildDied(self._started.exit_code(), self._doing) from error
 
     def _read_channel(self) -> None:
         with self._started.channel.makefile("rb") as reader:
@@ -167,7 +175,9 @@ class Child:
                         self._warm.set()
                     else:
                         self._messages.put(message)
-            except (OSError, ValueError) as error:
+            except OSError:
+                pass  # reset by a child that died before it read what it was sent: its exit code says why
+            except (ValueError, KeyError, TypeError) as error:
                 text = f"the child broke the channel: {error}"
                 self._messages.put({"event": "error", "error": InternalError(text).as_dict()})
         self._messages.put(None)

@@ -107,6 +107,8 @@ def latencies(reference: str, stock: str | None = None) -> dict[str, Any]:
             for name, call in calls.items():
                 started = time.perf_counter()
                 call(**first)
+                if torch.cuda.is_available():
+                    torch.cuda.synchronize()
                 if round_number >= 3:  # noqa: PLR2004  # warm-up
                     samples[name].append((time.perf_counter() - started) * 1000)
         expected, other, found = module(**first), module(**second), artifact(**first)

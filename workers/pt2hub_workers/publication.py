@@ -36,7 +36,7 @@ class Origin:
         machine: The worker.
         weights: The version's weights blob.
         golden: The version's golden blob.
-        reused: Manifest digest of the artifact whose code was reused, or None.
+        reused: Digest of the code layer that was reused, or None.
     """
 
     claim: Claim

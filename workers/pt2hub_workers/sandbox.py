@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ISOLATION = "process"
+EXIT_SECONDS = 10.0
+"""How long a process may take to end after it closed its channel: a core dump or a destructor, no more."""
 _PR_SET_PDEATHSIG = 1
 _OPEN_FILES = 4096
 _libc = ctypes.CDLL(None, use_errno=True)  # loaded here: between fork and exec nothing may take a lock
@@ -45,6 +47,14 @@ class Started:
     process: subprocess.Popen[bytes]
     channel: socket.socket
     output: IO[bytes]
+
+    def exit_code(self) -> int:
+        """The exit code of a process that is ending; one that closed its channel but lives on is killed."""
+        try:
+            return self.process.wait(EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return self.process.wait()
 
     def kill(self) -> None:
         """Kills the whole process group, compilers included, and reaps the process."""

@@ -60,13 +60,13 @@ class Publisher:
             UsageError: A field is wrong; the error names each one.
             Unauthorized: The token is missing or wrong.
         """
-        if weights is None and not isinstance(spec, dict):
-            body, content_type = _text(Path(str(spec))), YAML_TYPE
+        if weights is None and isinstance(spec, str | Path):
+            body, content_type = _text(Path(spec)), YAML_TYPE
         else:
-            document = dict(spec) if isinstance(spec, dict) else _parsed(Path(str(spec)))
+            document = _parsed(Path(spec)) if isinstance(spec, str | Path) else dict(spec)
             if weights is not None:
                 document["weights"] = self.upload(weights)
-            body, content_type = json.dumps(document).encode(), JSON_TYPE
+            body, content_type = _as_json(document), JSON_TYPE
         return decode(VersionView, self._transport.post("/api/v1/versions", body, content_type=content_type))
 
     def upload(self, path: Path) -> Digest:
@@ -186,12 +186,20 @@ def _text(path: Path) -> bytes:
 
 
 def _parsed(path: Path) -> dict[str, Any]:
-    import yaml
+    from pt2hub.wire.documents import parse_document  # it brings yaml, which following builds does without
 
     try:
-        document = yaml.safe_load(_text(path))
-    except (yaml.YAMLError, UnicodeDecodeError) as exc:
-        raise InvalidInput(f"It is not YAML: {exc}", where=str(path)) from exc
-    if not isinstance(document, dict):
-        raise InvalidInput("The document is no object", where=str(path), hint="Write fields such as model:.")
-    return document
+        return parse_document(_text(path))  # as the server reads it, so that 1e-3 is a number here too
+    except InvalidInput as exc:
+        raise InvalidInput(exc.message, where=f"{path}: {exc.where}", hint=exc.hint) from exc
+
+
+def _as_json(document: Mapping[str, Any]) -> bytes:
+    try:
+        return json.dumps(document).encode()
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise InvalidInput(
+            f"The spec has no form in JSON: {exc}",
+            where="spec",
+            hint="Use dicts with text keys, lists, text, numbers, booleans and None.",
+        ) from exc

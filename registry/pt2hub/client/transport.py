@@ -87,6 +87,12 @@ class Transport:
     def exists(self, path: str) -> bool:
         """Whether there is something at a path; errors as for `get`."""
         with self._guard(), self._send("HEAD", path) as response:
+            if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR and _media_type(response) == PROBLEM_TYPE:
+                raise ServerUnreachable(  # the answer to HEAD has no body that would say more
+                    f"The server answered HTTP {response.status}",
+                    where=self.url + path,
+                    hint="Try again; if it stays so, look at the server's log.",
+                )
             if response.status not in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
                 raise self._foreign(response, b"")
             return response.status == HTTPStatus.OK

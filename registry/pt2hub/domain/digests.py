@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from typing import TYPE_CHECKING, Any, NewType
-
-from pt2hub.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,20 +14,8 @@ Digest = NewType("Digest", str)
 """`sha256:` and 64 lower-case hexadecimal digits, as in the OCI image specification."""
 
 DIGEST_PATTERN = r"sha256:[0-9a-f]{64}"
-_DIGEST = re.compile(DIGEST_PATTERN)
 CHUNK = 1 << 20
 """Bytes read at a time when hashing: large enough that Python's overhead vanishes."""
-
-
-def parse_digest(text: str) -> Digest:
-    """Checks a digest's form.
-
-    Raises:
-        InvalidInput: The text is no sha256 digest.
-    """
-    if not _DIGEST.fullmatch(text):
-        raise InvalidInput(f"{text[:80]!r} is no digest: sha256: and 64 lower-case hexadecimal digits")
-    return Digest(text)
 
 
 def hex_of(digest: Digest) -> str:

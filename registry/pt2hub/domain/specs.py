@@ -5,24 +5,38 @@ Validated by the server and read by the worker; the light client sends it as tex
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
+from pydantic import BaseModel, Field, JsonValue, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from pt2hub.domain.digests import DIGEST_PATTERN, Digest, digest_json
+from pt2hub.domain.inputs import STRICT, DimName, Input, whole
 from pt2hub.domain.names import MODEL_PATTERN
 from pt2hub.errors import Detail, UnknownFactory
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "COMPILE_OPTIONS",
+    "DEFAULT_FACTORIES",
+    "SPEC_SCHEMA",
+    "Checks",
+    "CompileSpec",
+    "DimSpec",
+    "FactorySource",
+    "Input",
+    "Limits",
+    "Measure",
+    "Spec",
+    "TargetSpec",
+    "check_factory",
+]
 
 SPEC_SCHEMA = 1
 """Part of every version's identity; a change of meaning gets a new number."""
 
-DTYPES = ("float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool")
-FLOATS = ("float32", "float16", "bfloat16", "float64")
-Dtype = Literal[
-    "float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool"
-]
 FloatDtype = Literal["float32", "float16", "bfloat16"]
 
 DEFAULT_FACTORIES = ("torchvision.models",)
@@ -46,20 +60,14 @@ MAX_ELEMENTS = 1 << 31
 """Elements of one example input: 8 GiB of float32."""
 
 
-def _whole(pattern: str) -> str:
-    return f"^(?:{pattern})$"  # pydantic searches; every pattern here means the whole text
+class _Part(BaseModel):
+    model_config = STRICT
 
 
-class Model(BaseModel):
-    """Every part of a spec refuses fields it does not know."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class FactorySource(Model):
+class FactorySource(_Part):
     """A function of an installed package that builds the module."""
 
-    factory: Annotated[str, Field(pattern=_whole(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"), max_length=200)]
+    factory: Annotated[str, Field(pattern=whole(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"), max_length=200)]
     kwargs: dict[str, JsonValue] = {}
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
 
@@ -69,76 +77,7 @@ class FactorySource(Model):
         return self.factory.partition(":")[0]
 
 
-class Normal(Model):
-    """Parameters of a normal distribution."""
-
-    mean: float = 0.0
-    std: Annotated[float, Field(gt=0)] = 1.0
-
-
-class Uniform(Model):
-    """Bounds of a uniform distribution."""
-
-    low: float = 0.0
-    high: float = 1.0
-
-
-class Randint(Model):
-    """Bounds of uniformly drawn integers, `high` excluded."""
-
-    low: int = 0
-    high: int
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.high <= self.low:
-            raise PydanticCustomError("invalid_input", "high must be above low")
-        return self
-
-
-class Generate(Model):
-    """How example values are drawn; exactly one field."""
-
-    normal: Normal | None = None
-    uniform: Uniform | None = None
-    randint: Randint | None = None
-    constant: float | int | bool | None = None
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        if len(self.model_fields_set) != 1:
-            raise PydanticCustomError(
-                "invalid_input", "give exactly one of normal, uniform, randint, constant"
-            )
-        return self
-
-
-DimName = Annotated[str, Field(pattern=_whole(r"[a-z_][a-z0-9_]{0,31}"))]
-Size = Annotated[int, Field(ge=0, le=2**31)]
-
-
-class Input(Model):
-    """One tensor argument of the model's forward."""
-
-    name: Annotated[str, Field(pattern=_whole(r"[A-Za-z_]\w{0,63}"))]
-    shape: Annotated[list[Size | DimName], Field(max_length=16)]
-    dtype: Dtype = "float32"
-    generate: Generate | None = None
-    example: Annotated[str, Field(pattern=_whole(DIGEST_PATTERN))] | None = None
-
-    @model_validator(mode="after")
-    def _filled(self) -> Self:
-        if (self.generate is None) == (self.example is None):
-            raise PydanticCustomError("invalid_input", "give either generate or example")
-        floating = self.dtype in FLOATS
-        if self.generate and not floating and (self.generate.normal or self.generate.uniform):
-            raise PydanticCustomError(
-                "invalid_input", "normal and uniform draw floating point numbers; use randint or constant"
-            )
-        return self
-
-
-class DimSpec(Model):
+class DimSpec(_Part):
     """A dynamic dimension: the declared range is the contract."""
 
     min: Annotated[int, Field(ge=1)] = 1
@@ -164,7 +103,7 @@ class DimSpec(Model):
         return self
 
 
-class CompileSpec(Model):
+class CompileSpec(_Part):
     """How the model is compiled."""
 
     options: dict[str, bool | int | float | str] = {}
@@ -176,7 +115,7 @@ class CompileSpec(Model):
         return value
 
 
-class TargetSpec(Model):
+class TargetSpec(_Part):
     """A target with its own dtype, options or memory format."""
 
     target: str
@@ -191,31 +130,31 @@ class TargetSpec(Model):
         return value
 
 
-class Checks(Model):
+class Checks(_Part):
     """What the publish gate asks for."""
 
     tolerance: Annotated[float, Field(gt=0, le=0.5)] = 1.0e-3
     accept: list[Literal["no_power"]] = []
 
 
-class Limits(Model):
+class Limits(_Part):
     """When a build is stopped."""
 
     seconds: Annotated[int, Field(ge=10, le=86400)] = 3600
 
 
-class Measure(Model):
+class Measure(_Part):
     """What is timed beside the artifact."""
 
     torch_compile: bool = True
 
 
-class Spec(Model):
+class Spec(_Part):
     """A model to publish."""
 
-    model: Annotated[str, Field(pattern=_whole(MODEL_PATTERN), max_length=200)]
+    model: Annotated[str, Field(pattern=whole(MODEL_PATTERN), max_length=200)]
     source: FactorySource
-    weights: Annotated[str, Field(pattern=_whole(DIGEST_PATTERN))] | None = None
+    weights: Annotated[str, Field(pattern=whole(DIGEST_PATTERN))] | None = None
     inputs: Annotated[list[Input], Field(min_length=1, max_length=64)]
     dims: dict[DimName, DimSpec] = {}
     compile: CompileSpec = CompileSpec()
@@ -226,19 +165,27 @@ class Spec(Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        names = [item.name for item in self.inputs]
-        if len(set(names)) != len(names):
-            raise PydanticCustomError("invalid_input", "two inputs have the same name")
+        names: set[str] = set()
+        for place, item in enumerate(self.inputs):
+            if item.name in names:
+                raise _at(f"inputs[{place}].name", "two inputs have the same name", item.name)
+            names.add(item.name)
+            self._check_shape(f"inputs[{place}].shape", item)
         used = {size for item in self.inputs for size in item.shape if isinstance(size, str)}
-        if unknown := sorted(used - set(self.dims)):
-            raise PydanticCustomError(
-                "invalid_input", "dims lacks {names}, which a shape uses", {"names": ", ".join(unknown)}
-            )
         if unused := sorted(set(self.dims) - used):
-            raise PydanticCustomError(
-                "invalid_input", "dims names {names}, which no shape uses", {"names": ", ".join(unused)}
-            )
+            raise _at(f"dims.{unused[0]}", "no shape uses this dimension", unused[0])
         return self
+
+    def _check_shape(self, path: str, item: Input) -> None:
+        elements = 1
+        for axis, size in enumerate(item.shape):
+            if isinstance(size, str) and size not in self.dims:
+                raise _at(f"{path}[{axis}]", "dims lacks this dimension", size, ", ".join(self.dims) or None)
+            elements *= self.dims[size].example if isinstance(size, str) else size
+        if elements > MAX_ELEMENTS:
+            raise _at(
+                path, f"an example would have {elements} elements", item.shape, f"at most {MAX_ELEMENTS}"
+            )
 
     def canonical(self) -> dict[str, Any]:
         """The fields that make the version: as given, defaults and targets left out, with the schema's number."""
@@ -252,6 +199,12 @@ class Spec(Model):
     def requests(self) -> list[TargetSpec]:
         """The targets asked for, each with its overrides."""
         return [TargetSpec(target=item) if isinstance(item, str) else item for item in self.targets]
+
+
+def _at(path: str, message: str, given: object, allowed: str | None = None) -> PydanticCustomError:
+    """An error about several fields together, at the one to change: pydantic itself knows only the whole."""
+    context = {"text": message, "path": path, "given": given} | ({"allowed": allowed} if allowed else {})
+    return PydanticCustomError("invalid_input", "{text}", context)
 
 
 def _check_options(options: dict[str, Any]) -> None:

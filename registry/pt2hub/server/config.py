@@ -15,6 +15,7 @@ import platformdirs
 
 from pt2hub.domain.specs import DEFAULT_FACTORIES
 from pt2hub.errors import BadConfiguration
+from pt2hub.server.blobs.opening import S3_ADDRESS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +26,6 @@ DEFAULT_MAX_BLOB_BYTES = 1 << 35
 """32 GiB: above the weights of every model that fits one machine's memory today."""
 MISSED_HEARTBEATS = 3
 """A worker may miss two heartbeats in a row, to a slow disk or a database failing over, and still be alive."""
-_S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^?#]*)?")
 _DATABASE = re.compile(r"postgres(ql)?(\+psycopg)?://.*")
 
 
@@ -93,7 +93,7 @@ class ServerConfig:
 def _storage(value: str) -> str:
     if "://" not in value:
         return str(Path(value).expanduser().absolute())
-    if not _S3.fullmatch(value):
+    if not S3_ADDRESS.fullmatch(value):
         raise BadConfiguration(
             f"{value!r} names no storage",
             where="PT2HUB_STORAGE",

@@ -1,1 +1,1 @@
-"""The JSON shapes of /api/v1, shared by server and client."""
+"""What travels over /api/v1 and is read alike at both ends: JSON shapes, and documents that users write."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
 import traceback
@@ -22,6 +23,8 @@ from pt2hub.errors import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pt2hub_workers.inside.inputs import Tensors
 
 Outputs = list[torch.Tensor]
@@ -77,13 +80,29 @@ def run(module: torch.nn.Module, inputs: Tensors) -> Any:  # noqa: ANN401  # wha
         ) from error
 
 
+@contextlib.contextmanager
+def _buffers_kept(module: torch.nn.Module) -> Iterator[None]:
+    """Undoes what a run writes to buffers: the weights file and every comparison mean the state before."""
+    before = [
+        (owner, name, buffer, buffer.clone())
+        for owner in module.modules()
+        for name, buffer in owner.named_buffers(recurse=False)
+    ]
+    try:
+        yield
+    finally:
+        for owner, name, buffer, value in before:
+            setattr(owner, name, buffer.copy_(value))  # the model may have put another tensor in its place
+
+
 def run_flat(module: torch.nn.Module, inputs: Tensors) -> Outputs:
-    """The model's output tensors as a flat list, on the CPU.
+    """The model's output tensors as a flat list, on the CPU; buffers are as before afterwards.
 
     Raises:
         UnsupportedOutput: Something other than a tensor is among them.
     """
-    return [leaf.detach().to("cpu", copy=True) for leaf in check_outputs(run(module, inputs))]
+    with _buffers_kept(module):  # until the outputs are copied: one may be a buffer itself
+        return [leaf.detach().to("cpu", copy=True) for leaf in check_outputs(run(module, inputs))]
 
 
 def check_outputs(result: Any) -> Outputs:  # noqa: ANN401  # whatever the model returns
@@ -116,13 +135,8 @@ def check_deterministic(module: torch.nn.Module, inputs: Tensors) -> None:
         NondeterministicModel: Two runs on the same inputs differ.
     """
     first, second = run_flat(module, inputs), run_flat(module, inputs)
+    check_finite(first, inputs)
     for index, (left, right) in enumerate(zip(first, second, strict=True)):
-        if left.is_floating_point() and not bool(torch.isfinite(left).all()):
-            raise NanOutput(
-                f"output {index} holds NaN or infinity in eager mode",
-                where=f"outputs[{index}]",
-                hint="Nothing can be proven against it. Check the weights and the generated inputs' range.",
-            )
         if left.shape != right.shape or not torch.equal(left, right):
             raise NondeterministicModel(
                 f"output {index} differs between two eager runs on the same inputs",
@@ -132,13 +146,36 @@ def check_deterministic(module: torch.nn.Module, inputs: Tensors) -> None:
             )
 
 
+def check_finite(outputs: Outputs, inputs: Tensors) -> None:
+    """Refuses outputs that nothing can be compared with.
+
+    Args:
+        outputs: Of an eager run.
+        inputs: Its inputs, for the error.
+
+    Raises:
+        NanOutput: An output is not finite.
+    """
+    for index, output in enumerate(outputs):
+        if output.is_floating_point() and not bool(torch.isfinite(output).all()):
+            raise NanOutput(
+                f"output {index} holds NaN or infinity in eager mode at {_shapes(inputs)}",
+                where=f"outputs[{index}]",
+                hint="Nothing can be proven against it. Check the weights, the generated inputs' range, and the "
+                "smallest and largest sizes in dims.",
+            )
+
+
 def check_moves(module: torch.nn.Module, first: Tensors, second: Tensors) -> None:
     """Refuses, before anything is compiled, a model whose output does not depend on its inputs.
 
     Raises:
+        NanOutput: The output is not finite.
         NoPower: Every output is the same for two different inputs.
     """
-    outputs = zip(run_flat(module, first), run_flat(module, second), strict=True)
+    one, other = run_flat(module, first), run_flat(module, second)
+    check_finite(one, first)
+    outputs = zip(one, other, strict=True)
     if all(left.shape == right.shape and torch.equal(left, right) for left, right in outputs):
         raise NoPower(
             "every output is the same for two different inputs: a package that ignores its inputs would pass",

@@ -142,6 +142,7 @@ class _Candidate:
     def group_rows(self) -> list[dict[str, Any]]:
         """Comparisons under each group of perturbed constants, at the smallest point."""
         rows = []
+        self._model.reset()  # the runs before have written to mutable buffers
         original = {name: tensor.cpu() for name, tensor in self._model.constants().items()}
         inputs = self._reference.inputs("smallest.0")
         for number, item in enumerate(self._reference.document["groups"]):

@@ -90,7 +90,7 @@ def _draw(item: Input, shape: list[int], generator: torch.Generator) -> torch.Te
 
 
 def _from_example(item: Input, shape: list[int], draw: int, path: Path) -> torch.Tensor:
-    """The uploaded tensor, repeated or cut to the sizes; later draws roll it along its first dimension."""
+    """The uploaded tensor, repeated or cut to the sizes; later draws roll its elements."""
     tensors = safetensors.torch.load_file(path)
     tensor = tensors.get(item.name, next(iter(tensors.values())))
     if tensor.dim() != len(shape) or tensor.numel() == 0:

@@ -11,6 +11,7 @@ from torch._export.serde.serialize import serialize
 from pt2hub.domain.artifacts import ProgramKey
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import digest_bytes, digest_json
+from pt2hub_workers.inside.exporting import used_constants
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -48,12 +49,14 @@ def program_key(  # the parts of one value
     program = exported.program
     weights = set(separate)
     constants = constants_of(program)
+    # A tied tensor stands in the state under each of its names, and the program reads it under one.
+    read = {*used_constants(program), *program.constants}
     fields = {
         "schema": KEY_SCHEMA,
         "graph": digest_json(_graph(program)),
         "signature": digest_json(encode(exported.signature)),
         "constants": digest_json([_described(name, value) for name, value in sorted(constants.items())]),
-        "literals": {k: _value_digest(v) for k, v in sorted(constants.items()) if k not in weights},
+        "literals": {k: _value_digest(v) for k, v in sorted(constants.items()) if k in read - weights},
         "options": dict(sorted(options.items())),
         "threads": torch.get_num_threads(),
         "settings": dict(settings),

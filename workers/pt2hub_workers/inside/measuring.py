@@ -46,8 +46,27 @@ def latencies(subjects: Mapping[str, Callable[[], Any]], *, device: str) -> dict
     return samples
 
 
+def compiled_or_why(module: torch.nn.Module, inputs: Tensors) -> tuple[Callable[..., Any] | None, str]:
+    """The model as torch.compile makes it, run once; or None and why it failed.
+
+    A proven artifact is published whether or not torch.compile can be timed beside it.
+    """
+    try:
+        compiled: Callable[..., Any] = torch.compile(module)
+        with torch.inference_mode():
+            compiled(**inputs)
+    except Exception as error:  # noqa: BLE001  # Dynamo, Inductor and the C++ compiler each raise their own
+        return None, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return compiled, ""
+
+
 def measure(
-    module: torch.nn.Module, artifact: LoadedModel, inputs: Tensors, *, device: str, with_torch_compile: bool
+    module: torch.nn.Module,
+    artifact: LoadedModel,
+    inputs: Tensors,
+    *,
+    device: str,
+    compiled: Callable[..., Any] | None,
 ) -> list[dict[str, Any]]:
     """Measures at the example size.
 
@@ -56,7 +75,7 @@ def measure(
         artifact: The artifact, loaded.
         inputs: Example inputs on the device.
         device: `cpu` or `cuda`.
-        with_torch_compile: Whether torch.compile takes part; it runs compilers.
+        compiled: The model as torch.compile made it, where it takes part.
 
     Returns:
         Measurements as the server keeps them: metric, value, unit, batch, subject, samples.
@@ -65,8 +84,7 @@ def measure(
         "artifact": lambda: artifact(**inputs),
         "eager": lambda: module(**inputs),
     }
-    if with_torch_compile:
-        compiled = torch.compile(module)
+    if compiled is not None:  # a compiled module has a length only where the module has
         subjects["torch_compile"] = lambda: compiled(**inputs)
     with torch.inference_mode():
         samples = latencies(subjects, device=device)

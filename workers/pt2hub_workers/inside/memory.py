@@ -61,7 +61,7 @@ def largest_sizes(
     point = inputs.Point("example", example)
     moved = {k: v.to(device) for k, v in inputs.make(spec, point, examples).items()}
     with _Written() as written:
-        eager.run(module, moved)
+        eager.run_flat(module, moved)
     limit = SHARE * available_bytes(device)
     while written.total * _ratio(sizes, example) > limit and sizes != example:
         sizes = {name: max(example[name], size // 2) for name, size in sizes.items()}

@@ -14,7 +14,7 @@ from pt2hub.errors import FactoryArguments, FactoryFailed, UnknownFactory
 from pt2hub_workers.inside.schemas import declare_torchvision
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pt2hub.domain.specs import FactorySource
 
@@ -84,22 +84,27 @@ def own_storage(module: torch.nn.Module) -> torch.nn.Module:
     The compiler writes whole storages: constants that are views of one flat buffer would each be written
     with all of it (facts/aoti.md, section 16).
     """
-    seen: dict[tuple[Any, ...], torch.Tensor] = {}
-    for tensors in (
-        module.named_parameters(remove_duplicate=False),
-        module.named_buffers(remove_duplicate=False),
-    ):
-        for _, tensor in tensors:
-            view = (
-                (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
-                if tensor.numel()
-                else id(tensor)
-            )
-            key = view if isinstance(view, tuple) else (view,)
-            if key not in seen:
-                seen[key] = tensor.detach().clone(memory_format=torch.contiguous_format)
-            tensor.data = seen[key]
+    clones: dict[tuple[Any, ...], torch.Tensor] = {}
+    originals: list[torch.Tensor] = []  # kept alive: a clone at a freed address would look like a tied tensor
+    done: set[int] = set()
+    for tensor in _parameters_and_buffers(module):
+        if id(tensor) in done:  # one tensor under two names, such as a submodule used twice
+            continue
+        done.add(id(tensor))
+        originals.append(tensor.detach())
+        same_memory = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+        key = same_memory if tensor.numel() else (id(tensor),)
+        if key not in clones:
+            clones[key] = tensor.detach().clone(memory_format=torch.contiguous_format)
+        tensor.data = clones[key]
     return module
+
+
+def _parameters_and_buffers(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    for _, parameter in module.named_parameters(remove_duplicate=False):
+        yield parameter
+    for _, buffer in module.named_buffers(remove_duplicate=False):
+        yield buffer
 
 
 def _check_arguments(factory: Callable[..., Any], source: FactorySource) -> None:

@@ -26,7 +26,10 @@ def named_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def write_weights(module: torch.nn.Module, path: Path) -> None:
-    """Writes every tensor once, under the first of its names, contiguous."""
+    """Writes every tensor once, contiguous; a tied one under the last of its names, as torch.export names it.
+
+    Under another name the compiled code would not find it, and it would be taken for a literal of the code.
+    """
     safetensors.torch.save_file(_untied(named_tensors(module)), path)
 
 
@@ -67,14 +70,8 @@ def names_in(path: Path) -> set[str]:
 
 
 def _untied(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    seen: set[int] = set()
-    unique = {}
-    for name, tensor in tensors.items():
-        if tensor.numel() and tensor.data_ptr() in seen:
-            continue
-        seen.add(tensor.data_ptr())
-        unique[name] = tensor.contiguous()
-    return unique
+    last = {tensor.data_ptr() if tensor.numel() else name: name for name, tensor in tensors.items()}
+    return {name: tensors[name].contiguous() for name in last.values()}
 
 
 def _compare(

@@ -85,7 +85,12 @@ def _refuse_parameters(error: ValidationError) -> Response:
         Detail(".".join(map(str, item["loc"])), item["msg"], given=str(item["input"])[:80])
         for item in error.errors()
     )
-    raise InvalidInput("The address has wrong parameters.", details=details)
+    raise InvalidInput(
+        "The address has wrong parameters.",
+        where="address",
+        hint="GET /api/v1/openapi.json describes them.",
+        details=details,
+    )
 
 
 def _problem_response() -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pt2hub.wire import shapes
 
 DigestText = Annotated[str, Field(pattern=f"^{DIGEST_PATTERN}$", description="sha256: and 64 hex digits")]
 NameText = Annotated[str, Field(max_length=200)]
+IdText = Annotated[str, Field(pattern="^[A-Za-z0-9-]+$", max_length=64)]
 
 
 class Parameters(BaseModel):
@@ -43,7 +44,7 @@ class DigestPath(Parameters):
 class BuildPath(Parameters):
     """A build."""
 
-    id: Annotated[str, Field(max_length=64)]
+    id: IdText
 
 
 class LogsQuery(Parameters):

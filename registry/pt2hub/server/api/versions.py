@@ -6,7 +6,6 @@ from flask import Response, request
 from flask_openapi3.blueprint import APIBlueprint
 
 from pt2hub.server.api.context import container, render
-from pt2hub.server.api.documents import JSON_TYPE, MAX_DOCUMENT_BYTES, YAML_TYPE, parse_document
 from pt2hub.server.api.shapes import (
     MODELS,
     TOKEN,
@@ -17,6 +16,7 @@ from pt2hub.server.api.shapes import (
     Version,
     VersionPath,
 )
+from pt2hub.wire.documents import JSON_TYPE, MAX_DOCUMENT_BYTES, YAML_TYPE, parse_document
 
 routes = APIBlueprint("versions", __name__, url_prefix="/api/v1", abp_tags=[MODELS])
 

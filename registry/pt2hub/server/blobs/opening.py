@@ -12,7 +12,8 @@ from pt2hub.server.blobs.local import LocalStorage
 if TYPE_CHECKING:
     from pt2hub.server.blobs.ports import Storage
 
-_S3 = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>[^?#]*))?")
+S3_ADDRESS = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>[^?#]*))?")
+"""How a bucket, and a folder in it, are named in the settings."""
 
 
 def open_storage(url: str) -> Storage:
@@ -28,7 +29,7 @@ def open_storage(url: str) -> Storage:
     """
     if "://" not in url:
         return LocalStorage(Path(url))
-    match = _S3.fullmatch(url)
+    match = S3_ADDRESS.fullmatch(url)
     if match is None:
         raise BadConfiguration(
             f"{url[:200]!r} names no storage.",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from pt2hub.domain.artifacts import CODE_TYPE
 from pt2hub.domain.builds import BuildState, Claim, LogLine
 from pt2hub.domain.publications import Publication, ReusableCode
-from pt2hub.errors import NotFound, StaleAttempt
+from pt2hub.errors import BadResponse, NotFound, StaleAttempt, TooLarge
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.artifacts import ArtifactStore
 from pt2hub.server.db.stores.builds import BuildStore
@@ -129,7 +129,8 @@ class BuildService:
         with self._sessions.begin() as session:
             candidates = ArtifactStore(session).with_key(program_key)
         for digest in candidates:
-            with contextlib.suppress(NotFound):  # reuse saves time; a lost object only means to compile again
+            # Reuse saves time: a lost or damaged object only means to compile again.
+            with contextlib.suppress(NotFound, BadResponse, TooLarge):
                 manifest = read_manifest(self._storage, digest)
                 code = manifest.layer(CODE_TYPE)
                 if code and self._storage.size(StorageKey.blob(code.digest)) == code.size:

@@ -51,9 +51,12 @@ def read_manifest(storage: Reads, digest: Digest) -> Manifest:
 
     Raises:
         NotFound: There is no such manifest.
-        BadResponse: It is not one of pt2hub's.
+        BadResponse: It is not one of pt2hub's, or of a newer one: it does not come back byte for byte.
     """
-    return decode(Manifest, read_json(storage, StorageKey.manifest(digest)), where=digest)
+    manifest = decode(Manifest, read_json(storage, StorageKey.manifest(digest)), where=digest)
+    if manifest.digest != digest:
+        raise BadResponse("The manifest is damaged, or holds fields of a newer pt2hub", where=digest)
+    return manifest
 
 
 def read_config(storage: Reads, manifest: Manifest) -> ArtifactConfig:

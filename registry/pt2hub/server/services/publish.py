@@ -14,6 +14,7 @@ from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.builds import BuildStore, build_request
 from pt2hub.server.db.stores.versions import StoredVersion, VersionStore
 from pt2hub.server.db.stores.workers import WorkerStore
+from pt2hub.server.services.examples import check_examples
 from pt2hub.server.services.spec_errors import parse_spec
 from pt2hub.wire.shapes import VersionView
 
@@ -75,6 +76,7 @@ class PublishService:
         check_factory(spec.source, self._factories)
         _check_targets(spec)
         blobs = self._resolve_blobs(spec)
+        check_examples(spec, blobs, self._storage)
         with self._sessions.begin() as session:
             live = WorkerStore(session).live_packages(self._silence)
             requests = _expand(spec.requests(), sorted(live))
@@ -144,8 +146,9 @@ class PublishService:
         present = builds.requests(version.id)
         _check_overrides(requests, present, named)
         missing = [item for item in requests if item.target not in present]
+        for name in sorted(item.target for item in missing):  # in one order: submissions must not deadlock
+            WorkerStore(session).add_target(parse_target(name))
         for position, request in enumerate(missing, len(present)):
-            WorkerStore(session).add_target(parse_target(request.target))
             build_id = builds.add(version.id, request, position=position, first_submitted=first)
             self._queue.defer(session, build_id, queue=request.target)
 

@@ -14,7 +14,7 @@ from pt2hub.domain.artifacts import (
     Manifest,
 )
 from pt2hub.domain.publications import Publication
-from pt2hub.errors import BadResponse, NotFound
+from pt2hub.errors import BadResponse, Conflict, NotFound, TooLarge
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.artifacts import ArtifactStore
 from pt2hub.server.db.stores.builds import BuildStore
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from pt2hub.server.blobs.ports import Storage
     from pt2hub.server.db.engine import Sessions
 
+_UNREADABLE = (BadResponse, NotFound, TooLarge)
+
 
 class ReindexService:
     """Rebuilds rows from manifests."""
@@ -51,20 +53,30 @@ class ReindexService:
     def reindex(self) -> dict[str, Any]:
         """Adds what the storage holds and the database lacks; what is there already stays.
 
-        Versions that never had an artifact are in no manifest and do not come back.
+        Versions that never had an artifact are in no manifest and do not come back. An attempt that was
+        overtaken between its upload and its publication left a manifest that nothing refers to: of several of
+        one build only the latest attempt's can have been published.
 
         Returns:
             `manifests` seen, `artifacts` among them, `added` to the database, and `unreadable` ones with reasons.
         """
         unreadable: dict[str, str] = {}
         artifacts, referrers, seen = self._scan(unreadable)
+        read = [found for manifest in artifacts if (found := self._read(manifest, unreadable))]
         added = 0
-        for manifest in artifacts:
+        for manifest, config in sorted(read, key=lambda pair: _attempt(pair[1]), reverse=True):
             try:
-                added += self._restore(manifest, referrers.get(manifest.digest, ()))
-            except (BadResponse, NotFound) as exc:
+                added += self._restore(manifest, config, referrers.get(manifest.digest, ()))
+            except (*_UNREADABLE, Conflict) as exc:
                 unreadable[manifest.digest] = str(exc)
         return {"manifests": seen, "artifacts": len(artifacts), "added": added, "unreadable": unreadable}
+
+    def _read(self, manifest: Manifest, unreadable: dict[str, str]) -> tuple[Manifest, ArtifactConfig] | None:
+        try:
+            return manifest, read_config(self._storage, manifest)
+        except _UNREADABLE as exc:
+            unreadable[manifest.digest] = str(exc)
+            return None
 
     def _scan(self, unreadable: dict[str, str]) -> tuple[list[Manifest], dict[Digest, list[Manifest]], int]:
         """Reads every manifest: the artifacts, and the referrers by the artifact they belong to."""
@@ -75,7 +87,7 @@ class ReindexService:
             seen += 1
             try:
                 manifest = read_manifest(self._storage, key.digest)
-            except (BadResponse, NotFound) as exc:
+            except _UNREADABLE as exc:
                 unreadable[key.digest] = str(exc)
                 continue
             if manifest.subject:
@@ -84,8 +96,7 @@ class ReindexService:
                 artifacts.append(manifest)
         return artifacts, referrers, seen
 
-    def _restore(self, manifest: Manifest, referrers: Iterable[Manifest]) -> bool:
-        config = read_config(self._storage, manifest)
+    def _restore(self, manifest: Manifest, config: ArtifactConfig, referrers: Iterable[Manifest]) -> bool:
         ordered = tuple(sorted(referrers, key=lambda item: item.digest))
         publication = Publication(
             manifest=manifest,
@@ -110,7 +121,9 @@ def _restore_rows(session: Session, publication: Publication) -> bool:
     config, manifest = publication.config, publication.manifest
     version = VersionStore(session).restore(config.version)
     WorkerStore(session).add_target(config.target)
-    attempt = int(config.provenance.get("attempt", 1))
+    if ArtifactStore(session).taken(version.id, config.target.name):
+        return False
+    attempt = _attempt(config)
     finished = moment(manifest.annotations.get(CREATED))
     build_id = BuildStore(session).restore(
         {
@@ -124,12 +137,15 @@ def _restore_rows(session: Session, publication: Publication) -> bool:
             "finished_at": finished,
         }
     )
-    if not ArtifactStore(session).add(build_id, attempt, publication):
-        return False
+    ArtifactStore(session).add(build_id, attempt, publication)
     for step in config.steps:
         view = StepView(name=step.name, state="done", started_at="", seconds=step.seconds)
         ProgressStore(session).put_step(build_id, attempt, view)
     return True
+
+
+def _attempt(config: ArtifactConfig) -> int:
+    return int(config.provenance.get("attempt", 1))
 
 
 def _place(config: ArtifactConfig) -> dict[str, Any]:

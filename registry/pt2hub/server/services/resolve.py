@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.builds import readiness
 from pt2hub.domain.digests import Digest
-from pt2hub.domain.names import Reference
+from pt2hub.domain.names import Reference, parse_model_name
 from pt2hub.errors import NotFound
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.artifacts import ArtifactStore
@@ -59,10 +59,11 @@ class ResolveService:
         """A manifest, byte for byte: that of an artifact of the model, or of one of its referrers.
 
         Raises:
+            InvalidInput: The text is no model's name.
             NotFound: The model has no such manifest.
         """
         with self._sessions.begin() as session:
-            if ArtifactStore(session).owner(model, digest) is None:
+            if ArtifactStore(session).owner(parse_model_name(model), digest) is None:
                 raise _no_manifest(session, model, digest)
         return read_bytes(self._storage, StorageKey.manifest(digest))
 

@@ -97,6 +97,8 @@ def _path_of(item: ErrorDetails, document: object) -> str:
             path, here = f"{path}.{part}", here[part]
     if item["type"] == "missing":
         path = f"{path}.{item['loc'][-1]}"
+    if inner := item.get("ctx", {}).get("path"):  # an error about several fields says itself which to change
+        path = f"{path}.{inner}"
     return path.removeprefix(".") or "spec"
 
 
@@ -129,7 +131,7 @@ def _detail(path: str, items: list[ErrorDetails]) -> Detail:
     return Detail(
         path=path,
         message=" or ".join(messages),
-        given=None if missing else _short(items[0]["input"]),
+        given=None if missing else _short(items[0].get("ctx", {}).get("given", items[0]["input"])),
         allowed=" or ".join(allowed) or None,
     )
 
@@ -177,5 +179,8 @@ def _step(node: dict[str, Any], part: int | str, schema: dict[str, Any]) -> dict
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python prints no number of thousands of digits
+        return "a number too long to print"
     return text if len(text) <= _MAX_GIVEN else f"{text[: _MAX_GIVEN - 3]}..."

@@ -64,6 +64,11 @@ class ArtifactStore:
         """The artifacts of a version, in the order its targets were submitted."""
         return self._refs(SQLBuild.version_id == version_id)
 
+    def taken(self, version_id: int, target: str) -> bool:
+        """Whether a version has its artifact for a target."""
+        found = self._refs((SQLBuild.version_id == version_id) & (SQLBuild.target == target))
+        return bool(found)
+
     def owner(self, model: str, digest: Digest) -> int | None:
         """The number of the model's version that an artifact or one of its referrers belongs to."""
         referred = select(SQLReferrer.artifact).where(SQLReferrer.digest == digest)

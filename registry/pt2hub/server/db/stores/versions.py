@@ -10,6 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from pt2hub.domain.builds import BuildState
 from pt2hub.domain.digests import Digest
+from pt2hub.errors import Conflict
 from pt2hub.server.db.schema import Build as SQLBuild
 from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.schema import Version as SQLVersion
@@ -124,6 +125,9 @@ class VersionStore:
 
         Returns:
             The version.
+
+        Raises:
+            Conflict: Its number was given to other content meanwhile.
         """
         model_id = self.lock_model(version.model)
         row = {
@@ -136,7 +140,14 @@ class VersionStore:
             "golden": version.golden,
         }
         self._session.execute(insert(SQLVersion).values(row).on_conflict_do_nothing())
-        return self._existing(SQLVersion.model_id == model_id, SQLVersion.identity == version.identity)
+        found = self.by_identity(model_id, version.identity)
+        if found is None:
+            raise Conflict(
+                f"{version.model}@{version.number} is another version in this database",
+                where=f"{version.model}@{version.number}",
+                hint="Run pt2hub admin reindex before anything is published to an empty database.",
+            )
+        return found
 
     def record_weights(self, version_id: int, digest: Digest) -> Digest:
         """Sets the weights blob if none is set.

@@ -11,7 +11,10 @@ import yaml
 
 from pt2hub.errors import InvalidInput
 
-MAX_DOCUMENT_BYTES = 1 << 20
+MAX_DOCUMENT_BYTES = 1 << 18
+"""256 KiB: a hundred times a long spec, and no more than YAML's slow parser reads in three seconds."""
+_MOST_BITS = 1024
+"""Of a whole number: more than any float or dtype takes, and what every JSON library can print."""
 JSON_TYPE = "application/json"
 YAML_TYPE = "application/yaml"
 
@@ -110,6 +113,8 @@ def _check(value: Any, path: str) -> None:  # noqa: ANN401  # any value
         _check_text(value, path)
     elif isinstance(value, float) and not math.isfinite(value):
         raise _unfit(path, f"{value} is not a finite number")
+    elif isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        raise _unfit(path, "the number is too large")
     elif not isinstance(value, str | int | float | None):
         raise _unfit(path, f"{_name(value)} has no form in JSON; quote it")
 

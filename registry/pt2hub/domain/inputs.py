@@ -1,0 +1,129 @@
+"""Inputs as a spec describes them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from pt2hub.domain.digests import DIGEST_PATTERN
+
+FLOATS = ("float32", "float16", "bfloat16", "float64")
+Dtype = Literal[
+    "float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool"
+]
+_BITS = {"int64": 63, "int32": 31, "int16": 15, "int8": 7}
+
+
+def whole(pattern: str) -> str:
+    """A pattern that matches the whole text and not a part of it."""
+    return f"^(?:{pattern})$"  # pydantic searches; every pattern here means the whole text
+
+
+STRICT = ConfigDict(extra="forbid", frozen=True)
+"""Every part of a spec refuses fields it does not know."""
+
+
+class _Part(BaseModel):
+    model_config = STRICT
+
+
+class Normal(_Part):
+    """Parameters of a normal distribution."""
+
+    mean: float = 0.0
+    std: Annotated[float, Field(gt=0)] = 1.0
+
+
+class Uniform(_Part):
+    """Bounds of a uniform distribution."""
+
+    low: float = 0.0
+    high: float = 1.0
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.high <= self.low:
+            raise PydanticCustomError("invalid_input", "high must be above low")
+        return self
+
+
+Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+
+
+class Randint(_Part):
+    """Bounds of uniformly drawn integers, `high` excluded."""
+
+    low: Int64 = 0
+    high: Int64
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.high <= self.low:
+            raise PydanticCustomError("invalid_input", "high must be above low")
+        return self
+
+
+class Generate(_Part):
+    """How example values are drawn; exactly one field."""
+
+    normal: Normal | None = None
+    uniform: Uniform | None = None
+    randint: Randint | None = None
+    constant: float | int | bool | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if len(self.model_fields_set) != 1:
+            raise PydanticCustomError(
+                "invalid_input", "give exactly one of normal, uniform, randint, constant"
+            )
+        return self
+
+
+DimName = Annotated[str, Field(pattern=whole(r"[a-z_][a-z0-9_]{0,31}"))]
+Size = Annotated[int, Field(ge=0, le=2**31)]
+
+
+class Input(_Part):
+    """One tensor argument of the model's forward."""
+
+    name: Annotated[str, Field(pattern=whole(r"[A-Za-z_]\w{0,63}"))]
+    shape: Annotated[list[Size | DimName], Field(max_length=16)]
+    dtype: Dtype = "float32"
+    generate: Generate | None = None
+    example: Annotated[str, Field(pattern=whole(DIGEST_PATTERN))] | None = None
+
+    @model_validator(mode="after")
+    def _filled(self) -> Self:
+        if (self.generate is None) == (self.example is None):
+            raise PydanticCustomError("invalid_input", "give either generate or example")
+        floating = self.dtype in FLOATS
+        if self.generate and not floating and (self.generate.normal or self.generate.uniform):
+            raise PydanticCustomError(
+                "invalid_input", "normal and uniform draw floating point numbers; use randint or constant"
+            )
+        if self.generate and not floating:
+            self._checkwhole(self.generate)
+        return self
+
+    def _checkwhole(self, generate: Generate) -> None:
+        """Refuses numbers that the dtype cannot hold: torch would cut or wrap them without a word."""
+        low, high = _range_of(self.dtype)
+        drawn = generate.randint
+        ends = (drawn.low, drawn.high - 1) if drawn else (generate.constant or 0,)
+        if not all(low <= end <= high and int(end) == end for end in ends):
+            raise PydanticCustomError(
+                "invalid_input",
+                "{dtype} cannot hold these values",
+                {"dtype": self.dtype, "path": "generate", "min": low, "max": high},
+            )
+
+
+def _range_of(dtype: str) -> tuple[int, int]:
+    """The smallest and the largest number of an integer dtype."""
+    bits = _BITS.get(dtype)
+    if bits is None:
+        return 0, 1 if dtype == "bool" else 255
+    return -(1 << bits), (1 << bits) - 1

@@ -1,0 +1,262 @@
+"""The documentation says what the code does: specs validate, names exist, nothing is left out."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+import typer.main
+import yaml
+
+from pt2hub import errors
+from pt2hub.cli.main import app
+from pt2hub.domain.specs import Spec
+from pt2hub.server.config import ServerConfig
+from pt2hub.server.db.schema import Base
+from pt2hub_workers.config import WorkerConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import click
+
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+CODES_PAGE = ROOT / "docs" / "how-to" / "when-a-build-fails.md"
+CONFIGS = [
+    ROOT / "registry" / "pt2hub" / "server" / "config.py",
+    ROOT / "registry" / "pt2hub" / "client" / "config.py",
+    ROOT / "workers" / "pt2hub_workers" / "config.py",
+]
+INNER = {"PT2HUB_CHANNEL_FD"}
+"""Set by a worker for its own children; no setting."""
+
+_FENCE = re.compile(r"^( *)```([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+_SPAN = re.compile(r"`([^`\n]+)`")
+_LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+_VARIABLE = re.compile(r"PT2HUB_[A-Z_]*[A-Z]")
+_COMMAND = re.compile(r"(?:^|\s|/)pt2hub ([^\n#|>]+)")
+
+
+class Fence(NamedTuple):
+    page: Path
+    kind: str
+    text: str
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def fences(page: Path) -> list[Fence]:
+    found = _FENCE.findall(page.read_text())
+    return [
+        Fence(page, kind.strip(), re.sub(rf"^{pad}", "", text, flags=re.MULTILINE))
+        for pad, kind, text in found
+    ]
+
+
+def prose(page: Path) -> str:
+    return _FENCE.sub("", page.read_text())
+
+
+def all_fences(*kinds: str) -> list[Fence]:
+    return [fence for page in PAGES for fence in fences(page) if fence.kind in kinds]
+
+
+def rows(text: str) -> Iterator[list[str]]:
+    """Cells of the table rows that begin with code."""
+    for line in text.splitlines():
+        if line.startswith("| `"):
+            yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def settings() -> dict[str, list[str]]:
+    return {row[0].strip("`"): row[1:] for row in rows(README.read_text()) if row[0].startswith("`PT2HUB_")}
+
+
+@pytest.mark.parametrize("fence", all_fences("yaml"), ids=lambda fence: name_of(fence.page))
+def test_every_spec_is_valid(fence: Fence) -> None:
+    Spec.model_validate(yaml.safe_load(fence.text))
+
+
+@pytest.mark.parametrize("fence", all_fences("yaml fragment"), ids=lambda fence: name_of(fence.page))
+def test_every_part_of_a_spec_fits_into_the_one_of_the_readme(fence: Fence) -> None:
+    whole = yaml.safe_load(fences_of_readme("yaml")[0].text)
+    Spec.model_validate(whole | yaml.safe_load(fence.text))
+
+
+def fences_of_readme(kind: str) -> list[Fence]:
+    return [fence for fence in fences(README) if fence.kind == kind]
+
+
+def test_there_are_specs_to_check() -> None:
+    assert len(all_fences("yaml")) >= 2
+    assert len(all_fences("yaml fragment")) >= 3
+
+
+def test_every_field_of_a_spec_is_explained() -> None:
+    page = (ROOT / "docs" / "how-to" / "publish-a-model.md").read_text()
+    schema = Spec.model_json_schema()
+    fields = set(schema["properties"])
+    for definition in schema["$defs"].values():
+        fields |= set(definition.get("properties", {}))
+    assert [field for field in sorted(fields) if not re.search(rf"\b{field}\b", page)] == []
+
+
+def test_every_setting_that_the_code_reads_is_documented_and_no_other() -> None:
+    read = {name for path in CONFIGS for name in _VARIABLE.findall(path.read_text())}
+    assert set(settings()) == read
+    mentioned = {name for page in PAGES for name in _VARIABLE.findall(page.read_text())}
+    assert mentioned - read - INNER == set()
+
+
+def test_the_defaults_of_settings_are_the_documented_ones() -> None:
+    server = ServerConfig.from_environ({"PT2HUB_HOME": "/home"})
+    worker = WorkerConfig.from_environ({"PT2HUB_DATABASE_URL": "postgresql://user@host/database"})
+    defaults: dict[str, Any] = {
+        "PT2HUB_HOST": server.host,
+        "PT2HUB_PORT": server.port,
+        "PT2HUB_MAX_BLOB_BYTES": server.max_blob_bytes,
+        "PT2HUB_HEARTBEAT_SECONDS": server.heartbeat_seconds,
+        "PT2HUB_LOST_WORKER_SECONDS": server.lost_worker_seconds,
+        "PT2HUB_FACTORIES": ",".join(server.factories),
+        "PT2HUB_STORAGE": server.storage.replace("/home/", "<home>/"),
+        "PT2HUB_GATE_SECONDS": worker.gate_seconds,
+    }
+    shown = {
+        name: f"`{value:g}`" if isinstance(value, float) else f"`{value}`" for name, value in defaults.items()
+    }
+    assert {name: cells[1] for name, cells in settings().items() if name in shown} == shown
+
+
+def test_every_error_code_is_explained_under_its_kind() -> None:
+    classes = {cls.code: cls for cls in errors.walk() if cls.__module__ == errors.__name__}
+    del classes[errors.Pt2hubError.code]  # never raised itself
+    kinds = {"Transient errors": "transient", "Defects": "fatal"}
+    fatal_in_the_gate = {"artifact_wrong", "artifact_crashed", "artifact_hung"}
+    explained: dict[str, str] = {}
+    for section in CODES_PAGE.read_text().split("\n## ")[1:]:
+        kind = kinds.get(section.splitlines()[0], "usage")
+        for cells in rows(section):
+            code = cells[0].strip("`")
+            assert code not in explained, f"{code} is explained twice"
+            assert len(cells) == 3
+            assert all(cells), f"{code} has an empty cell"
+            explained[code] = "fatal" if code in fatal_in_the_gate else kind
+    assert explained == {code: cls.kind for code, cls in classes.items()}
+
+
+def test_every_table_of_the_database_is_named() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    assert [name for name in Base.metadata.tables if f"`{name}`" not in page] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    addresses = [address for _, address in _LINK.findall(prose(page)) if "://" not in address]
+    assert [address for address in addresses if not leads_somewhere(page, address)] == []
+
+
+def leads_somewhere(page: Path, address: str) -> bool:
+    path, _, anchor = address.partition("#")
+    target = (page.parent / path).resolve() if path else page
+    if not target.is_relative_to(ROOT) or not target.exists():
+        return False
+    return not anchor or anchor in anchors(target)
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_name_that_links_to_a_file_is_defined_there(page: Path) -> None:
+    missing = []
+    for label, address in _LINK.findall(prose(page)):
+        name = label.strip("`")
+        if address.endswith(".py") and not name.endswith(".py"):
+            text = (page.parent / address).resolve().read_text()
+            parts = name.split(".")
+            missing += [
+                f"{name} in {address}" for part in parts if not re.search(rf"\b(def|class) {part}\b", text)
+            ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_file_that_is_named_exists(page: Path) -> None:
+    bases = (ROOT, ROOT / "registry" / "pt2hub", ROOT / "workers" / "pt2hub_workers")
+    texts = [*_SPAN.findall(prose(page)), *(f.text for f in fences(page) if f.kind == "sh")]
+    named = {path for text in texts for path in re.findall(r"(?<![\w/.*-])[\w.]+(?:/[\w.]+)+\.py\b", text)}
+    assert [path for path in sorted(named) if not any((base / path).is_file() for base in bases)] == []
+
+
+def commands() -> list[tuple[str, str]]:
+    found = []
+    for page in PAGES:
+        texts = [fence.text for fence in fences(page) if fence.kind == "sh"]
+        texts += _SPAN.findall(prose(page).replace("\n", " "))
+        found += [(name_of(page), match.strip()) for text in texts for match in _COMMAND.findall(text)]
+    return found
+
+
+@pytest.mark.parametrize(("page", "line"), sorted(set(commands())))
+def test_every_command_exists_with_its_options(page: str, line: str) -> None:
+    del page  # names the test
+    command: click.Command = typer.main.get_command(app)
+    words = shlex.split(line)
+    while subcommands := getattr(command, "commands", None):
+        if not words or words[0].startswith("-"):
+            break
+        assert words[0] in subcommands
+        command = subcommands[words.pop(0)]
+    known = {
+        option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)
+    }
+    known |= {"-h", "--help"}
+    assert [word for word in words if word.startswith("-") and word not in known] == []
+
+
+def test_there_are_commands_to_check() -> None:
+    assert {"up", "publish", "show", "builds", "logs", "pull", "run", "demo"} <= {
+        line.split()[0] for _, line in commands()
+    }
+
+
+def test_every_target_of_make_that_is_named_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    texts = [
+        text for page in PAGES for text in (*_SPAN.findall(prose(page)), *(f.text for f in fences(page)))
+    ]
+    named = {name for text in texts for name in re.findall(r"^make ([a-z-]+)", text, re.MULTILINE)}
+    assert {"demo", "test", "lint", "test-gpu"} <= named
+    assert named <= targets
+
+
+def test_every_benchmark_is_in_the_readme() -> None:
+    text = README.read_text()
+    scripts = [path for path in (ROOT / "benchmarks").glob("*.py") if "__main__" in path.read_text()]
+    assert [path.name for path in scripts if f"benchmarks/{path.name}" not in text] == []
+
+
+def test_every_decision_is_in_the_index_and_has_its_parts() -> None:
+    folder = ROOT / "docs" / "decisions"
+    index = (folder / "README.md").read_text()
+    records = sorted(folder.glob("[0-9]*.md"))
+    assert [path.name[:4] for path in records] == [f"{number:04}" for number in range(1, len(records) + 1)]
+    for path in records:
+        assert f"[{path.name[:4]}]({path.name})" in index
+        assert path.read_text().startswith(f"# {path.name[:4]}: ")
+        headings = re.findall(r"^## (.+)$", path.read_text(), re.MULTILINE)
+        assert headings == ["Context", "Options", "Outcome"], path.name
+
+
+@pytest.mark.parametrize("fence", all_fences("python"), ids=lambda fence: name_of(fence.page))
+def test_every_python_example_compiles(fence: Fence) -> None:
+    compile(fence.text, name_of(fence.page), "exec")
