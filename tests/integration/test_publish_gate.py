@@ -57,7 +57,7 @@ def test_a_right_artifact_passes_and_computes_what_the_model_does(published: dic
     report = published["verification"]
     assert report["verdict"] == "passed"
     tried = {(row["point"], row["threads"], row["group"]) for row in report["comparisons"]}
-    assert {"smallest.0", "smallest.1", "example.0", "largest.0"} <= {point for point, _, _ in tried}
+    assert {"smallest.0", "example.0", "example.1", "largest.0"} <= {point for point, _, _ in tried}
     assert {1, 8} <= {threads for _, threads, _ in tried}
     assert {"Linear.weight", "Linear.bias", "everything"} <= {group for _, _, group in tried}
     assert all(row["signal"] >= 4 * row["allowed"] > 0 for row in report["comparisons"])
@@ -117,6 +117,34 @@ def test_nested_outputs_and_channels_last_keep_their_structure(bench: Workbench)
     torch.testing.assert_close(found["pooled"], expected["pooled"].detach(), rtol=1e-4, atol=1e-5)
     with pytest.raises(errors.BadCall, match="channels_last"):
         _loaded(parts)(torch.randn(4, 3, 10, 10))
+
+
+def test_parts_that_rightly_stand_still_at_the_smallest_size_or_always_are_no_reason_to_refuse(
+    bench: Workbench,
+) -> None:
+    spec = tiny_spec("Attending", inputs=[{"name": "x", "shape": ["length", 8], "generate": {"normal": {}}}])
+    parts = bench.build({**spec, "dims": {"length": {"min": 1, "max": 16, "example": 6}}})
+
+    assert parts["verification"]["verdict"] == "passed"
+    assert any("Attending.mask" in note for note in parts["verification"]["notes"])
+
+
+def test_a_sum_over_thousands_is_judged_by_the_size_it_has_there(bench: Workbench) -> None:
+    parts = bench.build(tiny_spec("Growing", dims={"batch": {"min": 1, "max": 20000, "example": 4}}))
+
+    allowed = {row["point"]: row["allowed"] for row in parts["verification"]["comparisons"]}
+    assert parts["verification"]["verdict"] == "passed"
+    assert allowed["largest.0"] > 100 * allowed["example.0"]
+
+
+def test_a_dtype_override_has_weights_and_a_single_file_of_its_own(bench: Workbench) -> None:
+    parts = bench.build(tiny_spec(), request={"dtype": "bfloat16"})
+
+    x = torch.randn(3, 8, dtype=torch.bfloat16)
+    torch.manual_seed(3)
+    model = Mlp().eval().to(torch.bfloat16)
+    torch.testing.assert_close(_loaded(parts)(x).float(), model(x).detach().float(), rtol=0.1, atol=0.05)
+    assert {item["dtype"] for item in parts["constants"]["table"]} == {"bfloat16", "float32"}
 
 
 def test_a_drifted_source_is_refused(bench: Workbench, published: dict[str, Any]) -> None:

@@ -45,6 +45,38 @@ class Scaled(nn.Module):
         return x * torch.exp(self.gain)
 
 
+class Attending(nn.Module):
+    """Attention over a dynamic length, where one key leaves nothing to choose; a mask of which only the zeros
+    count; and anchors that never change."""
+
+    mask: torch.Tensor
+    anchors: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queries = nn.Linear(8, 8)
+        self.keys = nn.Linear(8, 8)
+        self.register_buffer("mask", torch.tril(torch.ones(32, 32)))
+        self.register_buffer("anchors", torch.arange(4.0))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        length = x.shape[0]
+        scores = self.queries(x) @ self.keys(x).T
+        scores = scores.masked_fill(self.mask[:length, :length] == 0, float("-inf"))
+        return scores.softmax(-1) @ x, self.anchors * 1.0
+
+
+class Growing(nn.Module):
+    """A sum whose size grows with the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x * self.weight).exp().sum()
+
+
 class Summing(nn.Module):
     """A reduction over everything: its scratch array is as long as the builder's thread count."""
 

@@ -11,7 +11,8 @@ from torch import nn
 from pt2hub.domain.artifacts import Signature, Toolchain
 from pt2hub.domain.targets import Target
 from pt2hub.errors import NanOutput, SourceDrifted
-from pt2hub_workers.inside import comparing, eager, reference, sources, weights
+from pt2hub_workers.inside import comparing, eager, sources, weights
+from pt2hub_workers.inside import golden as goldens
 from pt2hub_workers.inside.exporting import Exported, used_constants
 from pt2hub_workers.inside.inputs import Point
 from pt2hub_workers.inside.keying import program_key
@@ -120,7 +121,7 @@ def test_a_model_undefined_at_one_of_the_sizes_is_the_models_fault() -> None:
     given = {"smallest.0": {"x": torch.randn(1, 4)}, "example.0": {"x": torch.randn(2, 4)}}
 
     with pytest.raises(NanOutput, match=r"at x float32\[1, 4\]"):
-        reference.make_golden(Standardised(), points, given)
+        goldens.make_golden(Standardised(), points, given)
 
 
 class Rounded(nn.Module):
@@ -139,30 +140,30 @@ class Rounded(nn.Module):
 
 
 @pytest.fixture
-def golden() -> tuple[nn.Linear, reference.Golden]:
+def golden() -> tuple[nn.Linear, goldens.Golden]:
     torch.manual_seed(1)
-    points = [Point("smallest", {}), Point("smallest", {}, 1), Point("example", {}), Point("largest", {})]
+    points = [Point("example", {}), Point("example", {}, 1), Point("smallest", {}), Point("largest", {})]
     given: dict[str, Any] = {point.label: {"x": torch.randn(4, 32)} for point in points}
     inner = nn.Linear(32, 8).requires_grad_(False)
-    return inner, reference.make_golden(Rounded(inner), points, given)
+    return inner, goldens.make_golden(Rounded(inner), points, given)
 
 
 def test_a_device_that_rounds_more_coarsely_is_no_drifted_source(
-    golden: tuple[nn.Linear, reference.Golden],
+    golden: tuple[nn.Linear, goldens.Golden],
 ) -> None:
     inner, stored = golden
 
-    reference.check_drift(stored, Rounded(inner, coarse=True))
+    goldens.check_drift(stored, Rounded(inner, coarse=True))
 
 
 @pytest.mark.parametrize("coarse", [False, True])
 def test_another_function_is_a_drifted_source_on_every_device(
-    golden: tuple[nn.Linear, reference.Golden], *, coarse: bool
+    golden: tuple[nn.Linear, goldens.Golden], *, coarse: bool
 ) -> None:
     inner, stored = golden
 
     with pytest.raises(SourceDrifted):
-        reference.check_drift(stored, Rounded(inner, factor=1.1, coarse=coarse))
+        goldens.check_drift(stored, Rounded(inner, factor=1.1, coarse=coarse))
 
 
 class Tied(nn.Module):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import structlog
 
 from pt2hub.domain.artifacts import ProgramKey
 from pt2hub.domain.codec import decode, encode
@@ -14,8 +17,10 @@ from pt2hub.domain.digests import Digest, canonical_json, digest_bytes, digest_f
 from pt2hub.errors import (
     ArtifactCrashed,
     ArtifactHung,
+    ArtifactWrong,
     BuildTimedOut,
     CompileFailed,
+    DigestMismatch,
     FatalError,
     InternalError,
     UsageError,
@@ -27,10 +32,16 @@ from pt2hub_workers.machine import Machine
 from pt2hub_workers.publication import Origin, make_config, upload
 
 if TYPE_CHECKING:
+    from pt2hub.domain.artifacts import ArtifactConfig, Manifest
     from pt2hub.domain.builds import Claim
     from pt2hub_workers.journal import Journal
 
 DEFAULT_SECONDS = 3600
+UNRECORDED = Digest("sha256:" + "0" * 64)
+"""Stands for the version's golden blob until the gate has passed, in configs that only the gate and the
+measurements load."""
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +85,15 @@ class Attempt:
         self._builds = tools.container.builds
         self._weights = claim.weights
         self._golden = claim.golden
+        self._reuse = True
         self._reused: Digest | None = None
+        self._report: dict[str, Any] | None = None
+        self._proven: tuple[Digest, ...] = ()
         self._answers = {
             "weights": self._answer_weights,
             "golden": self._answer_golden,
             "code": self._answer_code,
-            "config": lambda message: encode(self._config(message["parts"])),
+            "config": lambda message: encode(self._config(message["parts"], self._golden or UNRECORDED)),
             "verify": self._answer_verify,
         }
 
@@ -91,9 +105,10 @@ class Attempt:
         """
         with self._journal.timed("fetch"):
             job = self._fetch()
-        parts = self._work(job)
+        parts = self._prove(job)
         with self._journal.timed("upload"):
-            publication = upload(parts, self._config(parts), self._storage)
+            publication = upload(parts, self._final_config(parts), self._storage)
+            self._check_proven(publication.manifest)
         with self._journal.timed("publish"):
             self._builds.publish(self._claim, publication)
 
@@ -115,6 +130,24 @@ class Attempt:
             "host_flags": list(self._tools.machine.cpu_flags),
             "factories": list(self._tools.factories),
         }
+
+    def _prove(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Runs the build; reused code that fails the gate is not tried again, or every retry would fail with it."""
+        try:
+            return self._work(job)
+        except (ArtifactWrong, ArtifactCrashed, ArtifactHung) as error:
+            if self._reused is None:
+                raise
+            self._journal.line(
+                f"reused code {self._reused} failed the gate, compiling instead: {error}", "error"
+            )
+            _log.error(
+                "reused code failed the gate", build=self._claim.build, code=self._reused, error=error.code
+            )
+        self._reuse, self._reused = False, None
+        shutil.rmtree(self._directory / "out")
+        (self._directory / "out").mkdir()
+        return self._work(job)
 
     def _work(self, job: dict[str, Any]) -> dict[str, Any]:
         seconds = float(self._claim.spec.get("limits", {}).get("seconds", DEFAULT_SECONDS))
@@ -182,7 +215,7 @@ class Attempt:
 
     def _answer_code(self, message: dict[str, Any]) -> dict[str, Any] | None:
         key = decode(ProgramKey, message["key"])
-        found = self._builds.find_code(key.digest)
+        found = self._builds.find_code(key.digest) if self._reuse else None
         if found is None:
             self._journal.line(f"program key {key.digest}: no code yet, compiling")
             return None
@@ -195,13 +228,15 @@ class Attempt:
         parts = message["parts"]
         job = {
             "directory": str(self._directory),
-            "config": encode(self._config(parts)),
+            "config": encode(self._config(parts, self._golden or UNRECORDED)),
             "code": parts["code_path"],
             "weights": parts["weights_path"],
             "reference": message["reference"],
             "accept": self._claim.spec.get("checks", {}).get("accept", []),
         }
-        return run_gate(job, self._tools, on_event=self._on_gate_event, on_output=self._on_output)
+        self._report = run_gate(job, self._tools, on_event=self._on_gate_event, on_output=self._on_output)
+        self._proven = tuple(digest_file(Path(parts[name])) for name in ("code_path", "weights_path"))
+        return self._report
 
     def _on_gate_event(self, message: dict[str, Any]) -> None:
         if message["event"] == "progress":
@@ -209,11 +244,28 @@ class Attempt:
         else:
             self._on_event(message)
 
-    def _config(self, parts: dict[str, Any]) -> Any:  # noqa: ANN401  # ArtifactConfig, see make_config
-        if self._weights is None or self._golden is None:
-            raise InternalError("the build recorded no weights or no golden outputs", where="publish")
-        origin = Origin(self._claim, self._tools.machine, self._weights, self._golden, self._reused)
+    def _config(self, parts: dict[str, Any], golden: Digest) -> ArtifactConfig:
+        if self._weights is None:
+            raise InternalError("the build recorded no weights", where="publish")
+        origin = Origin(self._claim, self._tools.machine, self._weights, golden, self._reused)
         return make_config(parts, origin, self._journal.timings)
+
+    def _final_config(self, parts: dict[str, Any]) -> ArtifactConfig:
+        """The config to publish: the gate's report is the one that the gate gave this process, not the build's."""
+        if self._report is None or self._golden is None:
+            raise InternalError(
+                "the build did not pass the gate or recorded no golden outputs", where="publish"
+            )
+        report = {**parts["verification"], **self._report}
+        return self._config({**parts, "verification": report}, self._golden)
+
+    def _check_proven(self, manifest: Manifest) -> None:
+        if tuple(layer.digest for layer in manifest.layers) != self._proven:
+            raise DigestMismatch(
+                "the files changed between the gate and the upload",
+                where="upload",
+                hint="Only what was proven is published. Retry the build; if it stays, report it.",
+            )
 
     def _store(self, path: Path) -> Digest:
         digest = digest_file(path)

@@ -87,5 +87,5 @@ def _beat(config: WorkerConfig, container: Container, stop: threading.Event) -> 
             container.workers.heartbeat(config.worker_id)
             for build in container.workers.requeue_lost():
                 _log.warning("build of a lost worker queued again", build=build)
-        except Pt2hubError as error:
-            _log.warning("heartbeat failed", error=str(error))
+        except Exception as error:  # noqa: BLE001  # a heart that stops looks like a dead worker to everyone else
+            _log.warning("heartbeat failed", error=f"{type(error).__name__}: {error}")

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 MAX_ATTEMPTS = 3
 """Attempts at a build whose failures were all transient; then the error is the build's."""
 
+RETRY_SECONDS = 5.0
+"""Pause after a transient failure, times the attempt: storage and database come back in seconds, not at once."""
+
 _log = structlog.get_logger()
 
 
@@ -63,17 +66,25 @@ class BuildRunner:
         _log.warning(
             "build failed", build=claim.build, attempt=claim.attempt, code=known.code, exc_info=trace
         )
+        while not self._recorded(claim, journal, known):
+            # The database is away: without an outcome the build would stay `running` under a living worker.
+            if self._tools.stop.wait(RETRY_SECONDS):
+                break  # leaving makes this worker's builds lost, and another takes them
+
+    def _recorded(self, claim: Claim, journal: Journal, error: Pt2hubError) -> bool:
+        """Writes the outcome; False where the database did not answer."""
+        again = isinstance(error, TransientError) and claim.attempt < MAX_ATTEMPTS
         try:
-            journal.line(str(known), "error")
+            journal.line(str(error), "error")
             journal.fail_step()
-            if self._tools.stop.is_set() or (
-                isinstance(known, TransientError) and claim.attempt < MAX_ATTEMPTS
-            ):
+            if again or self._tools.stop.is_set():
+                self._tools.stop.wait(RETRY_SECONDS * claim.attempt)
                 self._tools.container.builds.hand_back(claim)
             else:
-                self._tools.container.builds.fail(claim, known)
+                self._tools.container.builds.fail(claim, error)
         except StaleAttempt:
             _log.info("another attempt took over", build=claim.build, attempt=claim.attempt)
-        except Pt2hubError as second:
-            # The reaper hands the build to another worker once this one's heartbeat or attempt is stale.
-            _log.error("outcome not recorded", build=claim.build, error=str(second))
+        except TransientError as second:
+            _log.warning("outcome not recorded yet", build=claim.build, error=str(second))
+            return False
+        return True

@@ -5,9 +5,7 @@ What needs the storage, the database or another process is asked of the parent o
 
 from __future__ import annotations
 
-import json
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,20 +16,10 @@ from pt2hub.domain.artifacts import ArtifactConfig, Toolchain
 from pt2hub.domain.codec import decode, encode
 from pt2hub.domain.specs import Spec, TargetSpec
 from pt2hub.domain.targets import Target
-from pt2hub_workers.inside import (
-    comparing,
-    compiling,
-    eager,
-    inputs,
-    packing,
-    reference,
-    settings,
-    sources,
-    weights,
-)
+from pt2hub_workers.inside import compiling, eager, inputs, packing, settings, sources, weights
 from pt2hub_workers.inside.exporting import Exported, export, used_constants
 from pt2hub_workers.inside.keying import constants_of, program_key
-from pt2hub_workers.inside.memory import largest_sizes
+from pt2hub_workers.inside.proving import Proof, Subject
 from pt2hub_workers.inside.recipe import compile_options
 
 if TYPE_CHECKING:
@@ -166,13 +154,12 @@ class Build:
 
     def _export(self, model: Model) -> Exported:
         spec = self._job.spec
-        example = self._inputs(inputs.points(spec, {})[2], model)
+        example, other = (self._inputs(point, model) for point in inputs.points(spec, {})[:2])
         eager.argument_names(model.module, list(example))
         eager.check_deterministic(model.module, example)
         exported = export(model.module, example, spec, self._job.request, self._device)
         if "no_power" not in spec.checks.accept:
-            drawn = [self._inputs(point, model) for point in inputs.points(spec, {})[:2]]
-            eager.check_moves(model.module, *drawn)
+            eager.check_moves(model.module, example, other)
         return exported
 
     def _inputs(self, point: inputs.Point, model: Model) -> inputs.Tensors:
@@ -248,54 +235,19 @@ class Build:
     def _verify(
         self, model: Model, exported: Exported, packed: Packed, parts: dict[str, Any]
     ) -> dict[str, Any]:
-        golden = self._golden(model)
-        base = self._base_allowances(model, golden)
-        swappable = {item.fqn for item in packed.constants.table}
-        self._channel.detail("verify", "reference under perturbed constants")
-        started = time.monotonic()
-        found = reference.responses(model.module, golden, base, used_constants(exported.program))
-        found = [item for item in found if item.powerful or swappable.intersection(item.group.members)]
-        path = self._out / "reference.safetensors"
-        reference.save_responses(found, base, golden, path)
-        self._channel.log(f"reference of {len(found)} perturbations in {time.monotonic() - started:.2f} s")
-        report: dict[str, Any] = self._channel.ask("verify", parts=parts, reference=str(path))
-        return {**report, "tolerance": self._tolerance(), "notes": [*golden.notes]}
-
-    def _golden(self, model: Model) -> reference.Golden:
-        if self._job.golden:
-            stored = self._job.golden
-            golden = reference.load_golden(
-                stored["document"], Path(stored["inputs"]), Path(stored["outputs"])
-            )
-            self._channel.detail("verify", "source still computes the golden outputs?")
-            reference.check_drift(golden, model.original)
-            return golden
-        spec = self._job.spec
-        largest, note = largest_sizes(spec, model.original, self._job.examples)
-        points = inputs.points(spec, largest)
-        given = {point.label: inputs.make(spec, point, self._job.examples) for point in points}
-        self._channel.detail("verify", "golden outputs")
-        golden = reference.make_golden(model.original, points, given)
-        if note:
-            self._channel.log(note, "warning")
-        document = reference.save_golden(golden, self._out)
-        (self._out / "golden.json").write_text(json.dumps(document))
-        winner = self._channel.ask("golden", directory=str(self._out), document=document)
-        if winner["document"] == document:
-            return golden
-        other = reference.load_golden(winner["document"], Path(winner["inputs"]), Path(winner["outputs"]))
-        reference.check_drift(other, model.original)
-        return other
+        subject = Subject(
+            original=model.original,
+            module=model.module,
+            moved=lambda tensors: self._moved(tensors, model),
+            used=used_constants(exported.program),
+            swappable=frozenset(item.fqn for item in packed.constants.table),
+            tolerance=self._tolerance(),
+        )
+        proof = Proof(self._job.spec, self._job.examples, self._channel, self._out)
+        return proof.run(subject, parts, self._job.golden)
 
     def _tolerance(self) -> float:
         return max(self._job.spec.checks.tolerance, DTYPE_TOLERANCE.get(self._job.request.dtype or "", 0.0))
-
-    def _base_allowances(self, model: Model, golden: reference.Golden) -> list[comparing.Allowance]:
-        signals = reference.signals_of(golden)
-        # Eager's error as this target has it: the golden outputs may come from another device (tf32, say).
-        own = eager.run_flat(model.module, self._moved(golden.inputs["example.0"], model))
-        errors = [comparing.difference(a, b) for a, b in zip(own, golden.best("example.0"), strict=True)]
-        return comparing.base_allowances(signals, errors, self._tolerance())
 
     def _measure(
         self, model: Model, packed: Packed, parts: dict[str, Any], *, with_compile: bool
@@ -304,7 +256,7 @@ class Build:
 
         artifact = self._loaded(packed, model, parts)
         spec = self._job.spec
-        example = self._inputs(inputs.points(spec, {})[2], model)
+        example = self._inputs(inputs.points(spec, {})[0], model)
         compiled, why = None, ""
         if spec.measure.torch_compile and with_compile:
             compiled, why = compiled_or_why(model.module, example)

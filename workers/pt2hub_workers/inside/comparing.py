@@ -65,6 +65,14 @@ def spread(left: torch.Tensor, right: torch.Tensor) -> float:
     return float((left.double() - right.double()).square().mean().sqrt())
 
 
+def ratio(left: torch.Tensor, right: torch.Tensor) -> float:
+    """How much larger one output is than another, root mean square; 1 where that says nothing."""
+    if not left.is_floating_point() or not left.numel() or not right.numel():
+        return 1.0
+    sizes = [float(tensor.double().square().mean().sqrt()) for tensor in (left, right)]
+    return sizes[0] / sizes[1] if all(sizes) else 1.0
+
+
 def base_allowances(
     signals: Sequence[float], eager_errors: Sequence[float], tolerance: float
 ) -> list[Allowance]:

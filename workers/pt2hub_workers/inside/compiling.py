@@ -106,8 +106,8 @@ def _entries(timings: Mapping[Any, float], op: str, nodes: Any) -> list[dict[str
 class CompilerCount:
     """Counts the compiler processes this process starts, by Python's own audit events.
 
-    It cannot be fooled by caches or by a compiler under another name in CXX: every program started through
-    subprocess or os is seen.
+    Every program that this process starts through subprocess or os is seen, whatever CXX names; not seen is
+    what Inductor's own pool of processes starts, which no reused build sets up.
     """
 
     def __init__(self, extra: str | None) -> None:

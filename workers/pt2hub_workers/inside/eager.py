@@ -185,6 +185,11 @@ def check_moves(module: torch.nn.Module, first: Tensors, second: Tensors) -> Non
         )
 
 
+def device_of(module: torch.nn.Module) -> torch.device:
+    """Where a module's tensors are."""
+    return next((t.device for t in (*module.parameters(), *module.buffers())), torch.device("cpu"))
+
+
 def in_double(module: torch.nn.Module) -> torch.nn.Module:
     """A float64 copy; `.double()` on the original would convert the user's model in place."""
     return copy.deepcopy(module).double()

@@ -40,8 +40,12 @@ class Point:
         return f"{self.name}.{self.draw}"
 
 
+EXAMPLE, OTHER = "example.0", "example.1"
+"""Labels of the two points with the example's sizes and different values."""
+
+
 def points(spec: Spec, largest: Mapping[str, int]) -> list[Point]:
-    """The points of the gate: the smallest twice with different values, the example, the largest.
+    """The points of the gate: the example twice with different values, the smallest, the largest.
 
     Args:
         spec: The spec.
@@ -49,8 +53,8 @@ def points(spec: Spec, largest: Mapping[str, int]) -> list[Point]:
     """
     smallest = {name: dim.min for name, dim in spec.dims.items()}
     example = {name: dim.example for name, dim in spec.dims.items()}
-    drawn = [Point("smallest", smallest), Point("smallest", smallest, 1), Point("example", example)]
-    return [*drawn, Point("largest", largest)] if spec.dims else drawn
+    drawn = [Point("example", example), Point("example", example, 1)]
+    return [*drawn, Point("smallest", smallest), Point("largest", largest)] if spec.dims else drawn
 
 
 def make(spec: Spec, point: Point, examples: Mapping[str, Path]) -> Tensors:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pt2hub_workers.inside.exporting import Exported
 
 KEY_SCHEMA = 1
+SHAPING = frozenset({"torch", "triton", "cuda", "compiler", "pt2hub"})
+"""The toolchain's fields that shape code; the interpreter's and libc's patch releases do not."""
 _NOISE = frozenset({"metadata", "stack_trace", "torch_version", "verifiers", "schema_version", "guards_code"})
 """Fields of the serialised graph that hold stack traces, paths and versions: with these dropped the same
 program gives the same bytes in every process (facts/aoti.md, section 5)."""
@@ -61,7 +63,7 @@ def program_key(  # the parts of one value
         "threads": torch.get_num_threads(),
         "settings": dict(settings),
         "target": target.name,
-        "toolchain": {key: value for key, value in encode(toolchain).items() if key != "driver"},
+        "toolchain": {key: value for key, value in encode(toolchain).items() if key in SHAPING},
     }
     return ProgramKey(digest_json(fields), fields)
 

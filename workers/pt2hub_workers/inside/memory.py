@@ -57,7 +57,7 @@ def largest_sizes(
     """
     sizes = {name: dim.max for name, dim in spec.dims.items()}
     example = {name: dim.example for name, dim in spec.dims.items()}
-    device = next((t.device for t in (*module.parameters(), *module.buffers())), torch.device("cpu"))
+    device = eager.device_of(module)
     point = inputs.Point("example", example)
     moved = {k: v.to(device) for k, v in inputs.make(spec, point, examples).items()}
     with _Written() as written:
