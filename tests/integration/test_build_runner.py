@@ -46,6 +46,7 @@ class Shop(Registry):
 
     def build(self, **fields: Any) -> BuildView:
         """Publishes a tiny model and runs its build."""
+        self.services.workers.heartbeat("w1")
         version = self.services.publish.submit(tiny_spec(**fields))
         self.runner.run(version.builds[0].id)
         return self.services.builds.view(version.builds[0].id)

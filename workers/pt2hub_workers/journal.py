@@ -67,14 +67,9 @@ class Journal:
             self.line(f"{name} took {seconds:.2f} s")
         elif detail:
             self.line(detail)
-        _log.info(
-            "step",
-            build=self._claim.build,
-            attempt=self._claim.attempt,
-            step=name,
-            state=state,
-            seconds=seconds,
-        )
+        if not detail:  # progress within a step is in the build's own log
+            ids = {"build": self._claim.build, "attempt": self._claim.attempt}
+            _log.info("step", **ids, step=name, state=state, seconds=seconds)
         self._builds.step(self._claim, name, state, seconds=seconds, detail=detail)
 
     @contextmanager
