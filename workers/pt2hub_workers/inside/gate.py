@@ -20,6 +20,7 @@ from pt2hub.domain.artifacts import ArtifactConfig
 from pt2hub.domain.codec import decode
 from pt2hub.errors import ArtifactWrong, Detail, NoPower, ToleranceMissed
 from pt2hub_workers.inside import comparing
+from pt2hub_workers.inside.inputs import EXAMPLE
 from pt2hub_workers.inside.perturbing import Group, perturb
 
 if TYPE_CHECKING:
@@ -122,15 +123,15 @@ class _Candidate:
         self._default_threads = torch.get_num_threads()
 
     def golden_rows(self) -> list[dict[str, Any]]:
-        """Comparisons at every point with the default threads, at the small ones with others too."""
+        """Comparisons at every point with the default threads, at the example and the smallest with others too."""
         document = self._reference.document
         rows = []
         for threads in self._thread_counts():
             torch.set_num_threads(threads)
             for point in document["points"]:
-                if point["name"] == "largest" and threads != self._default_threads:
-                    continue
                 label = f"{point['name']}.{point['draw']}"
+                if threads != self._default_threads and label not in (EXAMPLE, "smallest.0"):
+                    continue
                 self._channel.send("progress", text=f"run {label} {_sizes(point)} on {threads} threads")
                 self._model.reset()  # a model with mutable buffers starts every run from the same state
                 found = self._run(self._reference.inputs(label))

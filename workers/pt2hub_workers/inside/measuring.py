@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 WARM_UP = 2
 ROUNDS = 12
-BUDGET_SECONDS = 0.4
+BUDGET_SECONDS = 0.25
 """Rounds stop early here: measuring must not cost more than the build is worth."""
 LEAST_ROUNDS = 5
 
