@@ -40,7 +40,7 @@ def probe_machine(environ: Mapping[str, str]) -> Machine:
     """Asks a child process, so that the worker itself never imports torch.
 
     Args:
-        environ: The worker's own environment; builds may get a different one.
+        environ: The environment of the children: their compiler is the one to record.
 
     Raises:
         BadConfiguration: torch cannot be imported, or its answer makes no sense.

@@ -35,7 +35,7 @@ def main() -> int:
     logs.configure()
     try:
         config = WorkerConfig.from_environ(os.environ)
-        machine = probe_machine(os.environ)
+        machine = probe_machine(config.child_environ)
         with open_container(config.server, database_url=config.database_url) as container:
             _serve(config, machine, container)
     except Pt2hubError as error:

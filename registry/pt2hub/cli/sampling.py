@@ -58,6 +58,14 @@ def sample(config: ArtifactConfig, device: torch.device) -> dict[str, torch.Tens
     }
 
 
+def _drawn(shape: list[int], generate: dict[str, Any]) -> torch.Tensor:
+    if "uniform" in generate:
+        low, high = (generate["uniform"].get(name, default) for name, default in (("low", 0.0), ("high", 1.0)))
+        return torch.rand(shape) * (high - low) + low
+    normal = generate.get("normal") or {}
+    return torch.randn(shape) * normal.get("std", 1.0) + normal.get("mean", 0.0)
+
+
 def _sizes(config: ArtifactConfig) -> dict[str, int]:
     declared = config.version.spec.get("dims", {})
     return {
@@ -75,7 +83,7 @@ def _tensor(item: TensorInput, sizes: dict[str, int], generate: dict[str, Any]) 
     elif bounds:
         tensor = torch.randint(bounds.get("low", 0), bounds["high"], shape).to(dtype)
     elif dtype.is_floating_point:
-        tensor = torch.rand(shape).to(dtype) if "uniform" in generate else torch.randn(shape).to(dtype)
+        tensor = _drawn(shape, generate).to(dtype)
     else:  # the only index that every table has
         tensor = torch.zeros(shape, dtype=dtype)
     channels_last = item.memory_format == "channels_last" and tensor.dim() == 4  # noqa: PLR2004  # images only

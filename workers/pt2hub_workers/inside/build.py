@@ -181,6 +181,9 @@ class Build:
     def _key(self, exported: Exported, model: Model) -> tuple[ProgramKey, dict[str, Any]]:
         job = self._job
         options = compile_options(job.target, {**job.spec.compile.options, **job.request.options})
+        for name, value in {**job.spec.compile.options, **job.request.options}.items():
+            if options[name] != value:
+                self._channel.log(f"compile option {name}={value} is {options[name]} on this target", "warning")
         changed = settings.changed(self._before, settings.compiler_configuration())
         key = program_key(
             exported,

@@ -87,12 +87,18 @@ def _packages() -> dict[str, str]:
 
 
 def _compiler() -> str:
-    program = os.environ.get("CXX") or "g++"
-    path = shutil.which(program.split()[0])
-    if path is None:
-        return f"{program} not found"
-    result = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=False)
-    return (result.stdout.splitlines() or [f"{program}: exit code {result.returncode}"])[0]
+    """First line of the compiler's `--version`: that of CXX, or of g++ where CXX does not answer.
+
+    A CXX that is no compiler (`/bin/false`, to show that a build needs none) compiles nothing, so it has no part
+    in what the code of this worker is.
+    """
+    for program in (os.environ.get("CXX"), "g++"):
+        path = shutil.which(program.split()[0]) if program else None
+        if path:
+            done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=False)
+            if done.returncode == 0 and done.stdout.strip():
+                return done.stdout.splitlines()[0]
+    return "no C++ compiler"
 
 
 def _driver() -> str | None:
