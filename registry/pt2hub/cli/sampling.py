@@ -59,11 +59,11 @@ def sample(config: ArtifactConfig, device: torch.device) -> dict[str, torch.Tens
 
 
 def _drawn(shape: list[int], generate: dict[str, Any]) -> torch.Tensor:
-    if "uniform" in generate:
-        low, high = (generate["uniform"].get(name, default) for name, default in (("low", 0.0), ("high", 1.0)))
+    uniform, normal = generate.get("uniform"), generate.get("normal") or {}
+    if uniform is not None:
+        low, high = float(uniform.get("low", 0.0)), float(uniform.get("high", 1.0))
         return torch.rand(shape) * (high - low) + low
-    normal = generate.get("normal") or {}
-    return torch.randn(shape) * normal.get("std", 1.0) + normal.get("mean", 0.0)
+    return torch.randn(shape) * float(normal.get("std", 1.0)) + float(normal.get("mean", 0.0))
 
 
 def _sizes(config: ArtifactConfig) -> dict[str, int]:

@@ -183,7 +183,9 @@ class Build:
         options = compile_options(job.target, {**job.spec.compile.options, **job.request.options})
         for name, value in {**job.spec.compile.options, **job.request.options}.items():
             if options[name] != value:
-                self._channel.log(f"compile option {name}={value} is {options[name]} on this target", "warning")
+                self._channel.log(
+                    f"compile option {name}={value} is {options[name]} on this target", "warning"
+                )
         changed = settings.changed(self._before, settings.compiler_configuration())
         key = program_key(
             exported,

@@ -95,7 +95,9 @@ def _compiler() -> str:
     for program in (os.environ.get("CXX"), "g++"):
         path = shutil.which(program.split()[0]) if program else None
         if path:
-            done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=False)
+            done = subprocess.run(
+                [path, "--version"], capture_output=True, text=True, timeout=30, check=False
+            )
             if done.returncode == 0 and done.stdout.strip():
                 return done.stdout.splitlines()[0]
     return "no C++ compiler"
