@@ -64,6 +64,13 @@ CASES: list[tuple[str, dict[str, Any], type[errors.Pt2hubError], str, str]] = [
         "width",
     ),
     (
+        "arguments that the factory only passes on",
+        {"source": _source("torchvision.models:resnet18", nclass=10)},
+        errors.FactoryArguments,
+        "source.kwargs",
+        "weights",
+    ),
+    (
         "an input the model lacks",
         {"inputs": [{"name": "y", "shape": [2, 8], "generate": {"normal": {}}}], "dims": {}},
         errors.UnknownInput,

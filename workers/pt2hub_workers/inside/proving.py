@@ -80,6 +80,10 @@ class Proof:
         path = self._directory / "reference.safetensors"
         reference.save_reference(found, base, golden, path)
         report: dict[str, Any] = self._channel.ask("verify", parts=parts, reference=str(path))
+        error = report["relative_error"]
+        self._channel.detail(
+            "verify", "no power" if error is None else f"largest error {error:.2g} of the signal"
+        )
         if document:
             # Only now: outputs of a machine whose artifacts fail must not bind every later build.
             self._record(subject, document)

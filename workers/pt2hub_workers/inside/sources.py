@@ -37,7 +37,9 @@ def build_module(source: FactorySource, allowed: Sequence[str]) -> torch.nn.Modu
     torch.manual_seed(source.seed)
     try:
         module = factory(**source.kwargs)
-    except Exception as error:  # the factory is users' code: whatever it raises is theirs
+    except Exception as error:
+        if isinstance(error, TypeError) and "unexpected keyword argument" in str(error):
+            raise _unfit(factory, source, error) from error  # it passed **kwargs on before anyone looked
         raise FactoryFailed(
             f"{source.factory} raised {type(error).__name__}: {_first_line(error)}",
             where="source.factory",
@@ -112,11 +114,15 @@ def _check_arguments(factory: Callable[..., Any], source: FactorySource) -> None
     try:
         signature.bind(**source.kwargs)
     except TypeError as error:
-        raise FactoryArguments(
-            f"{source.factory} {error}",
-            where="source.kwargs",
-            hint=f"Its signature is {source.factory.partition(':')[2]}{signature}.",
-        ) from error
+        raise _unfit(factory, source, error) from error
+
+
+def _unfit(factory: Callable[..., Any], source: FactorySource, error: TypeError) -> FactoryArguments:
+    return FactoryArguments(
+        f"{source.factory} {error}",
+        where="source.kwargs",
+        hint=f"Its signature is {source.factory.partition(':')[2]}{inspect.signature(factory)}.",
+    )
 
 
 def _first_line(error: BaseException) -> str:
