@@ -170,7 +170,7 @@ def _local(reference: str) -> LocalArtifact:
 def _spec(local: LocalArtifact) -> Any:  # noqa: ANN401  # Spec, imported late: pydantic is slow to import
     from pt2hub.domain.specs import Spec
 
-    return Spec.model_validate({k: v for k, v in local.config.version.spec.items() if k != "schema"})
+    return Spec.from_canonical(local.config.version.spec)
 
 
 def _module(local: LocalArtifact) -> torch.nn.Module:

@@ -7,7 +7,6 @@ on files and core dumps, and death with the worker. Its name goes into every art
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import resource
 import signal
@@ -18,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
+from pt2hub.server.processes import follow
 from pt2hub_workers.inside.channel import CHANNEL_FD
 
 if TYPE_CHECKING:
@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 ISOLATION = "process"
 EXIT_SECONDS = 10.0
 """How long a process may take to end after it closed its channel: a core dump or a destructor, no more."""
-_PR_SET_PDEATHSIG = 1
 _OPEN_FILES = 4096
-_libc = ctypes.CDLL(None, use_errno=True)  # loaded here: between fork and exec nothing may take a lock
 _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox")
 """Children are started by one thread that lives as long as the worker: the kernel takes the end of the
 *thread* that started a child for the parent's death."""
@@ -89,12 +87,10 @@ def _start(role: str, environ: dict[str, str]) -> Started:
     parent = os.getpid()
 
     def prepare() -> None:
-        _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        follow(parent, signal.SIGKILL)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(_OPEN_FILES, hard), hard))
-        if os.getppid() != parent:  # it died before the first call
-            os._exit(1)
 
     with theirs:
         process = subprocess.Popen(

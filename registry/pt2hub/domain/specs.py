@@ -16,7 +16,7 @@ from pt2hub.domain.names import MODEL_PATTERN
 from pt2hub.errors import Detail, UnknownFactory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = [
     "COMPILE_OPTIONS",
@@ -186,6 +186,11 @@ class Spec(_Part):
             raise _at(
                 path, f"an example would have {elements} elements", item.shape, f"at most {MAX_ELEMENTS}"
             )
+
+    @classmethod
+    def from_canonical(cls, document: Mapping[str, Any]) -> Self:
+        """The spec that `canonical` wrote; targets are not part of it."""
+        return cls.model_validate({key: value for key, value in document.items() if key != "schema"})
 
     def canonical(self) -> dict[str, Any]:
         """The fields that make the version: as given, defaults and targets left out, with the schema's number."""

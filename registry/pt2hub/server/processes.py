@@ -72,6 +72,18 @@ class Child:
             time.sleep(_POLL_SECONDS)
 
 
+def follow(parent: int, number: signal.Signals) -> None:
+    """In a child, between fork and exec: asks the kernel for a signal at the death of the starting thread.
+
+    Args:
+        parent: The starting process.
+        number: The signal.
+    """
+    _libc.prctl(_PR_SET_PDEATHSIG, int(number))
+    if os.getppid() != parent:  # it died before the call above
+        os._exit(1)
+
+
 def spawn(
     argv: Sequence[str],
     *,
@@ -93,11 +105,6 @@ def spawn(
     """
     parent = os.getpid()
 
-    def follow_parent() -> None:
-        _libc.prctl(_PR_SET_PDEATHSIG, int(at_parents_death))
-        if os.getppid() != parent:  # it died before the call above
-            os._exit(1)
-
     with _open_log(log) as output:
         process = subprocess.Popen(
             argv,
@@ -107,7 +114,7 @@ def spawn(
             env=dict(environ),
             pass_fds=keep_open,
             start_new_session=True,
-            preexec_fn=follow_parent,  # noqa: PLW1509  # one system call through an already loaded library
+            preexec_fn=lambda: follow(parent, at_parents_death),  # noqa: PLW1509  # one system call through an already loaded library
         )
     return Child(process, log)
 

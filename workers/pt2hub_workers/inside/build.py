@@ -65,7 +65,7 @@ class Job:
     def read(cls, message: dict[str, Any]) -> Job:
         """The job out of the parent's message."""
         return cls(
-            spec=Spec.model_validate({k: v for k, v in message["spec"].items() if k != "schema"}),
+            spec=Spec.from_canonical(message["spec"]),
             request=TargetSpec.model_validate(message["request"]),
             target=decode(Target, message["target"]),
             toolchain=decode(Toolchain, message["toolchain"]),
@@ -234,7 +234,6 @@ class Build:
             "code_path": str(packed.code),
             "weights_path": str(model.layer),
             "compiler_processes": list(self._compilers.programs),
-            "unused_constants": len(constants_of(exported.program)) - len(packed.constants.table),
         }
 
     def _verify(
