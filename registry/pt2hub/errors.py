@@ -10,11 +10,14 @@ This module imports nothing of pt2hub and knows no transport: the HTTP status of
     |   +-- UnknownInput, InputRefused, IndexOutOfRange, ExampleOutOfRange, DimensionSpecialised
     |   +-- NondeterministicModel, UnsupportedOutput, NanOutput, WeightsMismatch, ExportFailed
     |   +-- SourceDrifted, NoPower, ToleranceMissed, BuildTimedOut
-    |   +-- NotFound, Conflict, Unauthorized, TooLarge
+    |   +-- NotFound, Ambiguous, Unauthorized, TooLarge, UploadTruncated, RangeNotSatisfiable
+    |   +-- Conflict
+    |   |   +-- AliasMoved, NotReady
+    |   +-- ClientTooOld, ServerTooOld
     |   +-- BadCall, Incompatible, ForkedProcess
     |   +-- HomeInUse, HomeUnusable, PortTaken, NamespacesRefused, SchemaNewer, BadConfiguration
     +-- TransientError          storage, network or a worker failed; worth another try
-    |   +-- StorageUnavailable, DatabaseUnavailable, ServerUnreachable, WorkerLost
+    |   +-- StorageUnavailable, StorageFull, DatabaseUnavailable, ServerUnreachable, WorkerLost
     +-- FatalError              our bug or a broken worker; never retried, alarmed
         +-- CompileFailed, LayoutUnproven, ArtifactCrashed, ArtifactHung, ArtifactWrong
         +-- DigestMismatch, CorruptArchive, StaleAttempt, BadResponse, InternalError
@@ -44,6 +47,12 @@ class Detail:
     message: str
     given: str | None = None
     allowed: str | None = None
+
+    def values(self) -> str:
+        """What was given and what is allowed, to stand behind a message; empty where neither is known."""
+        known = {"given": self.given, "allowed": self.allowed}
+        said = "; ".join(f"{word}: {value}" for word, value in known.items() if value is not None)
+        return f" ({said})" if said else ""
 
 
 class Pt2hubError(Exception):
@@ -79,10 +88,13 @@ class Pt2hubError(Exception):
 
     def __str__(self) -> str:
         lines = [f"{self.where}: {self.message}" if self.where else self.message]
-        for item in self.details:
-            given = f" (given: {item.given})" if item.given is not None else ""
-            allowed = f"; allowed: {item.allowed}" if item.allowed is not None else ""
-            lines.append(f"  {item.path}: {item.message}{given}{allowed}")
+        if len(self.details) == 1 and self.details[0].path == self.where:
+            (only,) = self.details  # its place stands there already, and mostly its message
+            same = only.message.rstrip(".") == self.message.rstrip(".")
+            more = only.values() if same else f": {only.message}{only.values()}"
+            lines[0] = f"{lines[0].rstrip('.')}{more}" if more else lines[0]
+        else:
+            lines += [f"  {item.path}: {item.message}{item.values()}" for item in self.details]
         if self.hint:
             lines.append(f"  {self.hint}")
         return "\n".join(lines)
@@ -256,6 +268,24 @@ class Conflict(UsageError):
     code = "conflict"
 
 
+class AliasMoved(Conflict):
+    """The alias was moved by someone else meanwhile."""
+
+    code = "alias_moved"
+
+
+class NotReady(Conflict):
+    """The version has nothing yet that could be pulled."""
+
+    code = "not_ready"
+
+
+class Ambiguous(UsageError):
+    """The reference names several things."""
+
+    code = "ambiguous"
+
+
 class Unauthorized(UsageError):
     """The token is missing or wrong."""
 
@@ -266,6 +296,30 @@ class TooLarge(UsageError):
     """The upload is larger than the server takes."""
 
     code = "too_large"
+
+
+class UploadTruncated(UsageError):
+    """The upload ended before the length it announced."""
+
+    code = "upload_truncated"
+
+
+class RangeNotSatisfiable(UsageError):
+    """The range lies beyond the end."""
+
+    code = "range_not_satisfiable"
+
+
+class ClientTooOld(UsageError):
+    """This server does not speak to a client that old."""
+
+    code = "client_too_old"
+
+
+class ServerTooOld(UsageError):
+    """This client does not speak to a server that old."""
+
+    code = "server_too_old"
 
 
 class BadCall(UsageError):
@@ -329,6 +383,12 @@ class StorageUnavailable(TransientError):
     """The blob storage did not do what was asked."""
 
     code = "storage_unavailable"
+
+
+class StorageFull(TransientError):
+    """The blob storage has no room for the upload."""
+
+    code = "storage_full"
 
 
 class DatabaseUnavailable(TransientError):
@@ -428,8 +488,9 @@ def from_dict(document: Mapping[str, Any]) -> Pt2hubError:
     by_code = {cls.code: cls for cls in walk()}
     by_kind: dict[str, type[Pt2hubError]] = {"usage": UsageError, "transient": TransientError}
     fallback = by_kind.get(str(document.get("kind")), FatalError)
-    cls = by_code.get(str(document.get("code")), fallback)
-    return cls(
+    code = str(document.get("code") or "")
+    cls = by_code.get(code, fallback)
+    error = cls(
         str(document.get("message") or document.get("detail") or "") or None,
         where=document.get("where"),
         hint=document.get("hint"),
@@ -439,3 +500,6 @@ def from_dict(document: Mapping[str, Any]) -> Pt2hubError:
         ),
         context=document.get("context"),
     )
+    if code and code not in by_code:
+        vars(error)["code"] = code  # of a newer pt2hub: still to be seen by whoever prints or forwards it
+    return error

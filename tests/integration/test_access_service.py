@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pt2hub.errors import Unauthorized
+from pt2hub.errors import Ambiguous, NotFound, Unauthorized
 
 if TYPE_CHECKING:
     from support.registry import Registry
@@ -50,3 +50,30 @@ def test_a_revoked_token_is_refused(registry: Registry) -> None:
     registry.sql("UPDATE api_tokens SET revoked_at = now()")
     with pytest.raises(Unauthorized):
         registry.services.access.verify(token)
+
+
+def test_tokens_are_listed_without_their_secrets_and_revoked_by_name_or_id(registry: Registry) -> None:
+    access = registry.services.access
+    used, other = access.create_token("ci"), access.create_token("laptop")
+    access.verify(used)
+    first, second = access.tokens()
+    assert [first.name, second.name] == ["ci", "laptop"]
+    assert first.last_used_at
+    assert (second.last_used_at, second.revoked_at) == (None, None)
+    revoked = access.revoke("ci")
+    assert (revoked.id, bool(revoked.revoked_at)) == (first.id, True)
+    with pytest.raises(Unauthorized):
+        access.verify(used)
+    access.verify(other)
+    assert access.revoke(str(first.id)).revoked_at == revoked.revoked_at
+    with pytest.raises(NotFound, match="no valid token 'ci'"):
+        access.revoke("ci")
+
+
+def test_a_name_of_several_valid_tokens_is_ambiguous_and_their_ids_are_named(registry: Registry) -> None:
+    for _ in range(2):
+        registry.services.access.create_token("ci")
+    ids = [item.id for item in registry.services.access.tokens()]
+    with pytest.raises(Ambiguous) as caught:
+        registry.services.access.revoke("ci")
+    assert f"{ids[0]}, {ids[1]}" in str(caught.value.hint)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Integer, Text, bindparam, func, literal_column, select, text
 
 from pt2hub.errors import BadConfiguration, DatabaseUnavailable, InternalError
 from pt2hub.server.db import engine as engines
@@ -72,6 +72,53 @@ def test_a_connection_cut_while_idle_is_replaced_unnoticed(
         other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
     with sessions.begin() as session:
         assert session.execute(text("SELECT pg_backend_pid()")).scalar_one() != pid
+
+
+def test_a_reader_asks_outside_of_transactions_and_leaves_none_behind(sessions: engines.Sessions) -> None:
+    asked = engines.Prepared.of(select(func.pg_backend_pid(), func.now() == func.statement_timestamp()))
+    ((pid, alone),) = sessions.reader.rows(asked)
+    assert alone
+    with sessions.begin() as session:  # the same connection, with transactions again
+        assert session.execute(text("SELECT pg_backend_pid()")).scalar_one() == pid
+        session.execute(text("CREATE TABLE things (id int)"))
+        session.rollback()
+    with sessions.begin() as session:
+        assert session.execute(text("SELECT to_regclass('things')")).scalar_one() is None
+
+
+def test_a_reader_fills_in_parameters_and_keeps_constants(sessions: engines.Sessions) -> None:
+    statement = engines.Prepared.of(select(bindparam("given", type_=Integer) + 5))
+    assert [sessions.reader.rows(statement, given=number) for number in range(8)] == [
+        [(number + 5,)] for number in range(8)
+    ]
+
+
+def test_a_reader_that_fails_leaves_no_connection_without_transactions(sessions: engines.Sessions) -> None:
+    statement = engines.Prepared.of(select(bindparam("given", type_=Text)))
+    with pytest.raises(UnicodeEncodeError):  # before anything is sent
+        sessions.reader.rows(statement, given="\ud800")
+    with sessions.begin() as session:
+        session.execute(text("CREATE TABLE things (id int)"))
+        session.rollback()
+    with sessions.begin() as session:
+        assert session.execute(text("SELECT to_regclass('things')")).scalar_one() is None
+
+
+def test_a_readers_connection_that_was_cut_is_replaced_and_errors_are_ours(
+    sessions: engines.Sessions, database_url: str
+) -> None:
+    pid = engines.Prepared.of(select(func.pg_backend_pid()))
+    ((first,),) = sessions.reader.rows(pid)
+    with psycopg.connect(database_url) as other:
+        other.execute("SELECT pg_terminate_backend(%s, 5000)", [first])
+    ((second,),) = sessions.reader.rows(pid)
+    assert second != first
+    with pytest.raises(InternalError, match="division by zero"):
+        sessions.reader.rows(engines.Prepared.of(select(literal_column("1/0"))))
+    ending = engines.Prepared.of(select(func.pg_terminate_backend(func.pg_backend_pid())))
+    with pytest.raises(DatabaseUnavailable):
+        sessions.reader.rows(ending)
+    assert sessions.reader.rows(pid)
 
 
 def test_an_address_that_cannot_be_read_is_a_wrong_setting() -> None:

@@ -55,6 +55,23 @@ def readiness(states: list[BuildState]) -> Readiness:
 
 
 @dataclass(frozen=True, slots=True)
+class BuildFilter:
+    """Which builds are meant; None is no filter.
+
+    Attributes:
+        model: Of this model.
+        number: Of this version of the model.
+        state: In this state.
+        target: For this target.
+    """
+
+    model: str | None = None
+    number: int | None = None
+    state: BuildState | None = None
+    target: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """A build taken by a worker: everything its attempt needs.
 

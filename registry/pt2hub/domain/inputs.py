@@ -32,15 +32,15 @@ class _Part(BaseModel):
 class Normal(_Part):
     """Parameters of a normal distribution."""
 
-    mean: float = 0.0
-    std: Annotated[float, Field(gt=0)] = 1.0
+    mean: Annotated[float, Field(description="Mean.", examples=[0.0])] = 0.0
+    std: Annotated[float, Field(gt=0, description="Standard deviation.", examples=[1.0])] = 1.0
 
 
 class Uniform(_Part):
     """Bounds of a uniform distribution."""
 
-    low: float = 0.0
-    high: float = 1.0
+    low: Annotated[float, Field(description="Lower bound.", examples=[0.0])] = 0.0
+    high: Annotated[float, Field(description="Upper bound, above `low`.", examples=[1.0])] = 1.0
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -55,8 +55,8 @@ Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 class Randint(_Part):
     """Bounds of uniformly drawn integers, `high` excluded."""
 
-    low: Int64 = 0
-    high: Int64
+    low: Annotated[Int64, Field(description="Smallest integer.", examples=[0])] = 0
+    high: Annotated[Int64, Field(description="One above the largest integer.", examples=[30522])]
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -68,10 +68,20 @@ class Randint(_Part):
 class Generate(_Part):
     """How example values are drawn; exactly one field."""
 
-    normal: Normal | None = None
-    uniform: Uniform | None = None
-    randint: Randint | None = None
-    constant: float | int | bool | None = None
+    normal: Annotated[
+        Normal | None, Field(description="Normally distributed, for floating point.", examples=[{}])
+    ] = None
+    uniform: Annotated[
+        Uniform | None,
+        Field(description="Uniformly distributed, for floating point.", examples=[{"low": 0.0, "high": 1.0}]),
+    ] = None
+    randint: Annotated[
+        Randint | None,
+        Field(description="Integers, uniformly drawn, that the dtype can hold.", examples=[{"high": 30522}]),
+    ] = None
+    constant: Annotated[
+        float | int | bool | None, Field(description="One value everywhere.", examples=[1])
+    ] = None
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -87,13 +97,38 @@ Size = Annotated[int, Field(ge=0, le=2**31)]
 
 
 class Input(_Part):
-    """One tensor argument of the model's forward."""
+    """One tensor argument of the model's forward.
 
-    name: Annotated[str, Field(pattern=whole(r"[A-Za-z_]\w{0,63}"))]
-    shape: Annotated[list[Size | DimName], Field(max_length=16)]
-    dtype: Dtype = "float32"
-    generate: Generate | None = None
-    example: Annotated[str, Field(pattern=whole(DIGEST_PATTERN))] | None = None
+    Give exactly one of `generate` and `example`; the values serve the export, the gate and the measurements.
+    """
+
+    name: Annotated[
+        str,
+        Field(
+            pattern=whole(r"[A-Za-z_]\w{0,63}"),
+            description="Name of the argument, used once.",
+            examples=["x"],
+        ),
+    ]
+    shape: Annotated[
+        list[Size | DimName],
+        Field(
+            max_length=16,
+            description="Sizes; a name stands for a dynamic dimension that `dims` declares.",
+            examples=[["batch", 3, 224, 224]],
+        ),
+    ]
+    dtype: Annotated[Dtype, Field(description="The tensor's dtype.", examples=["float32"])] = "float32"
+    generate: Annotated[
+        Generate | None, Field(description="How values are drawn.", examples=[{"normal": {}}])
+    ] = None
+    example: Annotated[
+        Annotated[str, Field(pattern=whole(DIGEST_PATTERN))] | None,
+        Field(
+            description="Digest of an uploaded safetensors file that holds the values.",
+            examples=["sha256:" + 64 * "0"],
+        ),
+    ] = None
 
     @model_validator(mode="after")
     def _filled(self) -> Self:

@@ -14,7 +14,9 @@ MODEL_PATTERN = rf"{_COMPONENT}/{_COMPONENT}"
 ALIAS_PATTERN = r"[A-Za-z_][A-Za-z0-9._-]{0,127}"
 _MODEL = re.compile(MODEL_PATTERN)
 _ALIAS = re.compile(ALIAS_PATTERN)
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 _DIGEST = re.compile(DIGEST_PATTERN)
+_PREFIX = re.compile(r"sha256:[0-9a-f]{6,63}")
 MAX_NAME = 200
 """Characters in a model's name; the OCI specification allows 255 with the host, which is not ours to know."""
 
@@ -34,6 +36,22 @@ def parse_model_name(text: str) -> str:
     return text
 
 
+def parse_alias(text: str) -> str:
+    """Checks an alias's name.
+
+    Raises:
+        InvalidInput: The text is a number, a digest, or has other characters than an OCI tag.
+    """
+    if not _ALIAS.fullmatch(text):
+        raise InvalidInput(
+            f"{text[:MAX_NAME]!r} is no alias",
+            where="alias",
+            hint="Write a name such as prod: letters, digits and . _ - after a letter, 128 at most; numbers are "
+            "versions.",
+        )
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class Reference:
     """What names a version: `team/name@<number|alias|sha256:digest>`, or the newest ready one without `@`.
@@ -42,13 +60,15 @@ class Reference:
         model: The model's name.
         number: A version number, if that was given.
         alias: An alias, if that was given.
-        digest: A manifest digest, if that was given.
+        digest: A whole manifest digest, if that was given: it pins the artifact, and no server need be asked.
+        prefix: The beginning of a manifest digest, if that was given, with its `sha256:`.
     """
 
     model: str
     number: int | None = None
     alias: str | None = None
     digest: Digest | None = None
+    prefix: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> Reference:
@@ -61,18 +81,21 @@ class Reference:
         model = parse_model_name(name)
         if not separator:
             return cls(model)
-        if re.fullmatch(r"[1-9][0-9]{0,8}", selector):
+        if _NUMBER.fullmatch(selector):
             return cls(model, number=int(selector))
         if _DIGEST.fullmatch(selector):
             return cls(model, digest=Digest(selector))
+        if _PREFIX.fullmatch(selector):
+            return cls(model, prefix=selector)
         if _ALIAS.fullmatch(selector):
             return cls(model, alias=selector)
         raise InvalidInput(
             f"{selector[:80]!r} selects no version",
             where="reference",
-            hint="After the @ write a version number, an alias such as prod, or a sha256: digest.",
+            hint="After the @ write a version number, an alias such as prod, or sha256: and at least 6 of the 64 "
+            "digits of a digest, in lower case.",
         )
 
     def __str__(self) -> str:
-        selector = self.number or self.alias or self.digest
+        selector = self.number or self.alias or self.digest or self.prefix
         return f"{self.model}@{selector}" if selector else self.model

@@ -38,6 +38,7 @@ SPEC_SCHEMA = 1
 """Part of every version's identity; a change of meaning gets a new number."""
 
 FloatDtype = Literal["float32", "float16", "bfloat16"]
+Options = dict[str, bool | int | float | str]
 
 DEFAULT_FACTORIES = ("torchvision.models",)
 """Modules of installed packages whose factories a spec may name; the operator may list others
@@ -67,9 +68,29 @@ class _Part(BaseModel):
 class FactorySource(_Part):
     """A function of an installed package that builds the module."""
 
-    factory: Annotated[str, Field(pattern=whole(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"), max_length=200)]
-    kwargs: dict[str, JsonValue] = {}
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    factory: Annotated[
+        str,
+        Field(
+            pattern=whole(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"),
+            max_length=200,
+            description="`module:function`; the module is on the operator's list (`PT2HUB_FACTORIES`) and "
+            "installed on the worker.",
+            examples=["torchvision.models:resnet18"],
+        ),
+    ]
+    kwargs: Annotated[
+        dict[str, JsonValue],
+        Field(description="Keyword arguments of the call, JSON values.", examples=[{"num_classes": 10}]),
+    ] = {}
+    seed: Annotated[
+        int,
+        Field(
+            ge=0,
+            lt=2**63,
+            description="Seed of torch's generator before the call; decides the initial weights.",
+            examples=[0],
+        ),
+    ] = 0
 
     @property
     def module(self) -> str:
@@ -78,11 +99,18 @@ class FactorySource(_Part):
 
 
 class DimSpec(_Part):
-    """A dynamic dimension: the declared range is the contract."""
+    """A dynamic dimension: the declared range is the contract, and the client refuses a call outside it."""
 
-    min: Annotated[int, Field(ge=1)] = 1
-    max: Annotated[int, Field(ge=1, le=2**31)]
-    example: int
+    min: Annotated[int, Field(ge=1, description="Smallest size.", examples=[1])] = 1
+    max: Annotated[int, Field(ge=1, le=2**31, description="Largest size, above `min`.", examples=[32])]
+    example: Annotated[
+        int,
+        Field(
+            description="Size of the export and the measurements, from `min` to `max`; not 1, which "
+            "`torch.export` would fix.",
+            examples=[2],
+        ),
+    ]
 
     @model_validator(mode="after")
     def _inside(self) -> Self:
@@ -103,10 +131,13 @@ class DimSpec(_Part):
         return self
 
 
+_OPTIONS = f"Options of Inductor, of {', '.join(f'`{name}`' for name in sorted(COMPILE_OPTIONS))}"
+
+
 class CompileSpec(_Part):
     """How the model is compiled."""
 
-    options: dict[str, bool | int | float | str] = {}
+    options: Annotated[Options, Field(description=f"{_OPTIONS}.", examples=[{"max_autotune": True}])] = {}
 
     @field_validator("options")
     @classmethod
@@ -118,10 +149,36 @@ class CompileSpec(_Part):
 class TargetSpec(_Part):
     """A target with its own dtype, options or memory format."""
 
-    target: str
-    dtype: FloatDtype | None = None
-    options: dict[str, bool | int | float | str] = {}
-    memory_format: Literal["contiguous_format", "channels_last"] = "contiguous_format"
+    target: Annotated[
+        str,
+        Field(
+            description="`torch<x.y>-cpu-<level>` or `torch<x.y>-cu<release>-sm<capability>`; `auto` for every "
+            "target that has a live worker.",
+            examples=["torch2.11-cu130-sm90"],
+        ),
+    ]
+    dtype: Annotated[
+        FloatDtype | None,
+        Field(
+            description="What floating point weights and inputs are converted to; null keeps them. The gate "
+            "then allows at least 0.01 (`float16`) or 0.05 (`bfloat16`).",
+            examples=["bfloat16"],
+        ),
+    ] = None
+    options: Annotated[
+        Options,
+        Field(
+            description="As in `compile`, for this target alone, over those of `compile`.",
+            examples=[{"max_autotune": True}],
+        ),
+    ] = {}
+    memory_format: Annotated[
+        Literal["contiguous_format", "channels_last"],
+        Field(
+            description="Of weights and of inputs with four dimensions, which callers must then pass so.",
+            examples=["channels_last"],
+        ),
+    ] = "contiguous_format"
 
     @field_validator("options")
     @classmethod
@@ -133,35 +190,95 @@ class TargetSpec(_Part):
 class Checks(_Part):
     """What the publish gate asks for."""
 
-    tolerance: Annotated[float, Field(gt=0, le=0.5)] = 1.0e-3
-    accept: list[Literal["no_power"]] = []
+    tolerance: Annotated[
+        float,
+        Field(
+            gt=0,
+            le=0.5,
+            description="Largest error, relative to how far the outputs move when the inputs change.",
+            examples=[0.001],
+        ),
+    ] = 1.0e-3
+    accept: Annotated[
+        list[Literal["no_power"]],
+        Field(
+            description="Failures to publish in spite of: `no_power` takes a model that the gate cannot prove, "
+            "and the report says so.",
+            examples=[[]],
+        ),
+    ] = []
 
 
 class Limits(_Part):
     """When a build is stopped."""
 
-    seconds: Annotated[int, Field(ge=10, le=86400)] = 3600
+    seconds: Annotated[
+        int, Field(ge=10, le=86400, description="Time one attempt at a build has.", examples=[3600])
+    ] = 3600
 
 
 class Measure(_Part):
     """What is timed beside the artifact."""
 
-    torch_compile: bool = True
+    torch_compile: Annotated[
+        bool, Field(description="Whether `torch.compile` is timed for comparison.", examples=[True])
+    ] = True
 
 
 class Spec(_Part):
-    """A model to publish."""
+    """A model to publish.
 
-    model: Annotated[str, Field(pattern=whole(MODEL_PATTERN), max_length=200)]
-    source: FactorySource
-    weights: Annotated[str, Field(pattern=whole(DIGEST_PATTERN))] | None = None
-    inputs: Annotated[list[Input], Field(min_length=1, max_length=64)]
-    dims: dict[DimName, DimSpec] = {}
-    compile: CompileSpec = CompileSpec()
-    targets: Annotated[list[str | TargetSpec], Field(min_length=1, max_length=64)] = ["auto"]
-    checks: Checks = Checks()
-    limits: Limits = Limits()
-    measure: Measure = Measure()
+    All fields but `targets` make the version: the same content again answers the version there is.
+    """
+
+    model: Annotated[
+        str,
+        Field(
+            pattern=whole(MODEL_PATTERN),
+            max_length=200,
+            description="`team/name`: lower-case letters and digits, with single `.`, `_` or `-` between them.",
+            examples=["vision/resnet18"],
+        ),
+    ]
+    source: Annotated[FactorySource, Field(description="Where the model comes from.")]
+    weights: Annotated[
+        Annotated[str, Field(pattern=whole(DIGEST_PATTERN))] | None,
+        Field(
+            description="Digest of an uploaded safetensors file with the model's `state_dict`; null for what "
+            "the factory builds under its seed.",
+            examples=[None],
+        ),
+    ] = None
+    inputs: Annotated[
+        list[Input],
+        Field(
+            min_length=1,
+            max_length=64,
+            description="The tensor arguments of the model's `forward`; an example has at most 2^31 elements.",
+            examples=[[{"name": "x", "shape": ["batch", 3, 224, 224], "generate": {"normal": {}}}]],
+        ),
+    ]
+    dims: Annotated[
+        dict[DimName, DimSpec],
+        Field(
+            description="The dynamic dimensions, by the names that shapes use; each is used by a shape.",
+            examples=[{"batch": {"min": 1, "max": 32, "example": 2}}],
+        ),
+    ] = {}
+    compile: Annotated[CompileSpec, Field(description="How the model is compiled.")] = CompileSpec()
+    targets: Annotated[
+        list[str | TargetSpec],
+        Field(
+            min_length=1,
+            max_length=64,
+            description="What to build for: names, `auto` for every target that has a live worker at "
+            "submission, or objects with overrides.",
+            examples=[["auto"]],
+        ),
+    ] = ["auto"]
+    checks: Annotated[Checks, Field(description="What the publish gate asks for.")] = Checks()
+    limits: Annotated[Limits, Field(description="When a build is stopped.")] = Limits()
+    measure: Annotated[Measure, Field(description="What is timed beside the artifact.")] = Measure()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -15,6 +15,7 @@ MAX_DOCUMENT_BYTES = 1 << 18
 """256 KiB: a hundred times a long spec, and no more than YAML's slow parser reads in three seconds."""
 _MOST_BITS = 1024
 """Of a whole number: more than any float or dtype takes, and what every JSON library can print."""
+_CORRECT = "Correct the document at that place; it may be YAML or JSON."
 JSON_TYPE = "application/json"
 YAML_TYPE = "application/yaml"
 
@@ -135,7 +136,7 @@ def _unfit(path: str, message: str) -> InvalidInput:
 def _malformed(message: str, line: int | None = None, column: int | None = None) -> InvalidInput:
     where = f"document, line {line}, column {column}" if line else "document"
     context = {"line": line, "column": column} if line else None
-    return InvalidInput(message, where=where, context=context, hint="Send a spec as YAML or JSON.")
+    return InvalidInput(message, where=where, context=context, hint=_CORRECT)
 
 
 def _name(value: Any) -> str:  # noqa: ANN401  # any value

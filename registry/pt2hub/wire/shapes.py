@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pt2hub.domain.digests import Digest
+from pt2hub.wire import printing
+from pt2hub.wire.printing import Printed, Sheet
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +15,7 @@ class StepView:
     """A step of a build.
 
     Attributes:
-        name: One of `domain.builds.STEPS`.
+        name: `fetch`, `export`, `key`, `compile` or `reuse`, `pack`, `verify`, `measure`, `upload` or `publish`.
         state: `running`, `done` or `failed`.
         started_at: ISO 8601, UTC.
         seconds: Wall time, None while it runs.
@@ -27,8 +29,8 @@ class StepView:
     detail: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BuildView:
+@dataclass(frozen=True, slots=True, repr=False)
+class BuildView(Printed):
     """A build.
 
     Attributes:
@@ -36,13 +38,13 @@ class BuildView:
         model: The model's name.
         number: The version's number.
         target: The target's name.
-        state: One of `domain.builds.BuildState`.
+        state: `queued`, `running`, `succeeded`, `failed` or `cancelled`.
         attempt: Attempts begun so far.
         created_at: ISO 8601, UTC, as all times here.
         started_at: When the latest attempt began, or None.
         finished_at: When it reached a final state, or None.
         steps: Steps of the latest attempt, in order.
-        error: The error as `Pt2hubError.as_dict` writes it, or None.
+        error: Why it failed, with the fields of a problem document but `message` for `detail`; else None.
         artifact: Manifest digest of the result, or None.
         note: Why it waits ("no live worker offers this target"), or None.
     """
@@ -61,16 +63,19 @@ class BuildView:
     artifact: Digest | None = None
     note: str | None = None
 
+    def _sheet(self) -> Sheet:
+        return printing.build(self)
 
-@dataclass(frozen=True, slots=True)
-class VersionView:
+
+@dataclass(frozen=True, slots=True, repr=False)
+class VersionView(Printed):
     """A version and its builds.
 
     Attributes:
         model: The model's name.
         number: The version's number.
         identity: Digest of the canonical spec.
-        readiness: One of `domain.builds.Readiness`.
+        readiness: `pending`, `partial`, `ready` or `failed`.
         created_at: ISO 8601, UTC.
         spec: The canonical spec.
         pins: What the submission resolved to digests and versions.
@@ -92,9 +97,14 @@ class VersionView:
     golden: Digest | None = None
     created: bool = False
 
+    def _sheet(self) -> Sheet:
+        return printing.version(self)
 
-@dataclass(frozen=True, slots=True)
-class ArtifactRef:
+    __repr__ = Printed.__str__  # what a prompt shows; no list holds them
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ArtifactRef(Printed):
     """One target's artifact of a resolved version.
 
     Attributes:
@@ -107,9 +117,12 @@ class ArtifactRef:
     digest: Digest
     created_at: str
 
+    def _sheet(self) -> Sheet:
+        return printing.artifact(self)
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Resolved(Printed):
     """What a reference names.
 
     Attributes:
@@ -117,16 +130,23 @@ class Resolved:
         model: The model's name.
         number: The version's number.
         artifacts: Its artifacts, one per succeeded target.
+        alias: The alias that the reference went through, or None.
     """
 
     reference: str
     model: str
     number: int
     artifacts: tuple[ArtifactRef, ...]
+    alias: str | None = None
+
+    def _sheet(self) -> Sheet:
+        return printing.resolved(self)
+
+    __repr__ = Printed.__str__  # what a prompt shows; no list holds them
 
 
-@dataclass(frozen=True, slots=True)
-class LogView:
+@dataclass(frozen=True, slots=True, repr=False)
+class LogView(Printed):
     """A line of a build's log.
 
     Attributes:
@@ -143,9 +163,12 @@ class LogView:
     level: str
     text: str
 
+    def _sheet(self) -> Sheet:
+        return printing.log(self)
 
-@dataclass(frozen=True, slots=True)
-class TargetView:
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TargetView(Printed):
     """A target that workers offer or offered.
 
     Attributes:
@@ -155,3 +178,149 @@ class TargetView:
 
     name: str
     live_workers: int
+
+    def _sheet(self) -> Sheet:
+        return printing.target(self)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ModelView(Printed):
+    """A model.
+
+    Attributes:
+        name: `team/name`.
+        created_at: ISO 8601, UTC.
+        versions: How many there are.
+        newest: Number of the newest version, None without any.
+        newest_ready: Number of the newest version that is ready, which a reference without `@` names, or None.
+        aliases: The number each alias names now.
+        description: What it is, for people.
+    """
+
+    name: str
+    created_at: str
+    versions: int
+    newest: int | None = None
+    newest_ready: int | None = None
+    aliases: dict[str, int] = field(default_factory=dict)
+    description: str = ""
+
+    def _sheet(self) -> Sheet:
+        return printing.model(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPage:
+    """Models in the order of their names.
+
+    Attributes:
+        models: Some of them.
+        next: What `after` must be for those that follow, None at the end.
+    """
+
+    models: tuple[ModelView, ...]
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class VersionSummary(Printed):
+    """A version in a list.
+
+    Attributes:
+        model: The model's name.
+        number: The version's number.
+        readiness: `pending`, `partial`, `ready` or `failed`.
+        created_at: ISO 8601, UTC.
+        targets: State of the build of each target, in the order submitted.
+        aliases: Names of the aliases that are on it now.
+    """
+
+    model: str
+    number: int
+    readiness: str
+    created_at: str
+    targets: dict[str, str] = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
+
+    def _sheet(self) -> Sheet:
+        return printing.summary(self)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionPage:
+    """Versions of a model, newest first.
+
+    Attributes:
+        versions: Some of them.
+        next: What `before` must be for those that follow, None at the end.
+    """
+
+    versions: tuple[VersionSummary, ...]
+    next: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BuildPage:
+    """Builds, newest first, without their steps.
+
+    Attributes:
+        builds: Some of them.
+        next: What `after` must be for those that follow, None at the end; its form may change.
+    """
+
+    builds: tuple[BuildView, ...]
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AliasMove:
+    """One change of an alias.
+
+    Attributes:
+        sequence: Counts the alias's moves from 1.
+        before: The version it was on, None where it did not exist.
+        after: The version it is on since, None where it was removed.
+        reason: Why, in the words of whoever moved it.
+        by: Name of the token that moved it.
+        at: ISO 8601, UTC.
+    """
+
+    sequence: int
+    before: int | None
+    after: int | None
+    reason: str
+    by: str
+    at: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class AliasView(Printed):
+    """A movable name on a version.
+
+    Attributes:
+        model: The model's name.
+        name: The alias's name, such as `prod`.
+        number: The version it is on, None where it was removed.
+        last: The move that put it there.
+        history: All moves, newest first, at most 1000; empty in lists.
+    """
+
+    model: str
+    name: str
+    number: int | None
+    last: AliasMove
+    history: tuple[AliasMove, ...] = ()
+
+    def _sheet(self) -> Sheet:
+        return printing.alias(self)
+
+
+@dataclass(frozen=True, slots=True)
+class AliasList:
+    """Aliases of a model, by name; removed ones are left out.
+
+    Attributes:
+        aliases: Each without its history.
+    """
+
+    aliases: tuple[AliasView, ...]

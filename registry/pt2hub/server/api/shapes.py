@@ -1,16 +1,27 @@
 """Parameters and answers as OpenAPI describes them."""
 
+import functools
 from typing import Annotated, Any
 
 from flask_openapi3.models.tag import Tag
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
+from pt2hub.domain.builds import BuildState
 from pt2hub.domain.digests import DIGEST_PATTERN
+from pt2hub.domain.names import MODEL_PATTERN
+from pt2hub.server.services.aliases import MAX_REASON
+from pt2hub.server.services.catalog import DEFAULT_LIMIT, MAX_LIMIT
 from pt2hub.wire import shapes
 
 DigestText = Annotated[str, Field(pattern=f"^{DIGEST_PATTERN}$", description="sha256: and 64 hex digits")]
-NameText = Annotated[str, Field(max_length=200)]
-IdText = Annotated[str, Field(pattern="^[A-Za-z0-9-]+$", max_length=64)]
+NameText = Annotated[str, Field(max_length=200, description="Part of the model's name, `team/name`")]
+IdText = Annotated[str, Field(pattern="^[A-Za-z0-9-]+$", max_length=64, description="The build's id")]
+
+LimitNumber = Annotated[int, Field(ge=1, le=MAX_LIMIT, description="At most so many")]
+ReasonText = Annotated[
+    str, Field(min_length=1, max_length=MAX_REASON, description="Why; the alias's history keeps it")
+]
+_NO_NUL = "^[^\\x00]*$"
 
 
 class Parameters(BaseModel):
@@ -18,13 +29,40 @@ class Parameters(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
+    @classmethod
+    def model_json_schema(cls, *arguments: Any, **options: Any) -> dict[str, Any]:  # noqa: ANN401  # pydantic's
+        """As pydantic's; kept, since flask-openapi3 asks for the plain one on every request (0.2 ms)."""
+        if arguments or options:
+            return super().model_json_schema(*arguments, **options)
+        return cls._plain_schema()
+
+    @classmethod
+    @functools.cache
+    def _plain_schema(cls) -> dict[str, Any]:
+        return super().model_json_schema()
+
+
+class ModelPath(Parameters):
+    """A model."""
+
+    team: NameText
+    name: NameText
+
+
+class AliasPath(Parameters):
+    """An alias of a model."""
+
+    team: NameText
+    name: NameText
+    alias: Annotated[str, Field(max_length=200, description="The alias's name, such as `prod`")]
+
 
 class VersionPath(Parameters):
     """A version."""
 
     team: NameText
     name: NameText
-    number: Annotated[int, Field(ge=1, lt=2**31)]
+    number: Annotated[int, Field(ge=1, lt=2**31, description="The version's number")]
 
 
 class ManifestPath(Parameters):
@@ -56,30 +94,106 @@ class LogsQuery(Parameters):
 class ReferenceQuery(Parameters):
     """A reference to a version."""
 
-    reference: Annotated[str, Field(max_length=400, description="team/name@<number, alias or digest>")]
+    reference: Annotated[str, Field(max_length=400, description="`team/name@<number, alias or digest>`")]
+
+
+class ModelsQuery(Parameters):
+    """Which models."""
+
+    search: Annotated[str, Field(max_length=200, pattern=_NO_NUL, description="A part of the name")] = ""
+    after: Annotated[
+        str, Field(max_length=200, pattern=f"^({MODEL_PATTERN})?$", description="`next` of the page before")
+    ] = ""
+    limit: LimitNumber = DEFAULT_LIMIT
+
+
+class VersionsQuery(Parameters):
+    """Which versions of a model."""
+
+    before: Annotated[int | None, Field(ge=1, lt=2**31, description="`next` of the page before")] = None
+    limit: LimitNumber = DEFAULT_LIMIT
+
+
+class BuildsQuery(Parameters):
+    """Which builds."""
+
+    model: Annotated[str | None, Field(max_length=200, description="Of this model, `team/name`")] = None
+    number: Annotated[int | None, Field(ge=1, lt=2**31, description="Of this version of the model")] = None
+    state: Annotated[BuildState | None, Field(description="In this state")] = None
+    target: Annotated[str | None, Field(max_length=200, description="For this target")] = None
+    after: Annotated[str | None, Field(max_length=200, description="`next` of the page before")] = None
+    limit: LimitNumber = DEFAULT_LIMIT
+
+
+class AliasRemoval(Parameters):
+    """What the removal of an alias must say."""
+
+    expected: Annotated[int, Field(ge=1, lt=2**31, description="The version it is on, as you know it")]
+    reason: ReasonText
+
+
+class AliasChange(BaseModel):
+    """What the move of an alias must say."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    number: Annotated[int, Field(ge=1, lt=2**31, description="The version to put it on")]
+    expected: Annotated[
+        int | None,
+        Field(
+            ge=1, lt=2**31, description="The version it is on, as you know it; null where it must not exist"
+        ),
+    ]
+    reason: ReasonText
 
 
 class Lines(BaseModel):
-    """Lines of a log."""
+    """Lines of a log.
+
+    Attributes:
+        lines: Some of them, in order.
+    """
 
     lines: list[shapes.LogView]
 
 
 class Targets(BaseModel):
-    """The targets that workers offer or offered."""
+    """The targets that workers offer or offered.
+
+    Attributes:
+        targets: By name.
+    """
 
     targets: list[shapes.TargetView]
 
 
 class Uploaded(BaseModel):
-    """A stored blob."""
+    """A stored blob.
+
+    Attributes:
+        digest: Its digest.
+        size: Its length in bytes.
+    """
 
     digest: str
     size: int
 
 
 class Problem(BaseModel):
-    """An error (RFC 9457)."""
+    """An error (RFC 9457).
+
+    Attributes:
+        type: `urn:pt2hub:error:` and the code.
+        title: What the code means.
+        status: The HTTP status.
+        detail: What happened, one sentence.
+        code: Which error it is; a code that exists keeps its meaning.
+        kind: `usage`, `transient` or `fatal`.
+        where: The field, step, file or address it happened at, or None.
+        hint: What to do next, or None.
+        details: Each wrong place of a document: `path`, `message`, `given` and `allowed`.
+        context: Further values for programs, by the code.
+    """
 
     type: str
     title: str
@@ -91,6 +205,30 @@ class Problem(BaseModel):
     hint: str | None
     details: list[dict[str, Any]]
     context: dict[str, Any]
+
+
+class Model(RootModel[shapes.ModelView]):
+    """A model."""
+
+
+class Models(RootModel[shapes.ModelPage]):
+    """Models in the order of their names."""
+
+
+class Versions(RootModel[shapes.VersionPage]):
+    """Versions of a model, newest first."""
+
+
+class Builds(RootModel[shapes.BuildPage]):
+    """Builds, newest first, without their steps."""
+
+
+class Alias(RootModel[shapes.AliasView]):
+    """An alias and its history."""
+
+
+class Aliases(RootModel[shapes.AliasList]):
+    """Aliases of a model, by name."""
 
 
 class Version(RootModel[shapes.VersionView]):
@@ -110,6 +248,7 @@ OBJECT: dict[str, Any] = {"application/json": {"schema": {"type": "object"}}}
 TOKEN: list[dict[str, list[Any]]] = [{"token": []}]
 """Security of every route that changes something."""
 
-MODELS = Tag(name="models", description="Versions of models and their builds.")
+MODELS = Tag(name="models", description="Models, their versions, and the builds of these.")
+ALIASES = Tag(name="aliases", description="Movable names on versions.")
 ARTIFACTS = Tag(name="artifacts", description="What builds produced, and the bytes behind it.")
 SERVER = Tag(name="server", description="What the server offers, and whether it is well.")

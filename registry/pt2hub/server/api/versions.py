@@ -5,16 +5,22 @@ from http import HTTPStatus
 from flask import Response, request
 from flask_openapi3.blueprint import APIBlueprint
 
+from pt2hub.domain.builds import BuildFilter
 from pt2hub.server.api.context import container, render
 from pt2hub.server.api.shapes import (
     MODELS,
     TOKEN,
     Build,
     BuildPath,
+    Builds,
+    BuildsQuery,
     Lines,
     LogsQuery,
+    ModelPath,
     Version,
     VersionPath,
+    Versions,
+    VersionsQuery,
 )
 from pt2hub.wire.documents import JSON_TYPE, MAX_DOCUMENT_BYTES, YAML_TYPE, parse_document
 
@@ -37,10 +43,24 @@ def submit() -> Response:
     return render(version, HTTPStatus.CREATED if version.created else HTTPStatus.OK)
 
 
+@routes.get("/models/<team>/<name>/versions", responses={200: Versions})
+def versions(path: ModelPath, query: VersionsQuery) -> Response:
+    """Versions of a model, newest first, page by page."""
+    page = container().catalog.versions(f"{path.team}/{path.name}", before=query.before, limit=query.limit)
+    return render(page)
+
+
 @routes.get("/models/<team>/<name>/versions/<number>", responses={200: Version})
 def version(path: VersionPath) -> Response:
     """A version and its builds."""
     return render(container().publish.version(f"{path.team}/{path.name}", path.number))
+
+
+@routes.get("/builds", responses={200: Builds})
+def builds(query: BuildsQuery) -> Response:
+    """Builds, newest first, without their steps, page by page."""
+    wanted = BuildFilter(query.model, query.number, query.state, query.target)
+    return render(container().catalog.builds(wanted, after=query.after, limit=query.limit))
 
 
 @routes.get("/builds/<id>", responses={200: Build})

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+import select
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
 import psycopg.conninfo
 import sqlalchemy
 import sqlalchemy.exc
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.orm import Session, sessionmaker
 
 from pt2hub.errors import BadConfiguration, DatabaseUnavailable, InternalError
@@ -78,15 +81,31 @@ def create(database_url: str) -> sqlalchemy.Engine:
         connection.autocommit = False
         return connection
 
-    return sqlalchemy.create_engine(
+    engine = sqlalchemy.create_engine(
         "postgresql+psycopg://",
         creator=connect,
-        pool_size=5,
-        max_overflow=15,
+        # No overflow: what is opened beyond the size is closed after each use, a hundred times a second under load.
+        pool_size=20,
+        max_overflow=0,
         pool_timeout=10,
         pool_recycle=1800,
-        pool_pre_ping=True,  # a restarted database costs one ping, not one failed request
     )
+    sqlalchemy.event.listen(engine, "checkout", _replace_if_cut)
+    return engine
+
+
+def _replace_if_cut(connection: psycopg.Connection, _record: object, _proxy: object) -> None:
+    """Makes the pool replace a connection that the server closed, so that a restart fails no request.
+
+    PostgreSQL says nothing on an idle connection but its end, and asking the socket for that takes a microsecond;
+    the pool's own way, a ping, takes a round trip for every transaction.
+    """
+    if connection.closed:
+        raise sqlalchemy.exc.DisconnectionError
+    readiness = select.poll()
+    readiness.register(connection.fileno(), select.POLLIN)
+    if readiness.poll(0):
+        raise sqlalchemy.exc.DisconnectionError
 
 
 @contextlib.contextmanager
@@ -121,12 +140,63 @@ def translated() -> Iterator[None]:
         ) from exc
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A statement that is asked again and again.
+
+    Attributes:
+        text: SQL with named parameters.
+        constants: Values of those parameters that are the same each time.
+    """
+
+    text: bytes
+    constants: dict[str, Any]
+
+    @classmethod
+    def of(cls, statement: sqlalchemy.ClauseElement) -> Prepared:
+        """Writes a statement out once: SQLAlchemy's own bookkeeping costs more than asking PostgreSQL."""
+        dialect = PGDialect_psycopg()  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it untyped
+        compiled = statement.compile(dialect=dialect)
+        return cls(str(compiled).encode(), compiled.params)
+
+
+class Reader:
+    """Asks single statements that only read, outside of transactions: one round trip instead of three."""
+
+    def __init__(self, engine: sqlalchemy.Engine) -> None:
+        """Takes an engine and leaves closing it to its owner."""
+        self._engine = engine
+
+    def rows(self, statement: Prepared, **parameters: str | int) -> list[tuple[Any, ...]]:
+        """The rows of a statement; psycopg prepares it on the connections where it comes often.
+
+        Raises:
+            DatabaseUnavailable: No connection, a time-out: another try may succeed.
+            InternalError: The database refused the statement.
+        """
+        with translated(), contextlib.closing(self._engine.raw_connection()) as pooled:
+            connection = cast("psycopg.Connection", pooled.driver_connection)
+            try:
+                connection.autocommit = True
+                found = connection.execute(statement.text, {**statement.constants, **parameters}).fetchall()
+                connection.autocommit = False
+            except BaseException:
+                pooled.invalidate()  # it may be dead, and must not go back to others who want transactions
+                raise
+            return found
+
+
 class Sessions:
-    """Opens transactions for services."""
+    """Opens transactions for services.
+
+    Attributes:
+        reader: Reads without one.
+    """
 
     def __init__(self, engine: sqlalchemy.Engine) -> None:
         """Takes an engine and leaves closing it to its owner."""
         self._make = sessionmaker(engine, expire_on_commit=False)
+        self.reader = Reader(engine)
 
     @contextlib.contextmanager
     def begin(self) -> Iterator[Session]:

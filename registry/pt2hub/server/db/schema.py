@@ -92,6 +92,34 @@ class Version(Base):
     created_at: Mapped[datetime] = _now()
 
 
+class Alias(Base):
+    """A movable name on a version. The row stays when the alias is removed, so that its moves go on counting."""
+
+    __tablename__ = "aliases"
+    __table_args__ = (UniqueConstraint("model_id", "name"),)
+
+    id: Mapped[int] = _number()
+    model_id: Mapped[int] = mapped_column(ForeignKey("models.id"))
+    name: Mapped[str]
+    version_id: Mapped[int | None] = mapped_column(ForeignKey("versions.id"), index=True)
+    moves: Mapped[int] = mapped_column(Integer, server_default="0")
+
+
+class AliasMove(Base):
+    """A change of an alias; rows are only ever added. Versions are kept by number, so that nothing ties them."""
+
+    __tablename__ = "alias_moves"
+
+    alias_id: Mapped[int] = mapped_column(ForeignKey("aliases.id"), primary_key=True)
+    sequence: Mapped[int] = mapped_column(Integer, primary_key=True)
+    before: Mapped[int | None] = mapped_column(Integer)
+    after: Mapped[int | None] = mapped_column(Integer)
+    reason: Mapped[str]
+    by: Mapped[str]
+    # Not the transaction's time: that is when it began, and it may then have waited for the move before it.
+    at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+
+
 class Target(Base):
     """A target that was ever offered or asked for."""
 
@@ -135,6 +163,10 @@ class Build(Base):
             "worker_id",
             postgresql_where=text("state IN ('queued', 'running')"),
         ),
+        # Pages of builds, newest first: of all, in a state, for a target.
+        Index(None, "created_at", "id"),
+        Index(None, "state", "created_at", "id"),
+        Index(None, "target", "created_at", "id"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)

@@ -8,10 +8,11 @@ import re
 import secrets
 from typing import TYPE_CHECKING
 
-from pt2hub.errors import Unauthorized
+from pt2hub.errors import Ambiguous, NotFound, Unauthorized
 from pt2hub.server.db.stores.tokens import TokenStore
 
 if TYPE_CHECKING:
+    from pt2hub.domain.tokens import TokenInfo
     from pt2hub.server.db.engine import Sessions
 
 _RANDOM_BYTES = 32
@@ -42,8 +43,11 @@ class AccessService:
             TokenStore(session).add(name, _sha256(token))
         return token
 
-    def verify(self, token: str) -> None:
+    def verify(self, token: str) -> str:
         """Lets a token pass, or not.
+
+        Returns:
+            The token's name: what is done with it is done in that name.
 
         Raises:
             Unauthorized: The token is no token of this server.
@@ -53,8 +57,48 @@ class AccessService:
         if not match or not secrets.compare_digest(_checksum(match[1]), match[2]):
             raise Unauthorized("The token is missing or not whole", hint=_HINT)
         with self._sessions.begin() as session:
-            if not TokenStore(session).use(_sha256(token)):
-                raise Unauthorized("The token is not one of this server, or was revoked", hint=_HINT)
+            name = TokenStore(session).use(_sha256(token))
+        if name is None:
+            raise Unauthorized("The token is not one of this server, or was revoked", hint=_HINT)
+        return name
+
+    def tokens(self) -> tuple[TokenInfo, ...]:
+        """Every token, the oldest first, revoked ones too."""
+        with self._sessions.begin() as session:
+            return TokenStore(session).all()
+
+    def revoke(self, name_or_id: str) -> TokenInfo:
+        """Revokes a token, at once and for good.
+
+        Args:
+            name_or_id: Its number, or its name where only one valid token has that name.
+
+        Raises:
+            NotFound: There is no such token, or none of that name is valid.
+            Ambiguous: Several valid tokens have that name.
+        """
+        with self._sessions.begin() as session:
+            store = TokenStore(session)
+            return store.revoke(_chosen(store.all(), name_or_id).id)
+
+
+def _chosen(tokens: tuple[TokenInfo, ...], name_or_id: str) -> TokenInfo:
+    valid = [item for item in tokens if item.name == name_or_id and not item.revoked_at]
+    found = [item for item in tokens if str(item.id) == name_or_id] or valid
+    if len(found) > 1:
+        ids = ", ".join(str(item.id) for item in found)
+        raise Ambiguous(
+            f"{len(found)} valid tokens are called {name_or_id[:80]!r}",
+            where="token",
+            hint=f"Name one by its id: {ids}. `pt2hub admin tokens` shows when each was last used.",
+        )
+    if not found:
+        raise NotFound(
+            f"There is no valid token {name_or_id[:80]!r}",
+            where="token",
+            hint="`pt2hub admin tokens` lists them.",
+        )
+    return found[0]
 
 
 def _base32(data: bytes) -> str:

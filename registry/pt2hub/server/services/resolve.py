@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Any
 
-from pt2hub.domain.builds import readiness
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.names import Reference, parse_model_name
-from pt2hub.errors import NotFound
+from pt2hub.errors import Ambiguous, Detail, NotFound
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.artifacts import ArtifactStore
-from pt2hub.server.db.stores.builds import BuildStore
-from pt2hub.server.db.stores.versions import StoredVersion, VersionStore
+from pt2hub.server.db.stores.references import Named, ReferenceStore
+from pt2hub.server.db.stores.versions import VersionStore
+from pt2hub.server.services import missing
 from pt2hub.server.services.documents import read_bytes, read_json
-from pt2hub.wire.shapes import ArtifactRef, Resolved
+from pt2hub.wire.shapes import Resolved
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
+    from pt2hub.errors import Pt2hubError
     from pt2hub.server.blobs.ports import Reads
     from pt2hub.server.db.engine import Sessions
+
+
+_WHERE = "reference"
 
 
 class ResolveService:
@@ -35,25 +38,25 @@ class ResolveService:
         """
         self._sessions = sessions
         self._storage = storage
+        self._references = ReferenceStore(sessions.reader)
 
     def resolve(self, reference: str) -> Resolved:
         """The version that a reference names, and its artifacts.
 
+        One round trip to the database where it names something; only what is missing is looked into further.
+
         Args:
-            reference: `team/name`, `team/name@3` or `team/name@sha256:...`.
+            reference: `team/name`, `team/name@3`, `team/name@prod`, `team/name@sha256:...`.
 
         Raises:
             InvalidInput: The text is no reference.
-            NotFound: It names nothing that can be pulled.
+            NotFound: There is no such model, version, alias or artifact; near ones are in the hint.
+            NotReady: It names a version that has no artifact yet.
+            Ambiguous: The beginning of a digest fits several artifacts.
         """
         wanted = Reference.parse(reference)
-        with self._sessions.begin() as session:
-            if wanted.digest:
-                number, artifacts = _by_digest(session, wanted.model, wanted.digest)
-            else:
-                version = _version(session, wanted)
-                number, artifacts = version.number, _artifacts(session, version)
-        return Resolved(reference=reference, model=wanted.model, number=number, artifacts=tuple(artifacts))
+        found = self._artifact(wanted) if wanted.digest or wanted.prefix else self._version(wanted)
+        return Resolved(reference, wanted.model, found.number, found.artifacts, alias=wanted.alias)
 
     def manifest(self, model: str, digest: Digest) -> bytes:
         """A manifest, byte for byte: that of an artifact of the model, or of one of its referrers.
@@ -64,7 +67,7 @@ class ResolveService:
         """
         with self._sessions.begin() as session:
             if ArtifactStore(session).owner(parse_model_name(model), digest) is None:
-                raise _no_manifest(session, model, digest)
+                raise _no_artifact(session, model, digest)
         return read_bytes(self._storage, StorageKey.manifest(digest))
 
     def artifact(self, digest: Digest) -> dict[str, Any]:
@@ -86,67 +89,59 @@ class ResolveService:
             "config": config,
         }
 
+    def _version(self, wanted: Reference) -> Named:
+        found = self._references.version(wanted)
+        if found and found.artifacts:
+            return found
+        with self._sessions.begin() as session:
+            raise _missing_version(session, wanted, found)
 
-def _version(session: Session, wanted: Reference) -> StoredVersion:
-    versions = VersionStore(session)
-    if wanted.alias:
-        found = None
-    elif wanted.number:
-        found = versions.by_number(wanted.model, wanted.number)
-    else:
-        found = versions.newest_ready(wanted.model)
+    def _artifact(self, wanted: Reference) -> Named:
+        candidates = self._references.artifacts(wanted)
+        if len(candidates) == 1:
+            return candidates[0]
+        if candidates:
+            raise _ambiguous(wanted, candidates)
+        with self._sessions.begin() as session:
+            raise _no_artifact(session, wanted.model, wanted.digest or wanted.prefix or "")
+
+
+def _missing_version(session: Session, wanted: Reference, found: Named | None) -> Pt2hubError:
     if found:
-        return found
-    newest = versions.newest(wanted.model)
-    if newest is None:
-        raise _no_model(session, wanted.model)
-    if wanted.alias or wanted.number:
-        raise NotFound(
-            f"There is no version {wanted}",
-            where="reference",
-            hint=f"The newest version is {wanted.model}@{newest.number}.",
-        )
-    raise NotFound(
-        f"No version of {wanted.model} is ready",
-        where="reference",
-        hint=f"The newest is {_standing(session, newest)}",
-    )
+        version = VersionStore(session).by_number(wanted.model, found.number)
+        assert version is not None, "versions are never taken away"
+        return missing.not_ready(session, version, where=_WHERE)
+    if wanted.alias:
+        return missing.no_alias(session, wanted.model, wanted.alias, where=_WHERE)
+    if wanted.number:
+        return missing.no_version(session, wanted.model, wanted.number, where=_WHERE)
+    return missing.none_ready(session, wanted.model, where=_WHERE)
 
 
-def _artifacts(session: Session, version: StoredVersion) -> list[ArtifactRef]:
-    artifacts = ArtifactStore(session).of_version(version.id)
-    if not artifacts:
-        raise NotFound(
-            f"{version.model}@{version.number} has no artifact yet",
-            where="reference",
-            hint=f"It is {_standing(session, version)}",
-        )
-    return artifacts
-
-
-def _by_digest(session: Session, model: str, digest: Digest) -> tuple[int, list[ArtifactRef]]:
-    artifacts = ArtifactStore(session)
-    number, ref = artifacts.owner(model, digest), artifacts.ref(digest)
-    if number is None or ref is None:
-        raise _no_manifest(session, model, digest)
-    return number, [ref]
-
-
-def _standing(session: Session, version: StoredVersion) -> str:
-    builds = BuildStore(session)
-    state = readiness(builds.first_submitted(version.id))
-    each = ", ".join(f"{target} {state}" for target, state in builds.states(version.id))
-    return f"{version.model}@{version.number}, {state} ({each})."
-
-
-def _no_manifest(session: Session, model: str, digest: Digest) -> NotFound:
+def _no_artifact(session: Session, model: str, digest: str) -> NotFound:
     if VersionStore(session).newest(model) is None:
-        return _no_model(session, model)
-    return NotFound(f"{model} has no artifact {digest}", where="reference")
+        return missing.no_model(session, model, where=_WHERE)
+    owner = ArtifactStore(session).model_of(digest)
+    hint = (
+        f"It belongs to {owner}: ask for {owner}@{digest}."
+        if owner
+        else f"pt2hub versions {model} lists what it has."
+    )
+    return NotFound(f"{model} has no artifact {digest}", where=_WHERE, hint=hint)
 
 
-def _no_model(session: Session, name: str) -> NotFound:
-    models = VersionStore(session).models()
-    near = difflib.get_close_matches(name, models)
-    hint = f"Did you mean {' or '.join(near)}?" if near else "Publish one with pt2hub publish."
-    return NotFound(f"There is no model {name}", where="reference", hint=hint, context={"near": near})
+def _ambiguous(wanted: Reference, candidates: list[Named]) -> Ambiguous:
+    refs = [(named.number, ref) for named in candidates for ref in named.artifacts]
+    return Ambiguous(
+        f"{wanted.prefix} begins the digests of several artifacts of {wanted.model}",
+        where=_WHERE,
+        hint="Write more of its digits.",
+        details=tuple(
+            Detail(ref.digest, f"{wanted.model}@{number} for {ref.target}") for number, ref in refs
+        ),
+        context={
+            "candidates": [
+                {"number": number, "target": ref.target, "digest": ref.digest} for number, ref in refs
+            ]
+        },
+    )

@@ -28,7 +28,6 @@ from pt2hub.server.db.stores.workers import WorkerStore
 from pt2hub.wire.shapes import ArtifactRef
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement
     from sqlalchemy.orm import DeclarativeBase, Session
 
 
@@ -60,14 +59,16 @@ class ArtifactStore:
         self._add_index(publication, environment)
         return True
 
-    def of_version(self, version_id: int) -> list[ArtifactRef]:
-        """The artifacts of a version, in the order its targets were submitted."""
-        return self._refs(SQLBuild.version_id == version_id)
-
-    def taken(self, version_id: int, target: str) -> bool:
-        """Whether a version has its artifact for a target."""
-        found = self._refs((SQLBuild.version_id == version_id) & (SQLBuild.target == target))
-        return bool(found)
+    def taken(self, version_id: int, target: str | None = None) -> bool:
+        """Whether a version has its artifact for a target; for any where none is named."""
+        statement = (
+            select(SQLArtifact.digest)
+            .join(SQLBuild, SQLBuild.id == SQLArtifact.build_id)
+            .where(SQLBuild.version_id == version_id)
+        )
+        if target is not None:
+            statement = statement.where(SQLBuild.target == target)
+        return self._session.execute(statement.limit(1)).first() is not None
 
     def owner(self, model: str, digest: Digest) -> int | None:
         """The number of the model's version that an artifact or one of its referrers belongs to."""
@@ -83,10 +84,25 @@ class ArtifactStore:
         )
         return self._session.execute(statement).scalars().first()
 
+    def model_of(self, digest: str) -> str | None:
+        """The name of the model that the artifact with this manifest digest belongs to."""
+        statement = (
+            select(SQLModel.name)
+            .join(SQLVersion, SQLVersion.model_id == SQLModel.id)
+            .join(SQLBuild, SQLBuild.version_id == SQLVersion.id)
+            .join(SQLArtifact, SQLArtifact.build_id == SQLBuild.id)
+            .where(SQLArtifact.digest == digest)
+        )
+        return self._session.scalar(statement)
+
     def ref(self, digest: Digest) -> ArtifactRef | None:
         """The artifact with this manifest digest."""
-        found = self._refs(SQLArtifact.digest == digest)
-        return found[0] if found else None
+        found = self._session.execute(
+            select(SQLBuild.target, SQLArtifact.digest, SQLArtifact.created_at)
+            .join(SQLBuild, SQLBuild.id == SQLArtifact.build_id)
+            .where(SQLArtifact.digest == digest)
+        ).first()
+        return ArtifactRef(found[0], Digest(found[1]), stamp(found[2])) if found else None
 
     def with_key(self, program_key: Digest) -> list[Digest]:
         """Manifest digests of the artifacts with a program key, newest first."""
@@ -125,15 +141,6 @@ class ArtifactStore:
             "measurements": self._below(SQLMeasurement, digest, "id"),
             "referrers": self._below(SQLReferrer, digest, "digest"),
         }
-
-    def _refs(self, condition: ColumnElement[bool]) -> list[ArtifactRef]:
-        rows = self._session.execute(
-            select(SQLBuild.target, SQLArtifact.digest, SQLArtifact.created_at)
-            .join(SQLBuild, SQLBuild.id == SQLArtifact.build_id)
-            .where(condition)
-            .order_by(SQLBuild.position, SQLBuild.target)
-        )
-        return [ArtifactRef(target, Digest(digest), stamp(created)) for target, digest, created in rows]
 
     def _add_index(self, publication: Publication, environment: Digest) -> None:
         artifact = publication.manifest.digest

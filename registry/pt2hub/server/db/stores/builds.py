@@ -5,10 +5,10 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import func, or_, select, update
+from sqlalchemy import func, or_, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
-from pt2hub.domain.builds import BuildState, Claim
+from pt2hub.domain.builds import BuildFilter, BuildState, Claim
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.targets import parse_target
 from pt2hub.server.db.schema import Artifact as SQLArtifact
@@ -22,10 +22,10 @@ from pt2hub.server.db.stores.workers import lives, offered
 from pt2hub.wire.shapes import BuildView, StepView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from datetime import timedelta
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime, timedelta
 
-    from sqlalchemy import ColumnElement
+    from sqlalchemy import ColumnElement, Select
     from sqlalchemy.orm import Session
 
     from pt2hub.domain.specs import TargetSpec
@@ -196,6 +196,25 @@ class BuildStore:
         """The builds of a version with their steps, in the order submitted."""
         return self._views(SQLBuild.version_id == version_id, silence)
 
+    def page(
+        self, wanted: BuildFilter, *, after: tuple[datetime, str] | None, limit: int, silence: timedelta
+    ) -> list[BuildView]:
+        """Builds, newest first, without their steps.
+
+        Args:
+            wanted: Which of them.
+            after: Time and id of the build that they follow, None for the newest.
+            limit: At most so many.
+            silence: Time without a heartbeat after which a worker is lost.
+        """
+        place = (SQLBuild.created_at, SQLBuild.id)
+        statement = _viewed(silence).where(*_matching(wanted))
+        if after is not None:
+            statement = statement.where(tuple_(*place) < after)
+        newest_first = [column.desc() for column in place]
+        rows = self._session.execute(statement.order_by(*newest_first).limit(limit))
+        return [_view(*row) for row in rows]
+
     def _change(self, conditions: list[ColumnElement[bool]], **values: Any) -> bool:  # noqa: ANN401  # columns' values
         statement = update(SQLBuild).where(*conditions).values(**values).returning(SQLBuild.id)
         options = {"synchronize_session": False}
@@ -226,26 +245,36 @@ class BuildStore:
         )
 
     def _views(self, condition: ColumnElement[bool], silence: timedelta) -> list[BuildView]:
-        rows = self._session.execute(
-            select(
-                SQLBuild,
-                SQLModel.name,
-                SQLVersion.number,
-                SQLArtifact.digest,
-                offered(SQLBuild.target, silence),
-            )
-            .join(SQLVersion, SQLVersion.id == SQLBuild.version_id)
-            .join(SQLModel, SQLModel.id == SQLVersion.model_id)
-            .outerjoin(SQLArtifact, SQLArtifact.build_id == SQLBuild.id)
-            .where(condition)
-            .order_by(SQLBuild.position)
-            .execution_options(populate_existing=True)
-        ).all()
+        rows = self._session.execute(_viewed(silence).where(condition).order_by(SQLBuild.position)).all()
         steps = ProgressStore(self._session).steps([row[0].id for row in rows])
-        return [
-            _view(build, (model, number, digest), alive=alive, steps=steps.get(build.id, []))
-            for build, model, number, digest, alive in rows
-        ]
+        return [_view(*row, steps=steps.get(row[0].id, [])) for row in rows]
+
+
+def _viewed(silence: timedelta) -> Select[SQLBuild, str, int, str, bool]:
+    """What views of builds are made of."""
+    return (
+        select(
+            SQLBuild,
+            SQLModel.name,
+            SQLVersion.number,
+            SQLArtifact.digest,
+            offered(SQLBuild.target, silence),
+        )
+        .join(SQLVersion, SQLVersion.id == SQLBuild.version_id)
+        .join(SQLModel, SQLModel.id == SQLVersion.model_id)
+        .outerjoin(SQLArtifact, SQLArtifact.build_id == SQLBuild.id)
+        .execution_options(populate_existing=True)
+    )
+
+
+def _matching(wanted: BuildFilter) -> list[ColumnElement[bool]]:
+    given = {
+        SQLModel.name: wanted.model,
+        SQLVersion.number: wanted.number,
+        SQLBuild.state: wanted.state,
+        SQLBuild.target: wanted.target,
+    }
+    return [column == value for column, value in given.items() if value is not None]
 
 
 def _held(claim: Claim) -> list[ColumnElement[bool]]:
@@ -258,9 +287,8 @@ def _held(claim: Claim) -> list[ColumnElement[bool]]:
 
 
 def _view(
-    row: SQLBuild, names: tuple[str, int, str | None], *, alive: bool, steps: list[StepView]
+    row: SQLBuild, model: str, number: int, digest: str | None, alive: bool, *, steps: Sequence[StepView] = ()
 ) -> BuildView:
-    model, number, digest = names
     waits = row.state == BuildState.QUEUED and not alive
     return BuildView(
         id=row.id,

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import func, or_, select, update
 
+from pt2hub.domain.tokens import TokenInfo
 from pt2hub.server.db.schema import ApiToken as SQLApiToken
+from pt2hub.server.db.stores.values import optional_stamp, stamp
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -27,15 +29,41 @@ class TokenStore:
         """Adds a token."""
         self._session.add(SQLApiToken(name=name, sha256=sha256))
 
-    def use(self, sha256: str) -> bool:
+    def use(self, sha256: str) -> str | None:
         """Notes the use of a token.
 
         Returns:
-            Whether it is valid.
+            Its name, None where it is not valid.
         """
         valid = (SQLApiToken.sha256 == sha256, SQLApiToken.revoked_at.is_(None))
-        if self._session.execute(select(SQLApiToken.id).where(*valid)).first() is None:
-            return False
+        name = self._session.scalar(select(SQLApiToken.name).where(*valid))
+        if name is None:
+            return None
         stale = or_(SQLApiToken.last_used_at.is_(None), SQLApiToken.last_used_at < func.now() - _USED_LATELY)
         self._session.execute(update(SQLApiToken).where(*valid, stale).values(last_used_at=func.now()))
-        return True
+        return name
+
+    def all(self) -> tuple[TokenInfo, ...]:
+        """Every token, the oldest first, revoked ones too."""
+        rows = self._session.scalars(select(SQLApiToken).order_by(SQLApiToken.id))
+        return tuple(_info(row) for row in rows)
+
+    def revoke(self, token_id: int) -> TokenInfo:
+        """Revokes a token that exists; one that is revoked already keeps its time.
+
+        Args:
+            token_id: Its row.
+        """
+        valid = (SQLApiToken.id == token_id, SQLApiToken.revoked_at.is_(None))
+        self._session.execute(update(SQLApiToken).where(*valid).values(revoked_at=func.now()))
+        return _info(self._session.get_one(SQLApiToken, token_id, populate_existing=True))
+
+
+def _info(row: SQLApiToken) -> TokenInfo:
+    return TokenInfo(
+        id=row.id,
+        name=row.name,
+        created_at=stamp(row.created_at),
+        last_used_at=optional_stamp(row.last_used_at),
+        revoked_at=optional_stamp(row.revoked_at),
+    )

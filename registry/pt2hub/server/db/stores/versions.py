@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, exists, func, select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
-from pt2hub.domain.builds import BuildState
 from pt2hub.domain.digests import Digest
 from pt2hub.errors import Conflict
-from pt2hub.server.db.schema import Build as SQLBuild
 from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.schema import Version as SQLVersion
 from pt2hub.server.db.stores.values import stamp
@@ -53,6 +51,23 @@ class StoredVersion:
     created_at: str
 
 
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Which versions a model has.
+
+    Attributes:
+        oldest: The lowest number.
+        newest: The highest number.
+        below: The highest number below the one asked about, None where there is none.
+        above: The lowest number above it, None where there is none.
+    """
+
+    oldest: int
+    newest: int
+    below: int | None
+    above: int | None
+
+
 class VersionStore:
     """Models and versions."""
 
@@ -71,6 +86,10 @@ class VersionStore:
             select(SQLModel.id).where(SQLModel.name == name).with_for_update()
         ).scalar_one()
 
+    def model_id(self, name: str) -> int | None:
+        """The row of the model with this name."""
+        return self._session.scalar(select(SQLModel.id).where(SQLModel.name == name))
+
     def models(self) -> list[str]:
         """Names of models, for hints."""
         return list(self._session.scalars(select(SQLModel.name).order_by(SQLModel.id).limit(_MOST_NAMES)))
@@ -87,11 +106,26 @@ class VersionStore:
         """The newest version of a model, whatever its builds do."""
         return self._one(SQLModel.name == model)
 
-    def newest_ready(self, model: str) -> StoredVersion | None:
-        """The newest version of a model of which every first-submitted target succeeded."""
-        first = and_(SQLBuild.version_id == SQLVersion.id, SQLBuild.first_submitted)
-        unfinished = exists().where(first, SQLBuild.state != BuildState.SUCCEEDED)
-        return self._one(SQLModel.name == model, exists().where(first), ~unfinished)
+    def numbers(self, model: str, *, near: int = 0) -> Numbers | None:
+        """Which versions a model has; None where there is none.
+
+        Args:
+            model: The model's name.
+            near: The number that is asked about.
+        """
+        number = SQLVersion.number
+        statement = (
+            select(
+                func.min(number),
+                func.max(number),
+                func.max(number).filter(number < near),
+                func.min(number).filter(number > near),
+            )
+            .join(SQLModel)
+            .where(SQLModel.name == model)
+        )
+        oldest, newest, below, above = self._session.execute(statement).one()
+        return Numbers(oldest, newest, below, above) if newest else None
 
     def add(
         self,

@@ -1,0 +1,162 @@
+"""Aliases and their history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlalchemy import and_, select
+from sqlalchemy.dialects.postgresql import insert
+
+from pt2hub.server.db.schema import Alias as SQLAlias
+from pt2hub.server.db.schema import AliasMove as SQLAliasMove
+from pt2hub.server.db.schema import Version as SQLVersion
+from pt2hub.server.db.stores.values import stamp
+from pt2hub.wire.shapes import AliasMove
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sqlalchemy.orm import Session
+
+    from pt2hub.server.db.stores.versions import StoredVersion
+
+MOST_MOVES = 1000
+"""Moves of an alias answered at once, the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAlias:
+    """An alias.
+
+    Attributes:
+        id: Its row.
+        name: Its name.
+        number: The version it is on, None where it was removed.
+        last: Its last move, None where it was not moved yet.
+    """
+
+    id: int
+    name: str
+    number: int | None
+    last: AliasMove | None
+
+
+class AliasStore:
+    """Aliases."""
+
+    def __init__(self, session: Session) -> None:
+        """Works in the caller's transaction."""
+        self._session = session
+
+    def hold(self, model_id: int, name: str, *, create: bool) -> StoredAlias | None:
+        """Keeps an alias from being moved by others until the transaction ends.
+
+        Args:
+            model_id: The model's row.
+            name: The alias's name.
+            create: Make it where it does not exist; of two that make it at once, the second waits for the first.
+
+        Returns:
+            The alias, None where there never was one.
+        """
+        if create:
+            row = {"model_id": model_id, "name": name}
+            self._session.execute(insert(SQLAlias).values(row).on_conflict_do_nothing())
+        mine = (SQLAlias.model_id == model_id, SQLAlias.name == name)
+        self._session.execute(select(SQLAlias.id).where(*mine).with_for_update())
+        # Read once the lock is ours: what a locked row joins to may be from before the wait.
+        return self.one(model_id, name)
+
+    def one(self, model_id: int, name: str) -> StoredAlias | None:
+        """An alias, removed or not."""
+        found = self._aliases(model_id, name)
+        return found[0] if found else None
+
+    def of_model(self, model_id: int) -> list[StoredAlias]:
+        """A model's aliases by name, without those that were removed."""
+        return [alias for alias in self._aliases(model_id) if alias.number is not None]
+
+    def names(self, model_id: int) -> dict[str, int | None]:
+        """Every alias that a model ever had, each with the version it is on, None where it was removed."""
+        return {alias.name: alias.number for alias in self._aliases(model_id)}
+
+    def move(self, alias: StoredAlias, to: StoredVersion | None, *, reason: str, by: str) -> None:
+        """Puts a held alias on a version, or on none, and writes that into its history.
+
+        Args:
+            alias: As `hold` gave it.
+            to: The version, None to remove the alias.
+            reason: Why.
+            by: Who.
+        """
+        row = self._session.get_one(SQLAlias, alias.id, populate_existing=True)
+        row.version_id = to.id if to else None
+        row.moves += 1
+        self._session.add(
+            SQLAliasMove(
+                alias_id=alias.id,
+                sequence=row.moves,
+                before=alias.number,
+                after=to.number if to else None,
+                reason=reason,
+                by=by,
+            )
+        )
+        self._session.flush()  # the database dates the move
+
+    def history(self, alias: StoredAlias) -> list[AliasMove]:
+        """The moves of an alias, newest first, at most 1000."""
+        rows = self._session.scalars(
+            select(SQLAliasMove)
+            .where(SQLAliasMove.alias_id == alias.id)
+            .order_by(SQLAliasMove.sequence.desc())
+            .limit(MOST_MOVES)
+        )
+        return [_move(row) for row in rows]
+
+    def on_models(self, model_ids: Iterable[int]) -> dict[int, dict[str, int]]:
+        """The aliases of several models, by the model's row: names, and the numbers they are on."""
+        rows = self._session.execute(
+            select(SQLAlias.model_id, SQLAlias.name, SQLVersion.number)
+            .join(SQLVersion, SQLVersion.id == SQLAlias.version_id)
+            .where(SQLAlias.model_id.in_(model_ids))
+            .order_by(SQLAlias.name)
+        )
+        found: dict[int, dict[str, int]] = {}
+        for model_id, name, number in rows:
+            found.setdefault(model_id, {})[name] = number
+        return found
+
+    def on_versions(self, version_ids: Iterable[int]) -> dict[int, list[str]]:
+        """The names of the aliases on several versions, by the version's row."""
+        rows = self._session.execute(
+            select(SQLAlias.version_id, SQLAlias.name)
+            .where(SQLAlias.version_id.in_(version_ids))
+            .order_by(SQLAlias.name)
+        )
+        found: dict[int, list[str]] = {}
+        for version_id, name in rows:
+            if version_id is not None:
+                found.setdefault(version_id, []).append(name)
+        return found
+
+    def _aliases(self, model_id: int, name: str | None = None) -> list[StoredAlias]:
+        last = and_(SQLAliasMove.alias_id == SQLAlias.id, SQLAliasMove.sequence == SQLAlias.moves)
+        statement = (
+            select(SQLAlias.id, SQLAlias.name, SQLVersion.number, SQLAliasMove)
+            .outerjoin(SQLVersion, SQLVersion.id == SQLAlias.version_id)
+            .outerjoin(SQLAliasMove, last)
+            .where(SQLAlias.model_id == model_id)
+            .order_by(SQLAlias.name)
+        )
+        if name is not None:
+            statement = statement.where(SQLAlias.name == name)
+        rows = self._session.execute(statement)
+        return [
+            StoredAlias(id_, name, number, _move(move) if move else None) for id_, name, number, move in rows
+        ]
+
+
+def _move(row: SQLAliasMove) -> AliasMove:
+    return AliasMove(row.sequence, row.before, row.after, row.reason, row.by, stamp(row.at))

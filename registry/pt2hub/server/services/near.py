@@ -1,0 +1,53 @@
+"""Names that somebody who wrote another one may have meant."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_CLOSE = 0.8
+"""Of `difflib`'s ratio: one letter of five may be wrong; resnet18 and resnet34 are two models, not one misspelt."""
+_MOST = 3
+
+
+def near_models(name: str, models: Iterable[str]) -> list[str]:
+    """Models that a name may have meant, likeliest first: team and model misspelt, or another team's model.
+
+    The two halves are compared for themselves, since a long team's name would make all its models alike.
+
+    Args:
+        name: `team/name` as asked for.
+        models: The models there are.
+    """
+    team, _, model = name.partition("/")
+    scored = [(_closeness(model, other.partition("/")[2]), other) for other in models]
+    close = [(score, _closeness(team, other.partition("/")[0]), other) for score, other in scored if score]
+    near = sorted(((-score, -teams, other) for score, teams, other in close if teams or score == 1))
+    return [other for _, _, other in near[:_MOST]]
+
+
+def near_words(word: str, words: Iterable[str]) -> list[str]:
+    """Words that one may have meant: misspelt, in other letters' case, or cut off (`prod` for `production`)."""
+    lower = word.lower()
+    near = [
+        (-_closeness(lower, other.lower()), other)
+        for other in words
+        if _closeness(lower, other.lower()) or _begins(lower, other.lower())
+    ]
+    return [other for _, other in sorted(near)[:_MOST]]
+
+
+def _closeness(one: str, other: str) -> float:
+    """How alike two words are, from 0.8 to 1; else 0."""
+    matcher = difflib.SequenceMatcher(a=one, b=other, autojunk=False)
+    if matcher.real_quick_ratio() < _CLOSE or matcher.quick_ratio() < _CLOSE:
+        return 0.0
+    ratio = matcher.ratio()
+    return ratio if ratio >= _CLOSE else 0.0
+
+
+def _begins(one: str, other: str) -> bool:
+    return one.startswith(other) or other.startswith(one)

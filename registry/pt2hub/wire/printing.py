@@ -1,0 +1,210 @@
+"""How values look at a Python prompt and in a notebook: a title, a small table, and what to do next.
+
+Names, log lines and errors come from elsewhere and may hold markup or escape sequences: both are taken out.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pt2hub.errors import from_dict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pt2hub.wire.shapes import (
+        AliasView,
+        ArtifactRef,
+        BuildView,
+        LogView,
+        ModelView,
+        Resolved,
+        TargetView,
+        VersionSummary,
+        VersionView,
+    )
+
+_CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) != "\t"}
+_SHORT = 19
+"""Characters of a shortened digest: `sha256:` and 12 digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """What a value says of itself.
+
+    Attributes:
+        title: One line that says what it is.
+        rows: A small table below it.
+        notes: What stands below the table, such as what to do next.
+    """
+
+    title: str
+    rows: tuple[tuple[str, ...], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Printed:
+    """A value that prints well: `repr` is one line, `str` a few, a notebook shows a table."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _sheet(self) -> Sheet: ...
+
+    def __str__(self) -> str:
+        return as_text(self._sheet())
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__.removesuffix('View')} {_plain(self._sheet().title)}>"
+
+    def _repr_html_(self) -> str:
+        return as_html(self._sheet())
+
+
+def as_text(sheet: Sheet) -> str:
+    """A sheet as lines of text, the table's columns aligned."""
+    rows = [[_plain(cell) for cell in row] for row in sheet.rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    table = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    notes = [_plain(line) for note in sheet.notes for line in note.splitlines()]
+    return "\n".join([_plain(sheet.title), *(f"  {line}" for line in (*table, *notes))])
+
+
+def as_html(sheet: Sheet) -> str:
+    """A sheet as HTML, everything in it escaped."""
+    from html import escape
+
+    def cells(row: Iterable[str]) -> str:
+        return "".join(f'<td style="text-align:left">{escape(_plain(cell))}</td>' for cell in row)
+
+    table = "".join(f"<tr>{cells(row)}</tr>" for row in sheet.rows)
+    notes = "\n".join(escape(_plain(line)) for note in sheet.notes for line in note.splitlines())
+    return (
+        f"<div><b>{escape(_plain(sheet.title))}</b>"
+        + (f"<table>{table}</table>" if table else "")
+        + (f'<pre style="margin:0">{notes}</pre>' if notes else "")
+        + "</div>"
+    )
+
+
+def standing(build: BuildView) -> str:
+    """A build's state in words; a build that an attempt gave up is not simply queued."""
+    if build.state == "queued" and build.attempt:
+        return "handed back, waits for another worker"
+    return build.state
+
+
+def version(view: VersionView) -> Sheet:
+    """A version: the state of each target, and what to do next."""
+    name = f"{view.model}@{view.number}"
+    rows = tuple((build.target, standing(build), _remark(build)) for build in view.builds)
+    failed = [note for build in view.builds for note in _failure(build)]
+    return Sheet(f"{name}  {view.readiness}", rows, (*failed, *_next(view, name)))
+
+
+def build(view: BuildView) -> Sheet:
+    """A build: its steps, its result or its error."""
+    steps = tuple(
+        (
+            step.state,
+            step.name,
+            f"{step.seconds:.2f} s" if step.seconds is not None else "",
+            step.detail or "",
+        )
+        for step in view.steps
+    )
+    title = f"{view.id}  {view.model}@{view.number} for {view.target}  {standing(view)}"
+    title += f": {_remark(view)}" if view.error else ""
+    result = (f"artifact {view.artifact}",) if view.artifact else ()
+    notes = (view.note,) if view.note else ()
+    return Sheet(title, steps, (*notes, *result, *_failure(view)))
+
+
+def model(view: ModelView) -> Sheet:
+    """A model: how many versions, and where its aliases are."""
+    count = f"{view.versions} version{'s' if view.versions != 1 else ''}"
+    ready = f"newest ready {view.newest_ready}" if view.newest_ready else "none ready"
+    title = f"{view.name}  {count}" + (f", {ready}" if view.versions else "")
+    aliases = "".join(f", {name} is {number}" for name, number in sorted(view.aliases.items()))
+    return Sheet(title + aliases, notes=(view.description,) if view.description else ())
+
+
+def summary(view: VersionSummary) -> Sheet:
+    """A version in a list."""
+    aliases = f"  ({', '.join(view.aliases)})" if view.aliases else ""
+    targets = ", ".join(f"{name} {state}" for name, state in view.targets.items())
+    return Sheet(f"{view.model}@{view.number}  {view.readiness}{aliases}  {targets}".rstrip())
+
+
+def alias(view: AliasView) -> Sheet:
+    """An alias: the version it is on, who put it there, and the moves before."""
+    place = f"is {view.model}@{view.number}" if view.number else "was removed"
+    rows = tuple(
+        (f"{move.before or '-'} -> {move.after or '-'}", move.at, move.by, move.reason)
+        for move in view.history
+    )
+    last = view.last
+    return Sheet(f"{view.model}@{view.name} {place}", rows, (f"by {last.by}, {last.at}: {last.reason}",))
+
+
+def resolved(view: Resolved) -> Sheet:
+    """What a reference names: the version, and its artifacts pinned by digest."""
+    rows = tuple((item.target, item.digest) for item in view.artifacts)
+    return Sheet(f"{view.reference} is {view.model}@{view.number}", rows)
+
+
+def artifact(view: ArtifactRef) -> Sheet:
+    """An artifact of a resolved version."""
+    return Sheet(f"{view.target} {view.digest}")
+
+
+def target(view: TargetView) -> Sheet:
+    """A target, and whether anybody builds for it now."""
+    workers = {0: "no live worker", 1: "1 live worker"}.get(
+        view.live_workers, f"{view.live_workers} live workers"
+    )
+    return Sheet(f"{view.name}  {workers}")
+
+
+def log(view: LogView) -> Sheet:
+    """A line of a log."""
+    import time
+
+    clock = time.strftime("%H:%M:%S", time.localtime(view.at))
+    level = "" if view.level in ("info", "compiler") else f"{view.level}: "
+    return Sheet(f"{clock} {view.step:<8} {level}{view.text}")
+
+
+def _remark(build: BuildView) -> str:
+    if build.error:
+        return from_dict(build.error).message.partition("\n")[0]
+    if build.artifact:
+        return f"{build.artifact[:_SHORT]}..."
+    running = [step for step in build.steps if step.state == "running"]
+    if running and build.state == "running":
+        return f"{running[-1].name} {running[-1].detail or ''}".rstrip()
+    return build.note or ""
+
+
+def _failure(build: BuildView) -> tuple[str, ...]:
+    if not build.error:
+        return ()
+    error = from_dict(build.error)
+    return (f"{build.target}: {error}\n[{error.code}]", f"The whole log: pt2hub logs {build.id}")
+
+
+def _next(view: VersionView, name: str) -> tuple[str, ...]:
+    if view.readiness == "pending":
+        return ("To wait for it: Client().follow(version), or pt2hub publish SPEC --wait.",)
+    if any(build.artifact for build in view.builds):
+        return (f'To use it: pt2hub.load("{name}")',)
+    return ()
+
+
+def _plain(text: str) -> str:
+    return str(text).replace("\n", " ").translate(_CONTROLS)
