@@ -60,6 +60,10 @@ def safetensors(tensors: Mapping[str, tuple[str, tuple[int, ...], bytes]]) -> by
     return struct.pack("<Q", len(text)) + text + data
 
 
+WEIGHTS = safetensors({"w": ("F32", (1,), bytes(4))})
+"""The smallest weights that a submission takes."""
+
+
 def layout(blob_size: int, *constants: tuple[Any, ...]) -> Constants:
     """A table of constants: (fqn, dtype, shape, offset[, source[, stride]])."""
     return Constants("model/data/m_weights.blob", blob_size, tuple(_constant(*item) for item in constants))

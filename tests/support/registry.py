@@ -144,9 +144,17 @@ class Registry:
         self.services.storage.write(StorageKey.manifest(manifest.digest), [manifest.as_bytes()])
         return manifest
 
-    def publication(self, claim: Claim, *, code: bytes = b"code", key: str = "key") -> Publication:
+    def publication(
+        self,
+        claim: Claim,
+        *,
+        code: bytes = b"code",
+        key: str = "key",
+        weights_data: bytes = b"weights",
+        **changes: Any,
+    ) -> Publication:
         """What a worker publishes, its blobs and manifests stored first."""
-        weights = claim.weights or self.blob(b"weights").digest
+        weights = claim.weights or self.blob(weights_data).digest
         golden = claim.golden or self.blob(b"golden").digest
         members = (
             Member("model/version", 1, digest_bytes(b"0")),
@@ -167,11 +175,12 @@ class Registry:
             provenance={"build": claim.build, "attempt": claim.attempt, "request": claim.request},
             dtype=claim.request.get("dtype"),
         )
+        config = replace(config, **changes)
         manifest = self.manifest(
             Manifest(
                 artifactType=oci.ARTIFACT_TYPE,
                 config=self.blob(canonical_json(encode(config)), oci.CONFIG_TYPE),
-                layers=(self.blob(code, oci.CODE_TYPE), self.blob(b"weights", oci.WEIGHTS_TYPE)),
+                layers=(self.blob(code, oci.CODE_TYPE), self.blob(weights_data, oci.WEIGHTS_TYPE)),
                 annotations={oci.CREATED: "2026-11-21T10:00:00+00:00", oci.BUILD: claim.build},
             )
         )

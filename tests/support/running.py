@@ -25,6 +25,7 @@ class Up:
     def __init__(self, home: Path, *args: str, environ: Mapping[str, str] | None = None) -> None:
         self.home = home
         self.output = ""
+        self.progress: list[str] = []
         self.process = subprocess.Popen(
             [sys.executable, "-m", "pt2hub", "up", "--no-worker", *(args or ("--port", "0"))],
             env={**clean_environ(home), **(environ or {})},
@@ -68,9 +69,11 @@ class Up:
         return self.wait()
 
     def wait(self) -> tuple[int, str]:
-        """Waits for the end; the exit code and what was written to standard error."""
+        """Waits for the end; the exit code and what was written to standard error beside the usual progress."""
         _, stderr = self.process.communicate(timeout=60)
-        return self.process.returncode, stderr
+        self.progress += [line for line in stderr.splitlines() if line.startswith("up: ")]
+        complaints = [line for line in stderr.splitlines(keepends=True) if not line.startswith("up: ")]
+        return self.process.returncode, "".join(complaints)
 
 
 def clean_environ(home: Path) -> dict[str, str]:

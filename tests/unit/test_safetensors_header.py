@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import struct
 from typing import TYPE_CHECKING, Any
@@ -49,7 +48,7 @@ def test_what_the_reference_implementation_writes_is_read() -> None:
         "flag": numpy.array(True),  # an array of one boolean
     }
     data = save(tensors, metadata={"format": "pt"})
-    entries = read_safetensors_header(io.BytesIO(data))
+    entries = read_safetensors_header(data)
     assert {
         name: (item.dtype, item.shape, data[item.begin : item.end]) for name, item in entries.items()
     } == {name: (str(value.dtype), value.shape, value.tobytes()) for name, value in tensors.items()}
@@ -91,4 +90,4 @@ def test_what_the_reference_implementation_writes_is_read() -> None:
 )
 def test_a_malformed_file_is_refused_with_the_reason(data: bytes, reason: str) -> None:
     with pytest.raises(CorruptArchive, match=reason):
-        read_safetensors_header(io.BytesIO(data))
+        read_safetensors_header(data)

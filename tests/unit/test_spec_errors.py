@@ -101,12 +101,48 @@ def test_what_was_given_and_what_is_allowed_are_said() -> None:
     (detail,) = refusal(a_spec(dims={"batch": {"min": 1, "max": 32, "example": 40}})).details
     assert detail.allowed == "1 to 32"
     (detail,) = refusal(a_spec(inputs=[an_input(shape=["batch", "width"])])).details
-    assert (detail.given, detail.allowed) == ("'width'", "batch")
+    assert (detail.given, detail.allowed) == ('"width"', "batch")
     (detail,) = refusal(a_spec(inputs=[an_input(dtype="int8", generate={"constant": 128})])).details
     assert detail.allowed == "-128 to 127"
     (detail,) = refusal(a_spec(inputs=[an_input(dtype="floaty")])).details
-    assert detail.given == "'floaty'"
-    assert (detail.allowed or "").startswith("'float32', 'float16'")
+    assert detail.given == '"floaty"'
+    assert (detail.allowed or "").startswith('"float32", "float16"')
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            {"inputs": [an_input(shape=["batch", -3])]},
+            "inputs[0].shape[1]: the number is out of range (given: -3; allowed: at least 0)",
+        ),
+        (
+            {"targets": [{"target": "auto", "dtype": "float8"}]},
+            'targets[0].dtype: there is no such value (given: "float8"; allowed: "float32", "float16" or "bfloat16")',
+        ),
+        ({"model": "Net"}, 'model: the text has another form (given: "Net"; allowed: team/name in'),
+        (
+            {"compile": {"options": {"cxx": True}}},
+            'compile.options: options cxx cannot be set (given: {"cxx": true}; allowed: coordinate',
+        ),
+        ({"source": None}, "source: an object belongs here (given: null)"),
+    ],
+)
+def test_one_wrong_field_is_read_once_and_its_value_as_it_was_written(
+    changes: dict[str, Any], line: str
+) -> None:
+    error = refusal(a_spec(**changes))
+    first, *rest = str(error).splitlines()
+    assert first.startswith(line)
+    assert rest == [f"  {error.hint}"]
+    assert error.as_dict()["details"][0]["path"] == error.where
+
+
+def test_several_wrong_fields_are_read_one_on_a_line() -> None:
+    error = refusal(a_spec(model="Net", inputs=[an_input(dtype="floaty")]))
+    first, *rest = str(error).splitlines()
+    assert first == "spec: 2 fields of the spec are wrong"
+    assert [line.strip().partition(":")[0] for line in rest[:2]] == ["model", "inputs[0].dtype"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from pt2hub.archive.reading import Archive, listing, open_archive, read_member
+from pt2hub.archive.reading import LITERALS, Archive, listing, open_archive, read_literals, read_member
+from pt2hub.archive.sources import ByteSource
 from pt2hub.archive.tensors import TensorEntry, read_safetensors_header
 from pt2hub.archive.validating import Entry, Limits, validate
 
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from pt2hub.archive.writing import write_zip
 
 __all__ = [
+    "LITERALS",
     "Archive",
+    "ByteSource",
     "Entry",
     "Limits",
     "MemberBytes",
@@ -30,6 +33,7 @@ __all__ = [
     "blob_chunks",
     "listing",
     "open_archive",
+    "read_literals",
     "read_member",
     "read_safetensors_header",
     "split",

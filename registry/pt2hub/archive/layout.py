@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import io
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from pt2hub.archive.sources import ByteSource, opened
 from pt2hub.archive.tensors import TensorEntry, read_safetensors_header
 from pt2hub.domain.digests import CHUNK
 from pt2hub.errors import CorruptArchive, LayoutUnproven, WeightsMismatch
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from pt2hub.domain.artifacts import Constant, Constants
 
 
-def blob_chunks(constants: Constants, weights: Path, extra: bytes | None = None) -> Iterator[bytes]:
+def blob_chunks(
+    constants: Constants, weights: Path | ByteSource, extra: bytes | None = None
+) -> Iterator[bytes]:
     """The blob in pieces: each constant at its offset, zeros between.
 
     Args:
@@ -30,7 +32,7 @@ def blob_chunks(constants: Constants, weights: Path, extra: bytes | None = None)
         WeightsMismatch: A constant is not in its file, or has another shape or dtype there.
         CorruptArchive: A safetensors file is malformed.
     """
-    with weights.open("rb") as file, io.BytesIO(extra or b"") as literals:
+    with opened(weights) as file, opened(extra or b"") as literals:
         sources: dict[str, _Source] = {"weights": (file, read_safetensors_header(file))}
         if extra is not None:
             sources["extra"] = (literals, read_safetensors_header(literals))
@@ -41,19 +43,19 @@ def blob_chunks(constants: Constants, weights: Path, extra: bytes | None = None)
         yield from _zeros(constants.blob_size - max((c.offset + c.size for c in constants.table), default=0))
 
 
-_Source: TypeAlias = tuple[BinaryIO, dict[str, TensorEntry]]
+_Source: TypeAlias = tuple[ByteSource, dict[str, TensorEntry]]
 
 
 class _Piece(NamedTuple):
     gap: int
-    source: BinaryIO
+    source: ByteSource
     entry: TensorEntry
 
 
 def _plan(constants: Constants, sources: dict[str, _Source]) -> Iterator[_Piece]:
     at = 0
     for constant in sorted(constants.table, key=lambda item: (item.offset, item.size)):
-        file, entries = sources.get(constant.source, (io.BytesIO(), {}))
+        file, entries = sources.get(constant.source, (sources["weights"][0], {}))
         entry = _matched(constant, entries)
         if constant.offset < at:
             raise LayoutUnproven("two constants overlap", where=constant.fqn)
@@ -97,12 +99,10 @@ def _zeros(count: int) -> Iterator[bytes]:
         count -= piece
 
 
-def _copied(source: BinaryIO, entry: TensorEntry) -> Iterator[bytes]:
-    at = entry.begin
-    while at < entry.end:
-        source.seek(at)
-        chunk = source.read(min(CHUNK, entry.end - at))
-        if not chunk:
-            raise CorruptArchive("the weights are cut short")
-        at += len(chunk)
+def _copied(source: ByteSource, entry: TensorEntry) -> Iterator[bytes]:
+    left = entry.end - entry.begin
+    for chunk in source.read(entry.begin, entry.end):
+        left -= len(chunk)
         yield chunk
+    if left:
+        raise CorruptArchive("the weights are cut short")

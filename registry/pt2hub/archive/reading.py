@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from pt2hub.domain.artifacts import Constants
+
+LITERALS = "extra/literals.safetensors"
+"""Where literal constants lie, below the code layer's root folder."""
+
 
 class Archive:
     """A zip that passed `validate`; every read checks size and CRC.
@@ -109,6 +114,27 @@ def read_member(path: Path, name: str) -> bytes:
     """
     with open_archive(path) as archive:
         return archive.read(name)
+
+
+def read_literals(constants: Constants, code: Path) -> bytes | None:
+    """The constants that the export lifted out of the model's source; None without any.
+
+    Args:
+        constants: The recorded layout.
+        code: The code layer.
+
+    Returns:
+        A safetensors file's bytes.
+
+    Raises:
+        CorruptArchive: The code layer is damaged.
+        NotFound: It lacks them.
+    """
+    if all(item.source == "weights" for item in constants.table):
+        return None
+    with open_archive(code) as archive:
+        root = archive.entries[0].name.partition("/")[0] if archive.entries else ""
+        return archive.read(f"{root}/{LITERALS}")
 
 
 def listing(path: Path) -> tuple[Member, ...]:

@@ -5,14 +5,18 @@ The file is 8 bytes (length of the header, little-endian), the header as a JSON 
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
+from pt2hub.archive.sources import opened
 from pt2hub.errors import CorruptArchive
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pt2hub.archive.sources import ByteSource
 
 _LENGTH = 8
 _LONGEST_HEADER = 32 << 20
@@ -58,30 +62,25 @@ class TensorEntry:
     end: int
 
 
-def read_safetensors_header(source: Path | BinaryIO) -> dict[str, TensorEntry]:
+def read_safetensors_header(source: Path | bytes | ByteSource) -> dict[str, TensorEntry]:
     """The tensors of a safetensors file, in the order of their bytes.
 
     Args:
-        source: A file by its path, or open and seekable.
+        source: The file; nothing but its header is read.
 
     Raises:
         CorruptArchive: The header is malformed, or the tensors do not fill the file exactly.
     """
-    if isinstance(source, Path):
-        with source.open("rb") as file:
-            return read_safetensors_header(file)
-    total = source.seek(0, io.SEEK_END)
-    source.seek(0)
-    length = int.from_bytes(source.read(_LENGTH), "little")
-    if total < _LENGTH or length > min(_LONGEST_HEADER, total - _LENGTH):
-        raise _malformed("its header is longer than the file or than is taken")
-    document = _parsed(source.read(length))
-    entries = {
-        name: _entry(name, item, start=_LENGTH + length)
-        for name, item in document.items()
-        if name != "__metadata__"
-    }
-    return _tiling(entries, start=_LENGTH + length, end=total)
+    with opened(source) as file:
+        length = int.from_bytes(b"".join(file.read(0, min(_LENGTH, file.size))), "little")
+        if file.size < _LENGTH or length > min(_LONGEST_HEADER, file.size - _LENGTH):
+            raise _malformed("its header is longer than the file or than is taken")
+        start = _LENGTH + length
+        document = _parsed(b"".join(file.read(_LENGTH, start)))
+        entries = {
+            name: _entry(name, item, start=start) for name, item in document.items() if name != "__metadata__"
+        }
+        return _tiling(entries, start=start, end=file.size)
 
 
 def _parsed(raw: bytes) -> dict[str, Any]:

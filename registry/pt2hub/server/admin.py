@@ -14,7 +14,9 @@ from pt2hub.server.home import Home
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pt2hub.domain.tokens import TokenInfo
     from pt2hub.server.config import ServerConfig
+    from pt2hub.server.container import Container
 
 
 def create_token(config: ServerConfig, *, name: str = "admin") -> str:
@@ -27,11 +29,26 @@ def create_token(config: ServerConfig, *, name: str = "admin") -> str:
     Raises:
         DatabaseUnavailable: The database does not answer.
     """
-    with (
-        _database(config) as database_url,
-        open_container(config, database_url=database_url) as container,
-    ):
+    with _services(config) as container:
         return container.access.create_token(name)
+
+
+def list_tokens(config: ServerConfig) -> tuple[TokenInfo, ...]:
+    """Every token, revoked ones too; errors as for `create_token`."""
+    with _services(config) as container:
+        return container.access.tokens()
+
+
+def revoke_token(config: ServerConfig, name_or_id: str) -> TokenInfo:
+    """Revokes a token; see `AccessService.revoke`.
+
+    Raises:
+        NotFound: There is no such token.
+        Ambiguous: Several valid tokens have that name.
+        DatabaseUnavailable: The database does not answer.
+    """
+    with _services(config) as container:
+        return container.access.revoke(name_or_id)
 
 
 def reindex(config: ServerConfig) -> dict[str, Any]:
@@ -47,11 +64,17 @@ def reindex(config: ServerConfig) -> dict[str, Any]:
         DatabaseUnavailable: The database does not answer.
         StorageUnavailable: The storage does not answer.
     """
+    with _services(config) as container:
+        return container.reindex.reindex()
+
+
+@contextlib.contextmanager
+def _services(config: ServerConfig) -> Iterator[Container]:
     with (
         _database(config) as database_url,
         open_container(config, database_url=database_url) as container,
     ):
-        return container.reindex.reindex()
+        yield container
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 8400
 MAX_PORT = 65535
+MAX_PROCESSES = 64
 DEFAULT_MAX_BLOB_BYTES = 1 << 35
 """32 GiB: above the weights of every model that fits one machine's memory today."""
 MISSED_HEARTBEATS = 3
@@ -39,6 +40,8 @@ class ServerConfig:
         storage: `s3://bucket/prefix` or a directory (`PT2HUB_STORAGE`).
         host: Address to listen on (`PT2HUB_HOST`).
         port: Port to listen on, 0 for any free one (`PT2HUB_PORT`).
+        api_processes: Processes that answer requests, each with threads and database connections of its own
+            (`PT2HUB_API_PROCESSES`).
         max_blob_bytes: Largest upload (`PT2HUB_MAX_BLOB_BYTES`).
         heartbeat_seconds: How often a worker says that it lives (`PT2HUB_HEARTBEAT_SECONDS`).
         factories: Modules whose factories a spec may name (`PT2HUB_FACTORIES`, separated by commas).
@@ -50,6 +53,7 @@ class ServerConfig:
     database_url: str | None = None
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
+    api_processes: int = 1
     max_blob_bytes: int = DEFAULT_MAX_BLOB_BYTES
     heartbeat_seconds: float = 5.0
     lost_worker_seconds: float = 30.0
@@ -75,6 +79,7 @@ class ServerConfig:
             database_url=_database_url(environ.get("PT2HUB_DATABASE_URL")),
             host=environ.get("PT2HUB_HOST") or "127.0.0.1",
             port=_integer(environ, "PT2HUB_PORT", DEFAULT_PORT, low=0, high=MAX_PORT),
+            api_processes=_integer(environ, "PT2HUB_API_PROCESSES", 1, low=1, high=MAX_PROCESSES),
             max_blob_bytes=_integer(
                 environ, "PT2HUB_MAX_BLOB_BYTES", DEFAULT_MAX_BLOB_BYTES, low=1, high=1 << 50
             ),

@@ -13,10 +13,13 @@ from pt2hub.server.blobs.ports import Storage
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db.queue import BuildQueue
 from pt2hub.server.services.access import AccessService
+from pt2hub.server.services.aliases import AliasService
 from pt2hub.server.services.builds import BuildService
+from pt2hub.server.services.catalog import CatalogService
 from pt2hub.server.services.publish import PublishService
 from pt2hub.server.services.reindex import ReindexService
 from pt2hub.server.services.resolve import ResolveService
+from pt2hub.server.services.single_file import SingleFileService
 from pt2hub.server.services.workers import WorkerService
 
 if TYPE_CHECKING:
@@ -32,7 +35,10 @@ class Container:
     Attributes:
         publish: Submissions of specs, and versions.
         builds: Builds, as people follow them and workers do them.
+        catalog: Lists of models, versions and builds.
+        aliases: Movable names on versions.
         resolve: References, manifests and artifacts.
+        single_file: The one `model.pt2` of an artifact.
         workers: Who lives and what they offer.
         access: API tokens.
         reindex: Rebuilding rows from the storage.
@@ -42,7 +48,10 @@ class Container:
 
     publish: PublishService
     builds: BuildService
+    catalog: CatalogService
+    aliases: AliasService
     resolve: ResolveService
+    single_file: SingleFileService
     workers: WorkerService
     access: AccessService
     reindex: ReindexService
@@ -95,7 +104,10 @@ def compose(
     return Container(
         publish=PublishService(sessions, queue, storage, silence=silence, factories=factories),
         builds=BuildService(sessions, queue, storage, silence=silence),
+        catalog=CatalogService(sessions, silence=silence),
+        aliases=AliasService(sessions),
         resolve=ResolveService(sessions, storage),
+        single_file=SingleFileService(sessions, storage),
         workers=WorkerService(sessions, queue, silence=silence),
         access=AccessService(sessions),
         reindex=ReindexService(sessions, storage),

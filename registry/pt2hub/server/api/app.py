@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -11,10 +12,11 @@ from flask_openapi3.models.info import Info
 from flask_openapi3.openapi import OpenAPI
 
 from pt2hub import __version__
-from pt2hub.errors import Detail, InvalidInput
-from pt2hub.server.api import artifacts, blobs, meta, problems, versions
-from pt2hub.server.api.context import Context, attach, container, render
+from pt2hub.errors import InvalidInput
+from pt2hub.server.api import aliases, artifacts, blobs, describing, docs, meta, models, problems, versions
+from pt2hub.server.api.context import Context, attach, container, render, wrong_fields
 from pt2hub.server.api.shapes import Problem
+from pt2hub.wire.compatibility import VERSION_HEADER, check_client
 
 if TYPE_CHECKING:
     from flask import Flask, Response
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from pt2hub.server.config import ServerConfig
     from pt2hub.server.container import Container
 
+_SLOW_SECONDS = 1.0
 _CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _SCHEMES: Any = {"token": {"type": "http", "scheme": "bearer", "description": "From `pt2hub admin token`."}}
 _log = structlog.get_logger(__name__)
@@ -39,7 +42,6 @@ def create_app(container: Container, config: ServerConfig) -> Flask:
         "pt2hub",
         info=Info(title="pt2hub", version=__version__, description="The registry that compiles."),
         security_schemes=_SCHEMES,
-        responses={"default": _problem_response()},
         validation_error_callback=_refuse_parameters,
         validation_error_status=422,
         validation_error_model=Problem,
@@ -49,12 +51,19 @@ def create_app(container: Container, config: ServerConfig) -> Flask:
     attach(app, Context(container, config))
     problems.register(app)
     app.before_request(_begin)
+    app.before_request(_check_client)
     app.before_request(_authorise)
+    app.after_request(_state_release)
     app.after_request(_log_request)
-    for module in (versions, artifacts, blobs, meta):
+    for module in (models, versions, aliases, artifacts, blobs, meta):
         app.register_api(module.routes)
-    app.add_url_rule("/api/v1/openapi.json", view_func=lambda: render(app.api_doc), endpoint="openapi")
+    app.add_url_rule("/api/v1/openapi.json", view_func=lambda: render(_description(app)), endpoint="openapi")
+    app.add_url_rule("/api/v1/docs", view_func=lambda: docs.page(_description(app)), endpoint="docs")
     return app
+
+
+def _description(app: OpenAPI) -> dict[str, Any]:
+    return describing.complete(app.api_doc, error=_problem_response())
 
 
 def _begin() -> None:
@@ -65,31 +74,39 @@ def _authorise() -> None:
     """Asks for a token wherever something could change, so that no new route can forget to."""
     if request.method in _CHANGING:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        container().access.verify(token.strip() if scheme.lower() == "bearer" else "")
+        g.actor = container().access.verify(token.strip() if scheme.lower() == "bearer" else "")
+
+
+def _check_client() -> None:
+    check_client(request.headers.get("User-Agent", ""))
+
+
+def _state_release(response: Response) -> Response:
+    response.headers[VERSION_HEADER] = __version__
+    return response
 
 
 def _log_request(response: Response) -> Response:
-    if request.path not in {"/healthz", "/readyz"}:
-        _log.info(
-            "request",
-            method=request.method,
-            path=request.path,
-            status=response.status_code,
-            ms=round((time.monotonic() - g.began) * 1000, 1),
-        )
+    """Logs a request; those that people poll with only for who asks for every detail."""
+    seconds = time.monotonic() - g.began
+    read = request.method in {"GET", "HEAD"} and response.status_code < HTTPStatus.BAD_REQUEST
+    log = _log.debug if read and seconds < _SLOW_SECONDS else _log.info
+    log(
+        "request",
+        method=request.method,
+        path=request.path,
+        status=response.status_code,
+        ms=round(seconds * 1000, 1),
+    )
     return response
 
 
 def _refuse_parameters(error: ValidationError) -> Response:
-    details = tuple(
-        Detail(".".join(map(str, item["loc"])), item["msg"], given=str(item["input"])[:80])
-        for item in error.errors()
-    )
     raise InvalidInput(
         "The address has wrong parameters.",
         where="address",
         hint="GET /api/v1/openapi.json describes them.",
-        details=details,
+        details=wrong_fields(error),
     )
 
 

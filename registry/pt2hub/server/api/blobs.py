@@ -1,19 +1,25 @@
 """Bytes, in and out, streamed."""
 
 from collections.abc import Iterator
+from functools import partial
 from http import HTTPStatus
 
 from flask import Response, request
 from flask_openapi3.blueprint import APIBlueprint
+from werkzeug.exceptions import ClientDisconnected
 from werkzeug.wrappers import Response as WerkzeugResponse
 
 from pt2hub.domain.digests import CHUNK, Digest
-from pt2hub.errors import NotFound, TooLarge
+from pt2hub.errors import NotFound, StorageFull, TooLarge, UploadTruncated
 from pt2hub.server.api.context import container, context, render
+from pt2hub.server.api.ranges import Content, respond
 from pt2hub.server.api.shapes import ARTIFACTS, BYTES, TOKEN, DigestPath, Uploaded
 from pt2hub.server.blobs.keys import StorageKey
 
 routes = APIBlueprint("blobs", __name__, url_prefix="/api/v1", abp_tags=[ARTIFACTS])
+
+RESERVE_BYTES = 64 << 20
+"""Kept free on the storage's disk: the embedded PostgreSQL and the logs lie there too and stop without it."""
 
 
 @routes.put(
@@ -24,57 +30,83 @@ routes = APIBlueprint("blobs", __name__, url_prefix="/api/v1", abp_tags=[ARTIFAC
 )
 def upload(path: DigestPath) -> Response:
     """Stores bytes under their digest, which is checked while they arrive; known bytes are kept as they are."""
-    limit = context().config.max_blob_bytes
-    if (request.content_length or 0) > limit:
-        raise TooLarge(
-            f"The upload has {request.content_length} bytes; this server takes {limit}.",
-            hint="Ask the server's operator to raise PT2HUB_MAX_BLOB_BYTES.",
-            context={"limit": limit},
-        )
     key = StorageKey.blob(Digest(path.digest))
-    size = container().storage.write(key, _chunks(), limit=limit)
+    _admit(key, request.content_length or 0)
+    size = container().storage.write(key, _received(), limit=context().config.max_blob_bytes)
     return render({"digest": key.digest, "size": size}, HTTPStatus.CREATED)
 
 
-@routes.get("/blobs/<digest>", responses={200: {"content": BYTES}, 206: {"content": BYTES}, 416: None})
+@routes.get("/blobs/<digest>", responses={200: {"content": BYTES}, 206: {"content": BYTES}})
 def download(path: DigestPath) -> WerkzeugResponse:
     """Bytes by their digest, whole or a range of them."""
     key = StorageKey.blob(Digest(path.digest))
     size = container().storage.size(key)
     if size is None:
         raise NotFound(f"There is no blob {key.digest}.", where=key.digest)
-    response = _ranged(key, size)
-    response.set_etag(key.digest)
-    response.headers["Accept-Ranges"] = "bytes"
-    response.headers["Cache-Control"] = key.cache_control
-    return response.make_conditional(request) if response.status_code == HTTPStatus.OK else response
+    read = partial(container().storage.read, key)
+    return respond(Content(key.digest, size, key.content_type, key.cache_control, read))
 
 
-def _ranged(key: StorageKey, size: int) -> Response:
-    asked = request.range
-    # Several ranges at once, and units other than bytes, may be answered with the whole (RFC 9110, 14.2).
-    if asked is None or asked.units != "bytes" or len(asked.ranges) != 1:
-        return _content(key, 0, size)
-    found = asked.range_for_length(size)
-    if found is None:
-        response = Response(status=HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE)
-        response.headers["Content-Range"] = f"bytes */{size}"
-        return response
-    start, stop = found
-    response = _content(key, start, stop)
-    response.status_code = HTTPStatus.PARTIAL_CONTENT
-    response.headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
+@routes.get("/artifacts/<digest>/model.pt2", responses={200: {"content": BYTES}, 206: {"content": BYTES}})
+def model(path: DigestPath) -> WerkzeugResponse:
+    """The artifact as one file that stock PyTorch loads, whole or a range of it.
+
+    It is assembled while it is sent; its digest, which is the ETag, was recorded when it was built. A range
+    costs the server the reading of everything before it.
+    """
+    service = container().single_file
+    found = service.find(Digest(path.digest))
+    key = StorageKey.blob(found.config.single_file.digest)
+    read = partial(service.chunks, found)
+    response = respond(
+        Content(key.digest, found.config.single_file.size, key.content_type, key.cache_control, read)
+    )
+    response.headers["Content-Disposition"] = f'attachment; filename="{found.name}"'
     return response
 
 
-def _content(key: StorageKey, start: int, stop: int) -> Response:
-    wanted = request.method != "HEAD"  # no file is opened whose bytes nobody reads
-    body = container().storage.read(key, start, stop) if wanted else ()
-    response = Response(body, content_type=key.content_type, direct_passthrough=True)
-    response.content_length = stop - start
-    return response
+def _admit(key: StorageKey, announced: int) -> None:
+    """Refuses an upload by what its headers announce, before a byte of it is read."""
+    limit, storage = context().config.max_blob_bytes, container().storage
+    if announced > limit:
+        raise TooLarge(
+            f"The upload has {announced} bytes; this server takes {limit}.",
+            hint="Ask the server's operator to raise PT2HUB_MAX_BLOB_BYTES.",
+            context={"limit": limit},
+        )
+    free = storage.free()
+    if free is not None and free < announced + RESERVE_BYTES and storage.size(key) is None:
+        raise StorageFull(
+            f"The upload has {announced} bytes; the storage has room for {max(0, free - RESERVE_BYTES)}.",
+            hint="Ask the server's operator to free space or to move the storage (PT2HUB_STORAGE).",
+            context={"announced": announced, "free": free, "reserve": RESERVE_BYTES},
+        )
 
 
-def _chunks() -> Iterator[bytes]:
-    while chunk := request.stream.read(CHUNK):
+def _received() -> Iterator[bytes]:
+    """The request's body in pieces.
+
+    Raises:
+        UploadTruncated: It ended too early.
+    """
+    received, announced = 0, request.content_length
+    while True:
+        try:
+            chunk = request.stream.read(CHUNK)
+        except (ClientDisconnected, OSError) as exc:  # OSError: how gunicorn reports a cut chunked body
+            raise _truncated(received, announced) from exc
+        received += len(chunk)
+        if not chunk and announced is not None and received < announced:
+            raise _truncated(received, announced)
+        if not chunk:
+            return
         yield chunk
+
+
+def _truncated(received: int, announced: int | None) -> UploadTruncated:
+    expected = "its end was not" if announced is None else f"{announced} were announced"
+    return UploadTruncated(
+        f"{received} bytes of the upload were received; {expected}.",
+        hint="Upload it again; where this repeats, look for a proxy with a limit on time or size.",
+        context={"announced": announced, "received": received},
+    )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import structlog
-from flask import Response
+from flask import Response, has_request_context, request
 from werkzeug.exceptions import HTTPException
 
 from pt2hub import errors
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 PROBLEM_TYPE = "application/problem+json"
 RETRY_SECONDS = 2
+_ADDRESS = re.compile(r"(?<!\S)(?:GET )?/api/v1/")
 _log = structlog.get_logger(__name__)
 
 STATUS: dict[type[errors.Pt2hubError], HTTPStatus] = {
@@ -34,8 +36,16 @@ STATUS: dict[type[errors.Pt2hubError], HTTPStatus] = {
     errors.Unauthorized: HTTPStatus.UNAUTHORIZED,
     errors.NotFound: HTTPStatus.NOT_FOUND,
     errors.Conflict: HTTPStatus.CONFLICT,
+    errors.AliasMoved: HTTPStatus.CONFLICT,
+    errors.NotReady: HTTPStatus.CONFLICT,
+    errors.Ambiguous: HTTPStatus.CONFLICT,
     errors.StaleAttempt: HTTPStatus.CONFLICT,
     errors.TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    errors.UploadTruncated: HTTPStatus.BAD_REQUEST,
+    errors.ServerTooOld: HTTPStatus.BAD_REQUEST,  # only clients raise it
+    errors.RangeNotSatisfiable: HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
+    errors.ClientTooOld: HTTPStatus.UPGRADE_REQUIRED,
+    errors.StorageFull: HTTPStatus.INSUFFICIENT_STORAGE,
     errors.DigestMismatch: HTTPStatus.BAD_REQUEST,  # over HTTP it is the upload that is wrong, not we
 }
 """Status by class; a class that is missing has its nearest ancestor's."""
@@ -50,6 +60,8 @@ def status_of(kind: type[errors.Pt2hubError]) -> HTTPStatus:
 def problem(error: errors.Pt2hubError, *, status: int | None = None) -> Response:
     """An error as a response.
 
+    Hints name addresses as `/api/v1/...`: services do not know where they are reached. Here it is known.
+
     Args:
         error: What happened.
         status: Where it differs from the table, as for errors that HTTP itself defines.
@@ -62,13 +74,23 @@ def problem(error: errors.Pt2hubError, *, status: int | None = None) -> Response
         "status": int(number),
         "detail": document.pop("message"),
         **document,
+        "hint": _addressed(error.hint),
     }
     response = Response(json.dumps(body), status=number, content_type=PROBLEM_TYPE)
     if number == HTTPStatus.UNAUTHORIZED:
         response.headers["WWW-Authenticate"] = 'Bearer realm="pt2hub"'
     if number == HTTPStatus.SERVICE_UNAVAILABLE:
         response.headers["Retry-After"] = str(RETRY_SECONDS)
+    if isinstance(error, errors.RangeNotSatisfiable) and "size" in error.context:
+        response.headers["Content-Range"] = f"bytes */{error.context['size']}"
     return response
+
+
+def _addressed(hint: str | None) -> str | None:
+    """A hint whose paths of this API are whole addresses, as far as a request tells them."""
+    if hint is None or not has_request_context():
+        return hint
+    return _ADDRESS.sub(f"{request.host_url}api/v1/", hint)
 
 
 def register(app: Flask) -> None:
@@ -85,6 +107,7 @@ def _ours(error: errors.Pt2hubError) -> Response:
     return response
 
 
+_UNROUTED = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED})
 _OF_HTTP: dict[int, type[errors.Pt2hubError]] = {
     HTTPStatus.NOT_FOUND: errors.NotFound,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: errors.TooLarge,
@@ -94,7 +117,9 @@ _OF_HTTP: dict[int, type[errors.Pt2hubError]] = {
 def _of_http(error: HTTPException) -> WerkzeugResponse:
     if error.code is None or error.code < HTTPStatus.BAD_REQUEST:  # a redirect
         return error.get_response()
-    response = problem(_OF_HTTP.get(error.code, errors.UsageError)(error.description), status=error.code)
+    cls = _OF_HTTP.get(error.code, errors.UsageError)
+    hint = "All routes are described at /api/v1/docs" if error.code in _UNROUTED else None
+    response = problem(cls(error.description, hint=hint), status=error.code)
     for name, value in error.get_response().headers:
         if name in {"Allow", "Content-Range"}:
             response.headers[name] = value

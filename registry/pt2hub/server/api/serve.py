@@ -16,12 +16,14 @@ from gunicorn.app.base import BaseApplication
 
 from pt2hub.errors import BadConfiguration
 from pt2hub.server import logs
+from pt2hub.server.api import expecting
 from pt2hub.server.api.app import create_app
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import open_container
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from wsgiref.types import WSGIApplication
 
     from flask import Flask
 
@@ -30,13 +32,14 @@ THREADS = 16
 
 _SETTINGS: dict[str, Any] = {
     "worker_class": "gthread",
-    "workers": 1,
     "threads": THREADS,
     "keepalive": 75,
     "timeout": 60,
     "graceful_timeout": 5,
     "loglevel": "warning",
     "control_socket_disable": True,  # it would lie in the user's home directory, which is not ours
+    "preload_app": False,  # each process opens its own connections: none may be shared across a fork
+    "pre_request": expecting.hold,
 }
 
 
@@ -67,13 +70,14 @@ class _Server(BaseApplication):  # type: ignore[misc]  # gunicorn publishes no t
         super().__init__()
 
     def load_config(self) -> None:
-        for name, value in (_SETTINGS | {"bind": self._bind}).items():
+        workers = ServerConfig.from_environ(os.environ).api_processes
+        for name, value in (_SETTINGS | {"bind": self._bind, "workers": workers}).items():
             if name in self.cfg.settings:  # older releases lack some
                 self.cfg.set(name, value)
 
-    def load(self) -> Flask:
+    def load(self) -> WSGIApplication:
         logs.configure()
-        return application(os.environ)
+        return expecting.answered(application(os.environ))
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 from pt2hub.errors import NotFound
@@ -82,6 +83,11 @@ class LocalStorage:
                 key = StorageKey.from_path(path.relative_to(self._root).as_posix())
                 if key is not None:
                     yield key
+
+    def free(self) -> int | None:
+        """See `Measures.free`."""
+        with os_errors(self._root):
+            return shutil.disk_usage(self._root).free
 
     def _children(self, folder: Path) -> list[Path]:
         with os_errors(folder):

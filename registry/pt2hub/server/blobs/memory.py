@@ -51,3 +51,7 @@ class MemoryStorage:
     def keys(self, kind: Kind) -> Iterator[StorageKey]:
         """See `Lists.keys`."""
         yield from sorted(key for key in self._stored if key.kind == kind)
+
+    def free(self) -> int | None:
+        """See `Measures.free`."""
+        return None

@@ -1,7 +1,8 @@
 """What the rest of the server asks of a storage, split by capability.
 
 Every adapter raises only errors of pt2hub, also while an iterator that it returned is read:
-`StorageUnavailable` where the storage does not do what was asked, and what each method names.
+`StorageUnavailable` where the storage does not do what was asked, `StorageFull` where it has no room, and
+what each method names.
 """
 
 from __future__ import annotations
@@ -88,5 +89,13 @@ class Lists(Protocol):
         ...
 
 
-class Storage(Reads, Writes, Lists, Protocol):
+class Measures(Protocol):
+    """A storage that knows how much it can still take."""
+
+    def free(self) -> int | None:
+        """Bytes that it has room for; None where it knows no end."""
+        ...
+
+
+class Storage(Reads, Writes, Lists, Measures, Protocol):
     """A storage that can do all of it."""

@@ -18,7 +18,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from pt2hub.domain.digests import CHUNK, hex_of
-from pt2hub.errors import NotFound, StorageUnavailable
+from pt2hub.errors import NotFound, StorageFull, StorageUnavailable
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.verifying import file_chunks, kept, verified, write_atomically
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 PART_BYTES = 32 << 20
 """Size of a part of a large object, which is also what an upload holds in memory; 10,000 parts make 320 GB."""
 _NOT_FOUND, _RACE, _EXISTS = 404, 409, 412
-_FORBIDDEN = 403
+_FORBIDDEN, _FULL = 403, 507
 _CONFLICT_WAITS = (0.05, 0.1, 0.2, 0.4)
 """Seconds before a create that met another one (409, which AWS answers) is tried again."""
 _CONFIG = Config(
@@ -137,6 +137,10 @@ class S3Storage:
                 key = StorageKey.from_path(item["Key"].removeprefix(self._prefix))
                 if key is not None:
                     yield key
+
+    def free(self) -> int | None:
+        """See `Measures.free`."""
+        return None
 
     def _put(self, key: StorageKey, data: bytes) -> int:
         checksum = base64.b64encode(bytes.fromhex(hex_of(key.digest))).decode()
@@ -254,6 +258,10 @@ def _wrapped(where: str) -> Iterator[None]:
     except ClientError as error:
         if _code(error) in {"NoSuchKey", "404"}:
             raise NotFound("Nothing is stored there.", where=where) from error
+        if _status(error) == _FULL:
+            raise StorageFull(
+                f"S3 answered {_code(error)}.", where=where, hint="Free space on the S3 server, or add disks."
+            ) from error
         raise _unavailable(where, _code(error)) from error
     except BotoCoreError as error:
         raise _unavailable(where, type(error).__name__) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
@@ -9,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.digests import CHUNK
-from pt2hub.errors import DigestMismatch, StorageUnavailable, TooLarge
+from pt2hub.errors import DigestMismatch, StorageFull, StorageUnavailable, TooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,6 +23,7 @@ INCOMPLETE = ".incomplete"
 """Ending of files that are being written; one that a crash left behind is never read."""
 
 PRIVATE = 0o600
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def verified(chunks: Iterable[bytes], digest: Digest, *, limit: int | None = None) -> Iterator[bytes]:
@@ -90,6 +92,7 @@ def write_atomically(
         The number of bytes.
 
     Raises:
+        StorageFull: The disk has no room for it.
         StorageUnavailable: The directory or the disk does not take it.
     """
     # In the same folder, so that the rename stays in one file system.
@@ -139,14 +142,21 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def os_errors(path: Path) -> Iterator[None]:
-    """The seam of the file system: its errors become `StorageUnavailable`.
+    """The seam of the file system: its errors become ours.
 
     Raises:
-        StorageUnavailable: The block raised an OSError.
+        StorageFull: The disk, or this user's share of it, is full.
+        StorageUnavailable: The block raised another OSError.
     """
     try:
         yield
     except OSError as error:
+        if error.errno in _FULL:
+            raise StorageFull(
+                f"{error.strerror}.",
+                where=str(path),
+                hint="Free space there, or move the storage to a larger disk with PT2HUB_STORAGE.",
+            ) from error
         raise StorageUnavailable(
             f"{error.strerror or type(error).__name__}.",
             where=str(path),

@@ -1,28 +1,35 @@
-"""Uploaded example tensors, judged by the header of their file: a wrong one is refused before anything waits."""
+"""Uploaded tensors, judged by the header of their file: a wrong one is refused before anything waits."""
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.archive import read_safetensors_header
 from pt2hub.domain.digests import Digest
 from pt2hub.errors import CorruptArchive, Detail, InvalidInput
 from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.blobs.sources import StoredSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pt2hub.archive import TensorEntry
+    from pt2hub.archive import ByteSource, TensorEntry
     from pt2hub.domain.inputs import Input
     from pt2hub.domain.specs import Spec
     from pt2hub.server.blobs.ports import Reads
 
-_HINT = "Write it with safetensors.torch.save_file: one tensor of the input's dtype and number of dimensions."
+_EXAMPLE = (
+    "Write it with safetensors.torch.save_file: one tensor of the input's dtype and number of dimensions."
+)
+_WEIGHTS = (
+    "Write it with safetensors.torch.save_file(model.state_dict(), path); torch.save writes another form."
+)
 
 
-def check_examples(spec: Spec, blobs: Mapping[str, Mapping[str, Any]], storage: Reads) -> None:
-    """Refuses example files that are none of their inputs.
+def check_tensors(spec: Spec, blobs: Mapping[str, Mapping[str, Any]], storage: Reads) -> None:
+    """Refuses weights that are no safetensors file, and example files that are none of their inputs.
+
+    Whether weights fit the model is found by the worker, which has the model.
 
     Args:
         spec: What names them.
@@ -30,26 +37,39 @@ def check_examples(spec: Spec, blobs: Mapping[str, Mapping[str, Any]], storage: 
         storage: Holds them; only their headers are read.
 
     Raises:
-        InvalidInput: A file is no safetensors file, or its tensor has another dtype or rank.
+        InvalidInput: A file is no safetensors file, or an example's tensor has another dtype or rank.
     """
+
+    def stored(path: str) -> StoredSource:
+        digest, size = Digest(blobs[path]["digest"]), int(blobs[path]["size"])
+        return StoredSource(storage, StorageKey.blob(digest), size)
+
+    if spec.weights is not None:
+        _refuse("The uploaded weights cannot be read", _WEIGHTS, _malformed("weights", stored("weights")))
     details = []
     for place, item in enumerate(spec.inputs):
         path = f"inputs[{place}].example"
         if item.example is not None:
-            file = _Stored(storage, StorageKey.blob(Digest(item.example)), blobs[path]["size"])
-            details += _problems(path, item, file)
+            details += _problems(path, item, stored(path))
+    _refuse("An uploaded example does not fit its input", _EXAMPLE, details)
+
+
+def _refuse(message: str, hint: str, details: list[Detail]) -> None:
     if details:
-        raise InvalidInput(
-            "An uploaded example does not fit its input",
-            where=details[0].path,
-            hint=_HINT,
-            details=tuple(details),
-        )
+        raise InvalidInput(message, where=details[0].path, hint=hint, details=tuple(details))
 
 
-def _problems(path: str, item: Input, file: io.RawIOBase) -> list[Detail]:
+def _malformed(path: str, file: ByteSource) -> list[Detail]:
     try:
-        entries = read_safetensors_header(file)  # type: ignore[arg-type]  # of BinaryIO it only seeks and reads
+        read_safetensors_header(file)
+    except CorruptArchive as exc:
+        return [Detail(path, exc.message)]
+    return []
+
+
+def _problems(path: str, item: Input, file: ByteSource) -> list[Detail]:
+    try:
+        entries = read_safetensors_header(file)
     except CorruptArchive as exc:
         return [Detail(path, exc.message, given=item.example)]
     entry = entries.get(item.name) or (next(iter(entries.values())) if len(entries) == 1 else None)
@@ -66,21 +86,3 @@ def _differences(path: str, item: Input, entry: TensorEntry) -> list[Detail]:
         given, allowed = str(list(entry.shape)), str(item.shape)
         return [Detail(path, "the tensor is empty or has another rank", given=given, allowed=allowed)]
     return []
-
-
-class _Stored(io.RawIOBase):
-    """A stored blob as a file that can be sought in."""
-
-    def __init__(self, storage: Reads, key: StorageKey, size: int) -> None:
-        super().__init__()
-        self._storage, self._key, self._size, self._at = storage, key, size, 0
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + (self._size if whence == io.SEEK_END else 0)
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        stop = self._size if size < 0 else self._at + size
-        data = b"".join(self._storage.read(self._key, self._at, stop))
-        self._at += len(data)
-        return data

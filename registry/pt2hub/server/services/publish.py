@@ -14,7 +14,8 @@ from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.builds import BuildStore, build_request
 from pt2hub.server.db.stores.versions import StoredVersion, VersionStore
 from pt2hub.server.db.stores.workers import WorkerStore
-from pt2hub.server.services.examples import check_examples
+from pt2hub.server.services import missing
+from pt2hub.server.services.examples import check_tensors
 from pt2hub.server.services.spec_errors import parse_spec
 from pt2hub.wire.shapes import VersionView
 
@@ -76,7 +77,7 @@ class PublishService:
         check_factory(spec.source, self._factories)
         _check_targets(spec)
         blobs = self._resolve_blobs(spec)
-        check_examples(spec, blobs, self._storage)
+        check_tensors(spec, blobs, self._storage)
         with self._sessions.begin() as session:
             live = WorkerStore(session).live_packages(self._silence)
             requests = _expand(spec.requests(), sorted(live))
@@ -93,7 +94,7 @@ class PublishService:
         with self._sessions.begin() as session:
             version = VersionStore(session).by_number(parse_model_name(model), number)
             if version is None:
-                raise NotFound(f"There is no version {model}@{number}", where="version")
+                raise missing.no_version(session, model, number)
             return self._view(session, version)
 
     def spec_schema(self) -> dict[str, Any]:

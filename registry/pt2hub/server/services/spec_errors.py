@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -19,7 +20,40 @@ if TYPE_CHECKING:
     from pt2hub.errors import Pt2hubError
 
 _MAX_GIVEN = 80
-_HINT = "The whole form is described by GET /api/v1/spec.schema.json."
+_HINT = "The whole form is described by /api/v1/spec.schema.json"
+_MESSAGES = {
+    "missing": "the field is missing",
+    "extra_forbidden": "there is no such field",
+    "literal_error": "there is no such value",
+    "string_pattern_mismatch": "the text has another form",
+    "string_too_short": "the text is too short",
+    "string_too_long": "the text is too long",
+    "too_short": "there are too few",
+    "too_long": "there are too many",
+    "greater_than": "the number is out of range",
+    "greater_than_equal": "the number is out of range",
+    "less_than": "the number is out of range",
+    "less_than_equal": "the number is out of range",
+}
+"""What pydantic's errors mean; what would be right stands beside them, so that it is said once."""
+_TYPES = {
+    "string": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "list": "a list",
+    "tuple": "a list",
+    "dict": "an object",
+    "model": "an object",
+}
+_FORMS = {
+    "model": "team/name in lower-case letters, digits and . _ -",
+    "factory": "module:function, such as torchvision.models:resnet18",
+    "weights": "sha256: and 64 hex digits",
+    "example": "sha256: and 64 hex digits",
+    "shape": "a size, or the name of a dimension in lower-case letters, digits and _",
+}
+"""Of fields whose pattern is no help to a person."""
 _LIMITS = {
     "ge": "at least {}",
     "gt": "above {}",
@@ -27,7 +61,6 @@ _LIMITS = {
     "lt": "below {}",
     "min_length": "at least {} long",
     "max_length": "at most {} long",
-    "pattern": "matching {}",
     "expected": "{}",
     "allowed": "{}",
 }
@@ -78,8 +111,7 @@ def _as_ours(exc: ValidationError, document: Mapping[str, Any]) -> Pt2hubError:
     by_code = {cls.code: cls for cls in walk()}
     cls = by_code.get(next(iter(codes)), InvalidInput) if len(codes) == 1 else InvalidInput
     if len(details) == 1:
-        message = f"{details[0].message[:1].upper()}{details[0].message[1:]}"
-        return cls(message, where=details[0].path, hint=_HINT, details=details)
+        return cls(details[0].message, where=details[0].path, hint=_HINT, details=details)
     return cls(f"{len(details)} fields of the spec are wrong", where="spec", hint=_HINT, details=details)
 
 
@@ -126,29 +158,40 @@ def _is_type_error(item: ErrorDetails) -> bool:
 
 def _detail(path: str, items: list[ErrorDetails]) -> Detail:
     messages = list(dict.fromkeys(_message(item) for item in items))
-    allowed = list(dict.fromkeys(text for item in items if (text := _allowed(item))))
+    allowed = " or ".join(dict.fromkeys(text for item in items if (text := _allowed(item)))) or None
     missing = items[0]["type"] == "missing"
     return Detail(
         path=path,
-        message=" or ".join(messages),
+        message=" or ".join(messages).removesuffix(f"; allowed: {allowed}"),
         given=None if missing else _short(items[0].get("ctx", {}).get("given", items[0]["input"])),
-        allowed=" or ".join(allowed) or None,
+        allowed=allowed,
     )
 
 
 def _message(item: ErrorDetails) -> str:
-    if item["type"] == "extra_forbidden":
-        return "There is no such field"
-    return item["msg"]
+    if item["type"] in _MESSAGES:
+        return _MESSAGES[item["type"]]
+    wanted = _TYPES.get(item["type"].partition("_")[0]) if _is_type_error(item) else None
+    return f"{wanted} belongs here" if wanted else item["msg"]
 
 
 def _allowed(item: ErrorDetails) -> str | None:
     if item["type"] == "extra_forbidden":
         return _fields_near(item["loc"])
+    if item["type"] == "string_pattern_mismatch":
+        field = next((part for part in reversed(item["loc"]) if part in _FORMS), None)
+        return _FORMS[field] if isinstance(field, str) else f"matching {item['ctx']['pattern']}"
     context = item.get("ctx", {})
     if {"min", "max"} <= context.keys():
         return f"{context['min']} to {context['max']}"
-    return ", ".join(form.format(context[key]) for key, form in _LIMITS.items() if key in context) or None
+    limits = [form.format(_plain(context[key])) for key, form in _LIMITS.items() if key in context]
+    return ", ".join(limits) or None
+
+
+def _plain(limit: object) -> str:
+    if isinstance(limit, float):
+        return f"{limit:g}"
+    return str(limit).replace("'", '"')  # texts as JSON has them, as in what was given
 
 
 def _fields_near(location: Sequence[int | str]) -> str:
@@ -180,7 +223,7 @@ def _step(node: dict[str, Any], part: int | str, schema: dict[str, Any]) -> dict
 
 def _short(value: object) -> str:
     try:
-        text = repr(value)
+        text = json.dumps(value, ensure_ascii=False, default=str)
     except ValueError:  # Python prints no number of thousands of digits
         return "a number too long to print"
     return text if len(text) <= _MAX_GIVEN else f"{text[: _MAX_GIVEN - 3]}..."

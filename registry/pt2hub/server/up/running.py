@@ -67,7 +67,14 @@ def _print(started: Started) -> None:
 
 
 def _complain(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    with contextlib.suppress(
+        OSError
+    ):  # the terminal has gone: no reason to stop the server, or to stop stopping
+        print(line, file=sys.stderr, flush=True)
+
+
+def _say(line: str) -> None:
+    _complain(f"up: {line}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +87,7 @@ class UpOptions:
         worker_seconds: How long the worker may take to appear; importing torch is slow on a cold disk.
         announce: Shows what runs, once all of it does.
         report: Takes lines about children that were started again.
+        progress: Takes lines about what starts and stops.
     """
 
     worker: bool = True
@@ -87,6 +95,7 @@ class UpOptions:
     worker_seconds: float = 180.0
     announce: Callable[[Started], None] = field(default=_print)
     report: Callable[[str], None] = field(default=_complain)
+    progress: Callable[[str], None] = field(default=_say)
 
 
 def run(config: ServerConfig, options: UpOptions | None = None) -> int:
@@ -108,12 +117,13 @@ def run(config: ServerConfig, options: UpOptions | None = None) -> int:
         DatabaseUnavailable: The database does not answer, or ended.
         InternalError: The API or the worker did not start; the error carries the tail of its log.
     """
-    interrupts = Interrupts()
+    chosen, interrupts = options or UpOptions(), Interrupts()
     with interrupts.installed(), contextlib.suppress(Interrupted), ExitStack() as stack:
         try:
-            _serve(config, options or UpOptions(), stack)
+            _serve(config, chosen, stack)
         finally:
             interrupts.disarm()  # stopping takes bounded time: a second Ctrl-C must not tear it
+    chosen.progress("stopped")
     return 0
 
 
@@ -125,18 +135,37 @@ def _serve(config: ServerConfig, options: UpOptions, stack: ExitStack) -> NoRetu
     probe = Probe(listener)
     home.announce(probe.url)
     database = None if config.database_url else EmbeddedPostgres(home.database)
-    if database:
-        stack.callback(database.stop)
-    database_url = database.start() if database else str(config.database_url)
+    database_url = _start_database(database, options, stack) if database else str(config.database_url)
+    options.progress("the database's schema is brought up to date")
     migrating.upgrade(database_url)
     token = _ensure_token(config, home, probe.url, database_url)
     services = _services(config, options, listener, database_url)
-    for service in services:
-        stack.callback(service.stop)
-        service.start()
+    _start_services(services, options, stack, probe.url)
     targets = _await_services(services, probe, options)
     options.announce(Started(probe.url, str(home.path), config.storage, targets, str(home.settings), token))
     _supervise(services, database)
+
+
+def _start_database(database: EmbeddedPostgres, options: UpOptions, stack: ExitStack) -> str:
+    options.progress("PostgreSQL starts")
+    stack.callback(database.stop)
+    stack.callback(options.progress, "PostgreSQL stops")
+    return database.start()
+
+
+def _start_services(services: list[Service], options: UpOptions, stack: ExitStack, url: str) -> None:
+    api, *workers = services
+    starting = {api: f"API starts on {url}"} | dict.fromkeys(
+        workers, "worker starts (it imports torch: about 10 s)"
+    )
+    stopping = {api: "API stops"} | dict.fromkeys(
+        workers, f"worker stops; a build that runs is handed back ({_WORKER_PATIENCE:g} s at most)"
+    )
+    for service in services:
+        options.progress(starting[service])
+        stack.callback(service.stop)
+        stack.callback(options.progress, stopping[service])
+        service.start()
 
 
 def _ensure_token(config: ServerConfig, home: Home, url: str, database_url: str) -> str | None:

@@ -1,0 +1,81 @@
+"""Bytes that never change, sent whole or in part: conditions, ranges and HEAD, alike for every such route."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from flask import Response, request
+
+from pt2hub.errors import RangeNotSatisfiable
+
+if TYPE_CHECKING:
+    from werkzeug.wrappers import Response as WerkzeugResponse
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Bytes under a name that no other bytes ever have.
+
+    Attributes:
+        digest: The name; also the ETag.
+        size: How many there are.
+        content_type: What they are.
+        cache_control: How long they may be cached.
+        read: The bytes from a first one to before a last one, in pieces.
+    """
+
+    digest: str
+    size: int
+    content_type: str
+    cache_control: str
+    read: Callable[[int, int], Iterable[bytes]]
+
+
+def respond(content: Content) -> WerkzeugResponse:
+    """Answers the current GET or HEAD.
+
+    Args:
+        content: What it asks for.
+
+    Raises:
+        RangeNotSatisfiable: The range begins beyond the end.
+    """
+    response = Response(content_type=content.content_type, direct_passthrough=True)
+    response.set_etag(content.digest)
+    response.headers["Accept-Ranges"] = "bytes"
+    response.headers["Cache-Control"] = content.cache_control
+    if response.make_conditional(request).status_code != HTTPStatus.OK:
+        return response
+    asked = _asked(content)
+    start, stop = asked or (0, content.size)
+    if asked:
+        response.status_code = HTTPStatus.PARTIAL_CONTENT
+        response.headers["Content-Range"] = f"bytes {start}-{stop - 1}/{content.size}"
+    if request.method != "HEAD":  # no file is opened whose bytes nobody reads
+        response.response = content.read(start, stop)
+    response.content_length = stop - start
+    return response
+
+
+def _asked(content: Content) -> tuple[int, int] | None:
+    """The range asked for; None for the whole.
+
+    Several ranges at once, and units other than bytes, may be answered with the whole (RFC 9110, 14.2); a
+    condition that names other bytes must be (13.1.5), and HEAD knows no ranges.
+    """
+    asked, condition = request.range, request.if_range
+    if asked is None or asked.units != "bytes" or len(asked.ranges) != 1 or request.method == "HEAD":
+        return None
+    if condition.date is not None or condition.etag not in (None, content.digest):
+        return None
+    found = asked.range_for_length(content.size)
+    if found is None:
+        raise RangeNotSatisfiable(
+            f"The range begins beyond the end: there are {content.size} bytes.",
+            where="Range",
+            context={"size": content.size},
+        )
+    return found

@@ -1,0 +1,166 @@
+"""What holds for every route: tokens, releases, hints, the log, and the pages that describe the API."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from pt2hub import __version__, errors
+from pt2hub.server.api.app import create_app
+
+if TYPE_CHECKING:
+    from flask import Flask
+    from flask.testing import FlaskClient
+    from werkzeug.routing import Rule
+
+    from pt2hub.server.config import ServerConfig
+    from pt2hub.server.container import Container
+
+CHANGING = {"POST", "PUT", "PATCH", "DELETE"}
+VALUES: dict[str, Any] = {"digest": f"sha256:{'0' * 64}", "number": 1}
+
+
+@pytest.fixture
+def app(container: Container, config: ServerConfig) -> Flask:
+    return create_app(container, config)
+
+
+def address(rule: Rule) -> str:
+    return re.sub(r"<(?:\w+:)?(\w+)>", lambda match: str(VALUES.get(match[1], "x")), rule.rule)
+
+
+def test_every_route_that_changes_anything_needs_the_token(app: Flask) -> None:
+    asked = [
+        (method, address(rule))
+        for rule in app.url_map.iter_rules()
+        for method in sorted(CHANGING & (rule.methods or set()))
+    ]
+    assert {"POST /api/v1/versions", f"PUT /api/v1/blobs/{VALUES['digest']}"} <= {
+        " ".join(one) for one in asked
+    }
+    for method, path in asked:
+        response = app.test_client().open(path, method=method, data=b"{}")
+        assert (method, path, response.status_code) == (method, path, 401)
+        assert response.get_json(force=True)["code"] == "unauthorized"
+
+
+def test_no_route_that_reads_needs_one_and_none_fails(app: Flask) -> None:
+    for rule in app.url_map.iter_rules():
+        if "GET" in (rule.methods or ()):
+            assert app.test_client().get(address(rule)).status_code in {200, 404, 422}, rule
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/healthz", 200),
+        ("HEAD", "/api/v1/targets", 200),
+        ("GET", "/api/v1/docs", 200),
+        ("GET", "/nowhere", 404),
+        ("POST", "/healthz", 401),
+        ("PATCH", "/api/v1/versions", 401),
+        ("GET", "/api/v1/builds/a b", 422),
+    ],
+)
+def test_every_answer_names_the_servers_release(
+    api: FlaskClient, method: str, path: str, status: int
+) -> None:
+    response = api.open(path, method=method)
+    assert (response.status_code, response.headers["Pt2hub-Version"]) == (status, __version__)
+
+
+def test_a_client_that_is_too_old_is_told_what_to_install(api: FlaskClient) -> None:
+    response = api.get("/api/v1/targets", headers={"User-Agent": "pt2hub/0.0.9"})
+    assert response.status_code == 426
+    assert response.headers["Pt2hub-Version"] == __version__
+    error = errors.from_dict(response.get_json(force=True))
+    assert isinstance(error, errors.ClientTooOld)
+    assert "pip install" in (error.hint or "")
+
+
+@pytest.mark.parametrize("agent", [f"pt2hub/{__version__}", "pt2hub/99.0.0", "curl/8.5.0", "Mozilla/5.0", ""])
+def test_every_other_client_is_answered(api: FlaskClient, agent: str) -> None:
+    assert api.get("/api/v1/targets", headers={"User-Agent": agent}).status_code == 200
+
+
+def test_hints_name_addresses_of_the_server_that_was_asked(api: FlaskClient, bearer: dict[str, str]) -> None:
+    there = "http://registry.example:8400"
+    wrong = api.post("/api/v1/versions", json={"model": "Net"}, headers=bearer, base_url=there)
+    assert f"by {there}/api/v1/spec.schema.json" in wrong.get_json(force=True)["hint"]
+    parameter = api.get("/api/v1/builds/a b", base_url=there)
+    assert parameter.get_json(force=True)["hint"].startswith(f"{there}/api/v1/openapi.json ")
+    assert "GET" not in parameter.get_json(force=True)["hint"]
+
+
+def test_a_parameter_that_is_missing_is_not_said_to_have_been_given(api: FlaskClient) -> None:
+    (detail,) = api.get("/api/v1/resolve?other=1").get_json(force=True)["details"]
+    assert (detail["path"], detail["given"]) == ("reference", None)
+
+
+def test_reading_is_logged_only_in_detail_and_all_else_always(
+    api: FlaskClient, bearer: dict[str, str]
+) -> None:
+    with capture_logs() as lines:
+        api.get("/api/v1/targets")
+        api.head("/healthz")
+        api.get("/nowhere")
+        api.post("/api/v1/versions", data=b"{}", headers=bearer)
+    assert [(line["log_level"], line["path"], line["status"]) for line in lines] == [
+        ("debug", "/api/v1/targets", 200),
+        ("debug", "/healthz", 200),
+        ("info", "/nowhere", 404),
+        ("info", "/api/v1/versions", 422),
+    ]
+
+
+class Page(HTMLParser):
+    """What a page holds: places, links, elements, attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: set[str] = set()
+        self.links: list[str] = []
+        self.elements: set[str] = set()
+        self.attributes: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.add(tag)
+        for name, value in attrs:
+            self.attributes.add(name)
+            if name == "id":
+                assert value not in self.ids
+                self.ids.add(value or "")
+            if name in {"href", "src"}:
+                self.links.append(value or "")
+
+
+def test_the_docs_page_shows_every_route_shape_and_error(api: FlaskClient) -> None:
+    response = api.get("/api/v1/docs")
+    assert (response.status_code, response.mimetype) == (200, "text/html")
+    page, document = Page(response.text), api.get("/api/v1/openapi.json").get_json()
+    for path, methods in document["paths"].items():
+        for operation in methods.values():
+            assert operation["operationId"] in page.ids, path
+    assert {f"schema-{name}" for name in document["components"]["schemas"]} <= page.ids
+    assert {f"error-{cls.code}" for cls in errors.walk() if cls.__module__ == errors.__name__} - page.ids == {
+        "error-error"
+    }
+    assert "Position, from 1; ask for lines after the last one seen." in response.text  # fields are explained
+
+
+def test_the_docs_page_needs_no_script_and_no_other_host(api: FlaskClient) -> None:
+    response = api.get("/api/v1/docs")
+    policy = response.headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policy
+    page = Page(response.text)
+    assert not page.elements & {"script", "link", "img", "iframe", "object", "form"}
+    assert not [name for name in page.attributes if name.startswith("on") or name == "style"]
+    assert {link for link in page.links if not link.startswith("#")} == {"openapi.json", "spec.schema.json"}
+    assert {link[1:] for link in page.links if link.startswith("#")} <= page.ids
+    assert "<br/>" not in response.text

@@ -1,0 +1,198 @@
+"""Uploads over a real socket, to the server that runs in production: what is refused, and when."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pt2hub.domain.digests import digest_bytes
+from pt2hub.errors import DigestMismatch, StorageFull, TooLarge, Unauthorized, UploadTruncated, from_dict
+from pt2hub.server.api.blobs import RESERVE_BYTES
+from support.api_process import ApiProcess, answer, running_api
+from support.postgres import create_database
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pt2hub.errors import Pt2hubError
+    from pt2hub.server.db.embedded import EmbeddedPostgres
+
+LIMIT = 1 << 20
+VAST = 1 << 49
+DATA = bytes(range(256)) * 16
+PATH = f"/api/v1/blobs/{digest_bytes(DATA)}"
+LENGTH = f"Content-Length: {len(DATA)}"
+EXPECT = "Expect: 100-continue"
+CHUNKED = "Transfer-Encoding: chunked"
+
+
+@pytest.fixture(scope="module")
+def api(
+    tmp_path_factory: pytest.TempPathFactory, postgres: EmbeddedPostgres, migrated_template: str
+) -> Iterator[ApiProcess]:
+    """An API that takes 1 MiB."""
+    url = create_database(postgres, template=migrated_template)
+    with running_api(tmp_path_factory.mktemp("api"), url, PT2HUB_MAX_BLOB_BYTES=str(LIMIT)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def boundless(
+    tmp_path_factory: pytest.TempPathFactory, postgres: EmbeddedPostgres, migrated_template: str
+) -> Iterator[ApiProcess]:
+    """An API that would take more than any disk holds."""
+    url = create_database(postgres, template=migrated_template)
+    with running_api(tmp_path_factory.mktemp("api"), url, PT2HUB_MAX_BLOB_BYTES=str(VAST)) as running:
+        yield running
+
+
+def refusal(connection: socket.socket, status: int) -> Pt2hubError:
+    found, document = answer(connection)
+    assert (found, document["status"]) == (status, status), document
+    return from_dict(document)
+
+
+def put(api: ApiProcess, data: bytes, digest: str | None = None) -> tuple[int, dict[str, object]]:
+    with api.connect() as connection:
+        path = f"/api/v1/blobs/{digest or digest_bytes(data)}"
+        connection.sendall(api.head("PUT", path, f"Content-Length: {len(data)}") + data)
+        return answer(connection)
+
+
+@pytest.mark.parametrize("expect", [(), (EXPECT,)], ids=["", "expecting"])
+def test_an_upload_above_the_limit_is_refused_while_only_its_headers_were_sent(
+    api: ApiProcess, expect: tuple[str, ...]
+) -> None:
+    with api.connect() as connection:
+        connection.sendall(api.head("PUT", PATH, f"Content-Length: {LIMIT + 1}", *expect))
+        assert connection.recv(12, socket.MSG_PEEK) == b"HTTP/1.1 413"  # and not "100 Continue" before it
+        error = refusal(connection, 413)
+    assert isinstance(error, TooLarge)
+    assert error.context == {"limit": LIMIT}
+    assert "PT2HUB_MAX_BLOB_BYTES" in (error.hint or "")
+
+
+def test_an_upload_without_a_token_is_refused_while_only_its_headers_were_sent(api: ApiProcess) -> None:
+    with api.connect() as connection:
+        connection.sendall(api.head("PUT", PATH, LENGTH, EXPECT, token=False))
+        assert connection.recv(12, socket.MSG_PEEK) == b"HTTP/1.1 401"
+        assert isinstance(refusal(connection, 401), Unauthorized)
+
+
+@pytest.mark.parametrize("expect", [(), (EXPECT,)], ids=["", "expecting"])
+def test_an_upload_larger_than_the_disk_is_refused_while_only_its_headers_were_sent(
+    boundless: ApiProcess, expect: tuple[str, ...]
+) -> None:
+    with boundless.connect() as connection:
+        connection.sendall(boundless.head("PUT", PATH, f"Content-Length: {VAST - 1}", *expect))
+        assert connection.recv(12, socket.MSG_PEEK) == b"HTTP/1.1 507"
+        error = refusal(connection, 507)
+    assert isinstance(error, StorageFull)
+    assert error.context["announced"] == VAST - 1
+    assert error.context["free"] > error.context["reserve"] == RESERVE_BYTES
+    assert boundless.stored() == []
+
+
+def test_who_asks_before_sending_is_told_to_go_on_once_and_then_succeeds(api: ApiProcess) -> None:
+    data = b"asked first"
+    with api.connect() as connection:
+        path = f"/api/v1/blobs/{digest_bytes(data)}"
+        connection.sendall(api.head("PUT", path, f"Content-Length: {len(data)}", EXPECT))
+        assert connection.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(data)
+        assert connection.recv(12, socket.MSG_PEEK) == b"HTTP/1.1 201"
+        assert answer(connection) == (201, {"digest": digest_bytes(data), "size": len(data)})
+
+
+def test_an_upload_that_ends_early_is_told_how_much_came_and_nothing_is_kept(api: ApiProcess) -> None:
+    before = api.stored()
+    with api.connect() as connection:
+        connection.sendall(api.head("PUT", PATH, LENGTH) + DATA[:1000])
+        connection.shutdown(socket.SHUT_WR)
+        error = refusal(connection, 400)
+    assert isinstance(error, UploadTruncated)
+    assert error.context == {"announced": len(DATA), "received": 1000}
+    assert ["1000" in error.message, str(len(DATA)) in error.message] == [True, True]
+    assert api.stored() == before
+    assert api.ask("GET", PATH)[0].status == 404
+
+
+@pytest.mark.parametrize("sent", [b"", b"3e8\r\n" + DATA[:500], b"3e8\r\n" + DATA[:1000] + b"\r\n"])
+def test_a_chunked_upload_without_its_end_is_truncated_too(api: ApiProcess, sent: bytes) -> None:
+    before = api.stored()
+    with api.connect() as connection:
+        connection.sendall(api.head("PUT", PATH, CHUNKED) + sent)
+        connection.shutdown(socket.SHUT_WR)
+        assert isinstance(refusal(connection, 400), UploadTruncated)
+    assert api.stored() == before
+
+
+def test_an_uploader_that_vanishes_leaves_nothing_and_the_next_one_succeeds(api: ApiProcess) -> None:
+    before = api.stored()
+    for _ in range(20):  # more than there are threads
+        with api.connect() as connection:
+            connection.sendall(api.head("PUT", PATH, LENGTH) + DATA[:1000])
+    assert put(api, DATA)[0] == 201
+    assert put(api, DATA)[0] == 201  # known bytes are checked and kept
+    assert len(api.stored()) == len(before) + 1
+
+
+def test_a_chunked_upload_above_the_limit_is_cut_off(api: ApiProcess) -> None:
+    before = api.stored()
+    sent = 0
+    with api.connect() as connection:
+        connection.sendall(api.head("PUT", PATH, CHUNKED))
+        try:
+            while sent < 64 * LIMIT:
+                connection.sendall(b"10000\r\n" + bytes(1 << 16) + b"\r\n")
+                sent += 1 << 16
+        except OSError:  # the server hung up
+            pass
+        assert sent < 64 * LIMIT
+        assert isinstance(refusal(connection, 413), TooLarge)
+    assert api.stored() == before
+
+
+def test_other_bytes_than_the_digest_says_are_refused(api: ApiProcess) -> None:
+    before = api.stored()
+    status, document = put(api, b"other", digest_bytes(b"bytes"))
+    assert (status, type(from_dict(document))) == (400, DigestMismatch)
+    assert digest_bytes(b"other") in str(document["detail"])
+    assert api.stored() == before
+
+
+def unshared() -> bool:
+    done = subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/mnt"], check=False)
+    return done.returncode == 0
+
+
+def test_a_disk_that_fills_up_in_the_middle_is_told_and_nothing_is_left(
+    tmp_path: Path, migrated_url: str
+) -> None:
+    if not unshared():
+        pytest.skip("no user namespaces here, so no disk that could fill up")
+    size = RESERVE_BYTES + (2 << 20)
+    mount = f'mount -t tmpfs -o size={size} none "{tmp_path}/blobs" && exec "$@"'
+    before = ["unshare", "-rm", "sh", "-c", mount, "sh"]
+    with running_api(tmp_path, migrated_url, before=before) as api:
+        with api.connect() as connection:
+            connection.sendall(api.head("PUT", PATH, f"Content-Length: {4 << 20}"))
+            error = refusal(connection, 507)
+            assert isinstance(error, StorageFull)
+            assert error.context["announced"] == 4 << 20
+        with api.connect() as connection:
+            connection.sendall(api.head("PUT", PATH, CHUNKED))  # nothing announced
+            try:
+                for _ in range(size >> 15):  # twice as much as there is room for
+                    connection.sendall(b"10000\r\n" + bytes(1 << 16) + b"\r\n")
+            except OSError:  # the server hung up
+                pass
+            error = refusal(connection, 507)
+            assert isinstance(error, StorageFull)
+            assert "No space left" in error.message
+        assert api.stored() == []
+        assert put(api, DATA)[0] == 201
