@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +90,8 @@ def test_weights_are_uploaded_once_and_named_in_the_spec(
 ) -> None:
     served.worker("w1")
     weights = tmp_path / "weights.safetensors"
-    weights.write_bytes(b"\x02\0\0\0\0\0\0\0{}" + bytes(100_000))
+    header = b'{"w": {"dtype": "U8", "shape": [100000], "data_offsets": [0, 100000]}}'
+    weights.write_bytes(len(header).to_bytes(8, "little") + header + bytes(100_000))
     digest = client.upload_file(weights)
     assert digest == "sha256:" + hashlib.sha256(weights.read_bytes()).hexdigest()
     assert client.upload_file(weights) == digest
@@ -196,6 +200,53 @@ def test_a_pinned_artifact_in_the_cache_needs_no_server(client: Client, served: 
             offline.pull(reference.replace("resnet18", "resnet19"))
 
 
+def test_a_pinned_artifact_in_the_cache_is_pulled_without_http_or_terminal_code(
+    client: Client, served: Registry
+) -> None:
+    reference = f"vision/resnet18@{published(served, HERE)}"
+    client.pull(reference)
+    program = f"import sys, pt2hub; pt2hub.pull({reference!r}); print(*sys.modules)"
+    environ = os.environ | {"PT2HUB_HOME": str(client.config.home), "PT2HUB_URL": "http://127.0.0.1:1"}
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True
+    )
+    assert not {"urllib3", "rich", "torch", "asyncio", "yaml"} & set(ended.stdout.split())
+    assert ended.stderr == ""
+
+
+def test_an_artifact_is_pulled_by_the_beginning_of_its_digest(client: Client, served: Registry) -> None:
+    digest = published(served, HERE, GPU)
+    assert client.pull(f"vision/resnet18@{digest[:20]}").manifest_digest == digest
+    with pytest.raises(NotFound):
+        client.pull(f"vision/resnet18@sha256:{'0' * 12}")
+
+
+@pytest.mark.parametrize("token", [None, "pt2_x"])
+def test_an_upload_without_a_token_is_refused_and_says_where_tokens_come_from(
+    client: Client, tmp_path: Path, token: str | None
+) -> None:
+    file = tmp_path / "weights"
+    file.write_bytes(bytes(MAX_BLOB_BYTES // 2))
+    config = replace(client.config, token=token, token_from="PT2HUB_TOKEN")
+    with pytest.raises(Unauthorized, match="pt2hub admin token") as caught, Client(config) as stranger:
+        stranger.upload_file(file)
+    words = "The token sent comes from PT2HUB_TOKEN." if token else "No token was sent"
+    assert words in str(caught.value.hint)
+
+
+def test_a_piped_program_sees_no_progress_unless_it_asks(
+    client: Client, served: Registry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    version = served.submit(targets=[HERE])
+    served.services.builds.fail(served.claim(version.builds[0].id), NotFound("no such weights"))
+    client.follow(version)
+    assert capsys.readouterr() == ("", "")
+    ended = client.follow(version, progress=True)
+    captured = capsys.readouterr()
+    assert (captured.out, f"{HERE}  failed" in captured.err) == ("", True)
+    assert "no such weights" in repr(ended)
+
+
 def test_a_damaged_cached_layer_is_fetched_again(client: Client, served: Registry) -> None:
     reference = f"vision/resnet18@{published(served, HERE)}"
     code = client.pull(reference).code
@@ -243,7 +294,7 @@ def test_the_command_line_publishes_shows_and_pulls(
     spec.write_text(json.dumps(a_spec(targets=[HERE])))
     code, version = spoken(capsys, "publish", str(spec), "--wait")
     assert (code, decode(VersionView, version).builds[0].artifact) == (0, digest)
-    code, shown = spoken(capsys, "show", "vision/resnet18")
+    code, shown = spoken(capsys, "show", "vision/resnet18@1")
     assert (code, shown["runs_here"]) == (0, {HERE: "runs here"})
     code, build = spoken(capsys, "builds", version["builds"][0]["id"])
     assert (code, build["state"]) == (0, "succeeded")

@@ -4,90 +4,29 @@ from __future__ import annotations
 
 import io
 import json
-import threading
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING
 
 import pytest
 
+from pt2hub.client.client import Client
+from pt2hub.client.config import ClientConfig
 from pt2hub.client.transport import Transport
 from pt2hub.domain.digests import CHUNK
-from pt2hub.errors import BadResponse, Detail, InvalidInput, ServerUnreachable, Unauthorized
+from pt2hub.errors import BadResponse, Detail, InvalidInput, ServerUnreachable, Unauthorized, UsageError
+from pt2hub.wire.shapes import ModelPage
+from support.stub import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
+    from support.stub import Stub
+
+PROBLEM = "application/problem+json"
+NOBODY = "http://127.0.0.1:1"
 DATA = bytes(range(256)) * 8
 LARGE = DATA * (3 * CHUNK // len(DATA))
-
-
-@dataclass
-class Answer:
-    """What the stub answers to one request; `cut` closes the connection after that many bytes."""
-
-    status: int = 200
-    body: bytes = b"{}"
-    kind: str = "application/json"
-    headers: dict[str, str] = field(default_factory=dict)
-    cut: int | None = None
-
-
-class Stub(ThreadingHTTPServer):
-    """A server that answers from a script and remembers what it was asked."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        self.script: list[Answer] = []
-        self.asked: list[tuple[str, dict[str, str], bytes]] = []
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is part of these tests."""
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-    @property
-    def methods(self) -> list[str]:
-        return [request.partition(" ")[0] for request, _, _ in self.asked]
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Stub
-    protocol_version = "HTTP/1.1"
-
-    def _answer(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.server.asked.append((self.requestline, dict(self.headers), body))
-        script = self.server.script
-        answer = script.pop(0) if len(script) > 1 else script[0]
-        self.send_response(answer.status)
-        self.send_header("Content-Type", answer.kind)
-        for name, value in ({"Content-Length": str(len(answer.body))} | answer.headers).items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(answer.body[: answer.cut])
-        if answer.cut is not None:
-            self.close_connection = True
-
-    do_GET = do_POST = do_PUT = do_HEAD = _answer  # noqa: N815  # the base class's names
-
-    def log_message(self, *args: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def stub() -> Iterator[Stub]:
-    with Stub() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture
@@ -212,3 +151,121 @@ def test_a_connection_is_clean_after_an_answer_that_was_not_read(stub: Stub, tra
     next(iter(stream))
     del stream
     assert transport.get("/x") == 7
+
+
+# -- where an error sends people -------------------------------------------------------------------------
+
+
+def test_an_unreachable_server_is_named_with_the_setting_that_named_it(tmp_path: Path) -> None:
+    unset = ClientConfig.from_environ({"PT2HUB_HOME": str(tmp_path)})
+    assert "default, since neither PT2HUB_URL nor" in str(unset.url_from)
+    for environ, expected in (
+        ({"PT2HUB_URL": NOBODY}, "The address comes from PT2HUB_URL."),
+        ({}, f"The address comes from {tmp_path / 'config.toml'}."),
+    ):
+        (tmp_path / "config.toml").write_text(f'url = "{NOBODY}"\n')
+        config = ClientConfig.from_environ({"PT2HUB_HOME": str(tmp_path), **environ})
+        with pytest.raises(ServerUnreachable) as caught, Client(config) as client:
+            client.model("team/net")
+        assert caught.value.where == NOBODY
+        assert str(caught.value.hint).endswith(expected)
+
+
+def test_an_address_given_by_the_program_is_not_blamed_on_a_setting(tmp_path: Path) -> None:
+    config = ClientConfig.from_environ({"PT2HUB_HOME": str(tmp_path), "PT2HUB_URL": "http://127.0.0.1:2"})
+    with pytest.raises(ServerUnreachable) as caught, Client(config, url=NOBODY) as client:
+        client.model("team/net")
+    assert "comes from" not in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("token", "token_from", "words"),
+    [
+        (None, None, "No token was sent: set PT2HUB_TOKEN"),
+        ("pt2_x", "PT2HUB_TOKEN", "The token sent comes from PT2HUB_TOKEN."),
+        ("pt2_x", "/home/me/config.toml", "The token sent comes from /home/me/config.toml."),
+    ],
+)
+def test_a_refused_token_is_traced_to_its_setting(
+    stub: Stub, token: str | None, token_from: str | None, words: str
+) -> None:
+    body = json.dumps({"code": "unauthorized", "kind": "usage", "detail": "no", "hint": "Make one."}).encode()
+    stub.script = [Answer(401, body, PROBLEM)]
+    transport = Transport(stub.url, token=token, token_from=token_from)
+    with pytest.raises(Unauthorized) as caught:
+        transport.post("/x", b"{}")
+    assert str(caught.value.hint).startswith(f"Make one. {words}")
+    with pytest.raises(Unauthorized, match=re.escape(words)):
+        transport.exists("/x")
+
+
+def test_what_answered_instead_of_pt2hub_is_named(stub: Stub, transport: Transport) -> None:
+    stub.script = [Answer(404, b"404 page not found\n", "text/plain", {"Server": "caddy"})]
+    with pytest.raises(BadResponse, match=r"HTTP 404 with text/plain.*'404 page not found'") as caught:
+        transport.get("/api/v1/models")
+    assert "caddy" in caught.value.message
+    assert caught.value.where == stub.url
+
+
+def test_another_json_api_is_recognised_by_its_form(stub: Stub, transport: Transport) -> None:
+    stub.script = [Answer(body=b'{"items": []}')]
+    with pytest.raises(BadResponse, match=r"ModelPage\.models is missing") as caught:
+        transport.fetch(ModelPage, "/api/v1/models")
+    assert caught.value.where == f"{stub.url}/api/v1/models"
+    assert "Check that PT2HUB_URL" in str(caught.value.hint)
+
+
+def test_a_code_of_a_newer_server_keeps_its_kind_and_stays_to_be_seen(
+    stub: Stub, transport: Transport
+) -> None:
+    body = json.dumps({"code": "quota_spent", "kind": "usage", "detail": "No more today."}).encode()
+    stub.script = [Answer(402, body, PROBLEM)]
+    with pytest.raises(UsageError, match="No more today") as caught:
+        transport.get("/x")
+    assert (caught.value.code, caught.value.as_dict()["code"]) == ("quota_spent", "quota_spent")
+    assert UsageError.code == "usage"
+
+
+# -- answers that break off ------------------------------------------------------------------------------
+
+
+def test_json_that_breaks_off_is_asked_for_again(stub: Stub, transport: Transport) -> None:
+    stub.script = [Answer(body=b'{"a": 1}', cut=4), Answer(body=b'{"a": 1}')]
+    assert transport.get("/x") == {"a": 1}
+    stub.script = [Answer(body=b"manifest", cut=4), Answer(body=b"manifest")]
+    assert transport.read("/manifest") == b"manifest"
+
+
+def test_json_that_always_breaks_off_says_how_much_came(stub: Stub, transport: Transport) -> None:
+    stub.script = [Answer(body=b'{"a": 1}', cut=4)]
+    with pytest.raises(ServerUnreachable, match="broke off after 4 of 8 bytes"):
+        transport.get("/x")
+    assert len(stub.asked) == 3
+    with pytest.raises(ServerUnreachable, match="broke off"):
+        transport.post("/x", b"{}")
+    assert stub.methods == ["GET", "GET", "GET", "POST"]
+
+
+def test_a_blob_that_stays_cut_says_how_much_came(stub: Stub, transport: Transport) -> None:
+    rest = {"Content-Range": f"bytes {CHUNK}-{len(LARGE) - 1}/{len(LARGE)}"}
+    stub.script = [Answer(body=LARGE, cut=CHUNK), Answer(206, LARGE[CHUNK:], headers=rest, cut=0)]
+    with pytest.raises(ServerUnreachable, match=f"after {CHUNK} of {len(LARGE)} bytes") as caught:
+        list(transport.stream("/x", len(LARGE)))
+    assert caught.value.context == {"received": CHUNK, "expected": len(LARGE)}
+    assert stub.methods == ["GET"] * 3
+
+
+def test_a_download_goes_on_as_long_as_each_try_brings_some(stub: Stub, transport: Transport) -> None:
+    data = LARGE * 2
+    parts = range(0, len(data), CHUNK)
+    stub.script = [
+        Answer(
+            206 if at else 200,
+            data[at:],
+            headers={"Content-Range": f"bytes {at}-{len(data) - 1}/{len(data)}"} if at else {},
+            cut=CHUNK + 1,
+        )
+        for at in parts
+    ]
+    assert b"".join(transport.stream("/x", len(data))) == data
+    assert len(stub.asked) == len(parts)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
+import subprocess
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -153,3 +157,74 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     with pytest.raises(HomeUnusable, match="PT2HUB_HOME") as caught:
         BlobCache(tmp_path / "cache").get(DIGEST, len(DATA), Source())
     assert str(tmp_path) in str(caught.value.where)
+
+
+PROGRAM = """
+import sys, time
+from pathlib import Path
+from pt2hub.client.cache import BlobCache
+from pt2hub.domain.digests import digest_bytes
+data = bytes(range(256)) * 40
+def fetch():
+    print("fetching", flush=True)
+    yield data[:5000]
+    print("half", flush=True)
+    sys.stdin.read()
+    yield data[5000:]
+path = BlobCache(Path(sys.argv[1])).get(digest_bytes(data), len(data), fetch)
+print("done", path.read_bytes() == data, flush=True)
+"""
+
+
+def another_process(folder: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", PROGRAM, str(folder)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_a_killed_download_leaves_nothing_that_is_taken_for_whole(tmp_path: Path) -> None:
+    with another_process(tmp_path) as process:
+        assert [said(process), said(process)] == ["fetching", "half"]
+        process.send_signal(signal.SIGKILL)
+    assert len(left_behind(tmp_path)) == 1
+    cache = BlobCache(tmp_path)
+    assert cache.find(DIGEST) is None
+    assert cache.get(DIGEST, len(DATA), Source()).read_bytes() == DATA  # its lock went with it
+    assert left_behind(tmp_path) == []
+
+
+def test_a_second_process_waits_for_the_first_ones_download(tmp_path: Path) -> None:
+    with another_process(tmp_path) as first, another_process(tmp_path) as second:
+        streams = [process.stdout for process in (first, second) if process.stdout]
+        ready = select.select(streams, [], [], 30)[0][0]
+        loader, waiter = (first, second) if ready is first.stdout else (second, first)
+        assert [said(loader), said(loader)] == ["fetching", "half"]
+        loader.communicate(timeout=30)
+        waiter_said, _ = waiter.communicate(timeout=30)
+    assert waiter_said == "done True\n"
+
+
+def test_a_refused_stream_is_closed_at_once(tmp_path: Path) -> None:
+    closed = []
+
+    def endless() -> Iterator[bytes]:
+        try:
+            while True:
+                yield DATA
+        finally:
+            closed.append(True)
+
+    with pytest.raises(BadResponse) as caught:
+        BlobCache(tmp_path).get(DIGEST, len(DATA), endless)
+    assert closed, f"not left open behind {caught.value!r}"
+
+
+def test_processes_that_store_other_blobs_do_not_disturb_the_sweep(tmp_path: Path) -> None:
+    folder = tmp_path / "blobs" / "sha256"
+    folder.mkdir(parents=True)
+    (folder / "gone.incomplete").symlink_to(folder / "nowhere")  # as if renamed between listing and looking
+    stored(tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pt2hub.client.publishing import changes
+from pt2hub.client.publishing import Pace, changes
 from pt2hub.wire.shapes import BuildView, StepView
 
 
@@ -41,3 +41,25 @@ def test_a_new_attempt_begins_again() -> None:
     before = build("running", step("fetch"))
     after = build("running", step("fetch"), attempt=2)
     assert told(before, after) == [("build", "running"), ("fetch", "done")]
+
+
+def test_a_build_handed_back_is_told_after_what_its_attempt_did() -> None:
+    before = build("running", step("compile", "running"))
+    assert told(before, build("queued", step("compile", "failed"))) == [
+        ("compile", "failed"),
+        ("build", "queued"),
+    ]
+
+
+def test_a_worker_that_comes_or_goes_while_a_build_waits_is_told() -> None:
+    before = build("queued", note="no live worker offers this target")
+    assert told(before, build("queued")) == [("build", "queued")]
+
+
+def test_looks_become_rarer_while_nothing_moves() -> None:
+    pace = Pace()
+    pauses = [pace.pause(moved=False) for _ in range(12)]
+    assert pauses == sorted(pauses)
+    assert 0.1 < pauses[0] < 0.2
+    assert pauses[-1] == 1.0
+    assert pace.pause(moved=True) == 0.1

@@ -10,14 +10,14 @@ import hashlib
 import json
 import os
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Literal
 
 from pt2hub.domain.digests import Digest, digest_file, hex_of
 from pt2hub.errors import BadResponse, DigestMismatch, HomeUnusable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
     from pathlib import Path
 
 Verify = Literal["stat", "always"]
@@ -84,12 +84,12 @@ class BlobCache:
 
     def _store(self, digest: Digest, size: int, chunks: Iterable[bytes]) -> Path:
         path = self.path(digest)
-        incomplete = path.with_suffix(
-            ".incomplete"
-        )  # in the same folder: a rename must not cross file systems
+        # In the same folder: a rename must not cross file systems.
+        incomplete = path.with_suffix(".incomplete")
         self._sweep()
         try:
-            _write(incomplete, digest, size, chunks)
+            with closing(_stream(chunks)) as stream:  # a refused download must not stay open behind the error
+                _write(incomplete, digest, size, stream)
             incomplete.chmod(0o444)
             incomplete.replace(path)
         finally:
@@ -101,8 +101,9 @@ class BlobCache:
         """Removes what killed processes left behind."""
         limit = time.time() - _ABANDONED_SECONDS
         for path in self._blobs.glob("*.incomplete"):
-            if path.stat().st_mtime < limit:
-                path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # another process stored or swept it meanwhile
+                if path.stat().st_mtime < limit:
+                    path.unlink()
 
     @contextmanager
     def _locked(self, digest: Digest) -> Iterator[None]:
@@ -141,6 +142,10 @@ class BlobCache:
     def _remove(self, path: Path) -> None:
         with self._writing():
             path.unlink(missing_ok=True)
+
+
+def _stream(chunks: Iterable[bytes]) -> Generator[bytes, None, None]:
+    yield from chunks
 
 
 def _write(path: Path, digest: Digest, size: int, chunks: Iterable[bytes]) -> None:

@@ -3,25 +3,44 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import Enum
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from pt2hub.client.cache import BlobCache
 from pt2hub.client.config import ClientConfig
-from pt2hub.client.pulling import Puller
-from pt2hub.domain.codec import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pt2hub.client.cache import Verify
+    from pt2hub.client.catalog import Catalog
     from pt2hub.client.loader import LoadedModel
     from pt2hub.client.local import LocalArtifact
-    from pt2hub.client.publishing import OnEvent, Publisher
+    from pt2hub.client.publishing import BuildEvent, OnEvent, Publisher
+    from pt2hub.client.pulling import Puller
     from pt2hub.client.transport import Transport
     from pt2hub.domain.digests import Digest
-    from pt2hub.wire.shapes import BuildView, LogView, Resolved, TargetView, VersionView
+    from pt2hub.wire.shapes import (
+        AliasView,
+        BuildView,
+        LogView,
+        ModelView,
+        Resolved,
+        TargetView,
+        VersionSummary,
+        VersionView,
+    )
+
+
+class Now(Enum):
+    """The one value that stands for whatever is there now."""
+
+    NOW = "now"
+
+
+NOW = Now.NOW
 
 
 class Client:
@@ -49,8 +68,9 @@ class Client:
             BadConfiguration: A setting is wrong.
         """
         given = config or ClientConfig.from_environ()
-        self.config = replace(given, url=url or given.url, token=token or given.token)
-        self._puller = Puller(lambda: self._transport, BlobCache(self.config.cache))
+        if url:
+            given = replace(given, url=url, url_from=None)
+        self.config = replace(given, token=token, token_from=None) if token else given
 
     def close(self) -> None:
         """Closes idle connections."""
@@ -68,13 +88,30 @@ class Client:
     def _transport(self) -> Transport:
         from pt2hub.client.transport import Transport
 
-        return Transport(self.config.url, token=self.config.token)
+        config = self.config
+        return Transport(
+            config.url, token=config.token, url_from=config.url_from, token_from=config.token_from
+        )
+
+    # Likewise: lists need nothing of archives and caches.
+    @cached_property
+    def _puller(self) -> Puller:
+        from pt2hub.client.cache import BlobCache
+        from pt2hub.client.pulling import Puller
+
+        return Puller(lambda: self._transport, BlobCache(self.config.cache))
 
     @cached_property
     def _publisher(self) -> Publisher:
         from pt2hub.client.publishing import Publisher
 
         return Publisher(self._transport)
+
+    @cached_property
+    def _catalog(self) -> Catalog:
+        from pt2hub.client.catalog import Catalog
+
+        return Catalog(self._transport)
 
     def publish(
         self,
@@ -83,6 +120,7 @@ class Client:
         weights: str | Path | None = None,
         wait: bool = False,
         on_event: OnEvent | None = None,
+        progress: bool | None = None,
     ) -> VersionView:
         """Publishes a model.
 
@@ -91,6 +129,8 @@ class Client:
             weights: A safetensors file, uploaded and named in the spec.
             wait: Return only when every build is final; failed builds carry their error.
             on_event: Called for every change while waiting.
+            progress: Whether uploads and builds are shown on stderr. Where omitted they are in a terminal and
+                in a notebook; builds only without `on_event`.
 
         Returns:
             The version and its builds; the same content again is the same version.
@@ -99,17 +139,29 @@ class Client:
             UsageError: A field is wrong; the error names each one.
             Unauthorized: The token is missing or wrong.
         """
-        version = self._publisher.submit(spec, weights=Path(weights) if weights else None)
-        return self.follow(version, on_event) if wait else version
+        path = Path(weights) if weights else None
+        version = self._publisher.submit(spec, weights=path, progress=progress)
+        return self.follow(version, on_event, progress=progress) if wait else version
 
-    def follow(self, version: VersionView, on_event: OnEvent | None = None) -> VersionView:
-        """Waits until every build of a version is final; see `publish`."""
-        followed = self._publisher.follow(version, on_event)
+    def follow(
+        self, version: VersionView, on_event: OnEvent | None = None, *, progress: bool | None = None
+    ) -> VersionView:
+        """Waits until every build of a version is final; see `publish`. Interrupting it leaves them running."""
+        from pt2hub.client.progress import automatic
+
+        with automatic(False if on_event and progress is None else progress) as shown:
+
+            def both(event: BuildEvent) -> None:
+                shown(event)
+                if on_event:
+                    on_event(event)
+
+            followed = self._publisher.follow(version, both)
         return replace(followed, created=version.created)
 
-    def upload_file(self, path: str | Path) -> Digest:
+    def upload_file(self, path: str | Path, *, progress: bool | None = None) -> Digest:
         """Uploads a file, unless the server has its bytes already; a spec names it by the digest."""
-        return self._publisher.upload(Path(path))
+        return self._publisher.upload(Path(path), progress=progress)
 
     def version(self, model: str, number: int) -> VersionView:
         """A version and its builds."""
@@ -131,24 +183,90 @@ class Client:
         """The lines of a build's log as they come, until the build is final."""
         return self._publisher.follow_logs(build_id)
 
+    def models(self, search: str | None = None) -> list[ModelView]:
+        """Models in the order of their names; those whose name holds `search` where it is given."""
+        return list(self._catalog.models(search))
+
+    def model(self, name: str) -> ModelView:
+        """A model: how many versions, which is the newest, where its aliases are."""
+        return self._catalog.model(name)
+
+    def versions(self, model: str, *, limit: int | None = None) -> list[VersionSummary]:
+        """Versions of a model, newest first, at most `limit`."""
+        return list(islice(self._catalog.versions(model), limit))
+
+    def builds(
+        self,
+        model: str | None = None,
+        *,
+        number: int | None = None,
+        state: str | None = None,
+        target: str | None = None,
+        limit: int = 50,
+    ) -> list[BuildView]:
+        """Builds, newest first, without their steps.
+
+        Args:
+            model: Of this model only.
+            number: Of this version of the model only.
+            state: In this state only, one of `domain.builds.BuildState`.
+            target: For this target only.
+            limit: At most so many.
+        """
+        found = self._catalog.builds(model=model, number=number, state=state, target=target)
+        return list(islice(found, limit))
+
+    def aliases(self, model: str) -> list[AliasView]:
+        """The aliases of a model, by name."""
+        return self._catalog.aliases(model)
+
+    def alias(self, model: str, name: str) -> AliasView:
+        """An alias with its history."""
+        return self._catalog.alias(model, name)
+
+    def move_alias(
+        self, model: str, name: str, number: int, *, reason: str, expected: int | Now | None = NOW
+    ) -> AliasView:
+        """Puts an alias on a version; see `Catalog.move`.
+
+        Args:
+            model: The model's name.
+            name: The alias's name.
+            number: The version.
+            reason: Why; kept in the history.
+            expected: The version it is on as far as the caller knows, None for an alias that does not exist.
+                Where omitted, the one it is on now: nothing then guards against a move in the last seconds
+                that the caller did not see.
+        """
+        known = self._catalog.current(model, name) if expected is NOW else expected
+        return self._catalog.move(model, name, number, expected=known, reason=reason)
+
+    def remove_alias(self, model: str, name: str, *, reason: str, expected: int) -> AliasView:
+        """Takes an alias away; its history stays."""
+        return self._catalog.remove(model, name, expected=expected, reason=reason)
+
     def targets(self) -> list[TargetView]:
         """The targets that workers offer or offered."""
-        from pt2hub.wire.shapes import TargetView
-
-        answer = self._transport.get("/api/v1/targets")
-        return decode(list[TargetView], answer.get("targets") if isinstance(answer, dict) else None)
+        return list(self._catalog.targets())
 
     def artifact(self, digest: Digest) -> dict[str, Any]:
         """Everything known of an artifact: config, manifest, members, autotuning, measurements."""
-        return decode(dict[str, Any], self._transport.get(f"/api/v1/artifacts/{digest}"))
+        return self._transport.fetch(dict[str, Any], f"/api/v1/artifacts/{digest}")
 
     def resolve(self, reference: str) -> Resolved:
         """What a reference names now: a version and its artifacts, pinned by digest."""
         return self._puller.resolve(reference)
 
-    def pull(self, reference: str, *, target: str | None = None, verify: Verify = "stat") -> LocalArtifact:
+    def pull(
+        self,
+        reference: str,
+        *,
+        target: str | None = None,
+        verify: Verify = "stat",
+        progress: bool | None = None,
+    ) -> LocalArtifact:
         """Makes an artifact's files local; see `Puller.pull`."""
-        return self._puller.pull(reference, target=target, verify=verify)
+        return self._puller.pull(reference, target=target, verify=verify, progress=progress)
 
     def load(
         self,
@@ -158,6 +276,7 @@ class Client:
         verify: Verify = "stat",
         run_single_threaded: bool = False,
         num_runners: int = 1,
+        progress: bool | None = None,
     ) -> LoadedModel:
         """Pulls what is not here yet and loads it; imports torch.
 
@@ -169,6 +288,7 @@ class Client:
             verify: How cached weights are checked; code is always hashed.
             run_single_threaded: Without locks, one call at a time; needed for CUDA graphs.
             num_runners: Calls that may run at the same time.
+            progress: Whether downloads are shown on stderr; None where somebody watches.
 
         Returns:
             The model; call it like the module it was published from.
@@ -177,7 +297,7 @@ class Client:
             Incompatible: Nothing published runs here; the failing axes are named.
             NotFound: There is no such version.
         """
-        artifact = self.pull(reference, verify=verify)
+        artifact = self.pull(reference, verify=verify, progress=progress)
         from pt2hub.client.loader import load_artifact
 
         return load_artifact(

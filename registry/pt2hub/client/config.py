@@ -28,11 +28,15 @@ class ClientConfig:
         home: Where the cache and `config.toml` live (`PT2HUB_HOME`).
         url: The server (`PT2HUB_URL`, else `url` in `config.toml`, else this machine's default).
         token: Proves who publishes (`PT2HUB_TOKEN`, else `token` in `config.toml`); reading needs none.
+        url_from: Which setting `url` comes from, for errors; None where the program gave it.
+        token_from: The same for `token`.
     """
 
     home: Path
     url: str = DEFAULT_URL
     token: str | None = field(default=None, repr=False)
+    url_from: str | None = field(default=None, compare=False)
+    token_from: str | None = field(default=None, compare=False)
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> ClientConfig:
@@ -46,12 +50,16 @@ class ClientConfig:
         """
         given = os.environ if environ is None else environ
         home = Path(given.get("PT2HUB_HOME") or platformdirs.user_data_path("pt2hub")).expanduser().absolute()
-        stored = _stored(home / "config.toml")
-        url = given.get("PT2HUB_URL")
+        file = home / "config.toml"
+        stored = _stored(file)
+        url, token = given.get("PT2HUB_URL"), given.get("PT2HUB_TOKEN")
+        unset = f"pt2hub's default, since neither PT2HUB_URL nor {file} names another"
         return cls(
             home=home,
             url=_checked(url, "PT2HUB_URL") if url else stored.get("url", DEFAULT_URL),
-            token=given.get("PT2HUB_TOKEN") or stored.get("token"),
+            token=token or stored.get("token"),
+            url_from="PT2HUB_URL" if url else str(file) if "url" in stored else unset,
+            token_from="PT2HUB_TOKEN" if token else str(file),
         )
 
     @property

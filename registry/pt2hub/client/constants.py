@@ -6,7 +6,6 @@ garbage or a crash, so every tensor passes `_fit` before the code sees it.
 
 from __future__ import annotations
 
-import io
 import math
 import mmap
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ import torch
 
 from pt2hub import archive
 from pt2hub.client.contract import dtype_named, row_major
-from pt2hub.client.local import LITERALS, literals
+from pt2hub.client.local import literals
 from pt2hub.errors import CorruptArchive, WeightsMismatch
 
 if TYPE_CHECKING:
@@ -55,8 +54,8 @@ class ConstantStore:
         self._sources = _views(_map(artifact.weights), entries, wanted, self._where)
         if extra := literals(artifact):
             data = bytearray(extra)  # writable, as torch.frombuffer asks for
-            header = archive.read_safetensors_header(io.BytesIO(extra))
-            self._sources |= _views(data, header, literal, f"{artifact.code}:{LITERALS}")
+            header = archive.read_safetensors_header(extra)
+            self._sources |= _views(data, header, literal, f"{artifact.code}:{archive.LITERALS}")
 
     @property
     def literals(self) -> frozenset[str]:

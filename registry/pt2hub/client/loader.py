@@ -13,14 +13,16 @@ from pt2hub.client import native
 from pt2hub.client.constants import ConstantStore
 from pt2hub.client.contract import Contract
 from pt2hub.client.judging import check_host, refusal, title
+from pt2hub.client.numerics import warn_of_settings
 from pt2hub.domain.verdicts import Finding, Outcome, Verdict
 from pt2hub.errors import BadCall, CorruptArchive, ForkedProcess
+from pt2hub.wire.printing import Printed, Sheet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pt2hub.client.local import LocalArtifact
-    from pt2hub.domain.artifacts import ArtifactConfig
+    from pt2hub.domain.artifacts import ArtifactConfig, Signature
 
 _LEAF = pytree.treespec_dumps(pytree.tree_structure(torch.tensor(0)))
 
@@ -54,13 +56,14 @@ def load_artifact(
     artifact.check_code()
     archive.validate(artifact.code)
     store = ConstantStore(artifact, place)
+    warn_of_settings(artifact.config)
     native.check_symbols(artifact.config.native.aoti_symbols, title(artifact.config))
     runner = native.open_code(artifact.code, place, single_threaded=run_single_threaded, runners=num_runners)
     _check_names(artifact, runner.get_constant_fqns(), store)
     return LoadedModel(artifact.config, runner, store, place)
 
 
-class LoadedModel:
+class LoadedModel(Printed):
     """A loaded artifact; call it like the module it was published from.
 
     Attributes:
@@ -103,15 +106,27 @@ class LoadedModel:
         Raises:
             BadCall: An argument does not fit the artifact's signature.
             ForkedProcess: The artifact was loaded before this process was forked.
+            InternalError: The compiled code failed; torch's own words are in the message.
         """
         if os.getpid() != self._process:
             self._refuse_fork()
-        outputs = self._runner.boxed_run(self._contract.bind(args, kwargs))
+        tensors = self._contract.bind(args, kwargs)
+        try:
+            outputs = self._runner.boxed_run(tensors)
+        except RuntimeError as exc:
+            raise native.failed(exc, title(self.config)) from exc
         return outputs[0] if self._single else pytree.tree_unflatten(outputs, self._out_spec)
 
-    def __repr__(self) -> str:
-        version = self.config.version
-        return f"<LoadedModel {version.model}@{version.number} {self.config.target} on {self.device}>"
+    def _sheet(self) -> Sheet:
+        version, signature = self.config.version, self.config.signature
+        inputs = tuple(
+            (item.name, f"({', '.join(_size(size, signature) for size in item.shape)})", item.dtype)
+            for item in signature.inputs
+        )
+        fixed = tuple((name, repr(value), "fixed") for name, value in signature.fixed.items())
+        notes = (f"It writes to {', '.join(self.mutated)}.",) if self.mutated else ()
+        name = f"{version.model}@{version.number} {self.config.target} on {self.device}"
+        return Sheet(name, inputs + fixed, notes)
 
     def constants(self) -> dict[str, torch.Tensor]:
         """The tensors the code reads now, by name; not copies."""
@@ -150,6 +165,12 @@ class LoadedModel:
             hint="A call would hang: the threads stayed in the parent. Load the artifact after the fork, or "
             'start children with multiprocessing.get_context("spawn").',
         )
+
+
+def _size(size: int | str, signature: Signature) -> str:
+    if isinstance(size, int):
+        return str(size)
+    return f"{size} {signature.dims[size].min} to {signature.dims[size].max}"
 
 
 def _place(artifact: LocalArtifact, device: str | None) -> torch.device:

@@ -9,13 +9,11 @@ from pt2hub import archive
 from pt2hub.domain.artifacts import ArtifactConfig
 from pt2hub.domain.digests import Digest, digest_file
 from pt2hub.errors import DigestMismatch, NotFound
-
-LITERALS = "extra/literals.safetensors"
-"""Where literal constants lie, below the code layer's root folder."""
+from pt2hub.wire.printing import Printed, Sheet
 
 
-@dataclass(frozen=True, slots=True)
-class LocalArtifact:
+@dataclass(frozen=True, slots=True, repr=False)
+class LocalArtifact(Printed):
     """An artifact and its files.
 
     Attributes:
@@ -39,6 +37,15 @@ class LocalArtifact:
         """An artifact out of files that no manifest names yet, as the publish gate loads it."""
         return cls(config=config, code=code, weights=weights)
 
+    def _sheet(self) -> Sheet:
+        version = self.config.version
+        name = f"{version.model}@{version.number}"
+        pinned = f"{version.model}@{self.manifest_digest}" if self.manifest_digest else name
+        rows = (("code", str(self.code)), ("weights", str(self.weights)))
+        return Sheet(f"{name} for {self.config.target}", rows, (f'To use it: pt2hub.load("{pinned}")',))
+
+    __repr__ = Printed.__str__  # what a prompt shows; the config alone would fill a screen
+
     @property
     def directory(self) -> Path:
         """Where the code layer lies."""
@@ -61,11 +68,7 @@ def literals(artifact: LocalArtifact) -> bytes | None:
         CorruptArchive: The code layer is damaged.
         NotFound: It lacks them.
     """
-    if all(item.source == "weights" for item in artifact.config.constants.table):
-        return None
-    with archive.open_archive(artifact.code) as members:
-        root = members.entries[0].name.partition("/")[0] if members.entries else ""
-        return members.read(f"{root}/{LITERALS}")
+    return archive.read_literals(artifact.config.constants, artifact.code)
 
 
 def check_digest(path: Path, digest: Digest | None) -> None:

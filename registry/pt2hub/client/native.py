@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pt2hub.errors import CorruptArchive, Incompatible
+from pt2hub.errors import BadCall, CorruptArchive, Incompatible, InternalError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,6 +55,36 @@ def check_symbols(symbols: Iterable[str], where: str) -> None:
             where=where,
             hint="Install the torch release that the artifact names.",
         )
+
+
+def failed(exc: RuntimeError, where: str) -> BadCall | InternalError:
+    """The error of compiled code that raised in a call whose arguments were right.
+
+    Args:
+        exc: What torch raised.
+        where: The artifact.
+    """
+    text = str(exc).strip()
+    if (
+        isinstance(exc, torch.OutOfMemoryError)
+        or "allocate memory" in text
+        or "out of memory" in text.lower()
+    ):
+        return BadCall(
+            f"There is too little memory for this call: {text}",
+            where=where,
+            hint="Call with a smaller batch, or free what other tensors and processes hold.",
+        )
+    cuda = isinstance(exc, torch.AcceleratorError) or "CUDA" in text
+    restart = (
+        " After a CUDA error this process can compute no more on that GPU: start a new one." if cuda else ""
+    )
+    return InternalError(
+        f"The compiled code failed: {text}",
+        where=where,
+        hint="The cause may stand on stderr above, where compiled code writes it. Ids beyond a table of the model "
+        f"are the usual one; otherwise please report it.{restart}",
+    )
 
 
 def _translated(text: str, path: Path) -> Incompatible | CorruptArchive:

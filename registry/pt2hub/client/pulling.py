@@ -8,24 +8,27 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pt2hub.client.host import this_host
 from pt2hub.client.judging import advice, check_host, refusal
 from pt2hub.client.local import LocalArtifact
-from pt2hub.domain.artifacts import CODE_TYPE, WEIGHTS_TYPE, ArtifactConfig, Manifest
+from pt2hub.client.transfers import counted
+from pt2hub.domain.artifacts import CODE_TYPE, CONFIG_SCHEMA, TITLE, WEIGHTS_TYPE, ArtifactConfig, Manifest
 from pt2hub.domain.codec import decode
 from pt2hub.domain.names import Reference
 from pt2hub.domain.targets import parse_target
 from pt2hub.domain.verdicts import judge
-from pt2hub.errors import BadResponse, Incompatible, NotFound
+from pt2hub.errors import BadResponse, ClientTooOld, Incompatible, NotFound, NotReady, UnknownTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pt2hub.client.cache import BlobCache, Verify
     from pt2hub.client.transport import Transport
     from pt2hub.domain.artifacts import Descriptor
     from pt2hub.domain.digests import Digest
+    from pt2hub.domain.targets import Target
     from pt2hub.wire.shapes import ArtifactRef, Resolved
 
 T = TypeVar("T")
+_NEWER_TARGET = "a target of a newer pt2hub: upgrade this one to use it"
 
 
 class Puller:
@@ -51,15 +54,23 @@ class Puller:
         from pt2hub.wire.shapes import Resolved  # a pinned reference needs none of them
 
         Reference.parse(reference)
-        return decode(Resolved, self._connect().get("/api/v1/resolve", {"reference": reference}))
+        return self._connect().fetch(Resolved, "/api/v1/resolve", {"reference": reference})
 
-    def pull(self, reference: str, *, target: str | None = None, verify: Verify = "stat") -> LocalArtifact:
+    def pull(
+        self,
+        reference: str,
+        *,
+        target: str | None = None,
+        verify: Verify = "stat",
+        progress: bool | None = None,
+    ) -> LocalArtifact:
         """Makes an artifact's files local.
 
         Args:
             reference: `team/name@<number|alias|sha256:digest>`, or `team/name` for the newest ready version.
             target: The target wanted, for another machine too; where omitted, the one that runs here.
             verify: How weights that are in the cache already are checked; code is always hashed.
+            progress: Whether downloads are shown on stderr; None where somebody watches.
 
         Raises:
             NotFound: There is no such version, or it has no such target.
@@ -68,47 +79,51 @@ class Puller:
             ServerUnreachable: Something is missing here and the server did not answer.
         """
         parsed = Reference.parse(reference)
-        digest = parsed.digest or self._choose(self.resolve(reference), target)
+        digest = parsed.digest or self._choose(self.resolve(reference), target, prefix=parsed.prefix or "")
         manifest = self._manifest(parsed.model, digest)
-        config = _document(ArtifactConfig, self._blob(manifest.config, "always"), "config")
+        config = _document(ArtifactConfig, self._blob(manifest.config, progress=False), "config")
         _check(config, digest, model=parsed.model, target=target)
         code, weights = _layer(manifest, CODE_TYPE), _layer(manifest, WEIGHTS_TYPE)
         return LocalArtifact(
             config=config,
-            code=self._blob(code, "always"),
-            weights=self._blob(weights, verify),
+            code=self._blob(code, progress=progress),
+            weights=self._blob(weights, verify, progress=progress),
             manifest_digest=digest,
             code_digest=code.digest,
             weights_digest=weights.digest,
         )
 
-    def _choose(self, resolved: Resolved, target: str | None) -> Digest:
+    def _choose(self, resolved: Resolved, target: str | None, *, prefix: str) -> Digest:
         where = f"{resolved.model}@{resolved.number}"
+        candidates = [item for item in resolved.artifacts if item.digest.startswith(prefix)]
+        if not candidates:
+            raise NotReady(where=where, hint=f"`pt2hub show {where}` says where its builds are.")
         if target:
-            return self._named(resolved, parse_target(target).name, where)
-        choices = [(item, parse_target(item.target)) for item in resolved.artifacts]
-        host = this_host(gpu=any(one.device == "cuda" for _, one in choices))
-        verdicts = [(item, judge(one, host)) for item, one in choices]
-        fitting = [item for item, verdict in verdicts if verdict.runs]
+            return self._named(candidates, target, where)
+        choices = [(item, known_target(item.target)) for item in candidates]
+        host = this_host(gpu=any(one is not None and one.device == "cuda" for _, one in choices))
+        verdicts = [(item, judge(one, host) if one else None) for item, one in choices]
+        fitting = [item for item, verdict in verdicts if verdict and verdict.runs]
         if fitting:
             return max(fitting, key=_preference).digest
-        if len(verdicts) == 1:
+        if len(verdicts) == 1 and verdicts[0][1]:
             raise refusal(verdicts[0][1], where=f"{where} for {verdicts[0][0].target}", hint=advice(host))
+        lacking = {item.target: str(verdict or _NEWER_TARGET) for item, verdict in verdicts}
         raise Incompatible(
-            "None of its targets runs here: "
-            + "; ".join(f"{item.target} ({verdict})" for item, verdict in verdicts),
+            "None of its targets runs here: " + "; ".join(f"{name} ({why})" for name, why in lacking.items()),
             where=where,
             hint=advice(host),
-            context={"targets": {item.target: str(verdict) for item, verdict in verdicts}},
+            context={"targets": lacking},
         )
 
-    def _named(self, resolved: Resolved, target: str, where: str) -> Digest:
-        found = {item.target: item.digest for item in resolved.artifacts}
+    def _named(self, candidates: list[ArtifactRef], target: str, where: str) -> Digest:
+        found = {item.target: item.digest for item in candidates}
         if target not in found:
+            parse_target(target)  # a name of no known form is said to be one
             raise NotFound(
                 f"It has no artifact for {target}",
                 where=where,
-                hint=f"It has: {', '.join(sorted(found)) or 'none yet'}. Add the target to the spec and publish.",
+                hint=f"It has: {', '.join(sorted(found))}. Add the target to the spec and publish.",
             )
         return found[target]
 
@@ -119,13 +134,14 @@ class Puller:
             path = self._cache.get(digest, len(data), lambda: [data])
         return _document(Manifest, path, "manifest")
 
-    def _blob(self, descriptor: Descriptor, verify: Verify) -> Path:
-        return self._cache.get(
-            descriptor.digest,
-            descriptor.size,
-            lambda: self._connect().stream(f"/api/v1/blobs/{descriptor.digest}", descriptor.size),
-            verify=verify,
-        )
+    def _blob(self, descriptor: Descriptor, verify: Verify = "always", *, progress: bool | None) -> Path:
+        digest, size = descriptor.digest, descriptor.size
+
+        def fetch() -> Iterator[bytes]:
+            chunks = self._connect().stream(f"/api/v1/blobs/{digest}", size)
+            return counted(chunks, f"pulling {descriptor.annotations.get(TITLE, digest)}", size, progress)
+
+        return self._cache.get(digest, size, fetch, verify=verify)
 
 
 def _check(config: ArtifactConfig, digest: Digest, *, model: str, target: str | None) -> None:
@@ -136,10 +152,24 @@ def _check(config: ArtifactConfig, digest: Digest, *, model: str, target: str | 
             where=model,
             hint=f"Ask for {config.version.model}@{digest}.",
         )
+    if config.schema > CONFIG_SCHEMA:
+        raise ClientTooOld(
+            f"The artifact's config has schema {config.schema}, this pt2hub reads up to {CONFIG_SCHEMA}",
+            where=f"{model}@{digest}",
+            hint="Upgrade with pip install --upgrade pt2hub.",
+        )
     if target is None:
         check_host(config)
-    elif config.target != parse_target(target):
+    elif config.target.name != target:
         raise NotFound(f"{digest} was built for {config.target}, not for {target}", where=model)
+
+
+def known_target(name: str) -> Target | None:
+    """A target out of a server's answer; None where its name has a form that only a newer pt2hub knows."""
+    try:
+        return parse_target(name)
+    except UnknownTarget:
+        return None
 
 
 def _preference(item: ArtifactRef) -> tuple[bool, str, str]:

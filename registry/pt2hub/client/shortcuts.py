@@ -24,6 +24,7 @@ def load(
     verify: Verify = "stat",
     run_single_threaded: bool = False,
     num_runners: int = 1,
+    progress: bool | None = None,
 ) -> LoadedModel:
     """Pulls what is not here yet and loads it; see `Client.load`."""
     with Client() as client:
@@ -33,13 +34,16 @@ def load(
             verify=verify,
             run_single_threaded=run_single_threaded,
             num_runners=num_runners,
+            progress=progress,
         )
 
 
-def pull(reference: str, *, target: str | None = None, verify: Verify = "stat") -> LocalArtifact:
+def pull(
+    reference: str, *, target: str | None = None, verify: Verify = "stat", progress: bool | None = None
+) -> LocalArtifact:
     """Makes an artifact's files local; see `Client.pull`."""
     with Client() as client:
-        return client.pull(reference, target=target, verify=verify)
+        return client.pull(reference, target=target, verify=verify, progress=progress)
 
 
 def publish(
@@ -48,7 +52,8 @@ def publish(
     weights: str | Path | None = None,
     wait: bool = False,
     on_event: OnEvent | None = None,
+    progress: bool | None = None,
 ) -> VersionView:
     """Publishes a model; see `Client.publish`."""
     with Client() as client:
-        return client.publish(spec, weights=weights, wait=wait, on_event=on_event)
+        return client.publish(spec, weights=weights, wait=wait, on_event=on_event, progress=progress)

@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
 
 import urllib3
 
-from pt2hub import __version__
+from pt2hub.client.peer import JSON_TYPE, PROBLEM_TYPE, Peer, media_type
+from pt2hub.domain.codec import decode
 from pt2hub.domain.digests import CHUNK
-from pt2hub.errors import BadResponse, ServerUnreachable, from_dict
+from pt2hub.errors import BadResponse, ServerUnreachable
+from pt2hub.wire.compatibility import USER_AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from typing import BinaryIO
 
-JSON_TYPE = "application/json"
-PROBLEM_TYPE = "application/problem+json"
+    from pt2hub.client.transfers import Counted
+
+T = TypeVar("T")
 MAX_ANSWER_BYTES = 64 << 20
 """An answer that is no blob: a spec, a view, a manifest. Anything larger is not pt2hub's."""
 _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 60.0
 _ATTEMPTS = 3
+_PAUSE_SECONDS = 0.2
 _RETRIES = urllib3.Retry(
     total=_ATTEMPTS,
-    backoff_factor=0.2,
+    backoff_factor=_PAUSE_SECONDS,
     status_forcelist=(HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT),
     allowed_methods=(
         "GET",
@@ -42,19 +48,31 @@ _RETRIES = urllib3.Retry(
 class Transport:
     """Requests to one server. Nothing is sent before the first request."""
 
-    def __init__(self, url: str, *, token: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        url_from: str | None = None,
+        token_from: str | None = None,
+    ) -> None:
         """Prepares the connection pool.
 
         Args:
             url: The server's address.
             token: Sent with every request, where given.
+            url_from: Which setting named the address, for errors.
+            token_from: Which setting holds the token, for errors.
         """
         self.url = url.rstrip("/")
-        self._headers = {"User-Agent": f"pt2hub/{__version__}", "Accept-Encoding": "identity"}
+        self._peer = Peer(self.url, url_from=url_from, token_from=token_from if token else "")
+        self._headers = {"User-Agent": USER_AGENT, "Accept-Encoding": "identity"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
         self._pool = urllib3.PoolManager(
-            retries=_RETRIES, timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=_READ_SECONDS)
+            retries=_RETRIES,
+            timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=_READ_SECONDS),
+            blocksize=CHUNK,
         )
 
     def close(self) -> None:
@@ -75,29 +93,53 @@ class Transport:
         """
         return self._json("GET", f"{path}?{urlencode(query)}" if query else path)
 
+    def fetch(self, cls: type[T], path: str, query: Mapping[str, str | int] | None = None) -> T:
+        """What a path answers, as a value of a class; errors as for `get`."""
+        return self._read(cls, self.get(path, query), path)
+
+    def ask(
+        self, cls: type[T], method: str, path: str, body: bytes = b"", *, content_type: str = JSON_TYPE
+    ) -> T:
+        """Sends a document as `send` does and returns the answer as a value of a class."""
+        return self._read(cls, self.send(method, path, body, content_type=content_type), path)
+
+    def _read(self, cls: type[T], value: Any, path: str) -> T:  # noqa: ANN401  # any JSON value
+        try:
+            return decode(cls, value)
+        except BadResponse as exc:
+            raise self._peer.misread(exc, path) from exc
+
+    def send(self, method: str, path: str, body: bytes = b"", *, content_type: str = JSON_TYPE) -> Any:  # noqa: ANN401  # JSON
+        """Sends a document with any method and returns the JSON answer; errors as for `get`.
+
+        A PUT may be sent again where no answer came, so what it asks for must be idempotent.
+        """
+        return self._json(method, path, body=body, headers={"Content-Type": content_type})
+
     def post(self, path: str, body: bytes, *, content_type: str = JSON_TYPE) -> Any:  # noqa: ANN401  # JSON
         """Sends a document once and returns the JSON answer; errors as for `get`."""
-        return self._json("POST", path, body=body, headers={"Content-Type": content_type})
+        return self.send("POST", path, body, content_type=content_type)
 
     def read(self, path: str) -> bytes:
         """The bytes of a small answer, such as a manifest; errors as for `get`."""
-        with self._open("GET", path) as response:
-            return self._body(response)
+        return self._answer("GET", path)[1]
 
     def exists(self, path: str) -> bool:
         """Whether there is something at a path; errors as for `get`."""
         with self._guard(), self._send("HEAD", path) as response:
-            if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR and _media_type(response) == PROBLEM_TYPE:
-                raise ServerUnreachable(  # the answer to HEAD has no body that would say more
-                    f"The server answered HTTP {response.status}",
-                    where=self.url + path,
-                    hint="Try again; if it stays so, look at the server's log.",
-                )
-            if response.status not in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
-                raise self._foreign(response, b"")
-            return response.status == HTTPStatus.OK
+            if response.status in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
+                return response.status == HTTPStatus.OK
+            if media_type(response) == PROBLEM_TYPE and response.status == HTTPStatus.UNAUTHORIZED:
+                raise self._peer.unauthorized()
+            if media_type(response) != PROBLEM_TYPE or response.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+                raise self._peer.foreign(response, b"")
+            raise ServerUnreachable(  # the answer to HEAD has no body that would say more
+                f"The server answered HTTP {response.status}",
+                where=self.url + path,
+                hint="Try again; if it stays so, look at the server's log.",
+            )
 
-    def put(self, path: str, file: BinaryIO, size: int) -> None:
+    def put(self, path: str, file: BinaryIO | Counted, size: int) -> None:
         """Uploads a file.
 
         Args:
@@ -113,28 +155,40 @@ class Transport:
             self._body(response)
 
     def stream(self, path: str, size: int) -> Iterator[bytes]:
-        """The bytes of a blob, in pieces; resumed where the connection breaks.
+        """The bytes of a blob, in pieces; resumed where the connection breaks, as long as each try brings some.
 
         Args:
             path: Below the server's address.
             size: How many there must be.
 
         Raises:
-            ServerUnreachable: The connection broke and broke again.
+            ServerUnreachable: The connection broke again and again; the error says how much came.
             BadResponse: The answer has another length.
             Pt2hubError: The server's own error, as the class it raised.
         """
-        done = 0
-        for attempt in range(_ATTEMPTS):
+        done, vain = 0, 0
+        while True:
+            before = done
             try:
                 for chunk in self._pieces(path, done, size):
                     done += len(chunk)
                     yield chunk
-            except ServerUnreachable:
-                if attempt == _ATTEMPTS - 1:
-                    raise
+            except ServerUnreachable as exc:
+                vain = 1 if done > before else vain + 1
+                if vain == _ATTEMPTS:
+                    raise self._gave_up(exc, path, done, size) from exc
+                time.sleep(_PAUSE_SECONDS * vain)
             else:
                 return
+
+    def _gave_up(self, exc: ServerUnreachable, path: str, done: int, size: int) -> ServerUnreachable:
+        return ServerUnreachable(
+            f"The download stopped after {done} of {size} bytes, and {_ATTEMPTS} tries brought no more: "
+            f"{exc.message}",
+            where=self.url + path,
+            hint=exc.hint,
+            context={"received": done, "expected": size},
+        )
 
     def _pieces(self, path: str, start: int, size: int) -> Iterator[bytes]:
         headers = {"Range": f"bytes={start}-"} if start else {}
@@ -146,24 +200,42 @@ class Transport:
                     f"The blob was announced with {announced} bytes from {begins.removeprefix('bytes ')} "
                     f"where {size - start} from {start} belong",
                     where=self.url + path,
+                    hint="Something between server and client changes answers; look for a proxy.",
                 )
             yield from response.stream(CHUNK)
 
     def _json(self, method: str, path: str, **options: Any) -> Any:  # noqa: ANN401  # urllib3's and JSON
-        with self._open(method, path, **options) as response:
-            body = self._body(response)
-            if _media_type(response) != JSON_TYPE:
-                raise self._foreign(response, body)
+        response, body = self._answer(method, path, **options)
+        if media_type(response) != JSON_TYPE:
+            raise self._peer.foreign(response, body)
         try:
             return json.loads(body)
         except ValueError as exc:
-            raise self._foreign(response, body) from exc
+            raise self._peer.foreign(response, body) from exc
+
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        **options: Any,  # noqa: ANN401  # urllib3's
+    ) -> tuple[urllib3.BaseHTTPResponse, bytes]:
+        """An answer and its body; what breaks off while it is read is asked for again."""
+        vain = 0
+        while True:
+            try:
+                with self._open(method, path, **options) as response:
+                    return response, self._body(response)
+            except ServerUnreachable as exc:
+                vain += 1
+                if method != "GET" or "received" not in exc.context or vain == _ATTEMPTS:
+                    raise
+                time.sleep(_PAUSE_SECONDS * vain)
 
     @contextmanager
     def _open(self, method: str, path: str, **options: Any) -> Iterator[urllib3.BaseHTTPResponse]:  # noqa: ANN401  # urllib3's
         with self._guard(), self._send(method, path, **options) as response:
             if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-                raise self._failure(response)
+                raise self._peer.failure(response, self._body(response))
             yield response
 
     @contextmanager
@@ -173,6 +245,7 @@ class Transport:
             method, self.url + path, headers=headers, preload_content=False, **options
         )
         try:
+            self._peer.meet(response)
             yield response
             response.drain_conn()
         except BaseException:
@@ -186,11 +259,7 @@ class Transport:
         try:
             yield
         except urllib3.exceptions.HTTPError as exc:
-            raise ServerUnreachable(
-                f"The server did not answer: {_reason(exc)}",
-                where=self.url,
-                hint="Start one with `pt2hub up`, or set PT2HUB_URL to the address of yours.",
-            ) from exc
+            raise self._peer.unreachable(exc) from exc
 
     def _body(self, response: urllib3.BaseHTTPResponse) -> bytes:
         body: bytes = response.read(MAX_ANSWER_BYTES + 1)
@@ -198,31 +267,3 @@ class Transport:
             response.close()
             raise BadResponse(f"The answer is longer than {MAX_ANSWER_BYTES} bytes", where=self.url)
         return body
-
-    def _failure(self, response: urllib3.BaseHTTPResponse) -> Exception:
-        body = self._body(response)
-        if _media_type(response) != PROBLEM_TYPE:
-            return self._foreign(response, body)
-        try:
-            return from_dict(json.loads(body))
-        except (ValueError, TypeError, AttributeError):
-            return self._foreign(response, body)
-
-    def _foreign(self, response: urllib3.BaseHTTPResponse, body: bytes) -> BadResponse:
-        start = " ".join(body[:200].decode("utf-8", "replace").split())[:60]
-        kind = _media_type(response) or "no content type"
-        return BadResponse(
-            f"HTTP {response.status} with {kind} is not pt2hub's answer" + (f": {start!r}" if start else ""),
-            where=self.url,
-            hint="Check that PT2HUB_URL names a pt2hub server and no proxy or login page stands before it.",
-        )
-
-
-def _media_type(response: urllib3.BaseHTTPResponse) -> str:
-    return str(response.headers.get("Content-Type", "")).partition(";")[0].strip().lower()
-
-
-def _reason(exc: urllib3.exceptions.HTTPError) -> str:
-    inner = getattr(exc, "reason", None) or exc
-    words = getattr(inner, "message", None) or str(inner)
-    return str(words).rpartition("): ")[2] or type(inner).__name__

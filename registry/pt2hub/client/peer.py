@@ -1,0 +1,151 @@
+"""The other side of the connection: what it said of itself, and what is wrong where it does not answer as pt2hub."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import urllib3
+
+from pt2hub.errors import BadResponse, NotFound, Pt2hubError, ServerUnreachable, Unauthorized, from_dict
+from pt2hub.wire.compatibility import VERSION_HEADER, check_server, skew_hint
+
+if TYPE_CHECKING:
+    from urllib3 import BaseHTTPResponse
+
+JSON_TYPE = "application/json"
+PROBLEM_TYPE = "application/problem+json"
+_NO_ROUTE = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
+_SHOWN = 60
+"""Characters of a foreign answer in an error."""
+
+
+class Peer:
+    """A server as far as it is known.
+
+    Attributes:
+        url: Its address.
+        release: What its last answer said in `Pt2hub-Version`, None where nothing.
+    """
+
+    def __init__(self, url: str, *, url_from: str | None = None, token_from: str | None = None) -> None:
+        """Nothing is known yet but the address.
+
+        Args:
+            url: Its address, without a slash at the end.
+            url_from: Which setting named the address, None where the program did.
+            token_from: Which setting holds the token; an empty string where there is no token.
+        """
+        self.url = url
+        self.release: str | None = None
+        self._url_from = url_from
+        self._token_from = token_from
+
+    def meet(self, response: BaseHTTPResponse) -> None:
+        """Remembers what an answer says of its server.
+
+        Raises:
+            ServerTooOld: This client does not speak to it.
+        """
+        self.release = response.headers.get(VERSION_HEADER)
+        check_server(self.release, url=self.url)
+
+    def unreachable(self, exc: urllib3.exceptions.HTTPError) -> ServerUnreachable:
+        """The error of no answer, or of one that broke off."""
+        cut = _cut(exc)
+        if cut:
+            came, rest = cut
+            return ServerUnreachable(
+                f"The answer broke off after {came} of {came + rest} bytes",
+                where=self.url,
+                hint="Try again; if it stays so, look at the server's log and at proxies before it.",
+                context={"received": came, "expected": came + rest},
+            )
+        return ServerUnreachable(
+            f"The server did not answer: {_reason(exc)}",
+            where=self.url,
+            hint=f"Start one with `pt2hub up`, or set PT2HUB_URL to the address of yours.{self._origin()}",
+        )
+
+    def failure(self, response: BaseHTTPResponse, body: bytes) -> Pt2hubError:
+        """The error that an answer with an error's status is."""
+        if media_type(response) != PROBLEM_TYPE:
+            return self.foreign(response, body)
+        try:
+            error = from_dict(json.loads(body))
+        except (ValueError, TypeError, AttributeError):
+            return self.foreign(response, body)
+        if isinstance(error, Unauthorized):
+            error.hint = f"{error.hint or ''} {self._token()}".strip()
+        elif isinstance(error, NotFound) or response.status in _NO_ROUTE:
+            error.hint = error.hint or skew_hint(self.release)  # a route that only one of us knows
+        return error
+
+    def foreign(self, response: BaseHTTPResponse, body: bytes) -> BadResponse:
+        """The error of an answer that pt2hub never gives."""
+        start = " ".join(body[: 4 * _SHOWN].decode("utf-8", "replace").split())[:_SHOWN]
+        kind = media_type(response) or "no content type"
+        server = response.headers.get("Server")
+        said = f" from {server[:_SHOWN]}" if server else ""
+        return BadResponse(
+            f"HTTP {response.status} with {kind}{said} is not pt2hub's answer"
+            + (f": {start!r}" if start else ""),
+            where=self.url,
+            hint=self._not_ours(),
+            context={"status": response.status},
+        )
+
+    def misread(self, error: BadResponse, path: str) -> BadResponse:
+        """The error of JSON that has another form than this client reads."""
+        return BadResponse(
+            f"The answer has another form than pt2hub {'reads' if self.release else 'gives'}: {error.message}",
+            where=self.url + path,
+            hint=self._not_ours(),
+        )
+
+    def unauthorized(self) -> Unauthorized:
+        """The error of a refused request whose answer has no body to say more."""
+        return Unauthorized(where=self.url, hint=self._token())
+
+    def _not_ours(self) -> str:
+        skew = skew_hint(self.release)
+        if skew:
+            return skew
+        if self.release:
+            return f"The server says it runs pt2hub {self.release}: report this, or look for a proxy between."
+        return (
+            "Check that PT2HUB_URL names a pt2hub server and no proxy or login page stands before it."
+            + self._origin()
+        )
+
+    def _origin(self) -> str:
+        return f" The address comes from {self._url_from}." if self._url_from else ""
+
+    def _token(self) -> str:
+        if self._token_from:
+            return f"The token sent comes from {self._token_from}."
+        if self._token_from is None:
+            return ""
+        return "No token was sent: set PT2HUB_TOKEN to one that `pt2hub admin token` made on the server."
+
+
+def media_type(response: BaseHTTPResponse) -> str:
+    """The content type of an answer, without parameters."""
+    return str(response.headers.get("Content-Type", "")).partition(";")[0].strip().lower()
+
+
+def _cut(exc: urllib3.exceptions.HTTPError) -> tuple[int, int] | None:
+    """Bytes that came and that were missing, where an answer ended before its announced length."""
+    for inner in (exc, *exc.args, exc.__cause__):
+        if isinstance(inner, urllib3.exceptions.IncompleteRead):
+            partial: Any = inner.partial
+            missing: Any = inner.expected
+            return (int(partial), int(missing)) if missing is not None else None
+    return None
+
+
+def _reason(exc: urllib3.exceptions.HTTPError) -> str:
+    inner = getattr(exc, "reason", None) or exc
+    words = getattr(inner, "message", None) or str(inner)
+    return str(words).rpartition("): ")[2] or type(inner).__name__

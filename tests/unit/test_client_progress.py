@@ -1,0 +1,188 @@
+"""Progress: a table where text moves, lines where it does not, nothing where nobody watches."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from pt2hub.client import progress, transfers, watching
+from pt2hub.client.publishing import BuildEvent, changes
+from pt2hub.wire.shapes import BuildView, StepView
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+V3 = "torch2.13-cpu-x86_64_v3"
+
+
+class Terminal(io.StringIO):
+    """A file that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def pipe() -> Console:
+    return Console(file=io.StringIO(), width=200, highlight=False)
+
+
+def terminal() -> Console:
+    return Console(
+        file=Terminal(), force_terminal=True, width=120, highlight=False, _environ={"TERM": "xterm"}
+    )
+
+
+def written(out: Console) -> str:
+    assert isinstance(out.file, io.StringIO)
+    return out.file.getvalue()
+
+
+def a_build(state: str, *steps: StepView, **fields: Any) -> BuildView:
+    return replace(BuildView("b1", "team/net", 1, V3, state, 1, "2026"), steps=steps, **fields)
+
+
+def a_step(name: str, state: str = "done", detail: str | None = None) -> StepView:
+    return StepView(name, state, "2026", 1.5 if state != "running" else None, detail)
+
+
+def shown(out: Console, *looks: BuildView) -> list[str]:
+    with progress.Lines(out) as lines:
+        before = None
+        for look in looks:
+            for event in changes(before, look):
+                lines(event)
+            before = look
+    return written(out).splitlines()
+
+
+def wait_for(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_a_pipe_gets_one_line_per_finished_step() -> None:
+    lines = shown(
+        pipe(),
+        a_build("running", a_step("fetch", "running")),
+        a_build("running", a_step("fetch"), a_step("export", "running")),
+        a_build("failed", a_step("fetch"), a_step("export", "failed", "no [bold]graph[/]")),
+    )
+    assert lines == [
+        f"{V3}  running",
+        f"{V3}  fetch        1.50 s",
+        f"{V3}  export failed    1.50 s  no [bold]graph[/]",
+        f"{V3}  failed",
+    ]
+
+
+def test_a_build_that_is_handed_back_is_told_after_its_last_step() -> None:
+    running = a_build("running", a_step("compile", "running"))
+    lines = shown(pipe(), running, a_build("queued", a_step("compile", "failed")))
+    assert [line.removeprefix(V3).split()[0] for line in lines] == ["running", "compile", "handed"]
+    assert lines[-1] == f"{V3}  handed back, waits for another worker"
+
+
+def test_a_target_without_a_worker_says_what_to_do() -> None:
+    waiting = a_build("queued", attempt=0, note="no live worker offers this target")
+    lines = shown(pipe(), waiting, replace(waiting, note=None))
+    assert "queued    no live worker offers this target: start a worker" in lines[0]
+    assert lines[1] == f"{V3}  queued"
+
+
+def test_a_long_step_says_now_and_then_where_it_is() -> None:
+    out = pipe()
+    with progress.Lines(out, silence=0.02) as lines:
+        lines(BuildEvent(a_build("running", a_step("compile", "running", "kernel 3 of 9"))))
+        wait_for(lambda: written(out).count("so far") >= 2)
+        lines(BuildEvent(a_build("succeeded", a_step("compile"))))
+        ended = written(out).count("so far")
+        time.sleep(0.1)
+    assert "compile" in written(out)
+    assert "so far  kernel 3 of 9" in written(out)
+    assert written(out).count("so far") == ended
+
+
+def test_a_terminal_gets_a_table_with_states_that_this_release_does_not_know() -> None:
+    out = terminal()
+    with progress.LiveTable(out) as table:
+        table(BuildEvent(a_build("thawing", a_step("fetch"), a_step("compile", "running", "[x]"))))
+    for words in ("thawing", "✓", "fetch", "1.50 s", "compile", "[x]"):
+        assert words in written(out)
+
+
+def test_only_a_terminal_or_a_notebook_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert watching.moves(terminal())
+    assert not watching.moves(pipe())
+    assert not watching.moves(Console(file=io.StringIO(), force_terminal=True))
+    assert not watching.moves(Console(file=Terminal(), force_terminal=True, _environ={"TERM": "dumb"}))
+    assert watching.moves(Console(file=io.StringIO(), force_jupyter=True))
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert not watching.watched()
+    assert isinstance(progress.automatic(None), progress.Silence)
+    assert isinstance(progress.automatic(wanted=True), progress.Lines)
+    assert isinstance(progress.automatic(wanted=False), progress.Silence)
+    monkeypatch.setattr("sys.stderr", Terminal())
+    assert watching.watched()
+
+
+def test_a_notebooks_frame_is_replaced_and_ends_with_the_last_one() -> None:
+    frames: list[str] = []
+    text = ["<b>first</b>"]
+    with watching.Redrawn(lambda: Text(text[0]), lambda: frames.append):
+        text[0] = "last"
+    assert "last" in frames[-1]
+    assert "&lt;b&gt;" in watching.as_html(Text("<b>"))
+    assert threading.active_count() < 50
+
+
+# -- transfers -------------------------------------------------------------------------------------------
+
+
+def test_a_bar_shows_bytes_and_ends_full() -> None:
+    out = terminal()
+    with transfers.shown(out, "pulling [weights]", 50_000_000) as seen:
+        seen(20_000_000)
+        seen(50_000_000)
+    assert "pulling [weights]" in written(out)
+    assert "50.0/50.0 MB" in written(out)
+
+
+def test_a_bar_in_a_pipe_is_one_line() -> None:
+    out = pipe()
+    with transfers.shown(out, "pulling weights", 50_000_000) as seen:
+        seen(50_000_000)
+    assert written(out) == "pulling weights (50.0 MB)\n"
+
+
+@pytest.mark.parametrize(
+    ("total", "wanted"), [(transfers.SMALL - 1, True), (1 << 30, None), (1 << 30, False)]
+)
+def test_small_or_unwatched_transfers_show_nothing(
+    total: int, wanted: bool | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chunks = [b"a", b"bc"]
+    assert list(transfers.counted(chunks, "x", total, wanted)) == chunks
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_file_read_again_is_counted_again(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(b"0123456789")
+    seen: list[int] = []
+    with path.open("rb") as file:
+        counted = transfers.Counted(file, seen.append)
+        assert (counted.read(6), counted.read()) == (b"012345", b"6789")
+        counted.seek(0)
+        assert (counted.tell(), counted.read(3)) == (0, b"012")
+    assert seen == [6, 10, 3]
