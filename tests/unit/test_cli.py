@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import click
 import pytest
+import typer.main
 
 import pt2hub
 from pt2hub.cli import main as cli
@@ -68,6 +72,40 @@ def test_help_and_version_are_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.strip() == pt2hub.__version__
     assert cli.run(["--help"]) == 0
     assert "publish" in capsys.readouterr().out
+
+
+def commands() -> dict[str, click.Command]:
+    root = typer.main.get_command(cli.app)
+    assert isinstance(root, click.Group)
+    admin = root.commands["admin"]
+    assert isinstance(admin, click.Group)
+    return {name: item for name, item in root.commands.items() if name != "admin"} | {
+        f"admin {name}": item for name, item in admin.commands.items()
+    }
+
+
+def test_help_shows_the_commands_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["--help"]) == 0
+    groups = re.findall(r"─ (\w+) ─", capsys.readouterr().out)
+    assert groups == ["Options", "Publishing", "Reading", "Using", "Operating"]
+
+
+@pytest.mark.parametrize("name", commands())
+def test_every_command_explains_itself_with_an_example(name: str) -> None:
+    command = commands()[name]
+    assert command.help
+    assert len(command.help.splitlines()[0]) <= 65, "one line of `pt2hub --help`"
+    assert f"$ pt2hub {name}" in str(command.epilog)
+    assert [param.name for param in command.params if not getattr(param, "help", None)] == []
+    assert "--json" in [option for param in command.params for option in param.opts]
+
+
+@pytest.mark.parametrize("name", commands())
+def test_every_example_is_a_right_command_line(name: str) -> None:
+    command = commands()[name]
+    for line in re.findall(r"\$ pt2hub (.+)", str(command.epilog)):
+        arguments = shlex.split(line)[len(name.split()) :]
+        command.make_context(name, arguments)  # parses, and raises what the shell would see
 
 
 def test_a_failure_is_1_and_says_what_where_and_what_next(

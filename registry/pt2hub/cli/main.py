@@ -10,7 +10,7 @@ import click
 import typer
 
 from pt2hub import __version__
-from pt2hub.cli import output, publishing, pulling, serving
+from pt2hub.cli import aliases, listing, output, publishing, pulling, serving, showing
 from pt2hub.errors import BadConfiguration, Pt2hubError, UsageError
 
 if TYPE_CHECKING:
@@ -24,14 +24,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-publishing.register(app)
+publishing.register_publish(app)
+aliases.register(app)
+listing.register(app)
+showing.register(app)
+publishing.register_logs(app)
 pulling.register(app)
 serving.register(app)
 
 _FAILED = 1
 _WRONG_USAGE = 2
-_INTERRUPTED = 130
-"""128 and SIGINT, as shells count."""
 
 
 def _version(value: bool) -> None:
@@ -71,7 +73,7 @@ def run(args: Sequence[str]) -> int:
         _explain_usage(exc, as_json=as_json)
         return _WRONG_USAGE
     except (click.Abort, KeyboardInterrupt):
-        return _INTERRUPTED
+        return output.INTERRUPTED
     except BrokenPipeError:  # the reader of a pipe has gone, such as head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _FAILED

@@ -21,6 +21,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON value and n
 """The option every command has."""
 
 
+INTERRUPTED = 130
+"""The exit code after Ctrl-C: 128 and SIGINT, as shells count."""
+
+
 def emit(value: Any, human: Callable[[Console], None], *, as_json: bool) -> None:  # noqa: ANN401  # any dataclass or JSON value
     """Prints a result.
 
@@ -46,6 +50,12 @@ def console(*, stderr: bool = False) -> Console:
 
     made = Console(stderr=stderr, highlight=False, soft_wrap=True)
     return made if made.is_terminal else Console(stderr=stderr, highlight=False, soft_wrap=True, width=200)
+
+
+def note(*lines: str) -> None:
+    """Tells people something on stderr, beside the result."""
+    for line in lines:
+        print(line, file=sys.stderr, flush=True)
 
 
 def complain(error: Pt2hubError, *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Commands about versions and builds: publish, show, builds, logs."""
+"""Commands that start and follow work: publish, logs."""
 
 from __future__ import annotations
 
@@ -7,23 +7,42 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pt2hub.cli.output import AsJson, emit
+from pt2hub.cli import panels
+from pt2hub.cli.output import INTERRUPTED, AsJson, emit, note
 from pt2hub.domain.builds import BuildState
 from pt2hub.domain.codec import encode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import Console
 
     from pt2hub.client.client import Client
-    from pt2hub.wire.shapes import LogView, VersionView
+    from pt2hub.wire.shapes import BuildView, LogView, VersionView
+
+_FAILED = 1
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands."""
-    app.command()(publish)
-    app.command()(show)
-    app.command()(builds)
-    app.command()(logs)
+def register_publish(app: typer.Typer) -> None:
+    """Adds the command that publishes."""
+    panels.add(
+        app,
+        publish,
+        panels.PUBLISHING,
+        "pt2hub publish resnet18.yaml --wait",
+        "pt2hub publish resnet18.yaml --weights retrained.safetensors --wait",
+    )
+
+
+def register_logs(app: typer.Typer) -> None:
+    """Adds the command that reads logs."""
+    panels.add(
+        app,
+        logs,
+        panels.READING,
+        "pt2hub logs -f 688d2e6fd6eb1e11",
+        "pt2hub logs vision/resnet18@3 --target torch2.13-cpu-x86_64_v4",
+    )
 
 
 def publish(
@@ -32,66 +51,56 @@ def publish(
     weights: Annotated[
         Path | None, typer.Option(help="A safetensors file to upload and to name in the spec.")
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Follow the builds to their end.")] = False,
+    wait: Annotated[
+        bool,
+        typer.Option("--wait", "-w", help="Follow the builds; ends with 1 unless all of them succeeded."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Publish a model: one build per target is queued."""
-    from pt2hub.cli.progress import progress
+    """Publish a model: one build per target is queued.
+
+    The same spec and weights again are the same version.
+    Targets that it lacked are added to it.
+    """
     from pt2hub.client.client import Client
 
     with Client() as client:
-        version = client.publish(spec, weights=weights)
-        if wait:
-            with progress(quiet=as_json) as display:
-                version = client.follow(version, display)
-    failed = [build for build in version.builds if build.state == BuildState.FAILED]
-    document = encode(version) | ({"error": failed[0].error} if failed else {})
-    emit(document, lambda out: _print_version(out, version, {}), as_json=as_json)
-    if wait and failed:
-        raise typer.Exit(1)
-
-
-def show(
-    reference: Annotated[str, typer.Argument(help="team/name, team/name@3 or team/name@sha256:...")],
-    *,
-    as_json: AsJson = False,
-) -> None:
-    """Show a version, its builds, and which of its artifacts run on this machine."""
-    from pt2hub.client.client import Client
-
-    with Client() as client:
-        version = _version(client, reference)
-    verdicts = _verdicts(version)
-    document: dict[str, Any] = encode(version) | {"runs_here": verdicts}
-    emit(document, lambda out: _print_version(out, version, verdicts), as_json=as_json)
-
-
-def builds(
-    build_id: Annotated[str, typer.Argument(metavar="ID", help="As publish and show print it.")],
-    *,
-    as_json: AsJson = False,
-) -> None:
-    """Show a build and the steps of its latest attempt."""
-    from pt2hub.cli.progress import print_build
-    from pt2hub.client.client import Client
-
-    with Client() as client:
-        build = client.build(build_id)
-    emit(build, lambda out: print_build(out, build), as_json=as_json)
+        version = _submit(client, spec, weights, quiet=as_json)
+        if not wait:
+            emit(version, lambda out: _print_queued(out, version), as_json=as_json)
+            return
+        try:
+            version = _followed(client, version, quiet=as_json)
+        except KeyboardInterrupt:
+            _explain_interrupt(version, as_json=as_json)
+            raise typer.Exit(INTERRUPTED) from None
+    stopped = [build for build in version.builds if build.state != BuildState.SUCCEEDED]
+    emit(_document(version, stopped), lambda out: _print_ended(out, version), as_json=as_json)
+    if stopped:
+        raise typer.Exit(_FAILED)
 
 
 def logs(
-    build_id: Annotated[str, typer.Argument(metavar="ID", help="As publish and show print it.")],
+    build: Annotated[
+        str,
+        typer.Argument(metavar="ID|MODEL@REF", help="A build as publish and show print it, or a version."),
+    ],
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the build is final.")] = False,
+    target: Annotated[str | None, typer.Option(help="Which build of a version that has several.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the log of a build's latest attempt; with --follow --json, one JSON value a line."""
+    """Show the log of a build's latest attempt.
+
+    With --follow --json it prints one JSON value a line.
+    """
     import json
 
+    from pt2hub.cli.references import NO_BUILD, build_of, hinted
     from pt2hub.client.client import Client
 
-    with Client() as client:
+    with Client() as client, hinted(NO_BUILD):
+        build_id = build_of(client, build, target)
         if as_json and not follow:
             emit({"lines": list(client.all_logs(build_id))}, lambda _: None, as_json=True)
             return
@@ -100,40 +109,88 @@ def logs(
             print(json.dumps(encode(line)) if as_json else _line(line), flush=follow)
 
 
+def _submit(client: Client, spec: Path, weights: Path | None, *, quiet: bool) -> VersionView:
+    from pt2hub.cli.places import in_file
+    from pt2hub.errors import UsageError
+
+    try:
+        return client.publish(spec, weights=weights, progress=False if quiet else None)
+    except UsageError as exc:
+        raise in_file(exc, spec) from exc
+
+
+def _followed(client: Client, version: VersionView, *, quiet: bool) -> VersionView:
+    from pt2hub.client.progress import progress
+
+    if not quiet and _nobody(version):  # the display says it, and how to get one
+        note("Ctrl-C ends the waiting only: what is queued stays queued.")
+    with progress(quiet=quiet) as display:
+        return client.follow(version, display)
+
+
+def _nobody(version: VersionView) -> str:
+    """What to do about builds that no worker takes; empty where there are none."""
+    lonely = [build.target for build in version.builds if build.state == BuildState.QUEUED and build.note]
+    if not lonely:
+        return ""
+    return (
+        f"No worker lives for {', '.join(lonely)}. `pt2hub up` runs one for its own machine; on such a machine "
+        "start `python -m pt2hub_workers` with the server's PT2HUB_DATABASE_URL and PT2HUB_STORAGE."
+    )
+
+
+def _explain_interrupt(version: VersionView, *, as_json: bool) -> None:
+    if as_json:
+        emit(version, lambda _: None, as_json=True)
+        return
+    note("", "Interrupted. The builds go on without you.", *_next_commands(version))
+
+
+def _next_commands(version: VersionView) -> Iterator[str]:
+    from pt2hub.client.publishing import over
+
+    open_builds = [build for build in version.builds if not over(build)]
+    commands = {f"pt2hub logs -f {build.id}": f"follows {build.target}" for build in open_builds}
+    commands[f"pt2hub show {version.model}@{version.number}"] = (
+        "shows how far they are" if open_builds else ""
+    )
+    width = max(map(len, commands))
+    for command, purpose in commands.items():
+        yield f"  {command.ljust(width)}  {purpose}".rstrip()
+
+
+def _document(version: VersionView, stopped: list[BuildView]) -> dict[str, Any]:
+    """The version, and for programs that look for an error the first build's."""
+    from pt2hub.errors import UsageError
+
+    document: dict[str, Any] = encode(version)
+    if not stopped:
+        return document
+    cancelled = UsageError("The build was cancelled", where=stopped[0].target, hint="Publish it again.")
+    errors = [build.error for build in stopped if build.error]
+    return document | {"error": errors[0] if errors else cancelled.as_dict()}
+
+
+def _print_queued(out: Console, version: VersionView) -> None:
+    from pt2hub.cli.showing import judged, print_version
+
+    if not version.created:
+        out.print("The same spec and weights were published before; this is that version.", markup=False)
+    print_version(out, version, judged(version))
+    if advice := _nobody(version):
+        note(advice)
+    out.print("Next:", *_next_commands(version), sep="\n", markup=False)
+
+
+def _print_ended(out: Console, version: VersionView) -> None:
+    from pt2hub.cli.showing import judged, print_version
+
+    print_version(out, version, judged(version))
+
+
 def _line(line: LogView) -> str:
     import time
 
     clock = time.strftime("%H:%M:%S", time.localtime(line.at))
     level = "" if line.level in ("info", "compiler") else f"{line.level}: "
     return f"{clock} {line.step:<8} {level}{line.text}"
-
-
-def _version(client: Client, reference: str) -> VersionView:
-    from pt2hub.domain.names import Reference
-
-    parsed = Reference.parse(reference)
-    if parsed.number:
-        return client.version(parsed.model, parsed.number)
-    resolved = client.resolve(reference)
-    return client.version(resolved.model, resolved.number)
-
-
-def _verdicts(version: VersionView) -> dict[str, str]:
-    from pt2hub.client.host import this_host
-    from pt2hub.domain.targets import parse_target
-    from pt2hub.domain.verdicts import judge
-
-    targets = [parse_target(build.target) for build in version.builds if build.artifact]
-    host = this_host(gpu=any(target.device == "cuda" for target in targets))
-    return {target.name: str(judge(target, host)) for target in targets}
-
-
-def _print_version(out: Console, version: VersionView, verdicts: dict[str, str]) -> None:
-    from pt2hub.cli.progress import print_build
-
-    again = "" if version.created else f"  (published {version.created_at})"
-    out.print(f"[bold]{version.model}@{version.number}[/]  {version.readiness}{again}")
-    for build in version.builds:
-        print_build(out, build)
-        if build.target in verdicts:
-            out.print(f"  {verdicts[build.target]}", markup=False)

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pt2hub.cli import panels
 from pt2hub.cli.output import AsJson, emit
+from pt2hub.cli.references import Reference  # noqa: TC001  # typer reads annotations when it runs
+from pt2hub.cli.words import size
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from pt2hub.client.local import LocalArtifact
-
-Reference = Annotated[str, typer.Argument(help="team/name, team/name@3 or team/name@sha256:...")]
 
 
 class VerifyOption(StrEnum):
@@ -32,8 +33,8 @@ Verify = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    app.command()(pull)
-    app.command()(run)
+    panels.add(app, pull, panels.USING, "pt2hub pull vision/resnet18@prod -o model.pt2")
+    panels.add(app, run, panels.USING, "pt2hub run vision/resnet18@3 --calls 100")
 
 
 def pull(
@@ -50,13 +51,15 @@ def pull(
     from pt2hub.client.client import Client
 
     with Client() as client:
-        artifact = client.pull(reference, target=target, verify=verify.value)
+        artifact = client.pull(
+            reference, target=target, verify=verify.value, progress=False if as_json else None
+        )
     if out:
         from pt2hub.client.exports import write_model
 
         write_model(artifact, out)
     document = _described(artifact, out)
-    emit(document, lambda console: _print(console, document), as_json=as_json)
+    emit(document, lambda console: _print_pulled(console, artifact, out), as_json=as_json)
 
 
 def run(
@@ -67,13 +70,19 @@ def run(
     verify: Verify = VerifyOption.STAT,
     as_json: AsJson = False,
 ) -> None:
-    """Load an artifact, call it with random inputs, print shapes of its outputs and its latency."""
+    """Load an artifact and time it on inputs made up for it.
+
+    It prints the shapes of inputs and outputs, and the latency.
+    """
     from pt2hub.cli.sampling import try_out
     from pt2hub.client.client import Client
 
     with Client() as client:
-        report = try_out(client.load(reference, device=device, verify=verify.value), calls)
-    emit(report, lambda console: _print(console, report), as_json=as_json)
+        model = client.load(
+            reference, device=device, verify=verify.value, progress=False if as_json else None
+        )
+        report = try_out(model, calls)
+    emit(report, lambda console: _print_report(console, report), as_json=as_json)
 
 
 def _described(artifact: LocalArtifact, out: Path | None) -> dict[str, Any]:
@@ -89,10 +98,26 @@ def _described(artifact: LocalArtifact, out: Path | None) -> dict[str, Any]:
     }
 
 
-def _print(console: Console, document: dict[str, Any]) -> None:
-    for name, value in document.items():
-        if isinstance(value, dict):
-            console.print(f"{name}:", markup=False)
-            _print(console, {f"  {key}": item for key, item in value.items()})
-        elif value is not None:
-            console.print(f"{name:<16} {value}", markup=False)
+def _print_pulled(console: Console, artifact: LocalArtifact, out: Path | None) -> None:
+    from pt2hub.cli.tables import print_fields
+
+    version = artifact.config.version
+    console.print(
+        f"{version.model}@{version.number} for {artifact.config.target}", markup=False, style="bold"
+    )
+    files = {"code": artifact.code, "weights": artifact.weights} | ({"file": out} if out else {})
+    fields = [(name, f"{path}  ({size(path.stat().st_size)})") for name, path in files.items()]
+    print_fields(console, [("artifact", artifact.manifest_digest or ""), *fields])
+
+
+def _print_report(console: Console, report: dict[str, Any]) -> None:
+    from pt2hub.cli.tables import print_fields
+
+    console.print(f"{report['model']} for {report['target']}", markup=False, style="bold")
+    for kind in ("inputs", "outputs"):
+        console.print(kind, markup=False)
+        print_fields(console, list(report[kind].items()))
+    latency = f"{report['latency_ms_p50']} ms median, {report['latency_ms_min']} ms fastest"
+    console.print(
+        f"latency  {latency} of {report['calls']} calls on {report['threads']} threads", markup=False
+    )

@@ -1,28 +1,22 @@
-"""Commands of the one who runs the server: up, admin, demo. Server code is imported inside them only."""
+"""Commands of the one who runs the server: up, demo. Server code is imported inside them only."""
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from pt2hub.cli import admin, panels
 from pt2hub.cli.output import AsJson, emit, print_json
-
-if TYPE_CHECKING:
-    from pt2hub.server.config import ServerConfig
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    app.command()(up)
-    app.command()(demo)
-    admin = typer.Typer(help="What an operator does on the server's machine.", no_args_is_help=True)
-    admin.command()(token)
-    admin.command()(reindex)
-    app.add_typer(admin, name="admin")
+    panels.add(app, up, panels.OPERATING, "pt2hub up", "pt2hub up --port 8500 --no-worker")
+    panels.add(app, demo, panels.OPERATING, "pt2hub demo")
+    admin.register(app)
 
 
 def up(
@@ -36,7 +30,7 @@ def up(
     """Run database, API and one worker on this machine until Ctrl-C."""
     from pt2hub.server.up import UpOptions, run
 
-    config = _config()
+    config = admin.server_config()
     options = UpOptions(worker=worker)
     raise typer.Exit(
         run(
@@ -47,36 +41,9 @@ def up(
 
 
 def demo(*, as_json: AsJson = False) -> None:
-    """Publish, prove, pull, load and time resnet18 in a home of its own."""
+    """Publish, prove, pull, load and time resnet18 in its own home."""
     from pt2hub.cli.demo import run
 
     figures = run(lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True))
     lines = "\n".join(f"{name:<30} {value}" for name, value in figures.items() if not isinstance(value, dict))
     emit(figures, lambda console: console.print(f"\n{lines}", markup=False), as_json=as_json)
-
-
-def token(
-    *,
-    name: Annotated[str, typer.Option(help="What the token is called in lists.")] = "admin",
-    as_json: AsJson = False,
-) -> None:
-    """Make a token; it is shown this once."""
-    from pt2hub.server.admin import create_token
-
-    made = create_token(_config(), name=name)
-    emit({"token": made, "name": name}, lambda console: console.print(made), as_json=as_json)
-
-
-def reindex(*, as_json: AsJson = False) -> None:
-    """Rebuild the database's rows about artifacts from the manifests in storage."""
-    from pt2hub.server.admin import reindex as rebuild
-
-    counts = rebuild(_config())
-    lines = "\n".join(f"{name}: {count}" for name, count in counts.items())
-    emit(counts, lambda console: console.print(lines), as_json=as_json)
-
-
-def _config() -> ServerConfig:
-    from pt2hub.server.config import ServerConfig
-
-    return ServerConfig.from_environ(os.environ)

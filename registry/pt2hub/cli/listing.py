@@ -1,0 +1,175 @@
+"""Commands that list: models, versions, builds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import click
+import typer
+
+from pt2hub.cli import panels
+from pt2hub.cli.output import AsJson, emit
+from pt2hub.cli.words import NOTHING, took, when
+from pt2hub.domain.builds import BuildState  # noqa: TC001  # typer reads annotations when it runs
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pt2hub.cli.tables import Cell
+    from pt2hub.client.client import Client
+    from pt2hub.wire.shapes import BuildView, ModelView, VersionSummary
+
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many, the newest.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    panels.add(app, models, panels.READING, "pt2hub models", "pt2hub models resnet --json")
+    panels.add(app, versions, panels.READING, "pt2hub versions vision/resnet18 --limit 5")
+    panels.add(
+        app,
+        builds,
+        panels.READING,
+        "pt2hub builds --state failed",
+        "pt2hub builds vision/resnet18@3",
+        "pt2hub builds 688d2e6fd6eb1e11",
+    )
+
+
+def models(
+    search: Annotated[str | None, typer.Argument(help="A part of the name; all models without it.")] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """List models, their versions and aliases.
+
+    READY is the newest version that is ready, which the model's name alone stands for.
+    """
+    from pt2hub.client.client import Client
+
+    with Client() as client:
+        found = client.models(search)
+    emit({"models": found}, lambda out: _print_models(out, found, search), as_json=as_json)
+
+
+def versions(
+    model: Annotated[str, typer.Argument(help="team/name.")],
+    *,
+    limit: Limit = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the versions of a model, newest first."""
+    from pt2hub.cli.references import model_name
+    from pt2hub.client.client import Client
+
+    name = model_name(model)
+    with Client() as client:
+        found = client.versions(name, limit=limit + 1)
+    shown, more = found[:limit], len(found) > limit
+    emit(
+        {"versions": shown, "more": more},
+        lambda out: _print_versions(out, shown, more=more),
+        as_json=as_json,
+    )
+
+
+def builds(
+    what: Annotated[
+        str | None,
+        typer.Argument(metavar="ID|MODEL[@REF]", help="A build, or a model or version whose builds to list."),
+    ] = None,
+    *,
+    state: Annotated[BuildState | None, typer.Option(help="Only those in this state.")] = None,
+    target: Annotated[str | None, typer.Option(help="Only those for this target.")] = None,
+    limit: Limit = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the latest builds, or show one with its steps.
+
+    The steps are those of its latest attempt.
+    """
+    from pt2hub.cli.references import NO_BUILD, hinted
+    from pt2hub.client.client import Client
+
+    with Client() as client:
+        if what and "/" not in what:
+            if state or target:
+                raise click.UsageError("--state and --target choose from a list; the id names one build.")
+            with hinted(NO_BUILD):
+                _show(client.build(what), as_json=as_json)
+            return
+        model, number = _chosen(client, what)
+        found = client.builds(model, number=number, state=state, target=target, limit=limit + 1)
+    shown, more = found[:limit], len(found) > limit
+    emit({"builds": shown, "more": more}, lambda out: _print_builds(out, shown, more=more), as_json=as_json)
+
+
+def _show(build: BuildView, *, as_json: bool) -> None:
+    from pt2hub.client.progress import print_build
+
+    emit(build, lambda out: print_build(out, build), as_json=as_json)
+
+
+def _chosen(client: Client, what: str | None) -> tuple[str | None, int | None]:
+    from pt2hub.cli.references import model_name, number_of
+
+    if what is None:
+        return None, None
+    return number_of(client, what) if "@" in what else (model_name(what), None)
+
+
+def _print_models(out: Console, found: list[ModelView], search: str | None) -> None:
+    from pt2hub.cli.tables import print_table
+
+    if found:
+        headings = ("MODEL", "VERSIONS", "NEWEST", "READY", "ALIASES", "CREATED")
+        print_table(out, headings, [_model_row(item) for item in found])
+    elif search:
+        out.print(f"No model's name holds {search!r}. `pt2hub models` lists them all.", markup=False)
+    else:
+        out.print(
+            "No models yet. Publish the first one: pt2hub publish SPEC --wait (pt2hub publish --help)",
+            markup=False,
+        )
+
+
+def _model_row(model: ModelView) -> tuple[Cell, ...]:
+    aliases = [f"{name}={number}" for name, number in sorted(model.aliases.items())]
+    newest, ready = (str(number or NOTHING) for number in (model.newest, model.newest_ready))
+    return model.name, str(model.versions), newest, ready, aliases, when(model.created_at)
+
+
+def _print_versions(out: Console, found: list[VersionSummary], *, more: bool) -> None:
+    from pt2hub.cli.tables import print_table
+
+    if not found:
+        out.print("No versions yet. Publish one: pt2hub publish SPEC --wait", markup=False)
+        return
+    headings = ("VERSION", "READINESS", "ALIASES", "TARGETS", "CREATED")
+    print_table(out, headings, [_version_row(item) for item in found])
+    if more:
+        out.print("There are older ones; --limit takes more.", markup=False)
+
+
+def _version_row(version: VersionSummary) -> tuple[Cell, ...]:
+    targets = [f"{target} {state}" for target, state in version.targets.items()]
+    return str(version.number), version.readiness, version.aliases, targets, when(version.created_at)
+
+
+def _print_builds(out: Console, found: list[BuildView], *, more: bool) -> None:
+    from pt2hub.cli.tables import print_table
+
+    if not found:
+        out.print("No such builds. `pt2hub publish SPEC` queues one per target.", markup=False)
+        return
+    headings = ("BUILD", "VERSION", "TARGET", "STATE", "TOOK", "CREATED", "NOTE")
+    print_table(out, headings, [_build_row(item) for item in found])
+    if more:
+        out.print("There are older ones; --limit takes more.", markup=False)
+
+
+def _build_row(build: BuildView) -> tuple[Cell, ...]:
+    note = str((build.error or {}).get("code") or build.note or "")
+    duration = took(build.started_at, build.finished_at)
+    created = when(build.created_at)
+    return build.id, f"{build.model}@{build.number}", build.target, build.state, duration, created, note

@@ -1,0 +1,126 @@
+"""`pt2hub show`: a version, its artifacts, and whether they run here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pt2hub.cli import panels
+from pt2hub.cli.output import AsJson, emit
+from pt2hub.cli.references import Reference, version_of
+from pt2hub.cli.words import took, when
+from pt2hub.domain.codec import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import typer
+    from rich.console import Console
+
+    from pt2hub.client.client import Client
+    from pt2hub.domain.targets import Target
+    from pt2hub.wire.shapes import BuildView, VersionView
+
+UNKNOWN = "unknown to this pt2hub; a newer one may know the target"
+_RUNS = "runs here"
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    panels.add(
+        app, show, panels.READING, "pt2hub show vision/resnet18@prod", "pt2hub show vision/resnet18@3 --json"
+    )
+
+
+def show(reference: Reference, *, as_json: AsJson = False) -> None:
+    """Show a version, and which of its artifacts run here."""
+    from pt2hub.client.client import Client
+
+    with Client() as client:
+        version = version_of(client, reference)
+        aliases = _aliases(client, version)
+    verdicts = judged(version)
+    document: dict[str, Any] = encode(version) | {
+        "aliases": aliases,
+        "runs_here": verdicts,
+        "pull": pull_command(version, verdicts),
+    }
+    emit(document, lambda out: print_version(out, version, verdicts, aliases), as_json=as_json)
+
+
+def judged(version: VersionView) -> dict[str, str]:
+    """Whether each artifact runs on this machine, by the names of their targets."""
+    from pt2hub.client.host import this_host
+    from pt2hub.domain.verdicts import judge
+
+    targets = {build.target: _target(build.target) for build in version.builds if build.artifact}
+    host = this_host(gpu=any(target and target.device == "cuda" for target in targets.values()))
+    return {name: str(judge(target, host)) if target else UNKNOWN for name, target in targets.items()}
+
+
+def pull_command(version: VersionView, verdicts: Mapping[str, str]) -> str | None:
+    """The command that brings an artifact here: one that runs if there is any; None where none can be pulled."""
+    known = [name for name, verdict in verdicts.items() if verdict != UNKNOWN]
+    if not known:
+        return None
+    command = f"pt2hub pull {version.model}@{version.number}"
+    return command if _RUNS in verdicts.values() else f"{command} --target {known[0]}"
+
+
+def print_version(
+    out: Console, version: VersionView, verdicts: Mapping[str, str], aliases: list[str] | None = None
+) -> None:
+    """Prints a version for people."""
+    from pt2hub.cli.tables import in_colour, print_fields
+
+    out.print(in_colour(f"{version.model}@{version.number}  {version.readiness}"), style="bold")
+    fields = [
+        ("aliases", ", ".join(aliases or ())),
+        ("created", when(version.created_at)),
+        ("weights", version.weights or ""),
+        ("pull", pull_command(version, verdicts) or ""),
+    ]
+    print_fields(out, fields)
+    for build in version.builds:
+        _print_build(out, build, verdicts.get(build.target))
+
+
+def _print_build(out: Console, build: BuildView, verdict: str | None) -> None:
+    from pt2hub.cli.tables import in_colour, print_fields
+    from pt2hub.errors import from_dict
+
+    out.print(in_colour(f"{build.target}  {build.state}" + (f"  {verdict}" if verdict else "")))
+    duration = f"  ({took(build.started_at, build.finished_at)})" if build.finished_at else ""
+    running = build.steps[-1].name if build.steps and build.state == "running" else ""
+    fields = [
+        ("build", build.id + duration),
+        ("artifact", build.artifact or ""),
+        ("step", running),
+        ("waits", build.note or ""),
+        ("log", f"pt2hub logs {build.id}" if build.error else ""),
+    ]
+    print_fields(out, fields)
+    if build.error:
+        error = from_dict(build.error)
+        out.print(
+            *(f"  {line}" for line in str(error).splitlines()),
+            f"  [{error.code}]",
+            sep="\n",
+            markup=False,
+            style="red",
+        )
+
+
+def _aliases(client: Client, version: VersionView) -> list[str]:
+    return sorted(
+        name for name, number in client.model(version.model).aliases.items() if number == version.number
+    )
+
+
+def _target(name: str) -> Target | None:
+    from pt2hub.domain.targets import parse_target
+    from pt2hub.errors import UnknownTarget
+
+    try:
+        return parse_target(name)
+    except UnknownTarget:
+        return None
