@@ -9,7 +9,7 @@ SOURCES := pyproject.toml hatch_build.py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint test-gpu clean
+.PHONY: help demo test lint docs test-gpu clean
 
 help: ## Show these lines.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ lint: $(VENV)/.dev ## Check style, types and import contracts.
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.dev ## Write docs/reference from the code.
+	PYTHONPATH=docs $(BIN)/python -m reference_generator
 
 test-gpu: ## Run the tests that need a CUDA device, with the torch of $(PYTHON); nothing is installed.
 	PYTHONPATH=registry:workers:tests:$$PYTHONPATH $(PYTHON) -m pytest -m gpu -s --confcutdir=tests/gpu tests/gpu $(PYTEST)

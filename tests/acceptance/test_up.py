@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import signal
 import socket
@@ -50,6 +51,25 @@ def test_it_serves_and_ctrl_c_leaves_no_process(home: Path) -> None:
     assert len(processes_of(home)) > 3
     assert up.end(signal.SIGINT) == (0, "")
     assert processes_of(home) == {}
+    assert up.progress == [
+        "up: PostgreSQL starts",
+        "up: the database's schema is brought up to date",
+        f"up: API starts on {settings['url']}",
+        "up: API stops",
+        "up: PostgreSQL stops",
+        "up: stopped",
+    ]
+
+
+def test_for_programs_stdout_holds_one_value_and_progress_goes_to_stderr(home: Path) -> None:
+    up = Up(home, "--port", "0", "--json")
+    assert up.process.stdout is not None
+    started = json.loads(up.process.stdout.readline())
+    assert started["url"] == up.settings["url"]
+    up.process.send_signal(signal.SIGTERM)
+    out, err = up.process.communicate(timeout=60)
+    assert (up.process.returncode, out) == (0, "")
+    assert "up: PostgreSQL starts" in err
 
 
 def test_a_restart_keeps_token_version_and_blob_and_shows_the_token_no_more(home: Path) -> None:
@@ -139,7 +159,8 @@ def test_an_api_that_dies_is_started_again_on_the_same_socket(home: Path) -> Non
     up = Up(home).wait_ready()
     os.kill(only(home, "pt2hub.server.api.serve"), signal.SIGKILL)
     assert up.process.stderr is not None
-    assert "The API ended with signal SIGKILL; it starts again in 0.5 s" in up.process.stderr.readline()
+    told = next(line for line in up.process.stderr if not line.startswith("up: "))
+    assert "The API ended with signal SIGKILL; it starts again in 0.5 s" in told
     assert up.request("GET", "/readyz")[0] == 200  # the connection waits in the socket's backlog
     assert up.end() == (0, "")
     assert processes_of(home) == {}

@@ -10,7 +10,7 @@ import pytest
 from moto import mock_aws
 
 from pt2hub.domain.digests import digest_bytes
-from pt2hub.errors import DigestMismatch, NotFound, StorageUnavailable
+from pt2hub.errors import DigestMismatch, NotFound, StorageFull, StorageUnavailable
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.opening import open_storage
 from pt2hub.server.blobs.s3 import S3Storage
@@ -142,6 +142,12 @@ def test_an_answer_of_s3_is_our_error_with_what_to_do(
             act()
         assert caught.value.context == {"s3_code": code}
         assert hint in str(caught.value)
+
+
+def test_a_server_without_room_is_told_apart(faulty: Faulty) -> None:
+    faulty.script = answers(("HEAD", 404, b""), ("HEAD", 200, b""), ("PUT", 507, error_of("StorageFull")))
+    with pytest.raises(StorageFull):
+        S3Storage("artifacts", client=faulty.client()).write(KEY, [DATA])
 
 
 def test_a_server_that_is_not_there_is_our_error() -> None:

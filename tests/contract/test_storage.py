@@ -280,6 +280,11 @@ def test_keys_are_listed_by_kind_in_the_order_of_digests(subject: Subject) -> No
     assert list(subject.storage.keys("manifests")) == [StorageKey.manifest(digest_bytes(b"{}"))]
 
 
+def test_the_room_that_is_left_is_known_or_not_limited(subject: Subject) -> None:
+    free = subject.storage.free()
+    assert free is None or free > 0
+
+
 def test_nothing_is_listed_in_a_new_storage(subject: Subject) -> None:
     assert list(subject.storage.keys("blobs")) == []
 

@@ -9,6 +9,7 @@ from pt2hub.domain.builds import LogLine
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.errors import BadResponse, CompileFailed, NotFound, StaleAttempt, from_dict
 from pt2hub.server.blobs.keys import StorageKey
+from support.packages import WEIGHTS
 from support.registry import V3, V4
 
 if TYPE_CHECKING:
@@ -212,7 +213,7 @@ def test_the_first_build_to_record_weights_and_golden_wins(registry: Registry) -
 
 
 def test_uploaded_weights_are_the_versions_from_the_start(registry: Registry) -> None:
-    uploaded = registry.blob(b"uploaded").digest
+    uploaded = registry.blob(WEIGHTS).digest
     claim = registry.claim(registry.submit(weights=uploaded).builds[0].id)
     assert claim.weights == uploaded
     assert registry.services.builds.record_weights(claim, digest_bytes(b"other")) == uploaded

@@ -18,6 +18,7 @@ from pt2hub.errors import (
     UnknownFactory,
     UnknownTarget,
 )
+from support.packages import WEIGHTS
 from support.registry import GPU, PACKAGES, V3, V4, a_spec
 
 if TYPE_CHECKING:
@@ -163,20 +164,20 @@ def test_a_factory_outside_the_operators_list_is_refused(registry: Registry) -> 
 
 
 def test_blobs_the_spec_names_must_be_there(registry: Registry) -> None:
-    weights, example = digest_bytes(b"weights"), digest_bytes(b"example")
+    weights, example = digest_bytes(WEIGHTS), digest_bytes(b"example")
     tensors = [{"name": "x", "shape": [2, 3], "example": example}]
     with pytest.raises(NotFound) as caught:
         registry.submit(weights=weights, inputs=tensors, dims={})
     assert [item.path for item in caught.value.details] == ["weights", "inputs[0].example"]
     assert [item.given for item in caught.value.details] == [weights, example]
     assert (caught.value.where, "Upload it" in (caught.value.hint or "")) == ("weights", True)
-    registry.blob(b"weights")
+    registry.blob(WEIGHTS)
     example = registry.blob(safetensors.torch.save({"x": torch.zeros(2, 3)}))
     tensors[0]["example"] = example.digest
     view = registry.submit(weights=weights, inputs=tensors, dims={})
     assert view.weights == weights
     assert view.pins["blobs"] == {
-        "weights": {"digest": weights, "size": 7},
+        "weights": {"digest": weights, "size": len(WEIGHTS)},
         "inputs[0].example": {"digest": example.digest, "size": example.size},
     }
 
@@ -209,6 +210,16 @@ def test_an_uploaded_example_that_is_no_safetensors_is_refused(registry: Registr
     with pytest.raises(InvalidInput, match="safetensors") as caught:
         registry.submit(inputs=[{"name": "x", "shape": [2, 3], "example": example}], dims={})
     assert caught.value.where == "inputs[0].example"
+
+
+@pytest.mark.parametrize("data", [b"", b"PK\3\4 what torch.save writes", WEIGHTS[:-1], WEIGHTS + b"x"])
+def test_weights_that_are_no_safetensors_take_no_number(registry: Registry, data: bytes) -> None:
+    with pytest.raises(InvalidInput, match="safetensors") as caught:
+        registry.submit(weights=registry.blob(data).digest)
+    assert (caught.value.where, [item.path for item in caught.value.details]) == ("weights", ["weights"])
+    assert "save_file" in (caught.value.hint or "")
+    assert registry.sql("SELECT count(*) FROM models") == [(0,)]
+    assert registry.submit(weights=registry.blob(WEIGHTS).digest).number == 1
 
 
 def test_an_example_with_one_tensor_of_any_name_is_taken(registry: Registry) -> None:

@@ -1,0 +1,229 @@
+"""The wheel, installed as users install it: fresh virtual environments, nothing of the checkout in reach.
+
+pip really installs everything, torch included: from pip's cache that takes under a minute and 1.2 GB, which are
+removed again. A constraint keeps it to the torch that these tests run with, so that nothing new is downloaded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
+import zipfile
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import pt2hub
+from support.running import processes_of, wait_for_none
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[2]
+LIGHT_PACKAGES = 12
+HEAVY = ("torch", "flask", "sqlalchemy", "pydantic", "psycopg", "boto3", "urllib3", "rich")
+OURS = ("pt2hub.server", "pt2hub.client", "pt2hub.cli", "pt2hub_workers")
+SPEC = """
+model: tiny/mlp
+source: {factory: "torchvision.ops:MLP", kwargs: {in_channels: 8, hidden_channels: [16, 4]}}
+inputs: [{name: input, shape: [batch, 8], generate: {normal: {}}}]
+dims: {batch: {min: 1, max: 16, example: 2}}
+measure: {torch_compile: false}
+"""
+COMPARE = """
+import pt2hub, torch
+from pt2hub_workers.inside.schemas import declare_torchvision
+declare_torchvision()
+from torchvision.ops import MLP
+torch.manual_seed(0)
+eager = MLP(8, [16, 4]).eval()
+x = torch.randn(5, 8)
+torch.testing.assert_close(pt2hub.load("tiny/mlp@1")(x), eager(x).detach(), rtol=1e-5, atol=1e-5)
+print(pt2hub.__file__)
+"""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A virtual environment with the wheel, and a working directory and a home beside it."""
+
+    folder: Path
+
+    @property
+    def venv(self) -> Path:
+        return self.folder / "venv"
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "home"
+
+    @property
+    def work(self) -> Path:
+        return self.folder / "work"
+
+    @property
+    def environ(self) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("PT2HUB_", "PYTHON", "VIRTUAL_ENV"))}
+        own = {"PT2HUB_HOME": str(self.home), "PT2HUB_SCRATCH": str(self.work), "TMPDIR": str(self.work)}
+        return kept | own | {"PT2HUB_FACTORIES": "torchvision.ops"}
+
+    def start(self, program: str, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [str(self.venv / "bin" / program), *arguments],
+            cwd=self.work,
+            env=self.environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, program: str, *arguments: str, code: int = 0) -> str:
+        """What a program prints; it must end with this code."""
+        process = self.start(program, *arguments)
+        stdout, stderr = process.communicate(timeout=300)
+        assert process.returncode == code, stdout + stderr
+        return stdout
+
+    def json(self, *arguments: str, code: int = 0) -> Any:
+        """The JSON of one of our commands."""
+        return json.loads(self.run("pt2hub", *arguments, "--json", code=code))
+
+
+def pip(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", *arguments], cwd="/", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def build(folder: Path) -> Path:
+    pip("wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT))
+    (wheel,) = folder.iterdir()
+    return wheel
+
+
+def install(wheel: Path, folder: Path, extra: str = "") -> Installed:
+    made = Installed(folder)
+    made.work.mkdir()
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(made.venv)], check=True)
+    python = str(made.venv / "bin" / "python")
+    limits = folder / "constraints.txt"
+    limits.write_text("".join(f"{name}=={version(name)}\n" for name in ("torch", "torchvision")))
+    pip("--python", python, "install", "--constraint", str(limits), f"pt2hub{extra} @ {wheel.as_uri()}")
+    pip("--python", python, "check")
+    return made
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the checkout."""
+    return build(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def light(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    """The wheel without extras."""
+    made = install(wheel, tmp_path_factory.mktemp("light"))
+    yield made
+    shutil.rmtree(made.venv)
+
+
+@pytest.fixture
+def full(wheel: Path, tmp_path: Path) -> Iterator[Installed]:
+    """The wheel with everything; whatever a test leaves running on its home is ended."""
+    made = install(wheel, tmp_path, "[worker]")
+    yield made
+    for pid in processes_of(made.home):
+        os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(made.venv)
+
+
+def members(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.namelist()
+
+
+def files(folder: Path, package: str) -> set[str]:
+    found = {path.relative_to(folder) for path in (folder / package).rglob("*") if path.is_file()}
+    return {path.as_posix() for path in found if "__pycache__" not in path.parts}
+
+
+def test_two_builds_are_the_same_file(wheel: Path, tmp_path: Path) -> None:
+    again = build(tmp_path / "again")
+    assert (again.name, members(again)) == (wheel.name, members(wheel))
+    assert again.read_bytes() == wheel.read_bytes()
+
+
+def test_the_wheel_holds_both_packages_and_the_migrations_and_nothing_else(wheel: Path) -> None:
+    expected = files(ROOT / "registry", "pt2hub") | files(ROOT / "workers", "pt2hub_workers")
+    expected |= {f"pt2hub/server/db/{name}" for name in files(ROOT, "migrations")}
+    assert {name for name in members(wheel) if ".dist-info/" not in name} == expected
+
+
+def test_without_extras_it_brings_at_most_twelve_packages(light: Installed) -> None:
+    listed = json.loads(pip("--python", str(light.venv / "bin" / "python"), "list", "--format", "json"))
+    brought = {item["name"] for item in listed} - {"pt2hub", "pip", "setuptools"}
+    assert len(brought) <= LIGHT_PACKAGES, brought
+
+
+def test_importing_it_loads_neither_torch_nor_anything_of_the_server(light: Installed) -> None:
+    code = "import pt2hub, sys; print(pt2hub.__file__, *sys.path, sep=chr(10)); print(*sys.modules)"
+    place, *paths, modules = light.run("python", "-c", code).splitlines()
+    assert Path(place).is_relative_to(light.venv)
+    assert [path for path in paths if path.startswith(str(ROOT))] == []
+    assert set(HEAVY + OURS) & set(modules.split()) == set()
+
+
+def test_the_light_command_line_works_as_far_as_a_server(light: Installed) -> None:
+    assert light.run("pt2hub", "--version").strip() == pt2hub.__version__
+    assert "publish" in light.run("pt2hub", "--help")
+    (light.work / "spec.yaml").write_text(SPEC)
+    for command in ("publish spec.yaml", "show tiny/mlp@1", "pull tiny/mlp@1", "logs 1234"):
+        assert light.json(*command.split(), code=1)["error"]["code"] == "server_unreachable", command
+
+
+@pytest.mark.parametrize("command", ["up", "admin token", "admin reindex"])
+def test_a_command_of_the_server_says_what_to_install(light: Installed, command: str) -> None:
+    error = light.json(*command.split(), code=1)["error"]
+    assert error["code"] == "bad_configuration"
+    assert "pip install 'pt2hub[server]'" in error["hint"]
+
+
+@pytest.mark.compiles
+def test_the_whole_way_runs_from_the_wheel(full: Installed) -> None:
+    (full.work / "spec.yaml").write_text(SPEC)
+    up = full.start("pt2hub", "up", "--port", "0", "--json")
+    assert up.stdout is not None
+    started = json.loads(up.stdout.readline())
+    assert "url" in started, (started, up.communicate())
+    with urllib.request.urlopen(
+        started["url"] + "/api/v1/docs", timeout=20
+    ) as answer:  # has files of its own
+        assert answer.headers.get_content_type() == "text/html"
+    assert [line for line in processes_of(full.home).values() if str(ROOT) in line] == []
+
+    published = full.json("publish", "spec.yaml", "--wait")
+    assert published["readiness"] == "ready", published
+    pulled = full.json("pull", "tiny/mlp@1", "-o", "model.pt2")
+    assert pulled["artifact"] == published["builds"][0]["artifact"]
+    assert (full.work / "model.pt2").is_file()
+    assert Path(full.run("python", "-c", COMPARE).strip()).is_relative_to(full.venv)
+
+    up.send_signal(signal.SIGINT)
+    _, told = up.communicate(timeout=60)
+    assert (up.returncode, "Traceback" in told) == (0, False), told
+    assert wait_for_none(full.home) == {}
+    left = {path.name for path in full.work.rglob("*") if path.is_file() and path.suffix != ".lock"}
+    headers = {
+        path.name for path in full.work.rglob("precompiled_headers/*")
+    }  # torch keeps them for all builds
+    assert left - headers == {"model.pt2", "spec.yaml"}
