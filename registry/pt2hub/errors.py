@@ -31,6 +31,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+_TURNING = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+UNSEEN = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160), *_TURNING))
+"""Control characters and those that turn text around, for `str.translate`, which removes them: in texts from
+elsewhere they repaint a terminal or hide what stands there. Tabs and line ends stay."""
+
 
 @dataclass(frozen=True, slots=True)
 class Detail:
@@ -97,10 +102,10 @@ class Pt2hubError(Exception):
             lines += [f"  {item.path}: {item.message}{item.values()}" for item in self.details]
         if self.hint:
             lines.append(f"  {self.hint}")
-        return "\n".join(lines)
+        return "\n".join(lines).translate(UNSEEN)  # parts of it may come from another machine
 
     def as_dict(self) -> dict[str, Any]:
-        """The error as JSON values; `from_dict` turns them back into the same class."""
+        """The error as JSON values; `wire.problems.from_dict` turns them back into the same class."""
         return {
             "code": self.code,
             "kind": self.kind,
@@ -477,29 +482,3 @@ def walk(root: type[Pt2hubError] = Pt2hubError) -> Iterator[type[Pt2hubError]]:
     yield root
     for child in root.__subclasses__():
         yield from walk(child)
-
-
-def from_dict(document: Mapping[str, Any]) -> Pt2hubError:
-    """The error that `as_dict` described, as the same class; unknown codes keep their kind's class.
-
-    Args:
-        document: JSON values with at least `code`.
-    """
-    by_code = {cls.code: cls for cls in walk()}
-    by_kind: dict[str, type[Pt2hubError]] = {"usage": UsageError, "transient": TransientError}
-    fallback = by_kind.get(str(document.get("kind")), FatalError)
-    code = str(document.get("code") or "")
-    cls = by_code.get(code, fallback)
-    error = cls(
-        str(document.get("message") or document.get("detail") or "") or None,
-        where=document.get("where"),
-        hint=document.get("hint"),
-        details=tuple(
-            Detail(**{key: item.get(key) for key in ("path", "message", "given", "allowed")})
-            for item in document.get("details") or ()
-        ),
-        context=document.get("context"),
-    )
-    if code and code not in by_code:
-        vars(error)["code"] = code  # of a newer pt2hub: still to be seen by whoever prints or forwards it
-    return error

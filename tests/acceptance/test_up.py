@@ -166,6 +166,36 @@ def test_an_api_that_dies_is_started_again_on_the_same_socket(home: Path) -> Non
     assert processes_of(home) == {}
 
 
+def test_several_api_processes_share_the_port_and_one_that_dies_comes_back(home: Path) -> None:
+    up = Up(home, environ={"PT2HUB_API_PROCESSES": "2"}).wait_ready()
+    assert len(sockets_served(home)) == 2
+    os.kill(only(home, "pt2hub.server.api.serve"), signal.SIGKILL)
+    assert up.process.stderr is not None
+    next(line for line in up.process.stderr if "it starts again" in line)
+    assert {up.request("GET", "/readyz")[0] for _ in range(20)} == {200}
+    assert len(sockets_served(home)) == 2
+    assert up.end() == (0, "")
+    assert processes_of(home) == {}
+
+
+def sockets_served(home: Path) -> set[str]:
+    return {
+        arguments.rpartition("--fd ")[2].strip()
+        for arguments in processes_of(home).values()
+        if "pt2hub.server.api.serve" in arguments
+    }
+
+
+def test_a_failure_after_the_start_goes_to_stderr_also_for_programs(home: Path) -> None:
+    up = Up(home, "--port", "0", "--json")
+    assert up.process.stdout is not None
+    assert json.loads(up.process.stdout.readline())["url"] == up.settings["url"]
+    os.kill(only(home, "postgres"), signal.SIGKILL)
+    out, err = up.process.communicate(timeout=60)
+    assert (up.process.returncode, out) == (1, "")
+    assert "The embedded PostgreSQL ended" in err
+
+
 def test_a_database_that_dies_ends_up_with_a_sentence(home: Path) -> None:
     up = Up(home).wait_ready()
     os.kill(only(home, "/postgres -D"), signal.SIGKILL)

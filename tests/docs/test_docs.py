@@ -11,12 +11,15 @@ import pytest
 import typer.main
 import yaml
 
+import pt2hub
 from pt2hub import errors
 from pt2hub.cli.main import app
 from pt2hub.domain.specs import Spec
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.db.schema import Base
 from pt2hub_workers.config import WorkerConfig
+from reference_generator import api_page, errors_page, pages
+from support import tutorial
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,8 +35,9 @@ CONFIGS = [
     ROOT / "registry" / "pt2hub" / "client" / "config.py",
     ROOT / "workers" / "pt2hub_workers" / "config.py",
 ]
-INNER = {"PT2HUB_CHANNEL_FD"}
-"""Set by a worker for its own children; no setting."""
+TUTORIAL = ROOT / "docs" / "tutorial.md"
+INNER = {"PT2HUB_CHANNEL_FD", "PT2HUB_UPDATE_TUTORIAL"}
+"""Set by a worker for its own children, or for one test; no settings."""
 
 _FENCE = re.compile(r"^( *)```([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`\n]+)`")
@@ -121,6 +125,7 @@ def test_the_defaults_of_settings_are_the_documented_ones() -> None:
     defaults: dict[str, Any] = {
         "PT2HUB_HOST": server.host,
         "PT2HUB_PORT": server.port,
+        "PT2HUB_API_PROCESSES": server.api_processes,
         "PT2HUB_MAX_BLOB_BYTES": server.max_blob_bytes,
         "PT2HUB_HEARTBEAT_SECONDS": server.heartbeat_seconds,
         "PT2HUB_LOST_WORKER_SECONDS": server.lost_worker_seconds,
@@ -154,6 +159,35 @@ def test_every_error_code_is_explained_under_its_kind() -> None:
 def test_every_table_of_the_database_is_named() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     assert [name for name in Base.metadata.tables if f"`{name}`" not in page] == []
+
+
+@pytest.mark.parametrize(("name", "text"), pages().items(), ids=list(pages()))
+def test_the_reference_is_what_the_code_says(name: str, text: str) -> None:
+    committed = (ROOT / "docs" / "reference" / name).read_text()
+    assert committed == text, f"docs/reference/{name} is out of date: run make docs"
+
+
+def test_every_field_of_a_spec_has_a_description_and_an_example_or_fields_of_its_own() -> None:
+    whole = Spec.model_json_schema()
+    for title, schema in {"Spec": whole, **whole["$defs"]}.items():
+        for name, field in schema.get("properties", {}).items():
+            assert "$ref" in field or {"description", "examples"} <= set(field), f"{title}.{name}"
+
+
+def test_every_field_that_the_api_answers_is_described() -> None:
+    schemas = api_page.document()["components"]["schemas"]
+    found = [(title, name, field) for title, s in schemas.items() for name, field in fields_of(s)]
+    assert [f"{title}.{name}" for title, name, field in found if not field.get("description")] == []
+
+
+def test_every_error_is_raised_by_somebody() -> None:
+    only_bases = {errors.Pt2hubError, errors.TransientError, errors.FatalError}
+    found = [cls for cls in errors.walk() if cls.__module__ == errors.__name__ and cls not in only_bases]
+    assert [cls.code for cls in found if not errors_page.raisers(cls)] == []
+
+
+def fields_of(schema: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return [*schema.get("properties", {}).items()]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -200,7 +234,7 @@ def test_every_file_that_is_named_exists(page: Path) -> None:
 def commands() -> list[tuple[str, str]]:
     found = []
     for page in PAGES:
-        texts = [fence.text for fence in fences(page) if fence.kind == "sh"]
+        texts = [fence.text.replace("\\\n", " ") for fence in fences(page) if fence.kind == "sh"]
         texts += _SPAN.findall(prose(page).replace("\n", " "))
         found += [(name_of(page), match.strip()) for text in texts for match in _COMMAND.findall(text)]
     return found
@@ -224,9 +258,19 @@ def test_every_command_exists_with_its_options(page: str, line: str) -> None:
 
 
 def test_there_are_commands_to_check() -> None:
-    assert {"up", "publish", "show", "builds", "logs", "pull", "run", "demo"} <= {
-        line.split()[0] for _, line in commands()
-    }
+    assert {
+        "up",
+        "publish",
+        "models",
+        "versions",
+        "alias",
+        "show",
+        "builds",
+        "logs",
+        "pull",
+        "run",
+        "demo",
+    } <= {line.split()[0] for _, line in commands()}
 
 
 def test_every_target_of_make_that_is_named_exists() -> None:
@@ -260,3 +304,23 @@ def test_every_decision_is_in_the_index_and_has_its_parts() -> None:
 @pytest.mark.parametrize("fence", all_fences("python"), ids=lambda fence: name_of(fence.page))
 def test_every_python_example_compiles(fence: Fence) -> None:
     compile(fence.text, name_of(fence.page), "exec")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_name_of_the_client_in_an_example_exists(page: Path) -> None:
+    spans = [span for span in _SPAN.findall(prose(page)) if "(" in span]
+    examples = "\n".join([*spans, *(fence.text for fence in fences(page) if fence.kind == "python")])
+    of_package = set(re.findall(r"\bpt2hub\.(\w+)\(", examples))
+    of_client = set(re.findall(r"\b(?:client|Client\(\))\.(\w+)\(", examples))
+    assert [name for name in of_package if not hasattr(pt2hub, name)] == []
+    assert [name for name in of_client if not hasattr(pt2hub.Client, name)] == []
+
+
+def test_what_the_tour_of_the_readme_prints_the_tutorial_prints_when_it_is_run() -> None:
+    tour = README.read_text().partition("\n## A tour")[2].partition("\n## ")[0]
+    shown = [fence.text for fence in tutorial.fences(tour) if fence.kind == "text"]
+    printed = [fence.text for fence in fences(TUTORIAL) if fence.kind == "text"]
+    proven = {line for text in printed for line in tutorial.alike(text).splitlines()}
+    lines = [line for text in shown for line in tutorial.alike(text).splitlines()]
+    assert len(lines) > 10
+    assert [line for line in lines if line.strip() != "..." and line not in proven] == []

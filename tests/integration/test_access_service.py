@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pt2hub.errors import Ambiguous, NotFound, Unauthorized
+from pt2hub.errors import Ambiguous, InvalidInput, NotFound, Unauthorized
 
 if TYPE_CHECKING:
     from support.registry import Registry
@@ -77,3 +77,9 @@ def test_a_name_of_several_valid_tokens_is_ambiguous_and_their_ids_are_named(reg
     with pytest.raises(Ambiguous) as caught:
         registry.services.access.revoke("ci")
     assert f"{ids[0]}, {ids[1]}" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("name", ["", "  ", "ci\x1b[2J", "c\u202ei", "x" * 101])
+def test_a_token_has_a_name_that_people_can_read(registry: Registry, name: str) -> None:
+    with pytest.raises(InvalidInput, match="no name for a token"):
+        registry.services.access.create_token(name)

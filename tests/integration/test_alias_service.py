@@ -33,7 +33,7 @@ def move(aliases: AliasService, number: int, expected: int | None, **changes: st
 def test_an_alias_is_made_moved_and_resolved_and_keeps_its_history(registry: Registry) -> None:
     aliases = published(registry, 2)
     made = move(aliases, 1, None, reason="  first\nline two ")
-    assert (made.model, made.name, made.number, made.history) == (MODEL, "prod", 1, ())
+    assert (made.model, made.name, made.number, made.history) == (MODEL, "prod", 1, (made.last,))
     assert (made.last.sequence, made.last.before, made.last.after) == (1, None, 1)
     assert (made.last.reason, made.last.by) == ("first\nline two", "ci")
     moved = move(aliases, 2, 1, by="ada")
@@ -74,7 +74,7 @@ def test_a_move_from_where_the_alias_is_not_shows_the_move_that_won(registry: Re
     error = caught.value
     winner = {"number": 2, "by": "ada", "reason": "canary passed", "at": won.last.at}
     assert error.context == {"model": MODEL, "alias": "prod", "expected": 1, "winner": winner}
-    for part in (f"{MODEL}@prod is on version 2, not on 1", '"ada"', won.last.at, "canary passed"):
+    for part in (f"{MODEL}@prod is on version 2, not on 1", '"ada"', won.last.at[:19], "canary passed"):
         assert part in error.message
     assert "repeat it expecting 2" in (error.hint or "")
     with pytest.raises(AliasMoved, match="though it was expected not to exist"):
@@ -185,7 +185,7 @@ def test_an_alias_that_is_a_number_or_a_digest_is_refused_before_anything_is_loo
         registry.services.aliases.move(MODEL, name, 1, expected=None, reason="x", by="ci")
 
 
-@pytest.mark.parametrize("reason", ["", " \n", "x" * 501, "a\x00b", "\x1b[2J", "\ud800"])
+@pytest.mark.parametrize("reason", ["", " \n", "x" * 501, "a\x00b", "\x1b[2J", "\ud800", "a\u202eb"])
 def test_a_reason_that_cannot_be_kept_or_shown_is_refused(registry: Registry, reason: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         registry.services.aliases.move(MODEL, "prod", 1, expected=None, reason=reason, by="ci")

@@ -13,6 +13,7 @@ from pt2hub.domain.codec import decode
 from pt2hub.domain.targets import parse_target
 from pt2hub.server.api.app import create_app
 from pt2hub.server.container import open_container
+from pt2hub.wire.problems import from_dict
 from pt2hub.wire.shapes import BuildView, TargetView, VersionView
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def add_worker(container: Container) -> None:
 def error_of(response: TestResponse, status: int) -> errors.Pt2hubError:
     assert response.status_code == status, response.get_data(as_text=True)
     assert response.content_type == "application/problem+json"
-    return errors.from_dict(response.get_json(force=True))
+    return from_dict(response.get_json(force=True))
 
 
 def test_a_spec_in_yaml_is_published_once_and_read_back(api: FlaskClient, bearer: dict[str, str]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pt2hub import errors
+from pt2hub.wire.problems import from_dict
 from support.server import MAX_BLOB_BYTES
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def test_other_bytes_than_the_digest_says_are_refused_and_nothing_is_left(
 ) -> None:
     response = api.put(PATH, data=DATA + b"!", headers=bearer)
     assert response.status_code == 400
-    assert isinstance(errors.from_dict(response.get_json(force=True)), errors.DigestMismatch)
+    assert isinstance(from_dict(response.get_json(force=True)), errors.DigestMismatch)
     assert api.get(PATH).status_code == 404
     assert not [path for path in (tmp_path / "blobs").rglob("*") if path.is_file()]
 
@@ -109,7 +110,7 @@ def test_too_large_an_upload_is_refused_before_a_byte_is_read(
     body = Body()
     response = put(api, body, bearer, CONTENT_LENGTH=str(MAX_BLOB_BYTES + 1))
     assert response.status_code == 413
-    error = errors.from_dict(response.get_json(force=True))
+    error = from_dict(response.get_json(force=True))
     assert isinstance(error, errors.TooLarge)
     assert error.context == {"limit": MAX_BLOB_BYTES}
     assert body.taken == 0

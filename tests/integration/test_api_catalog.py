@@ -8,6 +8,7 @@ import pytest
 from pt2hub import errors
 from pt2hub.domain.codec import decode
 from pt2hub.server.api.app import create_app
+from pt2hub.wire.problems import from_dict
 from pt2hub.wire.shapes import (
     AliasList,
     AliasView,
@@ -47,7 +48,7 @@ def bearer(registry: Registry) -> dict[str, str]:
 def error_of(response: TestResponse, status: int) -> errors.Pt2hubError:
     assert response.status_code == status, response.get_data(as_text=True)
     assert response.content_type == "application/problem+json"
-    return errors.from_dict(response.get_json(force=True))
+    return from_dict(response.get_json(force=True))
 
 
 def test_models_versions_and_builds_are_read_page_by_page(registry: Registry, api: FlaskClient) -> None:

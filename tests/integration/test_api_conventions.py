@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import re
+import time
+from contextlib import ExitStack
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 from structlog.testing import capture_logs
 
 from pt2hub import __version__, errors
 from pt2hub.server.api.app import create_app
+from pt2hub.server.api.serve import THREADS
+from pt2hub.server.services.aliases import MAX_REASON
+from pt2hub.wire.problems import from_dict
+from support.api_process import running_api
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from flask import Flask
     from flask.testing import FlaskClient
     from werkzeug.routing import Rule
@@ -77,7 +88,7 @@ def test_a_client_that_is_too_old_is_told_what_to_install(api: FlaskClient) -> N
     response = api.get("/api/v1/targets", headers={"User-Agent": "pt2hub/0.0.9"})
     assert response.status_code == 426
     assert response.headers["Pt2hub-Version"] == __version__
-    error = errors.from_dict(response.get_json(force=True))
+    error = from_dict(response.get_json(force=True))
     assert isinstance(error, errors.ClientTooOld)
     assert "pip install" in (error.hint or "")
 
@@ -115,6 +126,51 @@ def test_reading_is_logged_only_in_detail_and_all_else_always(
         ("info", "/nowhere", 404),
         ("info", "/api/v1/versions", 422),
     ]
+
+
+REFUSED = [
+    (b"GET /healthz HTTP/1.1\r\nHost: h\r\nContent-Length: -1\r\n\r\n", 400),
+    (b"GET /a b HTTP/1.1\r\nHost: h\r\n\r\n", 400),
+    (b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\nHost: h\r\n\r\n", 414),
+    (b"GET /healthz HTTP/1.1\r\nHost: h\r\nX: " + b"x" * 9000 + b"\r\n\r\n", 431),
+    (b"GET /healthz HTTP/1.1\r\nHost: h\r\nExpect: more\r\n\r\n", 417),
+]
+
+
+def test_what_never_reaches_the_application_is_answered_as_every_other_error(
+    tmp_path: Path, migrated_url: str
+) -> None:
+    with running_api(tmp_path, migrated_url) as api:
+        for sent, status in REFUSED:
+            with api.connect() as connection:
+                connection.sendall(sent)
+                response = http.client.HTTPResponse(connection)
+                response.begin()
+                assert (response.status, response.headers["Pt2hub-Version"]) == (status, __version__)
+                assert response.headers["Content-Type"] == "application/problem+json"
+                error = from_dict(json.loads(response.read()))
+                assert (error.code, bool(error.hint)) == ("usage", True)
+        headers = {"Authorization": f"Bearer {api.token}"}
+        longest = quote("\U0001f600" * MAX_REASON)
+        address = f"/api/v1/models/a/b/aliases/prod?expected=1&reason={longest}"
+        assert api.ask("DELETE", address, **headers)[0].status == 404
+
+
+def test_clients_that_ask_nothing_or_never_hang_up_keep_nobody_waiting(
+    tmp_path: Path, migrated_url: str
+) -> None:
+    with running_api(tmp_path, migrated_url) as api, ExitStack() as lingering:
+        for _ in range(2 * THREADS):
+            lingering.enter_context(api.connect())
+        began = time.monotonic()
+        for _ in range(4):
+            connection = lingering.enter_context(api.connect())
+            connection.sendall(api.head("GET", "/healthz", "Connection: close"))
+            assert connection.recv(12) == b"HTTP/1.1 200"
+        assert api.ask("GET", "/healthz")[0].status == 200
+        assert (
+            time.monotonic() - began < 1.5
+        )  # gunicorn waits for the first kind for five seconds, for each of the others for two
 
 
 class Page(HTMLParser):

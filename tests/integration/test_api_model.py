@@ -17,8 +17,9 @@ import pytest
 from pt2hub import archive
 from pt2hub.domain.artifacts import Constants, SingleFile
 from pt2hub.domain.digests import Digest, digest_bytes
-from pt2hub.errors import CorruptArchive, NotFound, RangeNotSatisfiable, from_dict
+from pt2hub.errors import CorruptArchive, NotFound, RangeNotSatisfiable
 from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.wire.problems import from_dict
 from support.api_process import ApiProcess, answer, running_api
 from support.packages import layout, package, safetensors
 from support.postgres import create_database
@@ -77,7 +78,7 @@ def api(
     tmp_path_factory: pytest.TempPathFactory, postgres: EmbeddedPostgres, migrated_template: str
 ) -> Iterator[ApiProcess]:
     url = create_database(postgres, template=migrated_template)
-    with running_api(tmp_path_factory.mktemp("api"), url, PT2HUB_API_PROCESSES="2") as running:
+    with running_api(tmp_path_factory.mktemp("api"), url) as running:
         yield running
 
 
@@ -144,6 +145,11 @@ def test_ranges_glued_together_are_the_whole(api: ApiProcess, parts: Parts, path
     assert glued == parts.whole
 
 
+def test_a_suffix_longer_than_the_file_is_the_file(api: ApiProcess, parts: Parts, path: str) -> None:
+    response, body = api.ask("GET", path, Range=f"bytes=-{parts.single.size + 1}")
+    assert (response.status, body) == (206, parts.whole)
+
+
 @pytest.mark.parametrize("asked", ["0-0", "-1", "-30", "100-", "1048575-1048577"])
 def test_a_range_is_exact(api: ApiProcess, parts: Parts, path: str, asked: str) -> None:
     first, _, last = asked.partition("-")
@@ -161,6 +167,18 @@ def test_a_range_of_another_file_is_answered_with_this_one_whole(
     assert (response.status, len(body)) == (200, parts.single.size)
     same, body = api.ask("GET", path, **{"Range": "bytes=5-", "If-Range": f'"{parts.single.digest}"'})
     assert (same.status, len(body)) == (206, parts.single.size - 5)
+    weak, _ = api.ask("GET", path, **{"Range": "bytes=5-", "If-Range": f'W/"{parts.single.digest}"'})
+    assert weak.status == 200
+
+
+@pytest.mark.parametrize(("wanted", "status"), [("*", 206), ('"{}"', 206), ('W/"{}"', 412), ('"other"', 412)])
+def test_who_asks_for_certain_bytes_gets_those_or_a_problem(
+    api: ApiProcess, parts: Parts, path: str, wanted: str, status: int
+) -> None:
+    match = wanted.format(parts.single.digest)
+    response, _ = api.ask("GET", path, **{"If-Match": match, "Range": "bytes=0-9"})
+    assert response.status == status
+    assert (response.headers["Content-Type"] == "application/problem+json") == (status == 412)
 
 
 def test_a_range_beyond_the_end_names_the_length(api: ApiProcess, parts: Parts, path: str) -> None:

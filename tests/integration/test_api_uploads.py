@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import http.client
 import socket
 import subprocess
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pt2hub.domain.digests import digest_bytes
-from pt2hub.errors import DigestMismatch, StorageFull, TooLarge, Unauthorized, UploadTruncated, from_dict
+from pt2hub.errors import DigestMismatch, StorageFull, TooLarge, Unauthorized, UploadTruncated
 from pt2hub.server.api.blobs import RESERVE_BYTES
+from pt2hub.server.api.serve import THREADS
+from pt2hub.server.up import listening
+from pt2hub.wire.problems import from_dict
 from support.api_process import ApiProcess, answer, running_api
 from support.postgres import create_database
 
@@ -131,6 +136,49 @@ def test_a_chunked_upload_without_its_end_is_truncated_too(api: ApiProcess, sent
     assert api.stored() == before
 
 
+@pytest.mark.parametrize(("method", "path"), [("PUT", PATH), ("POST", "/api/v1/versions")])
+def test_a_chunk_that_is_malformed_is_the_senders_fault(api: ApiProcess, method: str, path: str) -> None:
+    with api.connect() as connection:
+        connection.sendall(api.head(method, path, CHUNKED) + b"zz\r\n")
+        assert answer(connection)[0] == 400
+
+
+def test_who_is_refused_before_sending_is_told_that_the_connection_ends(api: ApiProcess) -> None:
+    with api.connect() as connection:
+        connection.sendall(api.head("PUT", PATH, f"Content-Length: {LIMIT + 1}", EXPECT))
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        assert (response.status, response.headers["Connection"]) == (413, "close")
+
+
+def test_who_speaks_the_older_protocol_is_not_asked_for_the_body(api: ApiProcess) -> None:
+    with api.connect() as connection:
+        data = b"sent at once"
+        path = f"/api/v1/blobs/{digest_bytes(data)}"
+        head = api.head("PUT", path, f"Content-Length: {len(data)}", EXPECT)
+        connection.sendall(head.replace(b"HTTP/1.1", b"HTTP/1.0") + data)
+        assert connection.recv(12, socket.MSG_PEEK) == b"HTTP/1.0 201"
+
+
+def test_who_stalls_in_the_headers_is_let_go_so_that_others_are_answered(
+    tmp_path: Path, migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "_STALLED_SECONDS", 1)
+    with running_api(tmp_path, migrated_url) as api, ExitStack() as stalled:
+        for _ in range(THREADS):
+            stalled.enter_context(api.connect()).sendall(b"GET /healthz HTTP/1.1\r\nHo")
+        assert api.ask("GET", "/healthz")[0].status == 200
+
+
+def test_an_uploader_that_stalls_is_told_so(
+    tmp_path: Path, migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "_STALLED_SECONDS", 1)
+    with running_api(tmp_path, migrated_url) as api, api.connect() as connection:
+        connection.sendall(api.head("PUT", PATH, LENGTH) + DATA[:1000])
+        assert isinstance(refusal(connection, 400), UploadTruncated)
+
+
 def test_an_uploader_that_vanishes_leaves_nothing_and_the_next_one_succeeds(api: ApiProcess) -> None:
     before = api.stored()
     for _ in range(20):  # more than there are threads
@@ -170,7 +218,7 @@ def unshared() -> bool:
     return done.returncode == 0
 
 
-def test_a_disk_that_fills_up_in_the_middle_is_told_and_nothing_is_left(
+def test_a_disk_that_fills_up_in_the_middle_is_told_and_keeps_its_reserve(
     tmp_path: Path, migrated_url: str
 ) -> None:
     if not unshared():
@@ -193,6 +241,6 @@ def test_a_disk_that_fills_up_in_the_middle_is_told_and_nothing_is_left(
                 pass
             error = refusal(connection, 507)
             assert isinstance(error, StorageFull)
-            assert "No space left" in error.message
+            assert error.context["free"] >= RESERVE_BYTES
         assert api.stored() == []
         assert put(api, DATA)[0] == 201

@@ -7,8 +7,9 @@ import pytest
 
 from pt2hub.domain.builds import LogLine
 from pt2hub.domain.digests import digest_bytes
-from pt2hub.errors import BadResponse, CompileFailed, NotFound, StaleAttempt, from_dict
+from pt2hub.errors import BadResponse, CompileFailed, NotFound, StaleAttempt
 from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.wire.problems import from_dict
 from support.packages import WEIGHTS
 from support.registry import V3, V4
 
@@ -226,7 +227,7 @@ def test_code_with_the_same_program_key_is_found_across_versions(registry: Regis
     assert found.code.digest == digest_bytes(b"compiled")
     assert found.config.key.fields == {"graph": "graph"}
     assert found.config.version.number == 1
-    assert registry.services.resolve.artifact(digest)["code"] == found.code.digest
+    assert registry.services.resolve.artifact(digest).code == found.code.digest
     assert registry.services.builds.find_code(digest_bytes(b"another")) is None
 
 

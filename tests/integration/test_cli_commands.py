@@ -197,6 +197,7 @@ def test_an_alias_moves_only_from_where_it_is_expected(shell: Shell, served: Reg
         ([MODEL, "prod", "--reason", "why"], "Say where to"),
         ([MODEL, "prod", "--remove", "--rollback", "--reason", "why"], "Choose one"),
         ([f"{MODEL}@1", "prod", "--reason", "why", "--expect", "now"], "--expect takes"),
+        ([MODEL, "prod", "--remove", "--reason", "why", "--expect", "none"], "nothing to take back"),
     ],
 )
 def test_half_an_alias_command_is_wrong_usage(shell: Shell, args: list[str], words: str) -> None:

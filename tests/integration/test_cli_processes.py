@@ -6,10 +6,12 @@ import http.server
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +22,6 @@ from support.registry import a_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pt2hub.client.client import Client
     from support.registry import Registry
@@ -170,3 +171,34 @@ def test_a_reader_of_the_pipe_may_leave_early(env: dict[str, str], served: Regis
     done = subprocess.run(["bash", "-c", command], env=env, capture_output=True, text=True, check=False)
     assert done.stdout.endswith(" compile  " + "x" * 500 + "\n")
     assert done.stderr == ""
+
+
+def test_ctrl_c_leaves_one_json_value_for_programs(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        env = environ(tmp_path, f"http://127.0.0.1:{silent.getsockname()[1]}")
+        command = [sys.executable, "-m", "pt2hub", "models", "--json"]
+        with subprocess.Popen(
+            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            connection, _ = silent.accept()  # it waits for an answer now
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=30)
+            connection.close()
+    assert process.returncode == 130
+    assert json.loads(out)["error"]["message"] == "It was interrupted"
+    assert err == ""
+
+
+def test_an_argument_that_is_no_text_is_answered_in_a_sentence(tmp_path: Path) -> None:
+    done = pt2hub(environ(tmp_path, "http://127.0.0.1:1"), "models", "\udcff", "--json")  # the byte 0xff
+    assert json.loads(done.stdout)["error"]["code"] == "invalid_input"
+    assert done.returncode == 1
+
+
+def test_a_full_disk_under_stdout_is_told_on_stderr(env: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "pt2hub", "models", "--json"]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, env=env, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr

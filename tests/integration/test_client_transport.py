@@ -269,3 +269,40 @@ def test_a_download_goes_on_as_long_as_each_try_brings_some(stub: Stub, transpor
     ]
     assert b"".join(transport.stream("/x", len(data))) == data
     assert len(stub.asked) == len(parts)
+
+
+def test_a_change_that_is_sent_elsewhere_is_not_followed(stub: Stub, transport: Transport) -> None:
+    stub.script = [Answer(301, b"", headers={"Location": "https://hub.test/x"}), Answer()]
+    with pytest.raises(BadResponse, match=r"sends this request to 'https://hub\.test/x'") as caught:
+        transport.post("/x", b"{}")
+    assert "Set PT2HUB_URL" in str(caught.value.hint)
+    assert len(stub.asked) == 1
+
+
+def test_reading_follows_a_server_that_moved_and_stops_in_a_circle(stub: Stub, transport: Transport) -> None:
+    moved = Answer(302, b"", headers={"Location": "/y"})
+    stub.script = [moved, Answer(body=b'{"a": 1}')]
+    assert transport.get("/x") == {"a": 1}
+    stub.script = [moved]
+    with pytest.raises(BadResponse, match="sends this request to '/y'"):
+        transport.get("/x")
+
+
+def test_json_that_is_nested_too_deeply_is_not_pt2hubs(stub: Stub, transport: Transport) -> None:
+    stub.script = [Answer(body=b"[" * 100_000)]
+    with pytest.raises(BadResponse, match="is not pt2hub's answer"):
+        transport.get("/x")
+
+
+def test_a_log_is_followed_over_a_restart_of_the_server(stub: Stub, tmp_path: Path) -> None:
+    build = {"id": "b", "model": "team/net", "number": 1, "target": "t", "attempt": 1, "created_at": "now"}
+    line = {"seq": 1, "at": 0.0, "step": "fetch", "level": "info", "text": "hello"}
+    stub.script = [
+        *[Answer(502, b"<html>", "text/html")] * 4,  # more than the transport alone endures
+        Answer(body=json.dumps(build | {"state": "succeeded"}).encode()),
+        Answer(body=json.dumps({"lines": [line]}).encode()),
+        Answer(body=b'{"lines": []}'),
+    ]
+    with Client(ClientConfig(home=tmp_path, url=stub.url)) as client:
+        assert [item.text for item in client.follow_logs("a/../b")] == ["hello"]
+    assert stub.asked[0][0].startswith("GET /api/v1/builds/a%2F..%2Fb ")

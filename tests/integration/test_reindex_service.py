@@ -78,7 +78,7 @@ def test_after_a_reindex_the_registry_goes_on_where_it_was(registry: Registry) -
 def test_what_cannot_be_read_is_named_and_the_rest_is_added(registry: Registry) -> None:
     whole = registry.published()
     broken = registry.published(registry.submit(checks={"tolerance": 0.01}), code=b"b")
-    config = registry.services.resolve.artifact(broken)["config_digest"]
+    config = registry.services.resolve.artifact(broken).config_digest
     foreign = registry.blob(b"no JSON")
     registry.services.storage.write(StorageKey.manifest(foreign.digest), [b"no JSON"])
     lose_everything_but_tokens(registry)
@@ -86,7 +86,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_added(registry: Registry) 
     report = registry.services.reindex.reindex()
     assert report["added"] == 1
     assert set(report["unreadable"]) == {foreign.digest, broken}
-    assert registry.services.resolve.artifact(whole)["number"] == 1
+    assert registry.services.resolve.artifact(whole).number == 1
 
 
 def test_a_build_that_a_restored_backup_believes_unfinished_is_completed(registry: Registry) -> None:
@@ -130,4 +130,4 @@ def test_a_number_that_was_given_away_meanwhile_is_named_and_the_rest_is_added(r
     assert report["added"] == 1
     assert set(report["unreadable"]) == {old}
     assert "reindex before" in report["unreadable"][old]
-    assert registry.services.resolve.artifact(other)["number"] == 1
+    assert registry.services.resolve.artifact(other).number == 1

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pt2hub.domain.artifacts import AUTOTUNE_TYPE, MEASUREMENTS_TYPE
+from pt2hub.domain.codec import decode, encode
 from pt2hub.domain.digests import Digest, digest_bytes
 from pt2hub.errors import Ambiguous, InvalidInput, NotFound, NotReady
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db.engine import Sessions
 from pt2hub.server.services.resolve import ResolveService
+from pt2hub.wire.artifacts import ArtifactView
 from support.registry import AUTOTUNE, MEASUREMENTS, TOOLCHAIN, V3, V4
 
 if TYPE_CHECKING:
@@ -157,8 +159,8 @@ def test_a_manifest_is_served_byte_for_byte_to_its_own_model_only(registry: Regi
     digest = registry.published()
     resolve = registry.services.resolve
     assert digest_bytes(resolve.manifest(MODEL, digest)) == digest
-    for referrer in resolve.artifact(digest)["referrers"]:
-        body = resolve.manifest(MODEL, referrer["digest"])
+    for referrer in resolve.artifact(digest).referrers:
+        body = resolve.manifest(MODEL, referrer.digest)
         assert json.loads(body)["subject"]["digest"] == digest
     registry.published(registry.submit(model="other/net"), code=b"other")
     with pytest.raises(NotFound):
@@ -168,20 +170,20 @@ def test_a_manifest_is_served_byte_for_byte_to_its_own_model_only(registry: Regi
 def test_an_artifact_answers_everything_known_of_it(registry: Registry) -> None:
     digest = registry.published()
     found = registry.services.resolve.artifact(digest)
-    assert (found["model"], found["number"], found["target"], found["device"]) == (MODEL, 1, V4, "cpu")
-    assert found["torch"] == TOOLCHAIN.torch
-    assert found["compiler"] == TOOLCHAIN.compiler
-    assert found["environment"]["cpu_model"] == "EPYC"
-    assert [item["name"] for item in found["members"]] == ["model/version", "model/a.so"]
-    assert found["autotune"] == AUTOTUNE
-    assert [item["subject"] for item in found["measurements"]] == ["artifact", "eager", "torch_compile"]
-    assert found["measurements"][0]["samples"] == MEASUREMENTS[0]["samples"]
-    assert found["steps"] == [{"name": "fetch", "seconds": 0.1}, {"name": "compile", "seconds": 12.5}]
-    assert found["verification"] == {"passed": True, "relative_error": 1e-6}
-    assert {item["artifact_type"] for item in found["referrers"]} == {AUTOTUNE_TYPE, MEASUREMENTS_TYPE}
-    assert found["config"]["version"]["model"] == MODEL
-    assert found["manifest"]["config"]["digest"] == found["config_digest"]
-    assert json.loads(json.dumps(found)) == found
+    assert (found.model, found.number, found.target, found.device) == (MODEL, 1, V4, "cpu")
+    assert found.torch == TOOLCHAIN.torch
+    assert found.compiler == TOOLCHAIN.compiler
+    assert found.environment["cpu_model"] == "EPYC"
+    assert [item.name for item in found.members] == ["model/version", "model/a.so"]
+    assert encode(found.autotune) == AUTOTUNE
+    assert [item.subject for item in found.measurements] == ["artifact", "eager", "torch_compile"]
+    assert found.measurements[0].samples == MEASUREMENTS[0]["samples"]
+    assert [(step.name, step.seconds) for step in found.steps] == [("fetch", 0.1), ("compile", 12.5)]
+    assert found.verification == {"passed": True, "relative_error": 1e-6}
+    assert {item.artifact_type for item in found.referrers} == {AUTOTUNE_TYPE, MEASUREMENTS_TYPE}
+    assert found.config["version"]["model"] == MODEL
+    assert found.manifest["config"]["digest"] == found.config_digest
+    assert decode(ArtifactView, json.loads(json.dumps(encode(found)))) == found
     with pytest.raises(NotFound):
         registry.services.resolve.artifact(digest_bytes(b""))
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -12,7 +13,7 @@ import pytest
 from pt2hub.errors import BadConfiguration, InternalError, PortTaken
 from pt2hub.server.processes import Child, spawn
 from pt2hub.server.up.interrupts import Interrupted, Interrupts
-from pt2hub.server.up.listening import Probe, listen
+from pt2hub.server.up.listening import Probe, listen, listen_for_each
 from pt2hub.server.up.services import Service
 
 if TYPE_CHECKING:
@@ -77,6 +78,29 @@ def test_a_taken_port_and_a_foreign_address_are_told_apart() -> None:
         listen("203.0.113.1", 0)
     with pytest.raises(BadConfiguration, match="Cannot listen"):
         listen("no.such.host.invalid", 0)
+
+
+def test_each_process_gets_its_share_of_the_connections_and_nobody_else_the_port() -> None:
+    with contextlib.ExitStack() as stack:
+        listeners = [stack.enter_context(opened) for opened in listen_for_each("127.0.0.1", 0, processes=2)]
+        address = listeners[0].getsockname()
+        for _ in range(64):
+            stack.enter_context(socket.create_connection(address))
+        accepted = [_waiting(listener, stack) for listener in listeners]
+        assert sum(accepted) == 64
+        assert min(accepted) >= 8
+        with pytest.raises(PortTaken):
+            listen_for_each("127.0.0.1", address[1], processes=2)
+
+
+def _waiting(listener: socket.socket, stack: contextlib.ExitStack) -> int:
+    listener.setblocking(False)
+    count = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            stack.enter_context(listener.accept()[0])
+            count += 1
+    return count
 
 
 def test_listening_everywhere_is_shown_as_an_address_that_can_be_asked() -> None:

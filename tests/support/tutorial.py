@@ -38,13 +38,13 @@ STEP_SECONDS = 300
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"`(\w+\.\w+)`")
 _SERVES = re.compile(r"serves (http://\S+)")
-_NAME = re.compile(r"sha256:[0-9a-f]{6,64}|\b[0-9a-f]{16}\b")
-"""What a later program may use: a digest, cut off or whole, or the id of a build."""
+_NAME = re.compile(r"sha256:[0-9a-f]{6,64}|\b[0-9a-f]{64}\b|\b[0-9a-f]{16}\b")
+"""What a later program may use: a digest, cut off or whole or as the name of a file, or the id of a build."""
 _TOKEN = re.compile(r"\bpt2_\w+")
 _ALIKE = tuple(
     (re.compile(pattern), word)
     for pattern, word in {
-        r"sha256:[0-9a-f]{6,64}": "<digest>",
+        r"sha256:[0-9a-f]{6,64}|\b[0-9a-f]{64}\b": "<digest>",
         r"\b[0-9a-f]{16}\b": "<id>",
         r"\btorch\d+\.\d+-(cpu-\w+|cu\d+-sm\w+)": "<target>",
         r"\d{4}-\d\d-\d\d[T ][\d:.]+(Z|[+-]\d\d:\d\d)?|\b\d\d:\d\d:\d\d\b": "<time>",

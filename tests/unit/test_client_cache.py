@@ -228,3 +228,15 @@ def test_processes_that_store_other_blobs_do_not_disturb_the_sweep(tmp_path: Pat
     folder.mkdir(parents=True)
     (folder / "gone.incomplete").symlink_to(folder / "nowhere")  # as if renamed between listing and looking
     stored(tmp_path)
+
+
+def test_a_file_once_found_damaged_is_not_trusted_later_by_its_time_and_size(tmp_path: Path) -> None:
+    cache, path = stored(tmp_path)
+    before = path.stat()
+    path.chmod(0o644)
+    path.write_bytes(DATA[:-1] + b"x")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # as a disk's error leaves it
+    assert cache.find(DIGEST) == path
+    assert cache.find(DIGEST, verify="always") is None
+    assert cache.find(DIGEST) is None
+    assert cache.get(DIGEST, len(DATA), Source()).read_bytes() == DATA

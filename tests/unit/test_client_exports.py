@@ -60,3 +60,6 @@ def test_a_place_that_cannot_be_written_is_named(artifact: LocalArtifact, tmp_pa
     with pytest.raises(HomeUnusable, match="Choose another place") as caught:
         write_model(artifact, tmp_path / "absent" / "model.pt2")
     assert caught.value.where == str(tmp_path / "absent" / "model.pt2")
+    (tmp_path / "file").touch()
+    with pytest.raises(HomeUnusable, match="Not a directory"):
+        write_model(artifact, tmp_path / "file" / "model.pt2")

@@ -8,6 +8,7 @@ from werkzeug.exceptions import default_exceptions
 
 from pt2hub import errors
 from pt2hub.server.api import problems
+from pt2hub.wire.problems import from_dict
 
 EVERY = list(errors.walk())
 
@@ -40,7 +41,7 @@ def test_a_problem_document_becomes_the_same_error_again(cls: type[errors.Pt2hub
     assert response.content_type == "application/problem+json"
     document = json.loads(response.get_data())
     assert document["status"] == response.status_code
-    again = errors.from_dict(document)
+    again = from_dict(document)
     assert type(again) is cls
     assert str(again) == str(error)
     assert again.context == error.context

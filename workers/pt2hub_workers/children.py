@@ -9,7 +9,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from pt2hub.errors import InternalError, Pt2hubError, WorkerLost, from_dict
+from pt2hub.errors import InternalError, Pt2hubError, WorkerLost
+from pt2hub.wire.problems import from_dict
 from pt2hub_workers import sandbox
 
 if TYPE_CHECKING:

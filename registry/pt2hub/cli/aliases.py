@@ -124,6 +124,10 @@ def _check_usage(name: str | None, reason: str | None, expect: str | None, actio
         raise click.UsageError('Say why with --reason "..."; it is kept in the history.')
     if not acts and (reason is not None or expect is not None):
         raise click.UsageError('Say where to: pt2hub alias MODEL@REF NAME --reason "..."')
+    if expect == _NO_ALIAS and any(actions[1:]):
+        raise click.UsageError(
+            "--expect none is for an alias that does not exist; there is nothing to take back."
+        )
     if expect is not None and expect != _NO_ALIAS and not (expect.isascii() and expect.isdigit()):
         raise click.UsageError(f"--expect takes the number of a version or {_NO_ALIAS}, not {expect[:80]!r}.")
 
@@ -176,7 +180,8 @@ def _rolled_back(client: Client, change: _Change, now: AliasView) -> AliasView:
 
 def _lost(exc: AliasMoved, change: _Change) -> AliasMoved:
     """The error of a lost race, with the commands that look and try again."""
-    number = (exc.context.get("winner") or {}).get("number")
+    winner = exc.context.get("winner")
+    number = winner.get("number") if isinstance(winner, dict) else None
     expect = _NO_ALIAS if number is None else number
     hint = (
         f"Look with `pt2hub alias {change.model} {change.name}`; if your move is still right, repeat it with "

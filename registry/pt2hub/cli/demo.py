@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.cli.trial import Trial
-from pt2hub.errors import InternalError, from_dict
+from pt2hub.errors import InternalError
+from pt2hub.wire.problems import from_dict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -80,12 +81,12 @@ def publish_retrained(
 ) -> dict[str, Any]:
     """The same graph with other weights."""
     say("publish retrained weights")
-    before = client.artifact(client.resolve(FIRST).artifacts[0].digest)["manifest"]["layers"][0]
+    before = client.artifact(client.resolve(FIRST).artifacts[0].digest).manifest["layers"][0]
     started = time.monotonic()
     build, _ = publish(client, {**spec, "weights": client.upload_file(weights)}, say)
     seconds = time.monotonic() - started
     second = client.artifact(_digest(build))
-    (code, layer), provenance = second["manifest"]["layers"], second["config"]["provenance"]
+    (code, layer), provenance = second.manifest["layers"], second.provenance
     return {
         "retrained_publish_s": round(seconds, 3),
         "retrained_publish_steps": steps_of(build),

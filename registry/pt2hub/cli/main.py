@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +12,8 @@ import typer
 
 from pt2hub import __version__
 from pt2hub.cli import aliases, listing, output, publishing, pulling, serving, showing
-from pt2hub.errors import BadConfiguration, Pt2hubError, UsageError
+from pt2hub.errors import Pt2hubError, UsageError
+from pt2hub.extras import lacking
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +56,10 @@ def _root(
 
 def main() -> None:
     """Runs the command line of this process."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(
+            errors="backslashreplace"
+        )  # as stderr: a name that it cannot show is no failure
     sys.exit(run(sys.argv[1:]))
 
 
@@ -73,12 +79,14 @@ def run(args: Sequence[str]) -> int:
         _explain_usage(exc, as_json=as_json)
         return _WRONG_USAGE
     except (click.Abort, KeyboardInterrupt):
-        return output.INTERRUPTED
+        return output.interrupted(as_json=as_json)
     except BrokenPipeError:  # the reader of a pipe has gone, such as head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _FAILED
     except ModuleNotFoundError as exc:
         output.complain(_missing(exc), as_json=as_json)
+    except UnicodeEncodeError as exc:
+        output.complain(output.unencodable(exc), as_json=as_json)
     except Pt2hubError as exc:
         output.complain(exc, as_json=as_json)
     except Exception as exc:  # noqa: BLE001  # the last seam: people get a sentence, not a traceback
@@ -90,11 +98,7 @@ def _missing(exc: ModuleNotFoundError) -> Pt2hubError:
     name = (exc.name or "").partition(".")[0]
     if name == "pt2hub":
         return output.unforeseen(exc)
-    extra = (
-        "worker" if name in ("torch", "torchvision", "numpy", "safetensors", "pt2hub_workers") else "server"
-    )
-    hint = f"pip install 'pt2hub[{extra}]'"
-    return BadConfiguration(f"This command needs the package {name}, which is not installed", hint=hint)
+    return lacking("This command", [name])
 
 
 def _explain_usage(exc: click.ClickException, *, as_json: bool) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import traceback
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pt2hub.domain.codec import encode
-from pt2hub.errors import InternalError, Pt2hubError
+from pt2hub.errors import UNSEEN, InternalError, InvalidInput, Pt2hubError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,35 +37,48 @@ def emit(value: Any, human: Callable[[Console], None], *, as_json: bool) -> None
     if as_json:
         print_json(value)
     else:
+        from pt2hub.client.consoles import console
+
         human(console())
 
 
 def print_json(value: Any) -> None:  # noqa: ANN401  # any dataclass or JSON value
     """Prints one JSON value on stdout, on one line, so that a reader knows where it ends."""
-    print(json.dumps(encode(value), ensure_ascii=False, default=str), flush=True)
-
-
-def console(*, stderr: bool = False) -> Console:
-    """Where text goes; without colours, wrapping or movement where it is no terminal."""
-    from rich.console import Console
-
-    made = Console(stderr=stderr, highlight=False, soft_wrap=True)
-    return made if made.is_terminal else Console(stderr=stderr, highlight=False, soft_wrap=True, width=200)
+    print(json.dumps(encode(value), default=str), flush=True)  # in ASCII, which every encoding has
 
 
 def note(*lines: str) -> None:
     """Tells people something on stderr, beside the result."""
     for line in lines:
-        print(line, file=sys.stderr, flush=True)
+        print(line.translate(UNSEEN), file=sys.stderr, flush=True)
 
 
 def complain(error: Pt2hubError, *, as_json: bool) -> None:
     """Prints what happened, where, and what to do next."""
     if as_json:
-        print_json({"error": error.as_dict()})
-        return
+        with suppress(OSError):  # stdout is full or gone: then stderr says it
+            print_json({"error": error.as_dict()})
+            return
     first, *rest = str(error).splitlines()
     print(f"pt2hub: {first}", *rest, f"  [{error.code}]", sep="\n", file=sys.stderr)
+
+
+def interrupted(*, as_json: bool) -> int:
+    """What is left to say after Ctrl-C, for programs only, and the exit code."""
+    if as_json:
+        error = UsageError(
+            "It was interrupted", hint="What the server has taken stays; look before you repeat it."
+        )
+        complain(error, as_json=True)
+    return INTERRUPTED
+
+
+def unencodable(exc: UnicodeEncodeError) -> InvalidInput:
+    """The error of a text that cannot be sent, such as an argument whose bytes are no UTF-8."""
+    return InvalidInput(
+        f"{exc.object[exc.start : exc.end]!a} cannot be written in {exc.encoding}",
+        hint="Write arguments in UTF-8.",
+    )
 
 
 def unforeseen(exc: Exception) -> InternalError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
+import click
 from typer.core import TyperArgument, TyperCommand
 from typer.models import ArgumentInfo
 
@@ -29,6 +30,13 @@ class _Command(TyperCommand):
             if isinstance(param, TyperArgument) and param.help is None:
                 found = [item for item in get_args(hints[param.name]) if isinstance(item, ArgumentInfo)]
                 param.help = found[0].help if found else None
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401  # typer's own
+        """Runs the command; Ctrl-C stays recognisable, which typer turns into a mere exit code."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise click.Abort from None
 
 
 def add(app: typer.Typer, command: Callable[..., None], panel: str | None, *examples: str) -> None:

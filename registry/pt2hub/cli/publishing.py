@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pt2hub.client.client import Client
-    from pt2hub.wire.shapes import BuildView, LogView, VersionView
+    from pt2hub.wire.shapes import BuildView, VersionView
 
 _FAILED = 1
 
@@ -105,8 +105,13 @@ def logs(
             emit({"lines": list(client.all_logs(build_id))}, lambda _: None, as_json=True)
             return
         lines = client.follow_logs(build_id) if follow else client.all_logs(build_id)
-        for line in lines:
-            print(json.dumps(encode(line)) if as_json else _line(line), flush=follow)
+        try:
+            for line in lines:
+                print(json.dumps(encode(line)) if as_json else str(line), flush=follow)
+        except KeyboardInterrupt:
+            if not follow:
+                raise
+            raise typer.Exit(INTERRUPTED) from None  # the way to end it; every line printed is whole
 
 
 def _submit(client: Client, spec: Path, weights: Path | None, *, quiet: bool) -> VersionView:
@@ -186,11 +191,3 @@ def _print_ended(out: Console, version: VersionView) -> None:
     from pt2hub.cli.showing import judged, print_version
 
     print_version(out, version, judged(version))
-
-
-def _line(line: LogView) -> str:
-    import time
-
-    clock = time.strftime("%H:%M:%S", time.localtime(line.at))
-    level = "" if line.level in ("info", "compiler") else f"{line.level}: "
-    return f"{clock} {line.step:<8} {level}{line.text}"

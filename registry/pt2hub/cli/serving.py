@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pt2hub.cli import admin, panels
-from pt2hub.cli.output import AsJson, emit, print_json
+from pt2hub.cli.output import AsJson, complain, emit, print_json
+from pt2hub.errors import Pt2hubError
+from pt2hub.extras import require
+
+if TYPE_CHECKING:
+    from pt2hub.server.config import ServerConfig
+    from pt2hub.server.up import Started, UpOptions
 
 
 def register(app: typer.Typer) -> None:
@@ -28,20 +34,40 @@ def up(
     as_json: AsJson = False,
 ) -> None:
     """Run database, API and one worker on this machine until Ctrl-C."""
+    require("pt2hub up", "server")
+    if worker:
+        require("A worker", "worker", otherwise=", or start without one: pt2hub up --no-worker")
     from pt2hub.server.up import UpOptions, run
 
     config = admin.server_config()
     options = UpOptions(worker=worker)
-    raise typer.Exit(
-        run(
-            config if port is None else replace(config, port=port),
-            replace(options, announce=print_json) if as_json else options,
-        )
-    )
+    config = config if port is None else replace(config, port=port)
+    raise typer.Exit(_run_for_programs(config, options) if as_json else run(config, options))
+
+
+def _run_for_programs(config: ServerConfig, options: UpOptions) -> int:
+    """Prints one JSON value: what runs, or why it did not start. What goes wrong later goes to standard error."""
+    from pt2hub.server.up import run
+
+    announced = False
+
+    def announce(started: Started) -> None:
+        nonlocal announced
+        print_json(started)
+        announced = True
+
+    try:
+        return run(config, replace(options, announce=announce))
+    except Pt2hubError as exc:
+        if not announced:
+            raise
+        complain(exc, as_json=False)
+        return 1
 
 
 def demo(*, as_json: AsJson = False) -> None:
     """Publish, prove, pull, load and time resnet18 in its own home."""
+    require("pt2hub demo", "server", "worker")
     from pt2hub.cli.demo import run
 
     figures = run(lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True))

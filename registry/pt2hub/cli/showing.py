@@ -86,7 +86,7 @@ def print_version(
 
 def _print_build(out: Console, build: BuildView, verdict: str | None) -> None:
     from pt2hub.cli.tables import in_colour, print_fields
-    from pt2hub.errors import from_dict
+    from pt2hub.wire.problems import from_dict
 
     out.print(in_colour(f"{build.target}  {build.state}" + (f"  {verdict}" if verdict else "")))
     duration = f"  ({took(build.started_at, build.finished_at)})" if build.finished_at else ""

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from pt2hub.client.client import Client
 from pt2hub.client.config import ClientConfig
-from pt2hub.errors import InternalError, ServerUnreachable, from_dict
+from pt2hub.errors import InternalError, ServerUnreachable
+from pt2hub.wire.problems import from_dict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

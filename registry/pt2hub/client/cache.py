@@ -42,7 +42,7 @@ class BlobCache:
         return self._blobs / hex_of(digest)
 
     def find(self, digest: Digest, *, verify: Verify = "stat") -> Path | None:
-        """A file that is here and whole, or None; a damaged one is removed.
+        """A file that is here and whole, or None; a damaged one stays until `get` puts another in its place.
 
         Args:
             digest: Its name.
@@ -51,15 +51,18 @@ class BlobCache:
         path = self.path(digest)
         try:
             stamp = _stamp(path)
-        except OSError:
+            if verify == "stat" and self._recorded(path) == stamp:
+                return path
+            whole = digest_file(path) == digest
+        except OSError:  # none, one that another process just took away, or one that nobody may read
             return None
-        if verify == "stat" and self._recorded(path) == stamp:
+        if whole:
+            self._record(path, stamp)
             return path
-        if digest_file(path) != digest:
-            self._remove(path)
-            return None
-        self._record(path, stamp)
-        return path
+        # Not the file: without the lock, it may by now be the one that another process put there.
+        with suppress(OSError):
+            path.with_suffix(".stat").unlink(missing_ok=True)
+        return None
 
     def get(
         self, digest: Digest, size: int, fetch: Callable[[], Iterable[bytes]], *, verify: Verify = "stat"
@@ -138,10 +141,6 @@ class BlobCache:
             record.replace(path.with_suffix(".stat"))
         except OSError:  # a read-only cache still serves; its files are hashed on each load
             record.unlink(missing_ok=True)
-
-    def _remove(self, path: Path) -> None:
-        with self._writing():
-            path.unlink(missing_ok=True)
 
 
 def _stream(chunks: Iterable[bytes]) -> Generator[bytes, None, None]:

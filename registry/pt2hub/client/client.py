@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from pt2hub.client.config import ClientConfig
+from pt2hub.client.config import ClientConfig, checked_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pt2hub.client.pulling import Puller
     from pt2hub.client.transport import Transport
     from pt2hub.domain.digests import Digest
+    from pt2hub.wire.artifacts import ArtifactView
     from pt2hub.wire.shapes import (
         AliasView,
         BuildView,
@@ -61,7 +62,7 @@ class Client:
 
         Args:
             config: All settings; read from the environment and `config.toml` where omitted.
-            url: Another server's address.
+            url: Another server's address; a token that `config.toml` holds for its own server is not sent there.
             token: Another token.
 
         Raises:
@@ -69,8 +70,10 @@ class Client:
         """
         given = config or ClientConfig.from_environ()
         if url:
-            given = replace(given, url=url, url_from=None)
-        self.config = replace(given, token=token, token_from=None) if token else given
+            given = given.at(url)
+        if token:
+            given = replace(given, token=checked_token(token, "token"), token_from=None)
+        self.config = given
 
     def close(self) -> None:
         """Closes idle connections."""
@@ -249,9 +252,11 @@ class Client:
         """The targets that workers offer or offered."""
         return list(self._catalog.targets())
 
-    def artifact(self, digest: Digest) -> dict[str, Any]:
+    def artifact(self, digest: Digest) -> ArtifactView:
         """Everything known of an artifact: config, manifest, members, autotuning, measurements."""
-        return self._transport.fetch(dict[str, Any], f"/api/v1/artifacts/{digest}")
+        from pt2hub.wire.artifacts import ArtifactView
+
+        return self._transport.fetch(ArtifactView, f"/api/v1/artifacts/{digest}")
 
     def resolve(self, reference: str) -> Resolved:
         """What a reference names now: a version and its artifacts, pinned by digest."""
@@ -296,7 +301,11 @@ class Client:
         Raises:
             Incompatible: Nothing published runs here; the failing axes are named.
             NotFound: There is no such version.
+            BadConfiguration: torch is not installed.
         """
+        from pt2hub.extras import require_torch
+
+        require_torch()
         artifact = self.pull(reference, verify=verify, progress=progress)
         from pt2hub.client.loader import load_artifact
 

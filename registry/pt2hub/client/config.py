@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DEFAULT_URL = "http://127.0.0.1:8400"
-_URL = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
+_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
+_TOKEN = re.compile(r"[!-~]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,8 @@ class ClientConfig:
     Attributes:
         home: Where the cache and `config.toml` live (`PT2HUB_HOME`).
         url: The server (`PT2HUB_URL`, else `url` in `config.toml`, else this machine's default).
-        token: Proves who publishes (`PT2HUB_TOKEN`, else `token` in `config.toml`); reading needs none.
+        token: Proves who publishes (`PT2HUB_TOKEN`, else `token` in `config.toml`, which goes to no other server
+            than the `url` beside it); reading needs none.
         url_from: Which setting `url` comes from, for errors; None where the program gave it.
         token_from: The same for `token`.
     """
@@ -53,14 +55,27 @@ class ClientConfig:
         file = home / "config.toml"
         stored = _stored(file)
         url, token = given.get("PT2HUB_URL"), given.get("PT2HUB_TOKEN")
+        if url and stored.get("url", url).rstrip("/") != url.rstrip("/"):
+            stored.pop("token", None)
         unset = f"pt2hub's default, since neither PT2HUB_URL nor {file} names another"
         return cls(
             home=home,
-            url=_checked(url, "PT2HUB_URL") if url else stored.get("url", DEFAULT_URL),
-            token=token or stored.get("token"),
+            url=checked_url(url, "PT2HUB_URL") if url else stored.get("url", DEFAULT_URL),
+            token=checked_token(token, "PT2HUB_TOKEN") if token else stored.get("token"),
             url_from="PT2HUB_URL" if url else str(file) if "url" in stored else unset,
             token_from="PT2HUB_TOKEN" if token else str(file),
         )
+
+    def at(self, url: str) -> ClientConfig:
+        """The same settings for a server that the program names.
+
+        Raises:
+            BadConfiguration: It is no address.
+        """
+        checked = checked_url(url, "url")
+        bound = self.url_from is not None and self.url_from == self.token_from  # both of one file
+        token = None if bound and checked != self.url else self.token
+        return replace(self, url=checked, url_from=None, token=token)
 
     @property
     def cache(self) -> Path:
@@ -82,9 +97,8 @@ def _stored(path: Path) -> dict[str, str]:
     found: dict[str, str] = {
         name: _text(document[name], name, path) for name in ("url", "token") if name in document
     }
-    if "url" in found:
-        _checked(found["url"], f"{path}: url")
-    return found
+    checks = {"url": checked_url, "token": checked_token}
+    return {name: checks[name](value, f"{path}: {name}") for name, value in found.items()}
 
 
 def _text(value: Any, name: str, path: Path) -> str:  # noqa: ANN401  # any TOML value
@@ -93,9 +107,39 @@ def _text(value: Any, name: str, path: Path) -> str:  # noqa: ANN401  # any TOML
     return value
 
 
-def _checked(url: str, where: str) -> str:
+def checked_url(url: str, where: str) -> str:
+    """A server's address without a slash at the end.
+
+    Args:
+        url: As given.
+        where: Which setting it is, for the error.
+
+    Raises:
+        BadConfiguration: It is none, or holds a password, which would then stand in every error.
+    """
     if not _URL.fullmatch(url):
+        shown = re.sub(r"[^/]*@", "***@", url)
         raise BadConfiguration(
-            f"{url[:80]!r} is no server address", where=where, hint=f"Write it like {DEFAULT_URL}."
+            f"{shown[:80]!r} is no server address", where=where, hint=f"Write it like {DEFAULT_URL}."
         )
     return url.rstrip("/")
+
+
+def checked_token(token: str, where: str) -> str:
+    """A token without white space around it, such as the line end of the file it was read from.
+
+    Args:
+        token: As given.
+        where: Which setting it is, for the error, which does not show the token.
+
+    Raises:
+        BadConfiguration: It holds characters that no header can carry.
+    """
+    stripped = token.strip()
+    if not _TOKEN.fullmatch(stripped):
+        raise BadConfiguration(
+            "It holds characters that no token has",
+            where=where,
+            hint="Copy it whole, as `pt2hub admin token` printed it.",
+        )
+    return stripped

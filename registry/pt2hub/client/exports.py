@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pt2hub import archive
@@ -40,7 +41,8 @@ def write_model(artifact: LocalArtifact, out: Path) -> SingleFile:
             f"The file cannot be written: {exc.strerror or exc}", where=str(out), hint="Choose another place."
         ) from exc
     finally:
-        incomplete.unlink(missing_ok=True)
+        with suppress(OSError):  # where nothing could be written there is nothing to remove
+            incomplete.unlink(missing_ok=True)
     return written
 
 

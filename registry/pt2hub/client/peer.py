@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import urllib3
 
-from pt2hub.errors import BadResponse, NotFound, Pt2hubError, ServerUnreachable, Unauthorized, from_dict
+from pt2hub.errors import BadResponse, NotFound, Pt2hubError, ServerUnreachable, Unauthorized
 from pt2hub.wire.compatibility import VERSION_HEADER, check_server, skew_hint
+from pt2hub.wire.problems import from_dict
 
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse
@@ -19,6 +20,8 @@ PROBLEM_TYPE = "application/problem+json"
 _NO_ROUTE = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
 _SHOWN = 60
 """Characters of a foreign answer in an error."""
+_ADDRESS = 200
+"""Characters of a foreign address in an error."""
 
 
 class Peer:
@@ -74,7 +77,7 @@ class Peer:
             return self.foreign(response, body)
         try:
             error = from_dict(json.loads(body))
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, RecursionError):
             return self.foreign(response, body)
         if isinstance(error, Unauthorized):
             error.hint = f"{error.hint or ''} {self._token()}".strip()
@@ -93,6 +96,15 @@ class Peer:
             + (f": {start!r}" if start else ""),
             where=self.url,
             hint=self._not_ours(),
+            context={"status": response.status},
+        )
+
+    def elsewhere(self, response: BaseHTTPResponse) -> BadResponse:
+        """The error of a redirection that is not followed: of a change, or after too many others."""
+        return BadResponse(
+            f"HTTP {response.status} sends this request to {str(response.headers['Location'])[:_ADDRESS]!r}",
+            where=self.url,
+            hint=f"Set PT2HUB_URL to the address the server is really at.{self._origin()}",
             context={"status": response.status},
         )
 
@@ -147,5 +159,6 @@ def _cut(exc: urllib3.exceptions.HTTPError) -> tuple[int, int] | None:
 
 def _reason(exc: urllib3.exceptions.HTTPError) -> str:
     inner = getattr(exc, "reason", None) or exc
-    words = getattr(inner, "message", None) or str(inner)
+    last = inner.args[-1] if inner.args else None  # of a time-out, whose text would name an object's address
+    words = getattr(inner, "message", None) or (last if isinstance(last, str) else str(inner))
     return str(words).rpartition("): ")[2] or type(inner).__name__

@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING, Protocol, Self
 
 from pt2hub.client import watching
-from pt2hub.errors import from_dict
 from pt2hub.wire.printing import standing
+from pt2hub.wire.problems import from_dict
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -206,7 +206,10 @@ def state_markup(build: BuildView) -> str:
 
 def print_build(out: Console, build: BuildView) -> None:
     """A build with its steps and its error."""
-    out.print(f"[bold]{build.target}[/]  {state_markup(build)}  build {build.id}  attempt {build.attempt}")
+    from rich.markup import escape
+
+    title = f"[bold]{escape(build.target)}[/]  {state_markup(build)}"
+    out.print(f"{title}  build {escape(build.id)}  attempt {build.attempt}")
     if build.note:
         out.print(f"  {_note(build)}", markup=False)
     for step in build.steps:

@@ -7,11 +7,13 @@ import time
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
 from pt2hub.client.peer import JSON_TYPE
 from pt2hub.client.transfers import SMALL, Counted, hashed, meter
 from pt2hub.domain.builds import BuildState
+from pt2hub.domain.names import parse_model_name
 from pt2hub.errors import BadResponse, InvalidInput, NotFound, Pt2hubError, TransientError
 from pt2hub.wire.shapes import BuildView, LogView, StepView, VersionView
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     OnEvent: TypeAlias = "Callable[[BuildEvent], None]"
 
+T = TypeVar("T")
 YAML_TYPE = "application/yaml"
 _POLL_SECONDS = 0.1
 _LONGEST_POLL_SECONDS = 1.0
@@ -131,15 +134,16 @@ class Publisher:
 
     def version(self, model: str, number: int) -> VersionView:
         """A version and its builds."""
-        return self._transport.fetch(VersionView, f"/api/v1/models/{model}/versions/{number}")
+        path = f"/api/v1/models/{parse_model_name(model)}/versions/{number}"
+        return self._transport.fetch(VersionView, path)
 
     def build(self, build_id: str) -> BuildView:
         """A build."""
-        return self._transport.fetch(BuildView, f"/api/v1/builds/{build_id}")
+        return self._transport.fetch(BuildView, _path(build_id))
 
     def logs(self, build_id: str, *, after: int = 0) -> list[LogView]:
         """Lines of the latest attempt's log after a position."""
-        return list(self._transport.fetch(_Lines, f"/api/v1/builds/{build_id}/logs", {"after": after}).lines)
+        return list(self._transport.fetch(_Lines, f"{_path(build_id)}/logs", {"after": after}).lines)
 
     def all_logs(self, build_id: str, *, after: int = 0) -> Iterator[LogView]:
         """Every line after a position that is there now, asked for page by page."""
@@ -160,7 +164,7 @@ class Publisher:
         seen: dict[str, BuildView] = {}
         pace = Pace()
         while True:
-            current = self._patiently(version)
+            current = _patiently(lambda: self.version(version.model, version.number))
             events = [event for build in current.builds for event in changes(seen.get(build.id), build)]
             if on_event:
                 for event in events:
@@ -174,7 +178,7 @@ class Publisher:
         """The lines of a build's log as they come, until the build is final."""
         after, attempt, pace = 0, 0, Pace()
         while True:
-            build = self.build(build_id)
+            build = _patiently(lambda: self.build(build_id))
             if build.attempt != attempt:  # a new attempt's log begins again
                 after, attempt = 0, build.attempt
             before = after
@@ -185,15 +189,21 @@ class Publisher:
                 return
             time.sleep(pace.pause(moved=after != before))
 
-    def _patiently(self, version: VersionView) -> VersionView:
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while True:
-            try:
-                return self.version(version.model, version.number)
-            except (TransientError, BadResponse) as exc:
-                if time.monotonic() > deadline or not _passing(exc):
-                    raise
-                time.sleep(1)
+
+def _path(build_id: str) -> str:
+    return f"/api/v1/builds/{quote(build_id, safe='')}"
+
+
+def _patiently(look: Callable[[], T]) -> T:
+    """What a look at the server gives, tried again while a restart explains that it fails."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            return look()
+        except (TransientError, BadResponse) as exc:
+            if time.monotonic() > deadline or not _passing(exc):
+                raise
+            time.sleep(1)
 
 
 def over(build: BuildView) -> bool:

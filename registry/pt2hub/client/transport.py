@@ -30,6 +30,7 @@ _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 60.0
 _ATTEMPTS = 3
 _PAUSE_SECONDS = 0.2
+_READING = ("GET", "HEAD")
 _RETRIES = urllib3.Retry(
     total=_ATTEMPTS,
     backoff_factor=_PAUSE_SECONDS,
@@ -210,7 +211,7 @@ class Transport:
             raise self._peer.foreign(response, body)
         try:
             return json.loads(body)
-        except ValueError as exc:
+        except (ValueError, RecursionError) as exc:
             raise self._peer.foreign(response, body) from exc
 
     def _answer(
@@ -235,6 +236,8 @@ class Transport:
     def _open(self, method: str, path: str, **options: Any) -> Iterator[urllib3.BaseHTTPResponse]:  # noqa: ANN401  # urllib3's
         with self._guard(), self._send(method, path, **options) as response:
             if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+                if response.get_redirect_location():
+                    raise self._peer.elsewhere(response)
                 raise self._peer.failure(response, self._body(response))
             yield response
 
@@ -242,7 +245,12 @@ class Transport:
     def _send(self, method: str, path: str, **options: Any) -> Iterator[urllib3.BaseHTTPResponse]:  # noqa: ANN401  # urllib3's
         headers = self._headers | options.pop("headers", {})
         response = self._pool.request(
-            method, self.url + path, headers=headers, preload_content=False, **options
+            method,
+            self.url + path,
+            headers=headers,
+            preload_content=False,
+            redirect=method in _READING,  # elsewhere the token is left out and a file's body is at its end
+            **options,
         )
         try:
             self._peer.meet(response)

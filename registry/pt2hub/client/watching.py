@@ -17,17 +17,15 @@ if TYPE_CHECKING:
     Frame: TypeAlias = "Callable[[], RenderableType]"
 
 _TICK_SECONDS = 0.5
-_WIDTH = 200
 _NOTEBOOK_WIDTH = 120
 _HTML = '<pre style="white-space:pre;overflow-x:auto;line-height:normal;font-family:monospace">{code}</pre>'
 
 
 def stderr() -> Console:
     """Where progress goes; wide and without wrapping where it is no terminal."""
-    from rich.console import Console
+    from pt2hub.client.consoles import console
 
-    made = Console(stderr=True, highlight=False, soft_wrap=True)
-    return made if made.is_terminal else Console(stderr=True, highlight=False, soft_wrap=True, width=_WIDTH)
+    return console(stderr=True)
 
 
 def watched() -> bool:
@@ -91,9 +89,9 @@ class Redrawn:
 
 def as_html(frame: RenderableType) -> str:
     """A frame as HTML, everything in it escaped."""
-    from rich.console import Console
+    from pt2hub.client.consoles import PlainConsole
 
-    page = Console(
+    page = PlainConsole(
         file=io.StringIO(),
         record=True,
         force_terminal=True,

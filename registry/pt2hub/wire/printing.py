@@ -9,11 +9,13 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pt2hub.errors import from_dict
+from pt2hub.errors import UNSEEN
+from pt2hub.wire.problems import from_dict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pt2hub.wire.artifacts import ArtifactView
     from pt2hub.wire.shapes import (
         AliasView,
         ArtifactRef,
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
         VersionView,
     )
 
-_CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) != "\t"}
 _SHORT = 19
 """Characters of a shortened digest: `sha256:` and 12 digits."""
 
@@ -163,6 +164,22 @@ def artifact(view: ArtifactRef) -> Sheet:
     return Sheet(f"{view.target} {view.digest}")
 
 
+def whole_artifact(view: ArtifactView) -> Sheet:
+    """Everything known of an artifact, in short: sizes, and how quick it was where it was built."""
+    sizes = (
+        ("code", f"{view.code_bytes:,} bytes", view.code),
+        ("weights", f"{view.weights_bytes:,} bytes", view.weights),
+        ("model.pt2", f"{view.single_file_bytes:,} bytes", view.single_file),
+    )
+    figures = tuple(
+        (item.metric, f"{item.value:g} {item.unit}", f"batch {item.batch}" if item.batch else "")
+        for item in view.measurements
+        if item.subject == "artifact"
+    )
+    title = f"{view.model}@{view.number} for {view.target}  {view.digest}"
+    return Sheet(title, (*sizes, *figures), (f"torch {view.torch}, build {view.build}, {view.created_at}",))
+
+
 def target(view: TargetView) -> Sheet:
     """A target, and whether anybody builds for it now."""
     workers = {0: "no live worker", 1: "1 live worker"}.get(
@@ -173,11 +190,17 @@ def target(view: TargetView) -> Sheet:
 
 def log(view: LogView) -> Sheet:
     """A line of a log."""
+    level = "" if view.level in ("info", "compiler") else f"{view.level}: "
+    return Sheet(f"{_clock(view.at)} {view.step:<8} {level}{view.text}")
+
+
+def _clock(at: float) -> str:
     import time
 
-    clock = time.strftime("%H:%M:%S", time.localtime(view.at))
-    level = "" if view.level in ("info", "compiler") else f"{view.level}: "
-    return Sheet(f"{clock} {view.step:<8} {level}{view.text}")
+    try:
+        return time.strftime("%H:%M:%S", time.localtime(at))
+    except (OverflowError, ValueError, OSError):  # no time that this machine knows
+        return "--:--:--"
 
 
 def _remark(build: BuildView) -> str:
@@ -207,4 +230,4 @@ def _next(view: VersionView, name: str) -> tuple[str, ...]:
 
 
 def _plain(text: str) -> str:
-    return str(text).replace("\n", " ").translate(_CONTROLS)
+    return str(text).replace("\n", " ").translate(UNSEEN)

@@ -9,7 +9,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from pt2hub.errors import from_dict
+from pt2hub.wire.problems import from_dict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from pt2hub.domain.digests import Digest
 from pt2hub.server.api.context import container, render
 from pt2hub.server.api.shapes import (
     ARTIFACTS,
-    OBJECT,
+    Artifact,
     DigestPath,
     ManifestPath,
     ReferenceQuery,
@@ -26,7 +26,7 @@ def resolve(query: ReferenceQuery) -> Response:
     return render(container().resolve.resolve(query.reference))
 
 
-@routes.get("/artifacts/<digest>", responses={200: {"content": OBJECT}})
+@routes.get("/artifacts/<digest>", responses={200: Artifact})
 def artifact(path: DigestPath) -> Response:
     """Everything known of an artifact: config, manifest, members, autotuning, measurements."""
     return render(container().resolve.artifact(Digest(path.digest)))

@@ -31,8 +31,10 @@ RESERVE_BYTES = 64 << 20
 def upload(path: DigestPath) -> Response:
     """Stores bytes under their digest, which is checked while they arrive; known bytes are kept as they are."""
     key = StorageKey.blob(Digest(path.digest))
-    _admit(key, request.content_length or 0)
-    size = container().storage.write(key, _received(), limit=context().config.max_blob_bytes)
+    storage, limit = container().storage, context().config.max_blob_bytes
+    new = storage.size(key) is None
+    _admit(request.content_length or 0, limit, new=new)
+    size = storage.write(key, _received(new=new), limit=limit)
     return render({"digest": key.digest, "size": size}, HTTPStatus.CREATED)
 
 
@@ -65,29 +67,37 @@ def model(path: DigestPath) -> WerkzeugResponse:
     return response
 
 
-def _admit(key: StorageKey, announced: int) -> None:
+def _admit(announced: int, limit: int, *, new: bool) -> None:
     """Refuses an upload by what its headers announce, before a byte of it is read."""
-    limit, storage = context().config.max_blob_bytes, container().storage
     if announced > limit:
         raise TooLarge(
             f"The upload has {announced} bytes; this server takes {limit}.",
             hint="Ask the server's operator to raise PT2HUB_MAX_BLOB_BYTES.",
             context={"limit": limit},
         )
-    free = storage.free()
-    if free is not None and free < announced + RESERVE_BYTES and storage.size(key) is None:
+    if new:
+        _check_room(announced)
+
+
+def _check_room(needed: int) -> None:
+    free = container().storage.free()
+    if free is not None and free < needed + RESERVE_BYTES:
         raise StorageFull(
-            f"The upload has {announced} bytes; the storage has room for {max(0, free - RESERVE_BYTES)}.",
+            f"The upload needs {needed} bytes more; the storage has room for {max(0, free - RESERVE_BYTES)}.",
             hint="Ask the server's operator to free space or to move the storage (PT2HUB_STORAGE).",
-            context={"announced": announced, "free": free, "reserve": RESERVE_BYTES},
+            context={"announced": request.content_length, "free": free, "reserve": RESERVE_BYTES},
         )
 
 
-def _received() -> Iterator[bytes]:
+def _received(*, new: bool) -> Iterator[bytes]:
     """The request's body in pieces.
+
+    Args:
+        new: Whether it takes room; others may take it at the same time, and a chunked one announces nothing.
 
     Raises:
         UploadTruncated: It ended too early.
+        StorageFull: What is kept free would be needed.
     """
     received, announced = 0, request.content_length
     while True:
@@ -100,6 +110,8 @@ def _received() -> Iterator[bytes]:
             raise _truncated(received, announced)
         if not chunk:
             return
+        if new:
+            _check_room(len(chunk))
         yield chunk
 
 

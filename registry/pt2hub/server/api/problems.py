@@ -118,12 +118,20 @@ def _of_http(error: HTTPException) -> WerkzeugResponse:
     if error.code is None or error.code < HTTPStatus.BAD_REQUEST:  # a redirect
         return error.get_response()
     cls = _OF_HTTP.get(error.code, errors.UsageError)
-    hint = "All routes are described at /api/v1/docs" if error.code in _UNROUTED else None
-    response = problem(cls(error.description, hint=hint), status=error.code)
+    response = problem(cls(error.description, hint=_hint(error.code)), status=error.code)
     for name, value in error.get_response().headers:
         if name in {"Allow", "Content-Range"}:
             response.headers[name] = value
     return response
+
+
+def _hint(status: int) -> str | None:
+    if status in _UNROUTED:
+        return "All routes are described at /api/v1/docs"
+    most = request.max_content_length if has_request_context() else None
+    if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE and most:
+        return f"This address takes at most {most} bytes."
+    return None
 
 
 def _unforeseen(error: Exception) -> Response:

@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from flask import Response, request
+from werkzeug.exceptions import PreconditionFailed
 
 from pt2hub.errors import RangeNotSatisfiable
 
@@ -41,13 +42,16 @@ def respond(content: Content) -> WerkzeugResponse:
         content: What it asks for.
 
     Raises:
+        PreconditionFailed: `If-Match` asks for other bytes.
         RangeNotSatisfiable: The range begins beyond the end.
     """
+    _check_match(content)
     response = Response(content_type=content.content_type, direct_passthrough=True)
     response.set_etag(content.digest)
     response.headers["Accept-Ranges"] = "bytes"
     response.headers["Cache-Control"] = content.cache_control
-    if response.make_conditional(request).status_code != HTTPStatus.OK:
+    if request.if_none_match.contains_weak(content.digest):
+        response.status_code = HTTPStatus.NOT_MODIFIED
         return response
     asked = _asked(content)
     start, stop = asked or (0, content.size)
@@ -60,17 +64,26 @@ def respond(content: Content) -> WerkzeugResponse:
     return response
 
 
+def _check_match(content: Content) -> None:
+    wanted = request.if_match
+    if wanted and not wanted.star_tag and not wanted.contains(content.digest):
+        raise PreconditionFailed("If-Match asks for other bytes than these.")
+
+
 def _asked(content: Content) -> tuple[int, int] | None:
     """The range asked for; None for the whole.
 
     Several ranges at once, and units other than bytes, may be answered with the whole (RFC 9110, 14.2); a
     condition that names other bytes must be (13.1.5), and HEAD knows no ranges.
     """
-    asked, condition = request.range, request.if_range
+    asked, condition = request.range, request.headers.get("If-Range")
     if asked is None or asked.units != "bytes" or len(asked.ranges) != 1 or request.method == "HEAD":
         return None
-    if condition.date is not None or condition.etag not in (None, content.digest):
+    if condition not in (None, f'"{content.digest}"'):  # a weak ETag does not count here
         return None
+    start = asked.ranges[0][0]
+    if -start >= content.size > 0:  # the last so many bytes, of fewer (14.1.2)
+        return 0, content.size
     found = asked.range_for_length(content.size)
     if found is None:
         raise RangeNotSatisfiable(

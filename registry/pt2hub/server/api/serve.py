@@ -18,6 +18,7 @@ from pt2hub.errors import BadConfiguration
 from pt2hub.server import logs
 from pt2hub.server.api import expecting
 from pt2hub.server.api.app import create_app
+from pt2hub.server.api.worker import Worker
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import open_container
 
@@ -31,11 +32,13 @@ THREADS = 16
 """Each slow upload holds one; the interpreter's lock is free while bytes are hashed, read and written."""
 
 _SETTINGS: dict[str, Any] = {
-    "worker_class": "gthread",
+    "worker_class": Worker,
+    "workers": 1,  # further processes are started beside this one, each with a socket of its own
     "threads": THREADS,
     "keepalive": 75,
     "timeout": 60,
     "graceful_timeout": 5,
+    "limit_request_line": 8190,  # the reason of an alias's removal stands in the address, percent-encoded
     "loglevel": "warning",
     "control_socket_disable": True,  # it would lie in the user's home directory, which is not ours
     "preload_app": False,  # each process opens its own connections: none may be shared across a fork
@@ -70,8 +73,7 @@ class _Server(BaseApplication):  # type: ignore[misc]  # gunicorn publishes no t
         super().__init__()
 
     def load_config(self) -> None:
-        workers = ServerConfig.from_environ(os.environ).api_processes
-        for name, value in (_SETTINGS | {"bind": self._bind, "workers": workers}).items():
+        for name, value in (_SETTINGS | {"bind": self._bind}).items():
             if name in self.cfg.settings:  # older releases lack some
                 self.cfg.set(name, value)
 

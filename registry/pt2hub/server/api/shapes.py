@@ -12,6 +12,7 @@ from pt2hub.domain.names import MODEL_PATTERN
 from pt2hub.server.services.aliases import MAX_REASON
 from pt2hub.server.services.catalog import DEFAULT_LIMIT, MAX_LIMIT
 from pt2hub.wire import shapes
+from pt2hub.wire.artifacts import ArtifactView
 
 DigestText = Annotated[str, Field(pattern=f"^{DIGEST_PATTERN}$", description="sha256: and 64 hex digits")]
 NameText = Annotated[str, Field(max_length=200, description="Part of the model's name, `team/name`")]
@@ -237,6 +238,10 @@ class Version(RootModel[shapes.VersionView]):
 
 class Build(RootModel[shapes.BuildView]):
     """A build and its steps."""
+
+
+class Artifact(RootModel[ArtifactView]):
+    """Everything known of an artifact."""
 
 
 class ResolvedReference(RootModel[shapes.Resolved]):

@@ -8,7 +8,7 @@ import re
 import secrets
 from typing import TYPE_CHECKING
 
-from pt2hub.errors import Ambiguous, NotFound, Unauthorized
+from pt2hub.errors import UNSEEN, Ambiguous, InvalidInput, NotFound, Unauthorized
 from pt2hub.server.db.stores.tokens import TokenStore
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _RANDOM_BYTES = 32
 _CHECK = 6
+_MOST_NAME = 100
 _TOKEN = re.compile(rf"(pt2_[a-z2-7]{{52}})_([a-z2-7]{{{_CHECK}}})")
 _HINT = "pt2hub admin token makes a token; the client reads it from PT2HUB_TOKEN or config.toml."
 
@@ -32,11 +33,20 @@ class AccessService:
         """Makes a token.
 
         Args:
-            name: What it is for, for people.
+            name: What it is for, for people; alias moves are kept under it.
 
         Returns:
             The token; only its SHA-256 is stored, so it is shown this once.
+
+        Raises:
+            InvalidInput: The name is empty, too long, or holds characters that cannot be seen.
         """
+        if not name.strip() or len(name) > _MOST_NAME or name != name.translate(UNSEEN):
+            raise InvalidInput(
+                f"{name[:_MOST_NAME]!a} is no name for a token",
+                where="name",
+                hint=f"Say in 1 to {_MOST_NAME} characters what it is for, such as ci.",
+            )
         body = f"pt2_{_base32(secrets.token_bytes(_RANDOM_BYTES))}"
         token = f"{body}_{_checksum(body)}"
         with self._sessions.begin() as session:

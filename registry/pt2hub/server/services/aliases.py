@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 MAX_REASON = 500
 """Characters in the reason of a move."""
 _SHOWN = 200
+_TURNING = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
+"""Unicode's classes of characters that make text be shown in another order than it is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,8 @@ class AliasService:
                 if alias.number != change.expected:
                     raise _lost(model, alias, change)
                 store.move(alias, to, reason=change.reason, by=change.by)
-            return _view(model, store.one(model_id, name) or alias)
+            moved = store.one(model_id, name) or alias
+            return _view(model, moved, store.history(moved))
 
 
 def _model(session: Session, name: str) -> int:
@@ -147,9 +150,9 @@ def _pullable(session: Session, model: str, number: int) -> StoredVersion:
 
 
 def _checked(reason: str) -> str:
-    """A reason that can be kept and shown: control characters could repaint the terminal of whoever reads it."""
+    """A reason that can be kept and shown: what steers a terminal could show its reader something else."""
     text = reason.strip()
-    unfit = [char for char in text if char != "\n" and unicodedata.category(char) in {"Cc", "Cs"}]
+    unfit = [char for char in text if char != "\n" and _steers(char)]
     if unfit:
         raise InvalidInput(f"The reason holds the character {unfit[0]!a}", where="reason", hint="Remove it.")
     if not 1 <= len(text) <= MAX_REASON:
@@ -161,6 +164,11 @@ def _checked(reason: str) -> str:
     return text
 
 
+def _steers(char: str) -> bool:
+    """Whether it is a control character, or turns the direction of the text around it."""
+    return unicodedata.category(char) in {"Cc", "Cs"} or unicodedata.bidirectional(char) in _TURNING
+
+
 def _lost(model: str, alias: StoredAlias, change: _Change) -> AliasMoved:
     """The error for a move from where the alias is not; it tells the move that put it where it is."""
     if alias.last is None:
@@ -170,7 +178,7 @@ def _lost(model: str, alias: StoredAlias, change: _Change) -> AliasMoved:
     wanted = f"not on {change.expected}" if change.expected else "though it was expected not to exist"
     repeat = f"expecting {alias.number or 'none'}"
     return AliasMoved(
-        f'{there} {now}, {wanted}: the token "{last.by}" did that at {last.at}: {_short(last.reason)}',
+        f'{there} {now}, {wanted}: the token "{last.by}" did that at {last.at[:19]}Z: {_short(last.reason)}',
         where="alias",
         hint=f"pt2hub alias {model} {alias.name} shows its history; if your move is still right, repeat it {repeat}.",
         context={

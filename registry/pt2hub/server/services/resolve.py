@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from pt2hub.domain.codec import decode
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.names import Reference, parse_model_name
 from pt2hub.errors import Ambiguous, Detail, NotFound
@@ -13,6 +14,7 @@ from pt2hub.server.db.stores.references import Named, ReferenceStore
 from pt2hub.server.db.stores.versions import VersionStore
 from pt2hub.server.services import missing
 from pt2hub.server.services.documents import read_bytes, read_json
+from pt2hub.wire.artifacts import ArtifactView
 from pt2hub.wire.shapes import Resolved
 
 if TYPE_CHECKING:
@@ -70,7 +72,7 @@ class ResolveService:
                 raise _no_artifact(session, model, digest)
         return read_bytes(self._storage, StorageKey.manifest(digest))
 
-    def artifact(self, digest: Digest) -> dict[str, Any]:
+    def artifact(self, digest: Digest) -> ArtifactView:
         """Everything known of an artifact: the rows of the database, its manifest, its config.
 
         Raises:
@@ -81,13 +83,14 @@ class ResolveService:
         if rows is None:
             raise NotFound(f"There is no artifact {digest[:80]}", where="artifact")
         config = read_json(self._storage, StorageKey.blob(Digest(rows["config"])))
-        return {
+        whole = {
             **rows,
             "steps": config.get("steps", []),
             "manifest": read_json(self._storage, StorageKey.manifest(digest)),
             "config_digest": rows["config"],
             "config": config,
         }
+        return decode(ArtifactView, whole)
 
     def _version(self, wanted: Reference) -> Named:
         found = self._references.version(wanted)

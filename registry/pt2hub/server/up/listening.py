@@ -1,4 +1,4 @@
-"""The API's socket, and asking the API how it is."""
+"""The API's sockets, and asking the API how it is."""
 
 from __future__ import annotations
 
@@ -7,23 +7,27 @@ import errno
 import http.client
 import json
 import socket
+import struct
 from http import HTTPStatus
 from typing import Any
 
 from pt2hub.errors import BadConfiguration, PortTaken
 
 _BACKLOG = 512
+_STALLED_SECONDS = 60
+"""How long a client may neither send nor take anything: each one that is served holds a thread meanwhile."""
 _ANSWER_SECONDS = 10.0
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # compared with, not listened on
 _OTHER_PORT = "Set PT2HUB_PORT or pass --port; 0 takes any free one."
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Opens the API's socket.
+def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """Opens a socket for the API.
 
     Args:
         host: Address to listen on.
         port: Port, 0 for any free one.
+        shared: Whether further ones may share the port.
 
     Raises:
         PortTaken: Another program listens there.
@@ -31,7 +35,9 @@ def listen(host: str, port: int) -> socket.socket:
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        return _patient(
+            socket.create_server((host, port), family=family, backlog=_BACKLOG, reuse_port=shared)
+        )
     except OSError as exc:
         if exc.errno == errno.EADDRINUSE:
             raise PortTaken(
@@ -42,6 +48,31 @@ def listen(host: str, port: int) -> socket.socket:
             where=f"{host}:{port}",
             hint="Set PT2HUB_HOST to an address of this machine and PT2HUB_PORT to a port above 1023.",
         ) from exc
+
+
+def listen_for_each(host: str, port: int, *, processes: int) -> list[socket.socket]:
+    """Opens one socket for each process; the kernel spreads connections over them.
+
+    Where several processes wait on one socket the kernel wakes the same one each time: it took all of 32
+    connections, and two processes answered half as often as they can.
+
+    Raises:
+        PortTaken, BadConfiguration: As for `listen`.
+    """
+    if processes == 1:
+        return [listen(host, port)]
+    # One that shares nothing comes first: a port that another server shares would be shared with it.
+    with listen(host, port) as alone:
+        port = alone.getsockname()[1]
+    return [listen(host, port, shared=True) for _ in range(processes)]
+
+
+def _patient(listener: socket.socket) -> socket.socket:
+    """Bounds how long its connections may stall; they inherit that from it, and gunicorn has no setting for it."""
+    seconds = struct.pack("@ll", _STALLED_SECONDS, 0)
+    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        listener.setsockopt(socket.SOL_SOCKET, option, seconds)
+    return listener
 
 
 class Probe:

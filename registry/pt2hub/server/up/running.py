@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from pt2hub.errors import DatabaseUnavailable, Unauthorized
@@ -18,7 +19,7 @@ from pt2hub.server.db.embedded import EmbeddedPostgres
 from pt2hub.server.home import Home
 from pt2hub.server.processes import spawn
 from pt2hub.server.up.interrupts import Interrupted, Interrupts
-from pt2hub.server.up.listening import Probe, listen
+from pt2hub.server.up.listening import Probe, listen_for_each
 from pt2hub.server.up.services import Service, describe_exit
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ _TICK_SECONDS = 0.1
 _API_PATIENCE = 10.0
 _WORKER_PATIENCE = 20.0
 """A worker stops its build and hands it back within this time."""
+_WORKER_BEGINS = "worker starts (it imports torch: about 10 s)"
+_WORKER_ENDS = f"worker stops; a build that runs is handed back ({_WORKER_PATIENCE:g} s at most)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class Started:
     storage: str
     targets: tuple[str, ...]
     settings: str
-    token: str | None
+    token: str | None = field(repr=False)
 
 
 def _print(started: Started) -> None:
@@ -131,19 +134,26 @@ def _serve(config: ServerConfig, options: UpOptions, stack: ExitStack) -> NoRetu
     """Starts one thing after the other; the stack stops them in the opposite order."""
     home = Home(config.home)
     stack.enter_context(home.held())
-    listener = stack.enter_context(listen(config.host, config.port))
-    probe = Probe(listener)
+    listeners = [
+        stack.enter_context(opened)
+        for opened in listen_for_each(config.host, config.port, processes=config.api_processes)
+    ]
+    probe = Probe(listeners[0])
     home.announce(probe.url)
     database = None if config.database_url else EmbeddedPostgres(home.database)
     database_url = _start_database(database, options, stack) if database else str(config.database_url)
     options.progress("the database's schema is brought up to date")
     migrating.upgrade(database_url)
     token = _ensure_token(config, home, probe.url, database_url)
-    services = _services(config, options, listener, database_url)
-    _start_services(services, options, stack, probe.url)
-    targets = _await_services(services, probe, options)
+    environ = _environ(config, database_url)
+    apis = _apis(config, options, listeners, environ)
+    workers = [_worker(config, options, environ)] if options.worker else []
+    _start_services(apis, options, stack, begins=f"API starts on {probe.url}", ends="API stops")
+    if workers:
+        _start_services(workers, options, stack, begins=_WORKER_BEGINS, ends=_WORKER_ENDS)
+    targets = _await_services(apis, workers, probe, options)
     options.announce(Started(probe.url, str(home.path), config.storage, targets, str(home.settings), token))
-    _supervise(services, database)
+    _supervise([*apis, *workers], database)
 
 
 def _start_database(database: EmbeddedPostgres, options: UpOptions, stack: ExitStack) -> str:
@@ -153,19 +163,14 @@ def _start_database(database: EmbeddedPostgres, options: UpOptions, stack: ExitS
     return database.start()
 
 
-def _start_services(services: list[Service], options: UpOptions, stack: ExitStack, url: str) -> None:
-    api, *workers = services
-    starting = {api: f"API starts on {url}"} | dict.fromkeys(
-        workers, "worker starts (it imports torch: about 10 s)"
-    )
-    stopping = {api: "API stops"} | dict.fromkeys(
-        workers, f"worker stops; a build that runs is handed back ({_WORKER_PATIENCE:g} s at most)"
-    )
+def _start_services(
+    services: list[Service], options: UpOptions, stack: ExitStack, *, begins: str, ends: str
+) -> None:
+    options.progress(begins)
     for service in services:
-        options.progress(starting[service])
         stack.callback(service.stop)
-        stack.callback(options.progress, stopping[service])
         service.start()
+    stack.callback(options.progress, ends)
 
 
 def _ensure_token(config: ServerConfig, home: Home, url: str, database_url: str) -> str | None:
@@ -182,34 +187,46 @@ def _ensure_token(config: ServerConfig, home: Home, url: str, database_url: str)
     return made
 
 
-def _services(
-    config: ServerConfig, options: UpOptions, listener: socket.socket, database_url: str
-) -> list[Service]:
-    logs = Home(config.home).logs
-    # The children read their own settings from the environment they inherit; these three we decided.
-    environ = os.environ | {
+def _environ(config: ServerConfig, database_url: str) -> dict[str, str]:
+    """What the children get: they read their own settings from the environment; these three we decided."""
+    return os.environ | {
         "PT2HUB_HOME": str(config.home),
         "PT2HUB_DATABASE_URL": database_url,
         "PT2HUB_STORAGE": config.storage,
     }
 
-    def launch_api() -> Child:
-        argv = [sys.executable, "-m", "pt2hub.server.api.serve", "--fd", str(listener.fileno())]
-        return spawn(argv, log=logs / "api.log", environ=environ, keep_open=[listener.fileno()])
 
-    def launch_worker() -> Child:
-        return spawn([sys.executable, "-m", "pt2hub_workers"], log=logs / "worker.log", environ=environ)
+def _apis(
+    config: ServerConfig, options: UpOptions, listeners: list[socket.socket], environ: dict[str, str]
+) -> list[Service]:
+    """One process for each socket."""
+    log = Home(config.home).logs / "api.log"
 
-    services = [Service("API", launch_api, patience=_API_PATIENCE, report=options.report)]
-    if options.worker:
-        services.append(Service("worker", launch_worker, patience=_WORKER_PATIENCE, report=options.report))
-    return services
+    def launch(number: int) -> Child:
+        argv = [sys.executable, "-m", "pt2hub.server.api.serve", "--fd", str(number)]
+        return spawn(argv, log=log, environ=environ, keep_open=[number])
+
+    return [
+        Service("API", partial(launch, listener.fileno()), patience=_API_PATIENCE, report=options.report)
+        for listener in listeners
+    ]
 
 
-def _await_services(services: list[Service], probe: Probe, options: UpOptions) -> tuple[str, ...]:
+def _worker(config: ServerConfig, options: UpOptions, environ: dict[str, str]) -> Service:
+    log = Home(config.home).logs / "worker.log"
+
+    def launch() -> Child:
+        return spawn([sys.executable, "-m", "pt2hub_workers"], log=log, environ=environ)
+
+    return Service("worker", launch, patience=_WORKER_PATIENCE, report=options.report)
+
+
+def _await_services(
+    apis: list[Service], workers: list[Service], probe: Probe, options: UpOptions
+) -> tuple[str, ...]:
     """Waits until the API is ready and, where there is a worker, until it offers a target."""
-    api, *workers = services
-    _await(api, probe.ready, options.api_seconds)
+    for api in apis:
+        _await(api, probe.ready, options.api_seconds)
     for worker in workers:
         _await(worker, lambda: bool(probe.live_targets()), options.worker_seconds)
     return probe.live_targets()

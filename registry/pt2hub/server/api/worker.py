@@ -1,0 +1,77 @@
+"""gunicorn's worker, where it falls short: refusals that are no problem documents, and clients that stop all others."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from gunicorn.http import errors as parsing
+from gunicorn.workers.gthread import _DEFER, ThreadWorker
+
+from pt2hub import __version__
+from pt2hub.errors import UsageError
+from pt2hub.server.api.problems import problem
+from pt2hub.wire.compatibility import VERSION_HEADER
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+    from socket import socket
+
+    from flask import Response
+
+_log = structlog.get_logger(__name__)
+_STATUS: dict[type[Exception], HTTPStatus] = {
+    parsing.LimitRequestLine: HTTPStatus.REQUEST_URI_TOO_LONG,
+    parsing.LimitRequestHeaders: HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+    parsing.ExpectationFailed: HTTPStatus.EXPECTATION_FAILED,
+    parsing.UnsupportedTransferCoding: HTTPStatus.NOT_IMPLEMENTED,
+}
+
+
+class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn publishes no types
+    """Threads that answer requests, and one that accepts connections and must not wait for anybody."""
+
+    def handle(self, conn: Any) -> Any:  # noqa: ANN401  # gunicorn's
+        """As gunicorn's, but no thread waits five seconds for a connection on which nothing was asked yet."""
+        if not (conn.initialized or conn.data_ready or conn.wait_for_data(0)):
+            return _DEFER
+        return super().handle(conn)
+
+    def finish_request(self, conn: Any, *rest: Any) -> None:  # noqa: ANN401  # gunicorn's
+        """As gunicorn's, but waits in a thread of the pool for the client to hang up: two seconds at most."""
+        if hasattr(conn, "close") and "close" not in vars(conn):
+            conn.close = partial(_close, conn.close, self.tpool)
+        super().finish_request(conn, *rest)
+
+    def handle_error(self, req: Any, client: socket, addr: Any, exc: Exception) -> None:  # noqa: ANN401  # gunicorn's
+        """Answers what is no HTTP by a problem document, as every other error."""
+        if not isinstance(exc, parsing.ParseException):
+            super().handle_error(req, client, addr, exc)
+            return
+        status = next((_STATUS[cls] for cls in type(exc).__mro__ if cls in _STATUS), HTTPStatus.BAD_REQUEST)
+        _log.info("request not understood", status=int(status), error=str(exc)[:200])
+        hint = (
+            "A proxy in between may have changed it; an address may have 8190 bytes, and so may each header."
+        )
+        answer = problem(UsageError(f"The request cannot be read: {exc!s:.200}", hint=hint), status=status)
+        with contextlib.suppress(OSError):
+            client.sendall(_as_bytes(answer))
+
+
+def _close(close: Any, pool: Executor, *, graceful: bool = False) -> None:  # noqa: ANN401  # gunicorn's
+    try:
+        pool.submit(close, graceful=graceful)
+    except RuntimeError:  # the pool was shut down: the worker stops
+        close()
+
+
+def _as_bytes(answer: Response) -> bytes:
+    fixed = {VERSION_HEADER: __version__, "Connection": "close"}
+    lines = [
+        f"HTTP/1.1 {answer.status}",
+        *(f"{name}: {value}" for name, value in (*answer.headers.items(), *fixed.items())),
+    ]
+    return "\r\n".join([*lines, "", ""]).encode() + answer.get_data()

@@ -1,0 +1,158 @@
+"""Everything that the API answers of one artifact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pt2hub.domain.artifacts import Member, StepTiming
+from pt2hub.domain.digests import Digest
+from pt2hub.wire import printing
+from pt2hub.wire.printing import Printed, Sheet
+
+
+@dataclass(frozen=True, slots=True)
+class AutotuneView:
+    """A candidate that the compiler timed for an operation.
+
+    Attributes:
+        op: The operation.
+        shapes: Shapes of its inputs.
+        dtypes: Their dtypes.
+        candidate: The kernel tried.
+        milliseconds: Its time.
+        rank: Place among the candidates, from 1.
+        chosen: Whether the compiler took it.
+    """
+
+    op: str
+    shapes: list[Any]
+    dtypes: list[Any]
+    candidate: str
+    milliseconds: float
+    rank: int
+    chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementView:
+    """A metric of the artifact, of eager or of `torch.compile`, taken when it was built.
+
+    Attributes:
+        metric: What was measured (`latency_p50`).
+        value: The figure.
+        unit: Its unit (`ms`).
+        subject: `artifact`, `eager` or `torch_compile`.
+        measured_at: ISO 8601, UTC.
+        batch: Batch size, or None where there is none.
+        samples: The single runs behind it, or None.
+    """
+
+    metric: str
+    value: float
+    unit: str
+    subject: str
+    measured_at: str
+    batch: int | None = None
+    samples: list[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReferrerView:
+    """A manifest that belongs to the artifact: measurements, autotune timings, generated sources.
+
+    Attributes:
+        digest: Digest of the manifest.
+        artifact_type: Its media type.
+        size: Its length in bytes.
+        annotations: Its annotations.
+    """
+
+    digest: Digest
+    artifact_type: str
+    size: int
+    annotations: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ArtifactView(Printed):
+    """Everything known of an artifact.
+
+    Attributes:
+        digest: Digest of its manifest: its identity.
+        model: The model's name.
+        number: The version's number.
+        target: The target's name.
+        device: `cpu` or `cuda`.
+        arch: CPU level or compute capability.
+        build: Id of the build that made it.
+        attempt: The build's attempt that made it.
+        created_at: ISO 8601, UTC.
+        program_key: Digest of everything that shapes the code.
+        code: Digest of the code layer.
+        code_bytes: Its length.
+        weights: Digest of the weights layer.
+        weights_bytes: Its length.
+        single_file: Digest of the assembled `model.pt2`.
+        single_file_bytes: Its length.
+        config_digest: Digest of the config blob.
+        torch: Release that compiled it, as are the following.
+        python: See `torch`.
+        compiler: See `torch`.
+        libc: See `torch`.
+        pt2hub: See `torch`.
+        dtype: Override of the target, or None.
+        triton: Release, or None on a CPU.
+        cuda: Release, or None on a CPU.
+        driver: Release, or None on a CPU.
+        environment: The machine it was measured on.
+        verification: What the publish gate found.
+        provenance: How it came about.
+        steps: Wall time of each step of the build.
+        members: Files of the assembled `model.pt2`.
+        autotune: Candidates the compiler timed.
+        measurements: Figures taken when it was built.
+        referrers: Manifests that belong to it.
+        manifest: The manifest, as stored.
+        config: The config blob, as stored.
+    """
+
+    digest: Digest
+    model: str
+    number: int
+    target: str
+    device: str
+    arch: str
+    build: str
+    attempt: int
+    created_at: str
+    program_key: Digest
+    code: Digest
+    code_bytes: int
+    weights: Digest
+    weights_bytes: int
+    single_file: Digest
+    single_file_bytes: int
+    config_digest: Digest
+    torch: str
+    python: str
+    compiler: str
+    libc: str
+    pt2hub: str
+    dtype: str | None = None
+    triton: str | None = None
+    cuda: str | None = None
+    driver: str | None = None
+    environment: dict[str, Any] = field(default_factory=dict)
+    verification: dict[str, Any] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+    steps: tuple[StepTiming, ...] = ()
+    members: tuple[Member, ...] = ()
+    autotune: tuple[AutotuneView, ...] = ()
+    measurements: tuple[MeasurementView, ...] = ()
+    referrers: tuple[ReferrerView, ...] = ()
+    manifest: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+
+    def _sheet(self) -> Sheet:
+        return printing.whole_artifact(self)

@@ -1,0 +1,57 @@
+"""What is missing is said in one sentence before anything begins."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from pt2hub import extras
+from pt2hub.cli import main as cli
+from pt2hub.client.client import Client
+from pt2hub.client.config import ClientConfig
+from pt2hub.errors import BadConfiguration
+
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+
+
+@pytest.mark.parametrize("extra", ["server", "worker"])
+def test_the_modules_are_those_of_the_projects_extras(extra: str) -> None:
+    wanted = tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"][extra]
+    names = {re.split(r"[\[<>=]", item)[0].replace("-", "_") for item in wanted} - {"pt2hub"}
+    assert names == set(extras.MODULES[extra])
+
+
+def test_loading_without_torch_says_what_to_install_before_anything_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(BadConfiguration, match=r"pip install 'torch=="):
+        Client(ClientConfig(home=tmp_path, url="http://127.0.0.1:1")).load("team/net@1")
+
+
+@pytest.mark.parametrize(
+    ("command", "absent", "hint"),
+    [
+        (["up"], "torch", "pip install 'pt2hub[worker]', or start without one: pt2hub up --no-worker"),
+        (["up", "--no-worker"], "structlog", "pip install 'pt2hub[server]'"),
+        (["demo"], "torch", "pip install 'pt2hub[worker]'"),
+        (["demo"], "alembic", "pip install 'pt2hub[server]'"),
+    ],
+)
+def test_a_command_of_the_operator_refuses_to_begin(
+    command: list[str],
+    absent: str,
+    hint: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, absent, None)
+    assert cli.run([*command, "--json"]) == 1
+    told = capsys.readouterr()
+    error = json.loads(told.out)["error"]
+    assert (error["code"], error["hint"], told.err) == ("bad_configuration", hint, "")
