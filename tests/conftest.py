@@ -1,5 +1,7 @@
 """Fixtures for every test; each group lives in tests/support."""
 
+import signal
+
 pytest_plugins = [
     "support.postgres",
     "support.registry",
@@ -8,3 +10,7 @@ pytest_plugins = [
     "support.live",
     "support.stub",
 ]
+
+# A shell that starts us in the background lets us ignore Ctrl-C, and so would every program that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

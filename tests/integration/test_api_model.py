@@ -9,7 +9,6 @@ import os
 import socket
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,6 +26,7 @@ from support.registry import V4
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pt2hub.server.db.embedded import EmbeddedPostgres
 
@@ -252,9 +252,3 @@ def test_who_hangs_up_in_the_middle_leaves_nothing_behind(api: ApiProcess, path:
         connection.sendall(api.head("GET", path, token=False))
         assert connection.recv(12) == b"HTTP/1.1 200"
     assert left_over(api) == []
-
-
-def test_two_processes_answer(api: ApiProcess) -> None:
-    children = Path(f"/proc/{api.pid}/task/{api.pid}/children").read_text().split()
-    assert len(children) == 2
-    assert {api.ask("GET", "/readyz")[0].status for _ in range(20)} == {200}
