@@ -138,15 +138,26 @@ def test_exit_codes_are_those_of_the_manual(env: dict[str, str]) -> None:
     assert pt2hub(env, "models", "--nope").returncode == 2
 
 
+@contextmanager
+def started(command: list[str], env: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """A program that is ended where the test fails: leaving it would wait for it."""
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        except BaseException:
+            process.kill()
+            raise
+
+
 def test_ctrl_c_while_waiting_leaves_the_build_and_says_how_to_follow_it(
     env: dict[str, str], served: Registry, tmp_path: Path
 ) -> None:
     spec = tmp_path / "spec.json"
     spec.write_text(json.dumps(a_spec(targets=[HERE])))  # no worker lives
     command = [sys.executable, "-m", "pt2hub", "publish", str(spec), "--wait"]
-    with subprocess.Popen(
-        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with started(command, env) as process:
         assert process.stderr is not None
         begun = process.stderr.readline() + process.stderr.readline()  # the display is up
         process.send_signal(signal.SIGINT)
@@ -177,9 +188,7 @@ def test_ctrl_c_leaves_one_json_value_for_programs(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         env = environ(tmp_path, f"http://127.0.0.1:{silent.getsockname()[1]}")
         command = [sys.executable, "-m", "pt2hub", "models", "--json"]
-        with subprocess.Popen(
-            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as process:
+        with started(command, env) as process:
             connection, _ = silent.accept()  # it waits for an answer now
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=30)
