@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -187,8 +188,12 @@ def test_the_light_command_line_works_as_far_as_a_server(light: Installed) -> No
     assert light.run("pt2hub", "--version").strip() == pt2hub.__version__
     assert "publish" in light.run("pt2hub", "--help")
     (light.work / "spec.yaml").write_text(SPEC)
-    for command in ("publish spec.yaml", "show tiny/mlp@1", "pull tiny/mlp@1", "logs 1234"):
-        assert light.json(*command.split(), code=1)["error"]["code"] == "server_unreachable", command
+    with socket.socket() as deaf:  # nobody listens on its port, whatever runs on this machine
+        deaf.bind(("127.0.0.1", 0))
+        light.home.mkdir(exist_ok=True)
+        (light.home / "config.toml").write_text(f'url = "http://127.0.0.1:{deaf.getsockname()[1]}"\n')
+        for command in ("publish spec.yaml", "show tiny/mlp@1", "pull tiny/mlp@1", "logs 1234"):
+            assert light.json(*command.split(), code=1)["error"]["code"] == "server_unreachable", command
 
 
 @pytest.mark.parametrize("command", ["up", "admin token", "admin reindex"])
