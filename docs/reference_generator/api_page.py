@@ -26,7 +26,7 @@ at `GET /api/v1/openapi.json`, and as a page at `GET /api/v1/docs`.
   one. Routes below say so.
 * **Errors** are problem documents (RFC 9457, `application/problem+json`): [Problem](#problem), with a stable `code`.
   Any route may answer with one; [Errors](errors.md) has every code with its status.
-* **Times** are ISO 8601 in UTC. **Digests** are `sha256:` and 64 hex digits.
+* **Times** are ISO 8601 in UTC; those of log lines are seconds since the epoch. **Digests** are `sha256:` and 64 hex digits.
 * **Lists** come in pages. `next` is what the query's `after` or `before` must be for those that follow; null at the end.
 * **Bytes** go by their digest and never change: answers carry `ETag` and may be cached for ever; `Range` is served.
 * **Versions.** Every answer says the server's release in `Pt2hub-Version`; pt2hub's client says its own in `User-Agent`.

@@ -32,9 +32,9 @@ is `team/name` for the newest ready version, `team/name@3`, `team/name@prod` for
 | code | meaning |
 |---|---|
 | 0 | done |
-| 1 | it failed: the message says what happened and what to do next, and ends with a [code](errors.md) |
+| 1 | it failed: the message says what happened and what to do next, and ends with a [code](errors.md); without a message where the reader of its output has gone, such as `head` |
 | 2 | the command line itself is wrong |
-| 130 | interrupted by Ctrl-C |
+| 130 | interrupted by Ctrl-C; `pt2hub up`, which runs until then, ends with 0 |
 """
 _PLACE = 3
 

@@ -93,7 +93,7 @@ class Pt2hubError(Exception):
 
     def __str__(self) -> str:
         lines = [f"{self.where}: {self.message}" if self.where else self.message]
-        if len(self.details) == 1 and self.details[0].path == self.where:
+        if len(self.details) == 1 and (self.where or "").endswith(self.details[0].path):
             (only,) = self.details  # its place stands there already, and mostly its message
             same = only.message.rstrip(".") == self.message.rstrip(".")
             more = only.values() if same else f": {only.message}{only.values()}"

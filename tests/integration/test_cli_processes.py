@@ -178,10 +178,10 @@ def test_a_reader_of_the_pipe_may_leave_early(env: dict[str, str], served: Regis
     claim = served.claim(served.submit(targets=[HERE]).builds[0].id)
     lines = [LogLine(seq, 0.0, "compile", "info", "x" * 500) for seq in range(1, 501)]
     served.services.builds.log(claim, lines)
-    command = f"{sys.executable} -m pt2hub logs {claim.build} | head -1"
+    command = f"{sys.executable} -m pt2hub logs {claim.build} | head -1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], env=env, capture_output=True, text=True, check=False)
     assert done.stdout.endswith(" compile  " + "x" * 500 + "\n")
-    assert done.stderr == ""
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_ctrl_c_leaves_one_json_value_for_programs(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def run(args: Sequence[str]) -> int:
         args: As on the command line, without the program.
 
     Returns:
-        0 where it did what was asked, 1 where it failed, 2 where the command itself is wrong.
+        0 where it did what was asked, 1 where it failed, 2 where the command itself is wrong; 130 after Ctrl-C.
     """
     as_json = "--json" in args
     try:

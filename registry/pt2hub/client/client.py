@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from pt2hub.client.config import ClientConfig, checked_token
+from pt2hub.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -142,6 +143,12 @@ class Client:
             UsageError: A field is wrong; the error names each one.
             Unauthorized: The token is missing or wrong.
         """
+        if not isinstance(weights, str | Path | None):
+            raise InvalidInput(
+                f"{type(weights).__name__} is no file",
+                where="weights",
+                hint="Save tensors with safetensors.torch.save_file and give the file's path.",
+            )
         path = Path(weights) if weights else None
         version = self._publisher.submit(spec, weights=path, progress=progress)
         return self.follow(version, on_event, progress=progress) if wait else version

@@ -28,6 +28,10 @@ def write_model(artifact: LocalArtifact, out: Path) -> SingleFile:
         HomeUnusable: The file cannot be written.
     """
     constants = artifact.config.constants
+    if out.is_dir():
+        raise HomeUnusable(
+            "It is a directory", where=str(out), hint=f"Name a file in it: {out / 'model.pt2'}."
+        )
     incomplete = out.with_name(f".{out.name}.{os.getpid()}.incomplete")
     try:
         blob = archive.blob_chunks(constants, artifact.weights, literals(artifact))

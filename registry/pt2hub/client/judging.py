@@ -43,5 +43,9 @@ def refusal(verdict: Verdict, *, where: str, hint: str | None = None) -> Incompa
 
 def advice(host: Host) -> str | None:
     """What to do when nothing published runs on a machine."""
+    if host.torch is None:
+        return (
+            "Install torch to run it here; to fetch it for another machine name the target: --target TARGET."
+        )
     fitting = native_target(host)
     return f"Publish for this machine too: add {fitting} to the spec's targets." if fitting else None

@@ -65,8 +65,15 @@ class Peer:
                 hint="Try again; if it stays so, look at the server's log and at proxies before it.",
                 context={"received": came, "expected": came + rest},
             )
+        reason = _reason(exc)
+        if "WRONG_VERSION_NUMBER" in reason:  # OpenSSL's words for an answer in plain text
+            return ServerUnreachable(
+                "The server speaks http, not https",
+                where=self.url,
+                hint=f"Write the address with http://.{self._origin()}",
+            )
         return ServerUnreachable(
-            f"The server did not answer: {_reason(exc)}",
+            f"The server did not answer: {reason}",
             where=self.url,
             hint=f"Start one with `pt2hub up`, or set PT2HUB_URL to the address of yours.{self._origin()}",
         )

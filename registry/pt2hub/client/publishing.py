@@ -96,7 +96,7 @@ class Publisher:
         if weights is None and isinstance(spec, str | Path):
             body, content_type = _text(Path(spec)), YAML_TYPE
         else:
-            document = _parsed(Path(spec)) if isinstance(spec, str | Path) else dict(spec)
+            document = _parsed(Path(spec)) if isinstance(spec, str | Path) else _fields(spec)
             if weights is not None:
                 document["weights"] = self.upload(weights, progress=progress)
             body, content_type = _as_json(document), JSON_TYPE
@@ -259,6 +259,17 @@ def _parsed(path: Path) -> dict[str, Any]:
         return parse_document(_text(path))  # as the server reads it, so that 1e-3 is a number here too
     except InvalidInput as exc:
         raise InvalidInput(exc.message, where=f"{path}: {exc.where}", hint=exc.hint) from exc
+
+
+def _fields(spec: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return dict(spec)
+    except (TypeError, ValueError) as exc:
+        raise InvalidInput(
+            f"{type(spec).__name__} is no spec",
+            where="spec",
+            hint="Give a file's path, or the spec as a dict.",
+        ) from exc
 
 
 def _as_json(document: Mapping[str, Any]) -> bytes:

@@ -77,6 +77,10 @@ class Reference:
         Raises:
             InvalidInput: The text is none of the forms.
         """
+        if not isinstance(text, str):
+            raise InvalidInput(
+                f"{text!r} is no reference", where="reference", hint="Write text such as team/name@3."
+            )
         name, separator, selector = text.partition("@")
         model = parse_model_name(name)
         if not separator:

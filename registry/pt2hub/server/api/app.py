@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from flask import g, request
+from flask import g, redirect, request
 from flask_openapi3.models.info import Info
 from flask_openapi3.openapi import OpenAPI
 
@@ -57,6 +57,7 @@ def create_app(container: Container, config: ServerConfig) -> Flask:
     app.after_request(_log_request)
     for module in (models, versions, aliases, artifacts, blobs, meta):
         app.register_api(module.routes)
+    app.add_url_rule("/", view_func=lambda: redirect("/api/v1/docs"), endpoint="front")
     app.add_url_rule("/api/v1/openapi.json", view_func=lambda: render(_description(app)), endpoint="openapi")
     app.add_url_rule("/api/v1/docs", view_func=lambda: docs.page(_description(app)), endpoint="docs")
     return app

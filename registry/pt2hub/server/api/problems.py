@@ -118,7 +118,8 @@ def _of_http(error: HTTPException) -> WerkzeugResponse:
     if error.code is None or error.code < HTTPStatus.BAD_REQUEST:  # a redirect
         return error.get_response()
     cls = _OF_HTTP.get(error.code, errors.UsageError)
-    response = problem(cls(error.description, hint=_hint(error.code)), status=error.code)
+    unrouted = "There is no such address here" if error.code == HTTPStatus.NOT_FOUND else error.description
+    response = problem(cls(unrouted, hint=_hint(error.code)), status=error.code)
     for name, value in error.get_response().headers:
         if name in {"Allow", "Content-Range"}:
             response.headers[name] = value
