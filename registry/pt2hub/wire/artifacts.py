@@ -7,31 +7,9 @@ from typing import Any
 
 from pt2hub.domain.artifacts import Member, StepTiming
 from pt2hub.domain.digests import Digest
+from pt2hub.domain.publications import AutotuneChoice
 from pt2hub.wire import printing
 from pt2hub.wire.printing import Printed, Sheet
-
-
-@dataclass(frozen=True, slots=True)
-class AutotuneView:
-    """A candidate that the compiler timed for an operation.
-
-    Attributes:
-        op: The operation.
-        shapes: Shapes of its inputs.
-        dtypes: Their dtypes.
-        candidate: The kernel tried.
-        milliseconds: Its time.
-        rank: Place among the candidates, from 1.
-        chosen: Whether the compiler took it.
-    """
-
-    op: str
-    shapes: list[Any]
-    dtypes: list[Any]
-    candidate: str
-    milliseconds: float
-    rank: int
-    chosen: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +126,7 @@ class ArtifactView(Printed):
     provenance: dict[str, Any] = field(default_factory=dict)
     steps: tuple[StepTiming, ...] = ()
     members: tuple[Member, ...] = ()
-    autotune: tuple[AutotuneView, ...] = ()
+    autotune: tuple[AutotuneChoice, ...] = ()
     measurements: tuple[MeasurementView, ...] = ()
     referrers: tuple[ReferrerView, ...] = ()
     manifest: dict[str, Any] = field(default_factory=dict)
