@@ -12,12 +12,13 @@ This module imports nothing of pt2hub and knows no transport: the HTTP status of
     |   +-- SourceDrifted, NoPower, ToleranceMissed, BuildTimedOut
     |   +-- NotFound, Ambiguous, Unauthorized, TooLarge, UploadTruncated, RangeNotSatisfiable
     |   +-- Conflict
-    |   |   +-- AliasMoved, NotReady
+    |   |   +-- AliasMoved, NotReady, BuildActive, BuildOver
     |   +-- ClientTooOld, ServerTooOld
     |   +-- BadCall, Incompatible, ForkedProcess
-    |   +-- HomeInUse, HomeUnusable, PortTaken, NamespacesRefused, SchemaNewer, BadConfiguration
+    |   +-- HomeInUse, HomeUnusable, PortTaken, NamespacesRefused, SchemaNewer, SchemaOlder,
+    |       BadConfiguration
     +-- TransientError          storage, network or a worker failed; worth another try
-    |   +-- StorageUnavailable, StorageFull, DatabaseUnavailable, ServerUnreachable, WorkerLost
+    |   +-- StorageUnavailable, StorageFull, DatabaseUnavailable, ServerUnreachable, WorkerLost, Busy
     +-- FatalError              our bug or a broken worker; never retried, alarmed
         +-- CompileFailed, LayoutUnproven, ArtifactCrashed, ArtifactHung, ArtifactWrong
         +-- DigestMismatch, CorruptArchive, StaleAttempt, BadResponse, InternalError
@@ -285,6 +286,18 @@ class NotReady(Conflict):
     code = "not_ready"
 
 
+class BuildActive(Conflict):
+    """The build is queued or running."""
+
+    code = "build_active"
+
+
+class BuildOver(Conflict):
+    """The build is over."""
+
+    code = "build_over"
+
+
 class Ambiguous(UsageError):
     """The reference names several things."""
 
@@ -375,6 +388,12 @@ class SchemaNewer(UsageError):
     code = "schema_newer"
 
 
+class SchemaOlder(UsageError):
+    """The database lacks revisions that this pt2hub needs."""
+
+    code = "schema_older"
+
+
 class BadConfiguration(UsageError):
     """A setting is wrong."""
 
@@ -412,6 +431,12 @@ class WorkerLost(TransientError):
     """The worker or its build process went away."""
 
     code = "worker_lost"
+
+
+class Busy(TransientError):
+    """The server follows as many builds as it can."""
+
+    code = "busy"
 
 
 # -- defects -------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -25,6 +26,21 @@ class BuildState(StrEnum):
         return self in (BuildState.SUCCEEDED, BuildState.FAILED, BuildState.CANCELLED)
 
 
+class Outcome(StrEnum):
+    """How an attempt ended. A build's state says how the build stands; an attempt may end without ending it.
+
+    `retried`: a transient failure, the build waits for another attempt. `lost`: its worker went silent.
+    `handed_back`: its worker stopped in an orderly way, or an operator queued the build again.
+    """
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    RETRIED = "retried"
+    LOST = "lost"
+    HANDED_BACK = "handed_back"
+
+
 class Readiness(StrEnum):
     """Where a version stands, by the builds of its first-submitted targets."""
 
@@ -36,6 +52,23 @@ class Readiness(StrEnum):
 
 STEPS = ("fetch", "export", "key", "compile", "reuse", "pack", "verify", "measure", "upload", "publish")
 """The named steps of a build, in order; of `compile` and `reuse` exactly one runs."""
+
+
+MAX_FAILURES = 5
+"""Attempts that may end in a transient failure or a lost worker, counted from the submission or the last
+`retry`; the last one's error is then the build's. What kills each worker it meets must end some time."""
+LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
+_PAUSES = (1.0, 4.0, 10.0, 20.0)
+"""Seconds. Storage and networks come back in seconds, not at once; and what came back is used within 30 s."""
+
+
+def backoff(failures: int) -> timedelta:
+    """How long a build waits for its next attempt.
+
+    Args:
+        failures: Attempts that failed in a row, from 1.
+    """
+    return timedelta(seconds=_PAUSES[min(failures, len(_PAUSES)) - 1])
 
 
 def readiness(states: list[BuildState]) -> Readiness:
@@ -107,6 +140,25 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class StepReport:
+    """A step of an attempt, as its worker reports it.
+
+    Attributes:
+        name: One of `STEPS`.
+        state: `running`, `done` or `failed`.
+        started: Seconds since the epoch, by the database's clock as the worker knows it.
+        seconds: Wall time, None while it runs.
+        detail: A short line of progress or result; the last one given stays.
+    """
+
+    name: str
+    state: str
+    started: float
+    seconds: float | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LogLine:
     """A line of a build's log.
 
@@ -114,7 +166,8 @@ class LogLine:
         seq: Position in the attempt's log, from 1.
         at: Seconds since the epoch.
         step: The step that wrote it.
-        level: `info`, `warning`, `error` or `compiler` (noise kept out of summaries).
+        level: `info`, `warning`, `error`; `output` for what the model's own code printed; `compiler` for noise,
+            which summaries leave out.
         text: The line without its end.
     """
 

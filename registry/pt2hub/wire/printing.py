@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         VersionSummary,
         VersionView,
     )
+    from pt2hub.wire.workers import WorkerView
 
 _SHORT = 19
 """Characters of a shortened digest: `sha256:` and 12 digits."""
@@ -188,9 +189,18 @@ def target(view: TargetView) -> Sheet:
     return Sheet(f"{view.name}  {workers}")
 
 
+def worker(view: WorkerView) -> Sheet:
+    """A worker: what it is and what it has."""
+    rows = tuple(
+        (item.id, f"{item.model}@{item.number}", f"{item.step or ''} {item.detail or ''}".strip())
+        for item in view.builds
+    )
+    return Sheet(f"{view.id}  {view.state}  {view.target}  {len(view.builds)} of {view.concurrency}", rows)
+
+
 def log(view: LogView) -> Sheet:
     """A line of a log."""
-    level = "" if view.level in ("info", "compiler") else f"{view.level}: "
+    level = "" if view.level in ("info", "output", "compiler") else f"{view.level}: "
     return Sheet(f"{_clock(view.at)} {view.step:<8} {level}{view.text}")
 
 

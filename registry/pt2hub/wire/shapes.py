@@ -29,6 +29,32 @@ class StepView:
     detail: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class AttemptView:
+    """One attempt at a build.
+
+    Attributes:
+        number: Counts the build's attempts from 1.
+        worker: The worker that took it.
+        started_at: ISO 8601, UTC.
+        ended_at: Likewise; None while it runs.
+        outcome: `succeeded`, `failed`, `cancelled`, `retried` (a transient failure, tried again later), `lost`
+            (its worker went silent) or `handed_back`; None while it runs.
+        code: The code of the error it ended with, or None.
+        message: That error's sentence, or None.
+        log: Digest of its whole log, once it was put away; else None.
+    """
+
+    number: int
+    worker: str
+    started_at: str
+    ended_at: str | None = None
+    outcome: str | None = None
+    code: str | None = None
+    message: str | None = None
+    log: Digest | None = None
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class BuildView(Printed):
     """A build.
@@ -47,6 +73,12 @@ class BuildView(Printed):
         error: Why it failed, with the fields of a problem document but `message` for `detail`; else None.
         artifact: Manifest digest of the result, or None.
         note: Why it waits ("no live worker offers this target"), or None.
+        priority: Higher comes first; builds of one priority come in the order in which they were queued.
+        position: Its place among the queued builds of its target, from 1; None unless it is queued.
+        not_before: When its next attempt may begin, after a transient failure; else None.
+        worker: The worker that has it or had it last, or None.
+        failures: Attempts that ended in a transient failure or a lost worker since it was submitted or retried.
+        attempts: Every attempt, first to last; empty in lists.
     """
 
     id: str
@@ -62,6 +94,12 @@ class BuildView(Printed):
     error: dict[str, Any] | None = None
     artifact: Digest | None = None
     note: str | None = None
+    priority: int = 0
+    position: int | None = None
+    not_before: str | None = None
+    worker: str | None = None
+    failures: int = 0
+    attempts: tuple[AttemptView, ...] = ()
 
     def _sheet(self) -> Sheet:
         return printing.build(self)
@@ -153,7 +191,8 @@ class LogView(Printed):
         seq: Position, from 1; ask for lines after the last one seen.
         at: Seconds since the epoch.
         step: The step that wrote it.
-        level: `info`, `warning`, `error` or `compiler`.
+        level: `info`, `warning`, `error`; `output` for what the model's own code printed; `compiler` for noise,
+            which summaries leave out.
         text: The line.
     """
 
@@ -174,10 +213,20 @@ class TargetView(Printed):
     Attributes:
         name: The target's name.
         live_workers: Workers with a fresh heartbeat.
+        queued: Builds that wait for it.
+        running: Builds that run on it.
+        slots: Builds that its live workers can run at a time.
+        oldest: When the build that waits longest was queued, ISO 8601, UTC; None where none waits.
+        last_seen: When a worker of it was last heard of, or None: no worker ever offered it.
     """
 
     name: str
     live_workers: int
+    queued: int = 0
+    running: int = 0
+    slots: int = 0
+    oldest: str | None = None
+    last_seen: str | None = None
 
     def _sheet(self) -> Sheet:
         return printing.target(self)

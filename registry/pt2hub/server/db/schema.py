@@ -145,8 +145,13 @@ class Worker(Base):
     environment: Mapped[str] = mapped_column(ForeignKey("environments.digest"))
     toolchain: Mapped[dict[str, Any]]
     packages: Mapped[dict[str, Any]]
+    host: Mapped[str] = mapped_column(server_default="")
+    version: Mapped[str] = mapped_column(server_default="")
+    concurrency: Mapped[int] = mapped_column(Integer, server_default="1")
+    clock_skew: Mapped[float] = mapped_column(server_default="0")
     started_at: Mapped[datetime] = _now()
     last_seen: Mapped[datetime] = _now()
+    draining_at: Mapped[datetime | None]
     left_at: Mapped[datetime | None]
 
 
@@ -167,6 +172,15 @@ class Build(Base):
         Index(None, "created_at", "id"),
         Index(None, "state", "created_at", "id"),
         Index(None, "target", "created_at", "id"),
+        # A build's place in its queue.
+        Index(
+            "ix_builds_queued",
+            "target",
+            "priority",
+            "queued_at",
+            "id",
+            postgresql_where=text("state = 'queued'"),
+        ),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -176,13 +190,37 @@ class Build(Base):
     request: Mapped[dict[str, Any]]
     first_submitted: Mapped[bool]
     state: Mapped[str]
+    priority: Mapped[int] = mapped_column(Integer, server_default="0")
     attempt: Mapped[int] = mapped_column(Integer, server_default="0")
+    failures: Mapped[int] = mapped_column(Integer, server_default="0")
     worker_id: Mapped[str | None] = mapped_column(ForeignKey("workers.id"))
     created_at: Mapped[datetime] = _now()
     queued_at: Mapped[datetime] = _now()
+    not_before: Mapped[datetime | None]
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
     error: Mapped[dict[str, Any] | None]
+
+
+class BuildAttempt(Base):
+    """What became of one attempt; `log` names its log's blob once it is over and was put away."""
+
+    __tablename__ = "build_attempts"
+    __table_args__ = (
+        Index("ix_build_attempts_unarchived", "ended_at", postgresql_where=text("log IS NULL")),
+    )
+
+    build_id: Mapped[str] = mapped_column(ForeignKey("builds.id", ondelete="CASCADE"), primary_key=True)
+    attempt: Mapped[int] = mapped_column(Integer, primary_key=True)
+    worker_id: Mapped[str]
+    started_at: Mapped[datetime] = _now()
+    ended_at: Mapped[datetime | None]
+    outcome: Mapped[str | None]
+    error: Mapped[dict[str, Any] | None]
+    reused: Mapped[bool | None]
+    log: Mapped[str | None]
+    log_bytes: Mapped[int | None]
+    log_lines: Mapped[int | None]
 
 
 class BuildStep(Base):
