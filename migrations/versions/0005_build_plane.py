@@ -71,6 +71,8 @@ def _attempts() -> None:
         FROM builds WHERE attempt > 0 AND started_at IS NOT NULL
         """
     )
+    # From now on a build names the worker that has it; who had it stands in its attempts.
+    op.execute("UPDATE builds SET worker_id = NULL WHERE state <> 'running'")
 
 
 def _workers() -> None:

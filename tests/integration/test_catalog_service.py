@@ -215,7 +215,7 @@ def test_a_page_costs_the_same_number_of_statements_however_long_it_is(
         lambda limit: catalog.versions(MODEL, limit=limit),
         lambda limit: catalog.builds(BuildFilter(), limit=limit),
     ]
-    assert [cost(page, 6) for page in pages] == [cost(page, 1) for page in pages] == [2, 4, 1]
+    assert [cost(page, 6) for page in pages] == [cost(page, 1) for page in pages] == [2, 4, 2]
 
 
 @pytest.mark.parametrize("plan", ["force_generic_plan", "force_custom_plan"])
@@ -243,3 +243,15 @@ def test_the_newest_ready_of_many_versions_is_found_by_an_index(registry: Regist
     assert explained is not None
     read = explained[0][0]["Plan"]
     assert read["Shared Hit Blocks"] + read["Shared Read Blocks"] < 100
+
+
+def test_a_page_gives_each_build_its_place_in_the_queue(registry: Registry) -> None:
+    for number in range(7):
+        registry.submit(model=f"vision/net{number}", targets=[V4, V3], priority=number % 3)
+    waiting = registry.services.catalog.builds(BuildFilter(target=V4)).builds
+    assert [build.position for build in waiting] == [7, 2, 4, 6, 1, 3, 5]
+    places = [registry.services.builds.view(build.id).position for build in waiting]
+    assert places == [build.position for build in waiting]
+    registry.claim(waiting[4].id)
+    after = registry.services.catalog.builds(BuildFilter(target=V4)).builds
+    assert [build.position for build in after] == [6, 1, 3, 5, None, 2, 4]

@@ -106,14 +106,83 @@ def test_auto_without_a_live_worker_is_refused_and_nothing_is_written(registry: 
         registry.submit(targets=["auto"])
     assert (caught.value.code, caught.value.where) == ("no_live_worker", "targets")
     assert "pt2hub up" in (caught.value.hint or "")
+    assert f"offered {V4} before" in (caught.value.hint or "")
     assert registry.sql("SELECT count(*) FROM models") == [(0,)]
 
 
 def test_a_named_target_without_a_live_worker_waits_and_says_so(registry: Registry) -> None:
+    registry.silence(registry.worker("w1", GPU))
     (build,) = registry.submit(targets=[GPU]).builds
-    assert (build.state, build.note) == ("queued", "no live worker offers this target")
-    registry.worker("w1", GPU)
+    assert build.state == "queued"
+    assert (build.note or "").startswith("no live worker offers this target; the last one was heard of at 20")
+    registry.worker("w2", GPU)
     assert registry.services.builds.view(build.id).note is None
+    registry.services.workers.drain("w2")
+    assert registry.services.builds.view(build.id).note
+
+
+def test_a_target_nobody_has_waits_and_names_the_ones_it_may_have_meant(registry: Registry) -> None:
+    (alone,) = registry.submit(targets=[V4]).builds
+    assert (alone.state, alone.note) == ("queued", "no worker ever offered this target")
+    registry.worker("w1", V4)
+    misspelt = V4.replace("2.13", "2.31")
+    (build,) = registry.submit(targets=[misspelt], model="vision/other").builds
+    assert build.note == f"no worker ever offered this target; workers know {V4}"
+    assert registry.services.builds.view(build.id).note == build.note
+    waiting = registry.services.workers.targets()[-1]
+    assert (waiting.name, waiting.live_workers, waiting.queued) == (misspelt, 0, 1)
+    assert waiting.last_seen is None
+
+
+def test_a_worker_that_drains_still_is_what_auto_stands_for(registry: Registry) -> None:
+    registry.worker("w1", packages={"torch": "draining"})
+    registry.worker("w2", GPU)
+    registry.services.workers.drain("w1")
+    view = registry.submit(targets=["auto"])
+    assert [build.target for build in view.builds] == [GPU, V4]
+
+
+def test_builds_wait_by_priority_and_first_come_first_served(registry: Registry) -> None:
+    ids = [
+        registry.submit(model=f"vision/m{number}", priority=priority).builds[0].id
+        for number, priority in enumerate((0, 5, 0, -3))
+    ]
+    registry.submit(model="vision/elsewhere", targets=[GPU], priority=9)
+    views = [registry.services.builds.view(build) for build in ids]
+    assert [view.position for view in views] == [2, 1, 3, 4]
+    assert [view.priority for view in views] == [0, 5, 0, -3]
+    order = registry.sql(
+        "SELECT args ->> 'build_id' FROM procrastinate_jobs WHERE queue_name = %s ORDER BY priority DESC, id",
+        V4,
+    )
+    assert [row[0] for row in order] == [ids[1], ids[0], ids[2], ids[3]]
+
+
+def test_submitting_again_with_a_higher_priority_puts_what_waits_further_ahead(registry: Registry) -> None:
+    first = registry.submit(targets=[V4, V3])
+    registry.submit(model="vision/other", priority=2)
+    taken = registry.claim(first.builds[1].id)
+    raised = registry.submit(targets=[V4, V3], priority=3)
+    waiting, running = raised.builds
+    assert (raised.created, waiting.id, waiting.priority, waiting.position) == (
+        False,
+        first.builds[0].id,
+        3,
+        1,
+    )
+    assert (running.id, running.state, running.priority) == (taken.build, "running", 0)
+    assert registry.sql(
+        "SELECT priority FROM procrastinate_jobs WHERE args ->> 'build_id' = %s", waiting.id
+    ) == [(3,)]
+    again = registry.submit(targets=[V4, V3], priority=-1)
+    assert again.builds[0].priority == 3
+    assert len(registry.jobs(waiting.id)) == 1
+
+
+@pytest.mark.parametrize("priority", [-101, 101])
+def test_a_priority_that_there_is_not_is_refused(registry: Registry, priority: int) -> None:
+    with pytest.raises(InvalidInput, match=f"{priority} is no priority"):
+        registry.submit(priority=priority)
 
 
 def test_package_versions_are_pinned_as_each_targets_newest_worker_has_them(registry: Registry) -> None:

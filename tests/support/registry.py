@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -21,10 +22,12 @@ from pt2hub.domain.artifacts import (
     Toolchain,
     VersionIdentity,
 )
+from pt2hub.domain.builds import StepReport
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest, canonical_json, digest_bytes
 from pt2hub.domain.publications import Publication
 from pt2hub.domain.targets import parse_target
+from pt2hub.domain.workers import Registration
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.memory import MemoryStorage
 from pt2hub.server.container import Container, compose
@@ -87,6 +90,22 @@ def a_spec(**changes: Any) -> dict[str, Any]:
     return spec | changes
 
 
+def a_registration(name: str, target: str = V4, **changes: Any) -> Registration:
+    """What a worker says about itself."""
+    said = Registration(
+        worker_id=name,
+        target=parse_target(target),
+        toolchain=TOOLCHAIN,
+        environment=ENVIRONMENT,
+        packages=PACKAGES,
+        host="host",
+        version="0.1.0",
+        concurrency=1,
+        clock=time.time(),
+    )
+    return replace(said, **changes)
+
+
 @dataclass(frozen=True)
 class Registry:
     """The services, and what tests do with them again and again."""
@@ -100,24 +119,18 @@ class Registry:
             cursor = connection.execute(statement, values)
             return cursor.fetchall() if cursor.description else []
 
-    def worker(self, name: str, target: str = V4, packages: dict[str, str] | None = None) -> str:
+    def worker(self, name: str, target: str = V4, **changes: Any) -> str:
         """A live worker."""
-        self.services.workers.register(
-            worker_id=name,
-            target=parse_target(target),
-            toolchain=TOOLCHAIN,
-            environment=ENVIRONMENT,
-            packages=packages or PACKAGES,
-        )
+        self.services.workers.register(a_registration(name, target, **changes))
         return name
 
     def silence(self, worker: str) -> None:
         """Lets a worker's last heartbeat be an hour old."""
         self.sql("UPDATE workers SET last_seen = now() - interval '1 hour' WHERE id = %s", worker)
 
-    def submit(self, **changes: Any) -> VersionView:
+    def submit(self, *, priority: int = 0, **changes: Any) -> VersionView:
         """Submits a spec."""
-        return self.services.publish.submit(a_spec(**changes))
+        return self.services.publish.submit(a_spec(**changes), priority=priority)
 
     def claim(self, build: str, worker: str = "w1") -> Claim:
         """Claims a queued build."""
@@ -125,6 +138,13 @@ class Registry:
         claim = self.services.builds.claim(build, worker)
         assert claim is not None
         return claim
+
+    def step(
+        self, claim: Claim, name: str, state: str, *, seconds: float | None = None, detail: str | None = None
+    ) -> None:
+        """Reports a step that began now."""
+        report = StepReport(name, state, time.time(), seconds, detail)
+        self.services.builds.report(claim, [report], [])
 
     def jobs(self, build: str) -> list[tuple[str, str]]:
         """Queue and status of each job of a build."""

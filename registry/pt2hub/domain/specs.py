@@ -215,6 +215,16 @@ class Limits(_Part):
     seconds: Annotated[
         int, Field(ge=10, le=86400, description="Time one attempt at a build has.", examples=[3600])
     ] = 3600
+    autotune_seconds: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=86400,
+            description="Time autotuning has. What is not decided by then takes the compiler's default kernel, and "
+            "the build goes on; null leaves it to `seconds`.",
+            examples=[600],
+        ),
+    ] = None
 
 
 class Measure(_Part):

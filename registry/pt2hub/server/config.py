@@ -25,8 +25,12 @@ MAX_PORT = 65535
 MAX_PROCESSES = 64
 DEFAULT_MAX_BLOB_BYTES = 1 << 35
 """32 GiB: above the weights of every model that fits one machine's memory today."""
+DEFAULT_HEARTBEAT_SECONDS = 3.0
+DEFAULT_LOST_WORKER_SECONDS = 15.0
+"""Half of the 30 s within which a build goes on after a fault: the other half is for the worker that takes it over."""
 MISSED_HEARTBEATS = 3
 """A worker may miss two heartbeats in a row, to a slow disk or a database failing over, and still be alive."""
+LOG_LEVELS = ("debug", "info", "warning", "error")
 _DATABASE = re.compile(r"postgres(ql)?(\+psycopg)?://.*")
 
 
@@ -46,6 +50,10 @@ class ServerConfig:
         heartbeat_seconds: How often a worker says that it lives (`PT2HUB_HEARTBEAT_SECONDS`).
         factories: Modules whose factories a spec may name (`PT2HUB_FACTORIES`, separated by commas).
         lost_worker_seconds: Silence after which its builds go to others (`PT2HUB_LOST_WORKER_SECONDS`).
+        grace_seconds: How long the API, told to stop, answers what it was asked before (`PT2HUB_GRACE_SECONDS`).
+        drain_seconds: How long a worker, told to stop, goes on with what it builds (`PT2HUB_DRAIN_SECONDS`); None
+            for the worker's own default, and for none at all under `pt2hub up`.
+        log_level: What is logged at least: `debug`, `info`, `warning` or `error` (`PT2HUB_LOG_LEVEL`).
     """
 
     home: Path
@@ -55,9 +63,17 @@ class ServerConfig:
     port: int = DEFAULT_PORT
     api_processes: int = 1
     max_blob_bytes: int = DEFAULT_MAX_BLOB_BYTES
-    heartbeat_seconds: float = 5.0
-    lost_worker_seconds: float = 30.0
+    heartbeat_seconds: float = DEFAULT_HEARTBEAT_SECONDS
+    lost_worker_seconds: float = DEFAULT_LOST_WORKER_SECONDS
     factories: tuple[str, ...] = DEFAULT_FACTORIES
+    grace_seconds: float = 10.0
+    drain_seconds: float | None = None
+    log_level: str = LOG_LEVELS[1]
+
+    @property
+    def storage_is_own(self) -> bool:
+        """Whether blobs are kept in the home, where no other machine sees them."""
+        return self.storage == str(_own_storage(self.home))
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> ServerConfig:
@@ -72,10 +88,12 @@ class ServerConfig:
         home = (
             Path(environ.get("PT2HUB_HOME") or platformdirs.user_data_path("pt2hub")).expanduser().absolute()
         )
-        heartbeat = _number(environ, "PT2HUB_HEARTBEAT_SECONDS", 5.0, low=0.1, high=3600)
+        heartbeat = _number(
+            environ, "PT2HUB_HEARTBEAT_SECONDS", DEFAULT_HEARTBEAT_SECONDS, low=0.1, high=3600
+        )
         return cls(
             home=home,
-            storage=_storage(environ.get("PT2HUB_STORAGE") or str(home / "server" / "blobs")),
+            storage=_storage(environ.get("PT2HUB_STORAGE") or str(_own_storage(home))),
             database_url=_database_url(environ.get("PT2HUB_DATABASE_URL")),
             host=environ.get("PT2HUB_HOST") or "127.0.0.1",
             port=_integer(environ, "PT2HUB_PORT", DEFAULT_PORT, low=0, high=MAX_PORT),
@@ -87,12 +105,40 @@ class ServerConfig:
             lost_worker_seconds=_number(
                 environ,
                 "PT2HUB_LOST_WORKER_SECONDS",
-                max(30.0, MISSED_HEARTBEATS * heartbeat),
+                max(DEFAULT_LOST_WORKER_SECONDS, MISSED_HEARTBEATS * heartbeat),
                 low=MISSED_HEARTBEATS * heartbeat,
                 high=86400,
             ),
             factories=_modules(environ.get("PT2HUB_FACTORIES")),
+            grace_seconds=_number(environ, "PT2HUB_GRACE_SECONDS", 10.0, low=0, high=3600),
+            drain_seconds=_number(environ, "PT2HUB_DRAIN_SECONDS", 0.0, low=0, high=86400)
+            if environ.get("PT2HUB_DRAIN_SECONDS")
+            else None,
+            log_level=log_level(environ),
         )
+
+
+def log_level(environ: Mapping[str, str]) -> str:
+    """What is logged at least.
+
+    Args:
+        environ: Usually `os.environ`.
+
+    Raises:
+        BadConfiguration: There is no such level.
+    """
+    name = environ.get("PT2HUB_LOG_LEVEL", "").strip().lower() or LOG_LEVELS[1]
+    if name not in LOG_LEVELS:
+        raise BadConfiguration(
+            f"{name[:80]!r} is no level of a log",
+            where="PT2HUB_LOG_LEVEL",
+            hint=f"Write {', '.join(LOG_LEVELS[:-1])} or {LOG_LEVELS[-1]}; the default is {LOG_LEVELS[1]}.",
+        )
+    return name
+
+
+def _own_storage(home: Path) -> Path:
+    return home / "server" / "blobs"
 
 
 def _storage(value: str) -> str:

@@ -16,10 +16,14 @@ from pt2hub.server.services.access import AccessService
 from pt2hub.server.services.aliases import AliasService
 from pt2hub.server.services.builds import BuildService
 from pt2hub.server.services.catalog import CatalogService
+from pt2hub.server.services.health import HealthService
+from pt2hub.server.services.logs import LogService
 from pt2hub.server.services.publish import PublishService
 from pt2hub.server.services.reindex import ReindexService
 from pt2hub.server.services.resolve import ResolveService
 from pt2hub.server.services.single_file import SingleFileService
+from pt2hub.server.services.statistics import StatisticsService
+from pt2hub.server.services.upkeep import UpkeepService
 from pt2hub.server.services.workers import WorkerService
 
 if TYPE_CHECKING:
@@ -34,29 +38,39 @@ class Container:
 
     Attributes:
         publish: Submissions of specs, and versions.
-        builds: Builds, as people follow them and workers do them.
+        builds: Builds, as people follow and steer them and workers do them.
+        logs: Logs of builds.
         catalog: Lists of models, versions and builds.
         aliases: Movable names on versions.
         resolve: References, manifests and artifacts.
         single_file: The one `model.pt2` of an artifact.
-        workers: Who lives and what they offer.
+        workers: Who lives, what they offer and what they do.
+        upkeep: What lost workers leave behind, and what nobody needs any more; `Reaper` calls it.
+        statistics: What is counted.
+        health: Whether this process can do its work.
         access: API tokens.
         reindex: Rebuilding rows from the storage.
         storage: Blobs and manifests.
         queue: Puts builds into the queue.
+        database_url: Where listeners and consumers connect to by themselves.
     """
 
     publish: PublishService
     builds: BuildService
+    logs: LogService
     catalog: CatalogService
     aliases: AliasService
     resolve: ResolveService
     single_file: SingleFileService
     workers: WorkerService
+    upkeep: UpkeepService
+    statistics: StatisticsService
+    health: HealthService
     access: AccessService
     reindex: ReindexService
     storage: Storage
     queue: BuildQueue
+    database_url: str
 
 
 @contextlib.contextmanager
@@ -101,16 +115,25 @@ def compose(
         silence: Time without a heartbeat after which a worker is lost.
         factories: Modules whose factories a spec may name.
     """
+    logs = LogService(sessions, storage)
+    statistics = StatisticsService(sessions, silence=silence)
     return Container(
         publish=PublishService(sessions, queue, storage, silence=silence, factories=factories),
         builds=BuildService(sessions, queue, storage, silence=silence),
+        logs=logs,
         catalog=CatalogService(sessions, silence=silence),
         aliases=AliasService(sessions),
         resolve=ResolveService(sessions, storage),
         single_file=SingleFileService(sessions, storage),
         workers=WorkerService(sessions, queue, silence=silence),
+        upkeep=UpkeepService(
+            sessions, queue, silence=silence, archive=logs.archive, add_up=statistics.add_up
+        ),
+        statistics=statistics,
+        health=HealthService(sessions, storage, database_url=queue.database_url),
         access=AccessService(sessions),
         reindex=ReindexService(sessions, storage),
         storage=storage,
         queue=queue,
+        database_url=queue.database_url,
     )

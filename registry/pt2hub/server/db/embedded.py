@@ -87,6 +87,20 @@ class EmbeddedPostgres:
     def _socket(self) -> Path:
         return self._directory / "socket"
 
+    def in_use(self) -> bool:
+        """Whether a server runs on the directory, whoever started it."""
+        try:
+            lock = os.open(self._directory / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(lock)
+        return False
+
     def exit_code(self) -> int | None:
         """The server's exit code; None while it runs or before it was started."""
         return self._child.exit_code() if self._child else None
@@ -125,6 +139,24 @@ class EmbeddedPostgres:
             self.stop()
             raise
         return self.url
+
+    def restart(self) -> str:
+        """Starts the server again after it ended by itself; it recovers what was committed, under the same URL.
+
+        Raises:
+            Pt2hubError: As for `start`.
+        """
+        if self._child:
+            self._child.stop()
+            self._child = None
+        # Its sessions lead groups of their own. One that is in the middle of a long statement would hold the shared
+        # memory, and so the start, until that ends.
+        for process in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                ours = (process / "cwd").readlink() == self._data.resolve()
+                if ours and (process / "comm").read_text() == "postgres\n":
+                    os.kill(int(process.name), signal.SIGKILL)
+        return self.start()
 
     def stop(self) -> None:
         """Stops the server; open transactions are rolled back. Does nothing when it does not run."""
@@ -251,8 +283,9 @@ def _check_socket_path(path: str) -> None:
 
 
 def _create_database(socket: Path) -> None:
-    with psycopg.connect(
-        host=str(socket), user=USER, dbname="postgres", connect_timeout=5, autocommit=True
+    # Closed, and not left as psycopg's own block, which would complain of a signal in the middle of a statement.
+    with contextlib.closing(
+        psycopg.connect(host=str(socket), user=USER, dbname="postgres", connect_timeout=5, autocommit=True)
     ) as connection:
         found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (USER,)).fetchone()
         if not found:

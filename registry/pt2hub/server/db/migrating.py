@@ -11,7 +11,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
-from pt2hub.errors import InternalError, SchemaNewer
+from pt2hub.errors import InternalError, SchemaNewer, SchemaOlder
 from pt2hub.server.db import engine as engines
 
 if TYPE_CHECKING:
@@ -82,6 +82,43 @@ def check(database_url: str) -> bool:
     with engines.translated(), engines.connected(database_url) as connection:
         current = _refuse_newer(connection)
         return current == set(ScriptDirectory(str(migrations_directory())).get_heads())
+
+
+def require(database_url: str) -> None:
+    """Refuses a database whose schema is not the one of this pt2hub; changes nothing.
+
+    Args:
+        database_url: `postgresql://...`.
+
+    Raises:
+        SchemaOlder: It lacks revisions.
+        SchemaNewer: The database was written by a newer pt2hub.
+        DatabaseUnavailable: The database did not answer.
+    """
+    with engines.translated(), engines.connected(database_url) as connection:
+        current = _refuse_newer(connection)
+    needed = set(ScriptDirectory(str(migrations_directory())).get_heads())
+    if current != needed:
+        found = f"at revision {', '.join(sorted(current))}" if current else "empty"
+        raise SchemaOlder(
+            f"The database's schema is {found}; this pt2hub needs revision {', '.join(sorted(needed))}",
+            where="PT2HUB_DATABASE_URL",
+            hint="Upgrade it first, once and on any machine that reaches it: pt2hub admin migrate",
+        )
+
+
+def current(database_url: str) -> str:
+    """The revision that the schema is at, empty for an empty database.
+
+    Args:
+        database_url: `postgresql://...`.
+
+    Raises:
+        SchemaNewer: The database was written by a newer pt2hub.
+        DatabaseUnavailable: The database did not answer.
+    """
+    with engines.translated(), engines.connected(database_url) as connection:
+        return ", ".join(sorted(_refuse_newer(connection)))
 
 
 def configuration(connection: sqlalchemy.Connection) -> alembic.config.Config:

@@ -21,8 +21,8 @@ from pt2hub.errors import DatabaseUnavailable
 from pt2hub.server.db import engine as engines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import timedelta
+    from collections.abc import Callable, Sequence
+    from datetime import datetime, timedelta
 
     from sqlalchemy.orm import Session
 
@@ -31,23 +31,47 @@ _POLL_SECONDS = 1.0
 """Only a safety net: jobs are announced by NOTIFY, but not to one who has just begun to listen."""
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 15.0
+_HEARTBEAT_SECONDS = 3.0
+"""How often a consumer says that it lives. Behind it, `undeliverable` believes that its jobs are in good hands."""
+_FORGOTTEN_SECONDS = 3600.0
+"""Silence after which a consumer is struck off, with the jobs it took. One that comes back even then starts anew."""
 _log = logging.getLogger(__name__)
 
 _UNDELIVERABLE = text("""
     SELECT builds.id FROM builds
-    WHERE builds.state = 'queued' AND builds.queued_at < now() - :silence
+    WHERE builds.state = 'queued'
+    AND greatest(builds.queued_at, builds.not_before) < now() - :silence
     AND NOT EXISTS (
         SELECT 1 FROM procrastinate_jobs AS jobs
         LEFT JOIN procrastinate_workers AS holders ON holders.id = jobs.worker_id
-        WHERE jobs.task_name = :task AND jobs.args ->> 'build_id' = builds.id
+        WHERE jobs.args ->> 'build_id' = builds.id AND jobs.task_name = :task
         AND (jobs.status = 'todo' OR (jobs.status = 'doing' AND holders.last_heartbeat >= now() - :silence))
     )
-    FOR UPDATE OF builds SKIP LOCKED
+    ORDER BY builds.id
+    FOR NO KEY UPDATE OF builds SKIP LOCKED
+""")
+_WITHDRAW = text("""
+    DELETE FROM procrastinate_jobs
+    WHERE args ->> 'build_id' = :build AND task_name = :task AND status = 'todo'
+""")
+_RAISE = text("""
+    UPDATE procrastinate_jobs SET priority = :priority
+    WHERE args ->> 'build_id' = ANY(:builds) AND task_name = :task AND status = 'todo'
+""")
+_SWEEP_WORKERS = text("SELECT procrastinate_prune_stalled_workers_v1(:seconds)")
+_SWEEP_JOBS = text("""
+    DELETE FROM procrastinate_jobs
+    WHERE task_name = :task
+    AND (status NOT IN ('todo', 'doing') OR (status = 'doing' AND worker_id IS NULL))
 """)
 
 
 class BuildQueue:
-    """Puts builds into the queue, inside the caller's transaction."""
+    """Puts builds into the queue, inside the caller's transaction.
+
+    Attributes:
+        database_url: `postgresql://...`.
+    """
 
     def __init__(self, database_url: str) -> None:
         """Opens no connection: jobs are written over those of the callers' transactions.
@@ -55,18 +79,28 @@ class BuildQueue:
         Args:
             database_url: `postgresql://...`.
         """
+        self.database_url = database_url
         # An App of its own: copies of another one keep that one's connector, and fail here.
         connector = procrastinate.SyncPsycopgConnector(conninfo=engines.conninfo(database_url))
         self._app = procrastinate.App(connector=connector)
 
-    def defer(self, session: Session, build_id: str, *, queue: str, priority: int = 0) -> None:
+    def defer(
+        self,
+        session: Session,
+        build_id: str,
+        *,
+        queue: str,
+        priority: int = 0,
+        not_before: datetime | None = None,
+    ) -> None:
         """Adds a job; it exists, and wakes a worker, when the session's transaction commits.
 
         Args:
             session: The transaction that changes the build.
             build_id: The build to do.
             queue: The target's name.
-            priority: Higher comes first.
+            priority: Higher comes first; jobs of one priority come in the order in which they were added.
+            not_before: By the database's clock: when it may be delivered; at once where omitted.
 
         Raises:
             DatabaseUnavailable: The database did not answer.
@@ -74,14 +108,33 @@ class BuildQueue:
         session.flush()
         connection = session.connection().connection.dbapi_connection
         try:
-            self._app.configure_task(TASK, queue=queue, priority=priority, connection=connection).defer(
-                build_id=build_id
-            )
+            self._app.configure_task(
+                TASK, queue=queue, priority=priority, schedule_at=not_before, connection=connection
+            ).defer(build_id=build_id)
         except ConnectorException as exc:
             raise DatabaseUnavailable(f"The queue did not take build {build_id}") from exc
 
+    def withdraw(self, session: Session, build_id: str) -> None:
+        """Removes the jobs of a build that nobody has taken yet.
+
+        Args:
+            session: The transaction that takes the build out of the queue, or queues it anew.
+            build_id: The build.
+        """
+        session.execute(_WITHDRAW, {"build": build_id, "task": TASK})
+
+    def raise_priority(self, session: Session, build_ids: Sequence[str], priority: int) -> None:
+        """Puts the jobs of queued builds further ahead.
+
+        Args:
+            session: The transaction that does the same with the builds.
+            build_ids: The builds.
+            priority: Their priority from now on.
+        """
+        session.execute(_RAISE, {"builds": list(build_ids), "priority": priority, "task": TASK})
+
     def undeliverable(self, session: Session, *, silence: timedelta) -> list[str]:
-        """Builds that wait in vain: queued, but no job leads to them.
+        """Builds that wait in vain: queued, and due, but no job leads to them.
 
         A worker that dies, or loses the database, between taking a job and claiming its build leaves one.
 
@@ -90,6 +143,17 @@ class BuildQueue:
             silence: How long a build must have waited, and a job's holder been silent.
         """
         return list(session.scalars(_UNDELIVERABLE, {"silence": silence, "task": TASK}))
+
+    def sweep(self, session: Session) -> None:
+        """Deletes jobs that deliver nothing any more: whose handler raised, or whose holder is gone.
+
+        The builds they led to are found by `undeliverable`, or are over.
+
+        Args:
+            session: A transaction.
+        """
+        session.execute(_SWEEP_WORKERS, {"seconds": _FORGOTTEN_SECONDS})
+        session.execute(_SWEEP_JOBS, {"task": TASK})
 
 
 class BuildConsumer:
@@ -161,6 +225,7 @@ class BuildConsumer:
                     concurrency=self._concurrency,
                     fetch_job_polling_interval=_POLL_SECONDS,
                     delete_jobs="successful",
+                    update_heartbeat_interval=_HEARTBEAT_SECONDS,
                     install_signal_handlers=False,
                 )
         except (ConnectorException, psycopg.Error, psycopg_pool.PoolTimeout) as exc:

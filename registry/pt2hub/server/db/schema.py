@@ -208,6 +208,7 @@ class BuildAttempt(Base):
     __tablename__ = "build_attempts"
     __table_args__ = (
         Index("ix_build_attempts_unarchived", "ended_at", postgresql_where=text("log IS NULL")),
+        Index("ix_build_attempts_uncounted", "ended_at", postgresql_where=text("NOT counted")),
     )
 
     build_id: Mapped[str] = mapped_column(ForeignKey("builds.id", ondelete="CASCADE"), primary_key=True)
@@ -221,6 +222,19 @@ class BuildAttempt(Base):
     log: Mapped[str | None]
     log_bytes: Mapped[int | None]
     log_lines: Mapped[int | None]
+    counted: Mapped[bool] = mapped_column(server_default="false")
+
+
+class BuildSum(Base):
+    """What counted attempts add up to; `StatisticsStore` alone knows the figures."""
+
+    __tablename__ = "build_sums"
+
+    figure: Mapped[str] = mapped_column(primary_key=True)
+    subject: Mapped[str] = mapped_column(primary_key=True)
+    detail: Mapped[str] = mapped_column(primary_key=True)
+    count: Mapped[int]
+    seconds: Mapped[float]
 
 
 class BuildStep(Base):

@@ -1,43 +1,51 @@
-"""Builds, as people follow them and as workers do them.
+"""Builds, as people follow and steer them and as workers do them.
 
 Every change that a worker asks for compares build, attempt and state, so that an attempt that was overtaken, by
-a worker that came back from the dead, changes nothing.
+a worker that came back from the dead, changes nothing. What the changes consist of is in `transitions`.
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
+
+import structlog
 
 from pt2hub.domain.artifacts import CODE_TYPE
-from pt2hub.domain.builds import BuildState, Claim, LogLine
+from pt2hub.domain.builds import BuildState, Claim
 from pt2hub.domain.publications import Publication, ReusableCode
-from pt2hub.errors import BadResponse, NotFound, StaleAttempt, TooLarge
+from pt2hub.errors import BadResponse, BuildActive, BuildOver, NotFound, StaleAttempt, TooLarge
 from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.db.notifications import notify
 from pt2hub.server.db.stores.artifacts import ArtifactStore
-from pt2hub.server.db.stores.builds import BuildStore
+from pt2hub.server.db.stores.attempts import AttemptStore
+from pt2hub.server.db.stores.build_views import BuildViewStore
+from pt2hub.server.db.stores.builds import BuildStore, standing
 from pt2hub.server.db.stores.progress import ProgressStore
 from pt2hub.server.db.stores.versions import VersionStore
 from pt2hub.server.services.documents import read_config, read_manifest
-from pt2hub.wire.shapes import BuildView, StepView
+from pt2hub.server.services.priorities import check_priority
+from pt2hub.server.services.transitions import Transitions
+from pt2hub.server.services.waiting import explained
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from datetime import timedelta
 
     from sqlalchemy.orm import Session
 
+    from pt2hub.domain.builds import LogLine, StepReport
     from pt2hub.domain.digests import Digest
     from pt2hub.errors import Pt2hubError
     from pt2hub.server.blobs.ports import Reads
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.queue import BuildQueue
+    from pt2hub.server.db.stores.builds import HeldBuild
+    from pt2hub.wire.shapes import BuildView
 
 __all__ = ["BuildService", "Publication", "ReusableCode"]
 
-StepState = Literal["running", "done", "failed"]
-MAX_LINES = 10_000
-"""Log lines answered at once."""
+_log = structlog.get_logger(__name__)
 
 
 class BuildService:
@@ -48,7 +56,7 @@ class BuildService:
 
         Args:
             sessions: Opens transactions.
-            queue: Takes builds that are handed back.
+            queue: Takes builds that wait again.
             storage: Holds manifests and configs.
             silence: Time without a heartbeat after which a worker is lost.
         """
@@ -57,31 +65,86 @@ class BuildService:
         self._storage = storage
         self._silence = silence
 
+    # -- for people ---------------------------------------------------------------------------------------
+
     def view(self, build_id: str) -> BuildView:
-        """A build with the steps of its latest attempt.
+        """A build with the steps of its latest attempt, all its attempts and its place in the queue.
 
         Raises:
             NotFound: There is no such build.
         """
         with self._sessions.begin() as session:
-            return self._existing(session, build_id)
+            return self._view(session, build_id)
 
-    def logs(self, build_id: str, after: int = 0, limit: int = 1000) -> list[LogLine]:
-        """Lines of the latest attempt's log.
+    def cancel(self, build_id: str, by: str) -> BuildView:
+        """Ends a build without a result, whether it waits or runs; one that is cancelled already stays so.
 
         Args:
             build_id: The build.
-            after: Position of the last line known.
-            limit: Lines at most.
+            by: Who wants it.
 
         Raises:
             NotFound: There is no such build.
+            BuildOver: It succeeded or failed before.
         """
         with self._sessions.begin() as session:
-            lines = ProgressStore(session).lines(build_id, after=after, limit=min(limit, MAX_LINES))
-            if not lines:
-                self._existing(session, build_id)
-            return lines
+            build = self._lock(session, build_id)
+            if build.state in (BuildState.SUCCEEDED, BuildState.FAILED):
+                raise _over(build, "cancelled")
+            if build.state is not BuildState.CANCELLED:
+                Transitions(session, self._queue).cancel(build, by=by)
+                _log.info("build cancelled", build=build_id, attempt=build.attempt, by=by)
+            return self._view(session, build_id)
+
+    def retry(self, build_id: str, by: str, priority: int | None = None) -> BuildView:
+        """Queues a failed or cancelled build again, as if it had not failed before.
+
+        Args:
+            build_id: The build.
+            by: Who wants it.
+            priority: Its priority from now on; as before where omitted.
+
+        Raises:
+            NotFound: There is no such build.
+            InvalidInput: There is no such priority.
+            BuildActive: It waits or runs already.
+            BuildOver: It succeeded.
+        """
+        if priority is not None:
+            check_priority(priority)
+        with self._sessions.begin() as session:
+            build = self._lock(session, build_id)
+            if build.state in (BuildState.QUEUED, BuildState.RUNNING):
+                raise _active(build)
+            if build.state is BuildState.SUCCEEDED:
+                raise _over(build, "retried")
+            Transitions(session, self._queue).requeue(build, failures=0, priority=priority)
+            _log.info("build retried", build=build_id, by=by)
+            return self._view(session, build_id)
+
+    def requeue(self, build_id: str, by: str) -> BuildView:
+        """Takes a running build from its worker and queues it again; the attempt does not count as failed.
+
+        Args:
+            build_id: The build.
+            by: Who wants it.
+
+        Raises:
+            NotFound: There is no such build.
+            BuildActive: It waits already.
+            BuildOver: It is over.
+        """
+        with self._sessions.begin() as session:
+            build = self._lock(session, build_id)
+            if build.state is BuildState.QUEUED:
+                raise _active(build)
+            if build.state is not BuildState.RUNNING:
+                raise _over(build, "queued again")
+            Transitions(session, self._queue).hand_back(build, by=by)
+            _log.info("build queued again", build=build_id, attempt=build.attempt, by=by)
+            return self._view(session, build_id)
+
+    # -- for workers --------------------------------------------------------------------------------------
 
     def claim(self, build_id: str, worker_id: str) -> Claim | None:
         """Takes a queued build for a worker, as a new attempt.
@@ -90,39 +153,43 @@ class BuildService:
             What the attempt needs; None where the build is not queued (a job may come twice, or too late).
         """
         with self._sessions.begin() as session:
-            return BuildStore(session).claim(build_id, worker_id)
+            claim = BuildStore(session).claim(build_id, worker_id)
+            if claim is not None:
+                AttemptStore(session).begin(build_id, claim.attempt, worker_id)
+                notify(session, build_id)
+            return claim
 
-    def step(
-        self,
-        claim: Claim,
-        name: str,
-        state: StepState,
-        *,
-        seconds: float | None = None,
-        detail: str | None = None,
-    ) -> None:
-        """Notes where an attempt stands.
+    def standing(self, build_id: str) -> tuple[BuildState, int]:
+        """A build's state and the number of its latest attempt: cheap enough to ask at each of its notifications.
+
+        Raises:
+            NotFound: There is no such build.
+        """
+        found = standing(self._sessions.reader, build_id)
+        if found is None:
+            raise _unknown(build_id)
+        return found
+
+    def report(self, claim: Claim, steps: Sequence[StepReport], lines: Sequence[LogLine]) -> None:
+        """Notes where an attempt stands and what it logged; also the last words after its build is over.
+
+        The same may be reported twice: an answer may have been lost.
 
         Args:
             claim: The attempt.
-            name: One of `domain.builds.STEPS`.
-            state: How the step stands.
-            seconds: Its wall time, once it ended.
-            detail: A short line of progress or result; the last one given stays.
+            steps: Steps in the order in which they changed.
+            lines: New lines of its log.
 
         Raises:
             StaleAttempt: The attempt was overtaken: it may stop.
         """
         with self._sessions.begin() as session:
-            if not BuildStore(session).is_latest(claim):
+            if not AttemptStore(session).takes_reports(claim.build, claim.attempt):
                 raise _overtaken(claim)
-            view = StepView(name=name, state=state, started_at="", seconds=seconds, detail=detail)
-            ProgressStore(session).put_step(claim.build, claim.attempt, view)
-
-    def log(self, claim: Claim, lines: Sequence[LogLine]) -> None:
-        """Adds lines to an attempt's log; those of an overtaken attempt go to its own log, which nobody follows."""
-        with self._sessions.begin() as session:
-            ProgressStore(session).add_lines(claim.build, claim.attempt, lines)
+            progress = ProgressStore(session)
+            progress.put_steps(claim.build, claim.attempt, steps)
+            progress.add_lines(claim.build, claim.attempt, lines)
+            notify(session, claim.build)
 
     def find_code(self, program_key: Digest) -> ReusableCode | None:
         """Compiled code of any published artifact with this program key whose bytes are still there."""
@@ -162,6 +229,8 @@ class BuildService:
     def publish(self, claim: Claim, publication: Publication) -> None:
         """Ends an attempt with an artifact, in one transaction.
 
+        The same artifact of the same attempt may come again: the first one's answer may have been lost.
+
         Args:
             claim: The attempt.
             publication: Its result; blobs and manifests are in the storage already.
@@ -170,42 +239,100 @@ class BuildService:
             StaleAttempt: The attempt was overtaken; nothing was written.
         """
         with self._sessions.begin() as session:
-            if not BuildStore(session).finish(claim, BuildState.SUCCEEDED):
+            builds = BuildStore(session)
+            build = builds.held(claim)
+            if build is None:
+                if builds.published(claim, publication.manifest.digest):
+                    return
                 raise _overtaken(claim)
+            reused = bool(publication.config.provenance.get("code_reused_from"))
+            Transitions(session, self._queue).succeed(build, reused=reused)
             ArtifactStore(session).add(claim.build, claim.attempt, publication)
 
     def fail(self, claim: Claim, error: Pt2hubError) -> None:
-        """Ends an attempt with an error.
+        """Ends an attempt and its build with an error.
 
         Raises:
-            StaleAttempt: The attempt was overtaken; nothing was written.
+            StaleAttempt: The attempt was overtaken or is over; nothing was written.
         """
-        with self._sessions.begin() as session:
-            if not BuildStore(session).finish(claim, BuildState.FAILED, error=error.as_dict()):
-                raise _overtaken(claim)
+        with self._held(claim) as (build, transitions):
+            transitions.fail(build, error)
+
+    def retry_later(self, claim: Claim, error: Pt2hubError) -> None:
+        """Ends an attempt that failed for a passing reason: its build waits for another one, and longer each time.
+
+        After `MAX_FAILURES` of them the build fails with this error.
+
+        Raises:
+            StaleAttempt: The attempt was overtaken or is over; nothing was written.
+        """
+        with self._held(claim) as (build, transitions):
+            transitions.retry_later(build, error)
 
     def hand_back(self, claim: Claim) -> None:
         """Gives a build up, unfinished, for another worker to take.
 
         Raises:
-            StaleAttempt: The attempt was overtaken; nothing was written.
+            StaleAttempt: The attempt was overtaken or is over; nothing was written.
         """
-        with self._sessions.begin() as session:
-            if not BuildStore(session).requeue(claim):
-                raise _overtaken(claim)
-            self._queue.defer(session, claim.build, queue=claim.target.name)
+        with self._held(claim) as (build, transitions):
+            transitions.hand_back(build)
 
     def _record(self, claim: Claim, record: Callable[[VersionStore], Digest]) -> Digest:
         with self._sessions.begin() as session:
-            if not BuildStore(session).hold(claim):
+            if not BuildStore(session).keep(claim):
                 raise _overtaken(claim)
             return record(VersionStore(session))
 
-    def _existing(self, session: Session, build_id: str) -> BuildView:
-        view = BuildStore(session).view(build_id, silence=self._silence)
+    @contextlib.contextmanager
+    def _held(self, claim: Claim) -> Iterator[tuple[HeldBuild, Transitions]]:
+        """A transaction over the build of an attempt that still has it."""
+        with self._sessions.begin() as session:
+            build = BuildStore(session).held(claim)
+            if build is None:
+                raise _overtaken(claim)
+            yield build, Transitions(session, self._queue)
+
+    def _lock(self, session: Session, build_id: str) -> HeldBuild:
+        build = BuildStore(session).lock(build_id)
+        if build is None:
+            raise _unknown(build_id)
+        return build
+
+    def _view(self, session: Session, build_id: str) -> BuildView:
+        view = BuildViewStore(session).view(build_id, silence=self._silence)
         if view is None:
-            raise NotFound(f"There is no build {build_id[:80]!r}", where="build")
-        return view
+            raise _unknown(build_id)
+        return explained(session, [view])[0]
+
+
+def _unknown(build_id: str) -> NotFound:
+    return NotFound(
+        f"There is no build {build_id[:80]!r}",
+        where="build",
+        hint="pt2hub builds lists them; GET /api/v1/builds does the same.",
+    )
+
+
+def _over(build: HeldBuild, done: str) -> BuildOver:
+    return BuildOver(
+        f"Build {build.id} has {build.state} and cannot be {done}",
+        where=build.id,
+        hint=f"Queue it again with pt2hub retry {build.id}."
+        if build.state in (BuildState.FAILED, BuildState.CANCELLED)
+        else f"Its artifact is there: pt2hub builds {build.id} names it.",
+        context={"state": build.state},
+    )
+
+
+def _active(build: HeldBuild) -> BuildActive:
+    stands = "waits in its queue" if build.state is BuildState.QUEUED else "runs"
+    return BuildActive(
+        f"Build {build.id} {stands} already",
+        where=build.id,
+        hint=f"Follow it with pt2hub logs -f {build.id}, or end it with pt2hub cancel {build.id} first.",
+        context={"state": build.state},
+    )
 
 
 def _overtaken(claim: Claim) -> StaleAttempt:

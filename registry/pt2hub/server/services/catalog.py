@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pt2hub.domain.names import parse_model_name
 from pt2hub.domain.targets import parse_target
 from pt2hub.errors import InvalidInput
-from pt2hub.server.db.stores.builds import BuildStore
+from pt2hub.server.db.stores.build_views import BuildViewStore
 from pt2hub.server.db.stores.catalog import CatalogStore
 from pt2hub.server.db.stores.values import moment
 from pt2hub.server.db.stores.versions import VersionStore
@@ -110,7 +110,7 @@ class CatalogService:
         begin = _place(after) if after is not None else None
         with self._sessions.begin() as session:
             _check(session, wanted)
-            found = BuildStore(session).page(wanted, after=begin, limit=limit + 1, silence=self._silence)
+            found = BuildViewStore(session).page(wanted, after=begin, limit=limit + 1, silence=self._silence)
         page = tuple(found[:limit])
         return BuildPage(page, next=_next(page[-1]) if len(found) > limit else None)
 

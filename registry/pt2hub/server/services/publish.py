@@ -11,16 +11,20 @@ from pt2hub.domain.specs import DEFAULT_FACTORIES, Spec, TargetSpec, check_facto
 from pt2hub.domain.targets import parse_target
 from pt2hub.errors import Conflict, Detail, InvalidInput, NoLiveWorker, NotFound, UnknownTarget
 from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.db.notifications import notify
+from pt2hub.server.db.stores.build_views import BuildViewStore
 from pt2hub.server.db.stores.builds import BuildStore, build_request
 from pt2hub.server.db.stores.versions import StoredVersion, VersionStore
 from pt2hub.server.db.stores.workers import WorkerStore
 from pt2hub.server.services import missing
 from pt2hub.server.services.examples import check_tensors
+from pt2hub.server.services.priorities import check_priority
 from pt2hub.server.services.spec_errors import parse_spec
+from pt2hub.server.services.waiting import explained
 from pt2hub.wire.shapes import VersionView
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
     from sqlalchemy.orm import Session
@@ -60,11 +64,14 @@ class PublishService:
         self._silence = silence
         self._factories = factories
 
-    def submit(self, document: Mapping[str, Any]) -> VersionView:
+    def submit(self, document: Mapping[str, Any], *, priority: int = 0) -> VersionView:
         """Makes a version of a spec, or finds the one that has the same content and adds missing targets.
+
+        What waits or runs already is joined; what waits behind this priority is put further ahead.
 
         Args:
             document: The spec as JSON values.
+            priority: Higher comes first.
 
         Raises:
             InvalidInput: Fields are wrong; often a subclass, see `spec_errors`.
@@ -73,6 +80,7 @@ class PublishService:
             NoLiveWorker: `auto` was asked for and no worker lives.
             Conflict: A target has a build already, with other overrides.
         """
+        check_priority(priority)
         spec = parse_spec(document)
         check_factory(spec.source, self._factories)
         _check_targets(spec)
@@ -80,9 +88,15 @@ class PublishService:
         check_tensors(spec, blobs, self._storage)
         with self._sessions.begin() as session:
             live = WorkerStore(session).live_packages(self._silence)
-            requests = _expand(spec.requests(), sorted(live))
+            requests = _expand(
+                spec.requests(), sorted(live), known=() if live else WorkerStore(session).known()
+            )
             version, created = self._ensure_version(session, spec, _pins(requests, live, blobs))
-            self._add_builds(session, version, requests, first=created, named=_named(spec))
+            present = BuildStore(session).requests(version.id)
+            _check_overrides(requests, present, _named(spec))
+            self._raise(session, version, requests, priority)
+            missing = [request for request in requests if request.target not in present]
+            self._add_builds(session, version, missing, position=len(present), priority=priority)
             return self._view(session, version, created=created)
 
     def version(self, model: str, number: int) -> VersionView:
@@ -134,36 +148,45 @@ class PublishService:
         )
         return version, True
 
+    def _raise(
+        self, session: Session, version: StoredVersion, requests: list[TargetSpec], priority: int
+    ) -> None:
+        """Puts builds of the version that wait further ahead, rows and jobs."""
+        targets = [request.target for request in requests]
+        if raised := BuildStore(session).raise_priority(version.id, targets, priority):
+            self._queue.raise_priority(session, raised, priority)
+            for build_id in raised:
+                notify(session, build_id)
+
     def _add_builds(
         self,
         session: Session,
         version: StoredVersion,
         requests: list[TargetSpec],
         *,
-        first: bool,
-        named: frozenset[str],
+        position: int,
+        priority: int,
     ) -> None:
-        builds = BuildStore(session)
-        present = builds.requests(version.id)
-        _check_overrides(requests, present, named)
-        missing = [item for item in requests if item.target not in present]
-        for name in sorted(item.target for item in missing):  # in one order: submissions must not deadlock
+        """Adds builds to a version that has so many already; those of its first submission count for readiness."""
+        for name in sorted(item.target for item in requests):  # in one order: submissions must not deadlock
             WorkerStore(session).add_target(parse_target(name))
-        for position, request in enumerate(missing, len(present)):
-            build_id = builds.add(version.id, request, position=position, first_submitted=first)
-            self._queue.defer(session, build_id, queue=request.target)
+        for place, request in enumerate(requests, position):
+            build_id = BuildStore(session).add(
+                version.id, request, position=place, first_submitted=position == 0, priority=priority
+            )
+            self._queue.defer(session, build_id, queue=request.target, priority=priority)
 
     def _view(self, session: Session, version: StoredVersion, *, created: bool = False) -> VersionView:
-        builds = BuildStore(session)
+        views = BuildViewStore(session).views(version.id, silence=self._silence)
         return VersionView(
             model=version.model,
             number=version.number,
             identity=version.identity,
-            readiness=readiness(builds.first_submitted(version.id)),
+            readiness=readiness(BuildStore(session).first_submitted(version.id)),
             created_at=version.created_at,
             spec=version.spec,
             pins=version.pins,
-            builds=tuple(builds.views(version.id, silence=self._silence)),
+            builds=tuple(explained(session, views)),
             weights=version.weights,
             golden=version.golden,
             created=created,
@@ -200,7 +223,7 @@ def _unknown(path: str, name: str) -> list[Detail]:
     return []
 
 
-def _expand(requests: list[TargetSpec], live: list[str]) -> list[TargetSpec]:
+def _expand(requests: list[TargetSpec], live: list[str], *, known: Sequence[str]) -> list[TargetSpec]:
     """The targets asked for by name; `auto` stands for the live ones that are not named beside it."""
     named = {request.target for request in requests}
     expanded = []
@@ -212,7 +235,8 @@ def _expand(requests: list[TargetSpec], live: list[str]) -> list[TargetSpec]:
             raise NoLiveWorker(
                 "No worker lives that auto could stand for",
                 where="targets",
-                hint="Start a worker (pt2hub up starts one), or name a target: its build waits for a worker.",
+                hint="Start a worker (pt2hub up starts one), or name a target: its build waits for a worker."
+                + (f" Workers offered {', '.join(known)} before." if known else ""),
             )
         expanded += [request.model_copy(update={"target": name}) for name in live if name not in named]
     return expanded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.artifacts import (
@@ -9,21 +10,24 @@ from pt2hub.domain.artifacts import (
     AUTOTUNE_TYPE,
     BUILD,
     CREATED,
+    LINES,
+    LOG_TYPE,
     MEASUREMENTS_TYPE,
     ArtifactConfig,
     Manifest,
 )
+from pt2hub.domain.builds import StepReport
 from pt2hub.domain.publications import Publication
 from pt2hub.errors import BadResponse, Conflict, NotFound, TooLarge
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.artifacts import ArtifactStore
+from pt2hub.server.db.stores.attempts import AttemptStore
 from pt2hub.server.db.stores.builds import BuildStore
 from pt2hub.server.db.stores.progress import ProgressStore
 from pt2hub.server.db.stores.values import moment
 from pt2hub.server.db.stores.versions import VersionStore
 from pt2hub.server.db.stores.workers import WorkerStore
 from pt2hub.server.services.documents import read_config, read_json, read_manifest
-from pt2hub.wire.shapes import StepView
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -138,10 +142,41 @@ def _restore_rows(session: Session, publication: Publication) -> bool:
         }
     )
     ArtifactStore(session).add(build_id, attempt, publication)
-    for step in config.steps:
-        view = StepView(name=step.name, state="done", started_at="", seconds=step.seconds)
-        ProgressStore(session).put_step(build_id, attempt, view)
+    _restore_attempt(session, build_id, publication)
     return True
+
+
+def _restore_attempt(session: Session, build_id: str, publication: Publication) -> None:
+    """What is known of the attempt that made the artifact; its steps are laid end to end before the artifact."""
+    config = publication.config
+    ended = moment(publication.manifest.annotations.get(CREATED)) or datetime.now(UTC)
+    began = ended - timedelta(seconds=sum(step.seconds for step in config.steps))
+    AttemptStore(session).restore(
+        {
+            "build_id": build_id,
+            "attempt": _attempt(config),
+            "worker_id": "",
+            "started_at": began,
+            "ended_at": ended,
+            "reused": bool(config.provenance.get("code_reused_from")),
+            **_log(publication.referrers),
+        }
+    )
+    steps, started = [], began.timestamp()
+    for step in config.steps:
+        steps.append(StepReport(step.name, "done", started, step.seconds))
+        started += step.seconds
+    ProgressStore(session).put_steps(build_id, _attempt(config), steps)
+
+
+def _log(referrers: Iterable[Manifest]) -> dict[str, Any]:
+    """Where the attempt's log lies; nothing where it was never put away."""
+    for manifest in referrers:
+        layer = manifest.layer(LOG_TYPE)
+        lines = manifest.annotations.get(LINES, "")
+        if layer and lines.isdecimal():
+            return {"log": layer.digest, "log_bytes": layer.size, "log_lines": int(lines)}
+    return {}
 
 
 def _attempt(config: ArtifactConfig) -> int:

@@ -1,36 +1,78 @@
-"""Builds and how they change hands. Every change compares the state it starts from."""
+"""Builds and how they change hands. Every change compares the state it starts from, or holds the row's lock."""
 
 from __future__ import annotations
 
 import secrets
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import func, or_, select, tuple_, update
+from sqlalchemy import bindparam, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 
-from pt2hub.domain.builds import BuildFilter, BuildState, Claim
+from pt2hub.domain.builds import BuildState, Claim
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.targets import parse_target
+from pt2hub.server.db.engine import Prepared
 from pt2hub.server.db.schema import Artifact as SQLArtifact
 from pt2hub.server.db.schema import Build as SQLBuild
 from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.schema import Version as SQLVersion
 from pt2hub.server.db.schema import Worker as SQLWorker
-from pt2hub.server.db.stores.progress import ProgressStore
-from pt2hub.server.db.stores.values import optional_stamp, stamp, storable
-from pt2hub.server.db.stores.workers import lives, offered
-from pt2hub.wire.shapes import BuildView, StepView
+from pt2hub.server.db.stores.values import storable
+from pt2hub.server.db.stores.workers import lives
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime, timedelta
 
-    from sqlalchemy import ColumnElement, Select
+    from sqlalchemy import ColumnElement, Row
     from sqlalchemy.orm import Session
 
     from pt2hub.domain.specs import TargetSpec
+    from pt2hub.server.db.engine import Reader
 
-_NO_WORKER = "no live worker offers this target"
+
+@dataclass(frozen=True, slots=True)
+class HeldBuild:
+    """A build whose row is locked: nothing else moves it before the transaction ends.
+
+    Attributes:
+        id: Its id.
+        state: Where it stands.
+        attempt: Attempts begun so far.
+        failures: Those that failed for a passing reason, since the submission or the last retry.
+        target: What it builds for.
+        priority: Its place among others.
+        worker: Who has it, or None.
+    """
+
+    id: str
+    state: BuildState
+    attempt: int
+    failures: int
+    target: str
+    priority: int
+    worker: str | None
+
+
+_HELD = (
+    SQLBuild.id,
+    SQLBuild.state,
+    SQLBuild.attempt,
+    SQLBuild.failures,
+    SQLBuild.target,
+    SQLBuild.priority,
+    SQLBuild.worker_id,
+)
+
+
+_STANDING = Prepared.of(select(SQLBuild.state, SQLBuild.attempt).where(SQLBuild.id == bindparam("build")))
+
+
+def standing(reader: Reader, build_id: str) -> tuple[BuildState, int] | None:
+    """State of a build and number of its latest attempt, in one round trip; None where there is none."""
+    rows = reader.rows(_STANDING, build=build_id)
+    return (BuildState(rows[0][0]), rows[0][1]) if rows else None
 
 
 def build_request(request: TargetSpec) -> dict[str, Any]:
@@ -52,7 +94,9 @@ class BuildStore:
         )
         return {target: request for target, request in rows}  # noqa: C416  # rows are not pairs to mypy
 
-    def add(self, version_id: int, request: TargetSpec, *, position: int, first_submitted: bool) -> str:
+    def add(
+        self, version_id: int, request: TargetSpec, *, position: int, first_submitted: bool, priority: int = 0
+    ) -> str:
         """Adds a queued build.
 
         Args:
@@ -60,6 +104,7 @@ class BuildStore:
             request: The target, by name, and its overrides.
             position: Its place among the version's builds.
             first_submitted: Whether it counts for readiness.
+            priority: Higher comes first.
 
         Returns:
             The build's id.
@@ -74,6 +119,7 @@ class BuildStore:
                 request=build_request(request),
                 first_submitted=first_submitted,
                 state=BuildState.QUEUED,
+                priority=priority,
             )
         )
         return build_id
@@ -89,7 +135,13 @@ class BuildStore:
         return self._session.execute(
             statement.on_conflict_do_update(
                 index_elements=["version_id", "target"],
-                set_={"state": BuildState.SUCCEEDED, "error": None, **changed},
+                set_={
+                    "state": BuildState.SUCCEEDED,
+                    "error": None,
+                    "not_before": None,
+                    "worker_id": None,
+                    **changed,
+                },
             ).returning(SQLBuild.id)
         ).scalar_one()
 
@@ -97,61 +149,131 @@ class BuildStore:
         """Moves a queued build to running, as a new attempt of this worker.
 
         Returns:
-            What the attempt needs, or None where the build is not queued.
+            What the attempt needs, or None where the build is not queued or must wait longer.
         """
-        taken = self._change(
-            [SQLBuild.id == build_id, SQLBuild.state == BuildState.QUEUED],
-            state=BuildState.RUNNING,
-            attempt=SQLBuild.attempt + 1,
-            worker_id=worker_id,
-            started_at=func.now(),
+        statement = (
+            update(SQLBuild)
+            .where(SQLBuild.id == build_id, SQLBuild.state == BuildState.QUEUED)
+            .where(or_(SQLBuild.not_before.is_(None), SQLBuild.not_before <= func.now()))
+            .values(
+                state=BuildState.RUNNING,
+                attempt=SQLBuild.attempt + 1,
+                worker_id=worker_id,
+                started_at=func.now(),
+                not_before=None,
+            )
+            .returning(SQLBuild.id)
+            .execution_options(synchronize_session=False)
         )
-        return self._claim(build_id) if taken else None
+        return self._claim(build_id) if self._session.execute(statement).first() else None
 
-    def finish(self, claim: Claim, state: BuildState, *, error: dict[str, Any] | None = None) -> bool:
-        """Moves a running build to a final state, if this attempt still holds it.
+    def held(self, claim: Claim) -> HeldBuild | None:
+        """Locks a running build, if this attempt still holds it."""
+        return self._hold(*_held(claim))
 
-        Returns:
-            Whether it did.
-        """
-        return self._change(_held(claim), state=state, error=storable(error), finished_at=func.now())
+    def lock(self, build_id: str) -> HeldBuild | None:
+        """Locks a build, wherever it stands; None where there is no such build."""
+        return self._hold(SQLBuild.id == build_id)
 
-    def requeue(self, claim: Claim) -> bool:
-        """Moves a running build back to queued, if this attempt still holds it.
-
-        Returns:
-            Whether it did.
-        """
-        return self._change(_held(claim), state=BuildState.QUEUED, queued_at=func.now(), worker_id=None)
-
-    def requeue_lost(self, silence: timedelta) -> list[tuple[str, str]]:
-        """Moves running builds whose worker is lost or left back to queued.
+    def lost(self, silence: timedelta) -> list[HeldBuild]:
+        """Locks running builds whose worker is lost or left.
 
         Args:
             silence: Time without a heartbeat after which a worker is lost.
-
-        Returns:
-            Each build's id and target.
         """
         living = select(SQLWorker.id).where(lives(silence))
-        lost = (
-            select(SQLBuild.id)
-            .where(SQLBuild.state == BuildState.RUNNING)
-            .where(or_(SQLBuild.worker_id.is_(None), SQLBuild.worker_id.not_in(living)))
-            .with_for_update(skip_locked=True)  # one that is being published right now is not lost
-        )
-        rows = self._session.execute(
-            update(SQLBuild)
-            .where(SQLBuild.id.in_(lost.scalar_subquery()))
-            .values(state=BuildState.QUEUED, queued_at=func.now(), worker_id=None)
-            .returning(SQLBuild.id, SQLBuild.target)
-        )
-        return [(build_id, target) for build_id, target in rows]
+        gone = or_(SQLBuild.worker_id.is_(None), SQLBuild.worker_id.not_in(living))
+        return self._hold_free(SQLBuild.state == BuildState.RUNNING, gone)
 
-    def targets(self, build_ids: Iterable[str]) -> list[tuple[str, str]]:
-        """Each build's id and target."""
-        rows = self._session.execute(select(SQLBuild.id, SQLBuild.target).where(SQLBuild.id.in_(build_ids)))
-        return [(build_id, target) for build_id, target in rows]
+    def unknown_to(self, worker_id: str, held: Iterable[str], silence: timedelta) -> list[HeldBuild]:
+        """Locks running builds of a worker that it has not named, though it took them long ago.
+
+        Args:
+            worker_id: The worker.
+            held: The builds that it named.
+            silence: How long ago it must have taken them: a fresh claim's answer may still be under way.
+        """
+        return self._hold_free(
+            SQLBuild.state == BuildState.RUNNING,
+            SQLBuild.worker_id == worker_id,
+            SQLBuild.id.not_in(list(held)),
+            SQLBuild.started_at < func.now() - silence,
+        )
+
+    def finish(
+        self,
+        build: HeldBuild,
+        state: BuildState,
+        *,
+        error: dict[str, Any] | None = None,
+        failures: int | None = None,
+    ) -> None:
+        """Moves a locked build to a final state.
+
+        Args:
+            build: The build.
+            state: The state.
+            error: Why it failed, or who cancelled it.
+            failures: Attempts that failed so far, where this one counts.
+        """
+        self._move(
+            build,
+            state=state,
+            failures=build.failures if failures is None else failures,
+            error=storable(error),
+            finished_at=func.clock_timestamp(),
+            not_before=None,
+            worker_id=None,
+        )
+
+    def queue(
+        self, build: HeldBuild, *, failures: int, priority: int, pause: timedelta | None = None
+    ) -> datetime | None:
+        """Moves a locked build to the end of its queue.
+
+        Args:
+            build: The build.
+            failures: Attempts that failed so far.
+            priority: Its priority from now on.
+            pause: How long it must wait, None where it need not.
+
+        Returns:
+            When its next attempt may begin, None for at once.
+        """
+        return self._move(
+            build,
+            state=BuildState.QUEUED,
+            failures=failures,
+            priority=priority,
+            queued_at=func.clock_timestamp(),
+            not_before=func.clock_timestamp() + pause if pause else None,
+            finished_at=None,
+            error=None,
+            worker_id=None,
+        )
+
+    def raise_priority(self, version_id: int, targets: Sequence[str], priority: int) -> list[str]:
+        """Moves queued builds of a version further ahead.
+
+        Returns:
+            The builds whose priority was lower.
+        """
+        lower = (
+            select(SQLBuild.id)
+            .where(SQLBuild.version_id == version_id, SQLBuild.target.in_(targets))
+            .where(SQLBuild.state == BuildState.QUEUED, SQLBuild.priority < priority)
+            .order_by(SQLBuild.id)
+            .with_for_update(key_share=True)
+        )
+        ids = list(self._session.scalars(lower))
+        if ids:
+            statement = update(SQLBuild).where(SQLBuild.id.in_(ids)).values(priority=priority)
+            self._session.execute(statement.execution_options(synchronize_session=False))
+        return ids
+
+    def astray(self, build_ids: Iterable[str]) -> list[HeldBuild]:
+        """Locks those of these builds that are still queued."""
+        return self._hold_free(SQLBuild.id.in_(list(build_ids)), SQLBuild.state == BuildState.QUEUED)
 
     def states(self, version_id: int) -> list[tuple[str, str]]:
         """Target and state of each of a version's builds, in the order submitted."""
@@ -162,7 +284,7 @@ class BuildStore:
         )
         return [(target, state) for target, state in rows]
 
-    def hold(self, claim: Claim) -> bool:
+    def keep(self, claim: Claim) -> bool:
         """Keeps a running build from changing hands until the transaction ends.
 
         Returns:
@@ -171,14 +293,23 @@ class BuildStore:
         statement = select(SQLBuild.id).where(*_held(claim)).with_for_update(read=True)
         return self._session.execute(statement).first() is not None
 
-    def is_latest(self, claim: Claim) -> bool:
-        """Whether this is the build's latest attempt, running or over, and no further one is due."""
-        statement = select(SQLBuild.id).where(
-            SQLBuild.id == claim.build,
-            SQLBuild.attempt == claim.attempt,
-            SQLBuild.state != BuildState.QUEUED,
+    def published(self, claim: Claim, digest: Digest) -> bool:
+        """Whether this attempt has ended its build with this artifact."""
+        statement = select(SQLArtifact.digest).where(
+            SQLArtifact.build_id == claim.build,
+            SQLArtifact.attempt == claim.attempt,
+            SQLArtifact.digest == digest,
         )
         return self._session.execute(statement).first() is not None
+
+    def running_on(self, worker_id: str) -> dict[str, int]:
+        """The running builds of a worker, each with the number of its attempt."""
+        rows = self._session.execute(
+            select(SQLBuild.id, SQLBuild.attempt).where(
+                SQLBuild.state == BuildState.RUNNING, SQLBuild.worker_id == worker_id
+            )
+        )
+        return {build_id: attempt for build_id, attempt in rows}  # noqa: C416  # rows are not pairs to mypy
 
     def first_submitted(self, version_id: int) -> list[BuildState]:
         """States of the builds that count for a version's readiness."""
@@ -187,38 +318,25 @@ class BuildStore:
         )
         return [BuildState(state) for state in rows]
 
-    def view(self, build_id: str, *, silence: timedelta) -> BuildView | None:
-        """A build with its steps."""
-        found = self._views(SQLBuild.id == build_id, silence)
-        return found[0] if found else None
+    def _hold(self, *conditions: ColumnElement[bool]) -> HeldBuild | None:
+        statement = select(*_HELD).where(*conditions).with_for_update(key_share=True)
+        row = self._session.execute(statement).first()
+        return _held_build(row) if row else None
 
-    def views(self, version_id: int, *, silence: timedelta) -> list[BuildView]:
-        """The builds of a version with their steps, in the order submitted."""
-        return self._views(SQLBuild.version_id == version_id, silence)
+    def _hold_free(self, *conditions: ColumnElement[bool]) -> list[HeldBuild]:
+        """Those that nobody moves right now: one that is being published is not lost."""
+        statement = (
+            select(*_HELD)
+            .where(*conditions)
+            .order_by(SQLBuild.id)
+            .with_for_update(key_share=True, skip_locked=True)
+        )
+        return [_held_build(row) for row in self._session.execute(statement)]
 
-    def page(
-        self, wanted: BuildFilter, *, after: tuple[datetime, str] | None, limit: int, silence: timedelta
-    ) -> list[BuildView]:
-        """Builds, newest first, without their steps.
-
-        Args:
-            wanted: Which of them.
-            after: Time and id of the build that they follow, None for the newest.
-            limit: At most so many.
-            silence: Time without a heartbeat after which a worker is lost.
-        """
-        place = (SQLBuild.created_at, SQLBuild.id)
-        statement = _viewed(silence).where(*_matching(wanted))
-        if after is not None:
-            statement = statement.where(tuple_(*place) < after)
-        newest_first = [column.desc() for column in place]
-        rows = self._session.execute(statement.order_by(*newest_first).limit(limit))
-        return [_view(*row) for row in rows]
-
-    def _change(self, conditions: list[ColumnElement[bool]], **values: Any) -> bool:  # noqa: ANN401  # columns' values
-        statement = update(SQLBuild).where(*conditions).values(**values).returning(SQLBuild.id)
-        options = {"synchronize_session": False}
-        return self._session.execute(statement, execution_options=options).first() is not None
+    def _move(self, build: HeldBuild, **values: Any) -> datetime | None:  # noqa: ANN401  # columns' values
+        statement = update(SQLBuild).where(SQLBuild.id == build.id).values(**values)
+        statement = statement.execution_options(synchronize_session=False)
+        return self._session.execute(statement.returning(SQLBuild.not_before)).scalar_one()
 
     def _claim(self, build_id: str) -> Claim:
         build, version, model = self._session.execute(
@@ -244,64 +362,16 @@ class BuildStore:
             golden=Digest(version.golden) if version.golden else None,
         )
 
-    def _views(self, condition: ColumnElement[bool], silence: timedelta) -> list[BuildView]:
-        rows = self._session.execute(_viewed(silence).where(condition).order_by(SQLBuild.position)).all()
-        steps = ProgressStore(self._session).steps([row[0].id for row in rows])
-        return [_view(*row, steps=steps.get(row[0].id, [])) for row in rows]
 
-
-def _viewed(silence: timedelta) -> Select[SQLBuild, str, int, str, bool]:
-    """What views of builds are made of."""
-    return (
-        select(
-            SQLBuild,
-            SQLModel.name,
-            SQLVersion.number,
-            SQLArtifact.digest,
-            offered(SQLBuild.target, silence),
-        )
-        .join(SQLVersion, SQLVersion.id == SQLBuild.version_id)
-        .join(SQLModel, SQLModel.id == SQLVersion.model_id)
-        .outerjoin(SQLArtifact, SQLArtifact.build_id == SQLBuild.id)
-        .execution_options(populate_existing=True)
-    )
-
-
-def _matching(wanted: BuildFilter) -> list[ColumnElement[bool]]:
-    given = {
-        SQLModel.name: wanted.model,
-        SQLVersion.number: wanted.number,
-        SQLBuild.state: wanted.state,
-        SQLBuild.target: wanted.target,
-    }
-    return [column == value for column, value in given.items() if value is not None]
-
-
-def _held(claim: Claim) -> list[ColumnElement[bool]]:
+def _held(claim: Claim) -> tuple[ColumnElement[bool], ...]:
     """What fences a late attempt off: another one has another number, or the build is not running."""
-    return [
+    return (
         SQLBuild.id == claim.build,
         SQLBuild.attempt == claim.attempt,
         SQLBuild.state == BuildState.RUNNING,
-    ]
-
-
-def _view(
-    row: SQLBuild, model: str, number: int, digest: str | None, alive: bool, *, steps: Sequence[StepView] = ()
-) -> BuildView:
-    waits = row.state == BuildState.QUEUED and not alive
-    return BuildView(
-        id=row.id,
-        model=model,
-        number=number,
-        target=row.target,
-        state=row.state,
-        attempt=row.attempt,
-        created_at=stamp(row.created_at),
-        started_at=optional_stamp(row.started_at),
-        finished_at=optional_stamp(row.finished_at),
-        steps=tuple(steps),
-        error=row.error,
-        artifact=Digest(digest) if digest else None,
-        note=_NO_WORKER if waits else None,
     )
+
+
+def _held_build(row: Row[*tuple[Any, ...]]) -> HeldBuild:
+    build_id, state, *others = row
+    return HeldBuild(build_id, BuildState(state), *others)

@@ -1,14 +1,13 @@
-"""How builds go: steps and log lines, by attempt."""
+"""How builds go: what workers report of steps and log lines, by attempt. Logs are read through `LogStore`."""
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
 
-from pt2hub.domain.builds import STEPS, LogLine
+from pt2hub.domain.builds import STEPS
 from pt2hub.server.db.schema import Build as SQLBuild
 from pt2hub.server.db.schema import BuildLog as SQLBuildLog
 from pt2hub.server.db.schema import BuildStep as SQLBuildStep
@@ -16,9 +15,11 @@ from pt2hub.server.db.stores.values import stamp, storable
 from pt2hub.wire.shapes import StepView
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from sqlalchemy.orm import Session
+
+    from pt2hub.domain.builds import LogLine, StepReport
 
 _PLACE = {name: place for place, name in enumerate(STEPS)}
 
@@ -30,29 +31,33 @@ class ProgressStore:
         """Works in the caller's transaction."""
         self._session = session
 
-    def put_step(self, build_id: str, attempt: int, step: StepView) -> None:
-        """Adds a step, or moves it on; its start stays the first one noted.
+    def put_steps(self, build_id: str, attempt: int, steps: Iterable[StepReport]) -> None:
+        """Adds steps, or moves them on; a step's start stays the first one noted.
 
         Args:
             build_id: The build.
-            attempt: The attempt that does it.
-            step: The step; the database's clock gives its start.
+            attempt: The attempt that does them.
+            steps: In the order in which they were reported.
         """
-        changed = {"state": step.state, "seconds": step.seconds}
-        statement = insert(SQLBuildStep).values(
-            build_id=build_id,
-            attempt=attempt,
-            name=step.name,
-            started_at=func.clock_timestamp() - timedelta(seconds=step.seconds or 0.0),
-            detail=storable(step.detail),
-            **changed,
-        )
-        self._session.execute(
-            statement.on_conflict_do_update(
-                index_elements=["build_id", "attempt", "name"],
-                set_={**changed, "detail": func.coalesce(statement.excluded.detail, SQLBuildStep.detail)},
+        for step in steps:
+            changed = {"state": step.state, "seconds": step.seconds}
+            statement = insert(SQLBuildStep).values(
+                build_id=build_id,
+                attempt=attempt,
+                name=step.name,
+                started_at=func.to_timestamp(step.started),
+                detail=storable(step.detail),
+                **changed,
             )
-        )
+            self._session.execute(
+                statement.on_conflict_do_update(
+                    index_elements=["build_id", "attempt", "name"],
+                    set_={
+                        **changed,
+                        "detail": func.coalesce(statement.excluded.detail, SQLBuildStep.detail),
+                    },
+                )
+            )
 
     def steps(self, build_ids: Sequence[str]) -> dict[str, list[StepView]]:
         """The steps of each build's latest attempt, in order."""
@@ -83,14 +88,3 @@ class ProgressStore:
         ]
         if rows:
             self._session.execute(insert(SQLBuildLog).on_conflict_do_nothing(), rows)
-
-    def lines(self, build_id: str, *, after: int, limit: int) -> list[LogLine]:
-        """Log lines of the latest attempt behind a position, in order."""
-        rows = self._session.scalars(
-            select(SQLBuildLog)
-            .join(SQLBuild, SQLBuild.id == SQLBuildLog.build_id)
-            .where(SQLBuild.id == build_id, SQLBuildLog.attempt == SQLBuild.attempt, SQLBuildLog.seq > after)
-            .order_by(SQLBuildLog.seq)
-            .limit(limit)
-        )
-        return [LogLine(row.seq, row.at, row.step, row.level, row.text) for row in rows]

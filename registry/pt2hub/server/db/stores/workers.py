@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, and_, exists, func, select, update
+from sqlalchemy import ColumnElement, and_, delete, exists, func, or_, select, true, update
 from sqlalchemy.dialects.postgresql import insert
 
+from pt2hub.domain.builds import BuildState
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest, digest_json
+from pt2hub.server.db.schema import Build as SQLBuild
+from pt2hub.server.db.schema import BuildStep as SQLBuildStep
 from pt2hub.server.db.schema import Environment as SQLEnvironment
+from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.schema import Target as SQLTarget
+from pt2hub.server.db.schema import Version as SQLVersion
 from pt2hub.server.db.schema import Worker as SQLWorker
+from pt2hub.server.db.stores.values import optional_stamp, stamp
 from pt2hub.wire.shapes import TargetView
+from pt2hub.wire.workers import WorkerBuild, WorkerView
 
 if TYPE_CHECKING:
-    from datetime import timedelta
+    from collections.abc import Sequence
+    from datetime import datetime, timedelta
 
+    from sqlalchemy import ScalarSelect, Select
     from sqlalchemy.orm import InstrumentedAttribute, Session
 
-    from pt2hub.domain.artifacts import Environment, Toolchain
+    from pt2hub.domain.artifacts import Environment
     from pt2hub.domain.targets import Target
+    from pt2hub.domain.workers import Registration
 
 
 def lives(silence: timedelta) -> ColumnElement[bool]:
@@ -33,8 +44,13 @@ def lives(silence: timedelta) -> ColumnElement[bool]:
 
 
 def offered(target: InstrumentedAttribute[str], silence: timedelta) -> ColumnElement[bool]:
-    """Whether a live worker offers the target in a column."""
-    return exists().where(SQLWorker.target == target, lives(silence))
+    """Whether a live worker that takes builds offers the target in a column."""
+    return exists().where(SQLWorker.target == target, lives(silence), SQLWorker.draining_at.is_(None))
+
+
+def last_seen(target: InstrumentedAttribute[str]) -> ScalarSelect[datetime]:
+    """When a worker of the target in a column was last heard of; null where none ever offered it."""
+    return select(func.max(SQLWorker.last_seen)).where(SQLWorker.target == target).scalar_subquery()
 
 
 class WorkerStore:
@@ -60,57 +76,190 @@ class WorkerStore:
         self._session.execute(insert(SQLEnvironment).values(digest=digest, **fields).on_conflict_do_nothing())
         return digest
 
-    def register(
-        self,
-        worker_id: str,
-        *,
-        target: Target,
-        toolchain: Toolchain,
-        environment: Environment,
-        packages: dict[str, str],
-    ) -> None:
-        """Adds a worker, or renews what it says about itself."""
-        self.add_target(target)
+    def register(self, registration: Registration) -> float:
+        """Adds a worker, or renews what it says about itself.
+
+        Returns:
+            Seconds that the database's clock is ahead of the worker's.
+        """
+        now = float(self._session.scalars(select(func.extract("epoch", func.clock_timestamp()))).one())
+        ahead = now - registration.clock
+        self.add_target(registration.target)
         said = {
-            "target": target.name,
-            "environment": self.add_environment(environment),
-            "toolchain": encode(toolchain),
-            "packages": packages,
+            "target": registration.target.name,
+            "environment": self.add_environment(registration.environment),
+            "toolchain": encode(registration.toolchain),
+            "packages": registration.packages,
+            "host": registration.host,
+            "version": registration.version,
+            "concurrency": registration.concurrency,
+            "clock_skew": -ahead,
             "started_at": func.now(),
             "last_seen": func.now(),
+            "draining_at": None,
             "left_at": None,
         }
-        statement = insert(SQLWorker).values(id=worker_id, **said)
+        statement = insert(SQLWorker).values(id=registration.worker_id, **said)
         self._session.execute(statement.on_conflict_do_update(index_elements=["id"], set_=said))
+        return ahead
 
     def beat(self, worker_id: str) -> bool:
         """Renews a worker's life; False where there is no such worker."""
-        changed = self._session.execute(
-            update(SQLWorker)
-            .where(SQLWorker.id == worker_id)
-            .values(last_seen=func.now())
-            .returning(SQLWorker.id)
-        )
-        return changed.first() is not None
+        return self._note(worker_id, last_seen=func.now())
 
-    def leave(self, worker_id: str) -> None:
-        """Notes that a worker ended on purpose."""
-        self._session.execute(update(SQLWorker).where(SQLWorker.id == worker_id).values(left_at=func.now()))
+    def drain(self, worker_id: str) -> bool:
+        """Notes that a worker takes no more builds; False where there is no such worker."""
+        return self._note(worker_id, draining_at=func.coalesce(SQLWorker.draining_at, func.now()))
+
+    def leave(self, worker_id: str) -> bool:
+        """Notes that a worker ended on purpose; False where there is no such worker."""
+        return self._note(worker_id, left_at=func.coalesce(SQLWorker.left_at, func.now()))
 
     def live_packages(self, silence: timedelta) -> dict[str, dict[str, Any]]:
-        """Each live target with the package versions of its newest worker, by target's name."""
+        """Each live target with the package versions of its newest worker, by target's name.
+
+        Those of workers that only finish what they have count where nobody else offers the target: a worker that
+        is being replaced must not make its target unknown.
+        """
         rows = self._session.execute(
             select(SQLWorker.target, SQLWorker.packages)
             .where(lives(silence))
-            .order_by(SQLWorker.started_at, SQLWorker.id)
+            .order_by(SQLWorker.draining_at.is_(None), SQLWorker.started_at, SQLWorker.id)
         )
         return {target: packages for target, packages in rows}  # noqa: C416  # the last of a target is its newest
 
+    def known(self) -> list[str]:
+        """Targets that a worker ever offered."""
+        return list(self._session.scalars(select(SQLWorker.target).distinct().order_by(SQLWorker.target)))
+
     def targets(self, silence: timedelta) -> list[TargetView]:
-        """Every target that a worker ever offered, with its live workers."""
-        rows = self._session.execute(
-            select(SQLWorker.target, func.count().filter(lives(silence)))
-            .group_by(SQLWorker.target)
-            .order_by(SQLWorker.target)
+        """Every target that a worker ever offered or that a build waits for, by name."""
+        live = lives(silence)
+        takes = SQLWorker.draining_at.is_(None)
+        offers = self._session.execute(
+            select(
+                SQLWorker.target,
+                func.count().filter(live),
+                func.coalesce(func.sum(SQLWorker.concurrency).filter(live, takes), 0),
+                func.max(SQLWorker.last_seen),
+            ).group_by(SQLWorker.target)
         )
-        return [TargetView(name=name, live_workers=count) for name, count in rows]
+        found = {
+            name: TargetView(name, live_workers=count, slots=int(slots), last_seen=stamp(seen))
+            for name, count, slots, seen in offers
+        }
+        for name, queued, running, oldest in self._session.execute(_wanted()):
+            offer = found.get(name, TargetView(name, live_workers=0))
+            found[name] = replace(offer, queued=queued, running=running, oldest=optional_stamp(oldest))
+        return [found[name] for name in sorted(found)]
+
+    def views(self, silence: timedelta, *, gone_within: timedelta | None = None) -> list[WorkerView]:
+        """Workers and what each does: those that live first, newest first.
+
+        Args:
+            silence: Time without a heartbeat after which a worker is lost.
+            gone_within: Also those that were lost or left so recently; None for none.
+        """
+        live = lives(silence)
+        wanted = live if gone_within is None else or_(live, SQLWorker.last_seen >= func.now() - gone_within)
+        rows = self._session.execute(
+            select(SQLWorker, live)
+            .where(wanted)
+            .order_by(live.desc(), SQLWorker.started_at.desc(), SQLWorker.id)
+            .execution_options(populate_existing=True)
+        ).all()
+        builds = self._builds([worker.id for worker, _ in rows])
+        return [_view(worker, alive=alive, builds=builds.get(worker.id, ())) for worker, alive in rows]
+
+    def forget(self, *, gone_for: timedelta, limit: int) -> int:
+        """Drops workers that went long ago and that no build names.
+
+        Returns:
+            How many there were.
+        """
+        gone = select(SQLWorker.id).where(SQLWorker.last_seen < func.now() - gone_for).limit(limit)
+        ids = self._session.scalars(gone).all()
+        if not ids:  # nearly always: what follows reads every build
+            return 0
+        named = exists().where(SQLBuild.worker_id == SQLWorker.id)
+        dropped = self._session.execute(
+            delete(SQLWorker).where(SQLWorker.id.in_(ids), ~named).returning(SQLWorker.id)
+        )
+        return len(dropped.all())
+
+    def _note(self, worker_id: str, **values: object) -> bool:
+        changed = self._session.execute(
+            update(SQLWorker).where(SQLWorker.id == worker_id).values(**values).returning(SQLWorker.id)
+        )
+        return changed.first() is not None
+
+    def _builds(self, workers: Sequence[str]) -> dict[str, list[WorkerBuild]]:
+        """What each of these workers has, each build with the step that it began last."""
+        step = (
+            select(SQLBuildStep.name, SQLBuildStep.detail)
+            .where(SQLBuildStep.build_id == SQLBuild.id, SQLBuildStep.attempt == SQLBuild.attempt)
+            .where(SQLBuildStep.state == "running")
+            .order_by(SQLBuildStep.started_at.desc())
+            .limit(1)
+            .lateral("step")
+        )
+        rows = self._session.execute(
+            select(
+                SQLBuild.worker_id,
+                SQLBuild.id,
+                SQLModel.name,
+                SQLVersion.number,
+                SQLBuild.attempt,
+                step.c.name,
+                step.c.detail,
+            )
+            .join(SQLVersion, SQLVersion.id == SQLBuild.version_id)
+            .join(SQLModel, SQLModel.id == SQLVersion.model_id)
+            .outerjoin(step, true())
+            .where(SQLBuild.state == BuildState.RUNNING, SQLBuild.worker_id.in_(workers))
+            .order_by(SQLBuild.started_at, SQLBuild.id)
+        )
+        found: dict[str, list[WorkerBuild]] = {}
+        for worker, *build in rows:
+            found.setdefault(worker, []).append(WorkerBuild(*build))
+        return found
+
+
+def _wanted() -> Select[str, int, int, datetime | None]:
+    """How many builds wait for each target and run on it, and since when the first has waited."""
+    queued = SQLBuild.state == BuildState.QUEUED
+    return (
+        select(
+            SQLBuild.target,
+            func.count().filter(queued),
+            func.count().filter(~queued),
+            func.min(SQLBuild.queued_at).filter(queued),
+        )
+        .where(SQLBuild.state.in_((BuildState.QUEUED, BuildState.RUNNING)))
+        .group_by(SQLBuild.target)
+    )
+
+
+def _view(worker: SQLWorker, *, alive: bool, builds: Sequence[WorkerBuild]) -> WorkerView:
+    return WorkerView(
+        id=worker.id,
+        target=worker.target,
+        state=_state(worker, alive=alive, busy=bool(builds)),
+        host=worker.host,
+        version=worker.version,
+        concurrency=worker.concurrency,
+        started_at=stamp(worker.started_at),
+        last_seen=stamp(worker.last_seen),
+        builds=tuple(builds),
+        toolchain=worker.toolchain,
+        environment=Digest(worker.environment),
+        clock_skew=worker.clock_skew,
+    )
+
+
+def _state(worker: SQLWorker, *, alive: bool, busy: bool) -> str:
+    if not alive:
+        return "left" if worker.left_at else "lost"
+    if worker.draining_at:
+        return "draining"
+    return "busy" if busy else "idle"

@@ -1,0 +1,39 @@
+"""Workers: what they say about themselves when they begin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pt2hub.domain.artifacts import Environment, Toolchain
+from pt2hub.domain.targets import Target
+
+NOTABLE_SKEW = 5.0
+"""Seconds that a worker's clock may be off before anyone is told. Nothing goes wrong beyond it either: the
+database's clock alone decides, and workers correct the times they report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A worker that is there from now on.
+
+    Attributes:
+        worker_id: A name of its own, new for each process.
+        target: What it builds for.
+        toolchain: The versions that shape its code.
+        environment: Its machine.
+        packages: Versions of the packages that factories come from, torch included.
+        host: Its machine's name.
+        version: Its release of pt2hub.
+        concurrency: Builds it takes at a time.
+        clock: Its own clock, seconds since the epoch, read just before it registers.
+    """
+
+    worker_id: str
+    target: Target
+    toolchain: Toolchain
+    environment: Environment
+    packages: dict[str, str]
+    host: str
+    version: str
+    concurrency: int
+    clock: float

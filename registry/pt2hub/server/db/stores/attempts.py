@@ -1,0 +1,186 @@
+"""Attempts at builds: begun at a claim, closed by whatever ends them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import exists, func, literal, select, update
+from sqlalchemy.dialects.postgresql import insert
+
+from pt2hub.domain.builds import BuildState, Outcome
+from pt2hub.domain.digests import Digest
+from pt2hub.server.db.schema import Build as SQLBuild
+from pt2hub.server.db.schema import BuildAttempt as SQLBuildAttempt
+from pt2hub.server.db.schema import BuildLog as SQLBuildLog
+from pt2hub.server.db.schema import BuildStep as SQLBuildStep
+from pt2hub.server.db.stores.values import optional_stamp, stamp
+from pt2hub.wire.shapes import AttemptView
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import timedelta
+
+    from sqlalchemy import ColumnElement
+    from sqlalchemy.orm import Session
+
+
+class AttemptStore:
+    """Attempts."""
+
+    def __init__(self, session: Session) -> None:
+        """Works in the caller's transaction."""
+        self._session = session
+
+    def begin(self, build_id: str, attempt: int, worker_id: str) -> None:
+        """Notes that a worker took a build."""
+        self._session.execute(
+            insert(SQLBuildAttempt).values(build_id=build_id, attempt=attempt, worker_id=worker_id)
+        )
+
+    def close(
+        self,
+        build_id: str,
+        attempt: int,
+        outcome: Outcome,
+        *,
+        error: dict[str, Any] | None = None,
+        reused: bool | None = None,
+    ) -> None:
+        """Notes how an attempt ended; the steps that it was in end with it.
+
+        Args:
+            build_id: The build.
+            attempt: Its number.
+            outcome: How it ended.
+            error: An error's fields, or only a `message` where something else ended it.
+            reused: Whether an earlier build's code was taken.
+        """
+        self._session.execute(
+            update(SQLBuildAttempt)
+            .where(SQLBuildAttempt.build_id == build_id, SQLBuildAttempt.attempt == attempt)
+            .values(ended_at=func.clock_timestamp(), outcome=outcome, error=error, reused=reused)
+        )
+        # Its worker reports the last step's end after the deed, or never.
+        ended: dict[str, Any] = {"state": "failed"}
+        if outcome is Outcome.SUCCEEDED:
+            took = func.extract("epoch", func.clock_timestamp() - SQLBuildStep.started_at)
+            ended = {"state": "done", "seconds": func.greatest(took, literal(0.0))}
+        self._session.execute(
+            update(SQLBuildStep)
+            .where(SQLBuildStep.build_id == build_id, SQLBuildStep.attempt == attempt)
+            .where(SQLBuildStep.state == "running")
+            .values(**ended)
+        )
+
+    def restore(self, row: dict[str, Any]) -> None:
+        """Adds the attempt that an artifact came from, or completes the one that is there."""
+        told = {key: value for key, value in row.items() if key not in ("build_id", "attempt", "worker_id")}
+        self._session.execute(
+            insert(SQLBuildAttempt)
+            .values(outcome=Outcome.SUCCEEDED, error=None, **row)
+            .on_conflict_do_update(
+                index_elements=["build_id", "attempt"],
+                set_={"outcome": Outcome.SUCCEEDED, "error": None, **told},
+            )
+        )
+
+    def takes_reports(self, build_id: str, attempt: int) -> bool:
+        """Whether an attempt is its build's latest, running or over, and its log is not put away.
+
+        Nor will it be put away before the transaction ends. A build that waits for another attempt takes no more.
+        """
+        statement = (
+            select(SQLBuildAttempt.attempt)
+            .join(SQLBuild, SQLBuild.id == SQLBuildAttempt.build_id)
+            .where(SQLBuildAttempt.build_id == build_id, SQLBuildAttempt.attempt == attempt)
+            .where(SQLBuild.attempt == attempt, SQLBuild.state != BuildState.QUEUED)
+            .where(SQLBuildAttempt.log.is_(None), SQLBuildAttempt.log_lines.is_(None))
+            .with_for_update(read=True, key_share=True, of=SQLBuildAttempt)
+        )
+        return self._session.execute(statement).first() is not None
+
+    def of(self, build_id: str) -> list[AttemptView]:
+        """Every attempt at a build, first to last."""
+        return self.of_each([build_id]).get(build_id, [])
+
+    def of_each(self, build_ids: Sequence[str]) -> dict[str, list[AttemptView]]:
+        """Every attempt at each build, first to last."""
+        rows = self._session.scalars(
+            select(SQLBuildAttempt)
+            .where(SQLBuildAttempt.build_id.in_(build_ids))
+            .order_by(SQLBuildAttempt.attempt)
+            .execution_options(populate_existing=True)
+        )
+        found: dict[str, list[AttemptView]] = {}
+        for row in rows:
+            found.setdefault(row.build_id, []).append(_view(row))
+        return found
+
+    def close_abandoned(self) -> int:
+        """Closes attempts that nothing closed, though their build is not running them.
+
+        An older pt2hub moved the build on, or its rows were rebuilt.
+
+        Returns:
+            How many there were.
+        """
+        running = (
+            select(SQLBuild.id)
+            .where(SQLBuild.id == SQLBuildAttempt.build_id, SQLBuild.attempt == SQLBuildAttempt.attempt)
+            .where(SQLBuild.state == BuildState.RUNNING)
+        )
+        closed = self._session.execute(
+            update(SQLBuildAttempt)
+            .where(SQLBuildAttempt.ended_at.is_(None), SQLBuildAttempt.log.is_(None), ~running.exists())
+            .values(ended_at=func.now(), outcome=func.coalesce(SQLBuildAttempt.outcome, Outcome.LOST))
+            .returning(SQLBuildAttempt.build_id)
+            .execution_options(synchronize_session=False)
+        )
+        return len(closed.all())
+
+    def unarchived(self, *, rest: timedelta, limit: int) -> Sequence[tuple[str, int]]:
+        """Build and number of attempts whose logs can be put away, oldest first.
+
+        Args:
+            rest: How long they must have been over: their last lines come late.
+            limit: At most so many.
+        """
+        rows = self._session.execute(
+            select(SQLBuildAttempt.build_id, SQLBuildAttempt.attempt)
+            .where(*_unarchived(rest))
+            .order_by(SQLBuildAttempt.ended_at)
+            .limit(limit)
+        )
+        return [(build_id, attempt) for build_id, attempt in rows]
+
+    def mark_without_log(self, build_id: str, attempt: int) -> None:
+        """Notes that an attempt left no line, if it left none, so that nobody looks again."""
+        lines = exists().where(SQLBuildLog.build_id == build_id, SQLBuildLog.attempt == attempt)
+        self._session.execute(
+            update(SQLBuildAttempt)
+            .where(SQLBuildAttempt.build_id == build_id, SQLBuildAttempt.attempt == attempt)
+            .where(SQLBuildAttempt.log.is_(None), ~lines)
+            .values(log_bytes=0, log_lines=0)
+        )
+
+
+def _unarchived(rest: timedelta) -> list[ColumnElement[bool]]:
+    return [
+        SQLBuildAttempt.log.is_(None),
+        SQLBuildAttempt.log_lines.is_(None),
+        SQLBuildAttempt.ended_at < func.now() - rest,
+    ]
+
+
+def _view(row: SQLBuildAttempt) -> AttemptView:
+    error = row.error or {}
+    return AttemptView(
+        number=row.attempt,
+        worker=row.worker_id,
+        started_at=stamp(row.started_at),
+        ended_at=optional_stamp(row.ended_at),
+        outcome=row.outcome,
+        code=error.get("code"),
+        message=error.get("message"),
+        log=Digest(row.log) if row.log else None,
+    )

@@ -1,0 +1,223 @@
+"""Builds as people see them: where they stand, their place in the queue, and why they wait."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import and_, func, or_, select, tuple_
+from sqlalchemy.orm import aliased
+
+from pt2hub.domain.builds import BuildFilter, BuildState, Outcome
+from pt2hub.domain.digests import Digest
+from pt2hub.server.db.schema import Artifact as SQLArtifact
+from pt2hub.server.db.schema import Build as SQLBuild
+from pt2hub.server.db.schema import BuildAttempt as SQLBuildAttempt
+from pt2hub.server.db.schema import Model as SQLModel
+from pt2hub.server.db.schema import Version as SQLVersion
+from pt2hub.server.db.stores.attempts import AttemptStore
+from pt2hub.server.db.stores.progress import ProgressStore
+from pt2hub.server.db.stores.values import optional_stamp, stamp
+from pt2hub.server.db.stores.workers import last_seen, offered
+from pt2hub.wire.shapes import AttemptView, BuildView, StepView
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime, timedelta
+
+    from sqlalchemy import ColumnElement, Row, Select
+    from sqlalchemy.orm import Session
+
+NO_WORKER = "no live worker offers this target"
+NEVER_OFFERED = "no worker ever offered this target"
+_FEW = 4
+"""So many builds count their places one by one; more are cheaper to rank all at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """What a view has besides its row.
+
+    Attributes:
+        position: The build's place in its queue, None unless it is queued.
+        steps: Of its latest attempt.
+        attempts: All of them.
+    """
+
+    position: int | None
+    steps: tuple[StepView, ...] = ()
+    attempts: tuple[AttemptView, ...] = ()
+
+
+class BuildViewStore:
+    """Builds, to be looked at."""
+
+    def __init__(self, session: Session) -> None:
+        """Works in the caller's transaction."""
+        self._session = session
+
+    def view(self, build_id: str, *, silence: timedelta) -> BuildView | None:
+        """A build with its steps and all its attempts.
+
+        Args:
+            build_id: The build.
+            silence: Time without a heartbeat after which a worker is lost.
+        """
+        found = self._views(SQLBuild.id == build_id, silence)
+        return found[0] if found else None
+
+    def views(self, version_id: int, *, silence: timedelta) -> list[BuildView]:
+        """The builds of a version with their steps and attempts, in the order submitted."""
+        return self._views(SQLBuild.version_id == version_id, silence)
+
+    def page(
+        self, wanted: BuildFilter, *, after: tuple[datetime, str] | None, limit: int, silence: timedelta
+    ) -> list[BuildView]:
+        """Builds, newest first, without their steps.
+
+        Args:
+            wanted: Which of them.
+            after: Time and id of the build that they follow, None for the newest.
+            limit: At most so many.
+            silence: Time without a heartbeat after which a worker is lost.
+        """
+        place = (SQLBuild.created_at, SQLBuild.id)
+        statement = _viewed(silence).where(*_matching(wanted))
+        if after is not None:
+            statement = statement.where(tuple_(*place) < after)
+        newest_first = [column.desc() for column in place]
+        rows = self._session.execute(statement.order_by(*newest_first).limit(limit)).all()
+        positions = self._positions(rows)
+        return [_view(row, _Beside(positions.get(row.Build.id))) for row in rows]
+
+    def _views(self, condition: ColumnElement[bool], silence: timedelta) -> list[BuildView]:
+        rows = self._session.execute(_viewed(silence).where(condition).order_by(SQLBuild.position)).all()
+        ids = [row.Build.id for row in rows]
+        positions = self._positions(rows)
+        steps = ProgressStore(self._session).steps(ids)
+        attempts = AttemptStore(self._session).of_each(ids)
+        return [
+            _view(row, _Beside(positions.get(it), tuple(steps.get(it, ())), tuple(attempts.get(it, ()))))
+            for it, row in zip(ids, rows, strict=True)
+        ]
+
+    def _positions(self, rows: Sequence[Row[*tuple[Any, ...]]]) -> dict[str, int]:
+        """The place of each queued build among those of its target."""
+        queued = [row.Build for row in rows if row.Build.state == BuildState.QUEUED]
+        if not queued:
+            return {}
+        statement = _counted(queued) if len(queued) <= _FEW else _ranked(queued)
+        return {build_id: place for build_id, place in self._session.execute(statement)}  # noqa: C416  # rows are not pairs to mypy
+
+
+def _counted(queued: Sequence[SQLBuild]) -> Select[str, int]:
+    """Places of few builds: each counts those before it."""
+    other = aliased(SQLBuild)
+    same = and_(
+        other.priority == SQLBuild.priority,
+        tuple_(other.queued_at, other.id) <= tuple_(SQLBuild.queued_at, SQLBuild.id),
+    )
+    place = (
+        select(func.count())
+        .where(other.state == BuildState.QUEUED, other.target == SQLBuild.target)
+        .where(or_(other.priority > SQLBuild.priority, same))
+        .scalar_subquery()
+    )
+    ids = [build.id for build in queued]
+    return select(SQLBuild.id, place).where(SQLBuild.id.in_(ids), SQLBuild.state == BuildState.QUEUED)
+
+
+def _ranked(queued: Sequence[SQLBuild]) -> Select[str, int]:
+    """Places of many builds: one pass over the queues concerned."""
+    order = (SQLBuild.priority.desc(), SQLBuild.queued_at, SQLBuild.id)
+    place = func.row_number().over(partition_by=SQLBuild.target, order_by=order).label("place")
+    ranked = (
+        select(SQLBuild.id, place)
+        .where(SQLBuild.state == BuildState.QUEUED)
+        .where(SQLBuild.target.in_({build.target for build in queued}))
+        .subquery()
+    )
+    return select(ranked.c.id, ranked.c.place).where(ranked.c.id.in_([build.id for build in queued]))
+
+
+def _viewed(silence: timedelta) -> Select[SQLBuild, str, int, str, SQLBuildAttempt, bool, datetime | None]:
+    """What views of builds are made of."""
+    latest = and_(SQLBuildAttempt.build_id == SQLBuild.id, SQLBuildAttempt.attempt == SQLBuild.attempt)
+    return (
+        select(
+            SQLBuild,
+            SQLModel.name.label("model"),
+            SQLVersion.number.label("number"),
+            SQLArtifact.digest.label("artifact"),
+            SQLBuildAttempt,
+            offered(SQLBuild.target, silence).label("offered"),
+            last_seen(SQLBuild.target).label("last_seen"),
+        )
+        .join(SQLVersion, SQLVersion.id == SQLBuild.version_id)
+        .join(SQLModel, SQLModel.id == SQLVersion.model_id)
+        .outerjoin(SQLArtifact, SQLArtifact.build_id == SQLBuild.id)
+        .outerjoin(SQLBuildAttempt, latest)
+        .execution_options(populate_existing=True)
+    )
+
+
+def _matching(wanted: BuildFilter) -> list[ColumnElement[bool]]:
+    given = {
+        SQLModel.name: wanted.model,
+        SQLVersion.number: wanted.number,
+        SQLBuild.state: wanted.state,
+        SQLBuild.target: wanted.target,
+    }
+    return [column == value for column, value in given.items() if value is not None]
+
+
+def _view(row: Row[*tuple[Any, ...]], beside: _Beside) -> BuildView:
+    build: SQLBuild = row.Build
+    attempt: SQLBuildAttempt | None = row.BuildAttempt
+    return BuildView(
+        id=build.id,
+        model=row.model,
+        number=row.number,
+        target=build.target,
+        state=build.state,
+        attempt=build.attempt,
+        created_at=stamp(build.created_at),
+        started_at=optional_stamp(build.started_at),
+        finished_at=optional_stamp(build.finished_at),
+        steps=beside.steps,
+        error=build.error if build.state == BuildState.FAILED else None,
+        artifact=Digest(row.artifact) if row.artifact else None,
+        note=_note(row),
+        priority=build.priority,
+        position=beside.position,
+        not_before=optional_stamp(build.not_before),
+        worker=(attempt.worker_id or None) if attempt else build.worker_id,
+        failures=build.failures,
+        attempts=beside.attempts,
+    )
+
+
+def _note(row: Row[*tuple[Any, ...]]) -> str | None:
+    """Why a build waits, or who ended it."""
+    build: SQLBuild = row.Build
+    if build.state == BuildState.CANCELLED:
+        return (build.error or {}).get("message")
+    if build.state != BuildState.QUEUED:
+        return None
+    if not row.offered and row.last_seen is None:
+        return NEVER_OFFERED
+    if not row.offered:
+        return f"{NO_WORKER}; the last one was heard of at {_second(row.last_seen)}"
+    if build.not_before is None:
+        return None
+    return f"waits until {_second(build.not_before)} for its next attempt{_after(row.BuildAttempt)}"
+
+
+def _after(attempt: SQLBuildAttempt | None) -> str:
+    if attempt is None or attempt.outcome != Outcome.RETRIED or not attempt.error:
+        return ""
+    return f", after attempt {attempt.attempt} ended with {attempt.error.get('code')}"
+
+
+def _second(moment: datetime) -> str:
+    return stamp(moment.replace(microsecond=0))

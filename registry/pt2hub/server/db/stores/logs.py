@@ -1,0 +1,156 @@
+"""Logs of attempts: lines that are still rows, and where the log lies once it was put away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlalchemy import delete, func, select, update
+from sqlalchemy.dialects.postgresql import insert
+
+from pt2hub.domain.builds import LogLine
+from pt2hub.domain.digests import Digest
+from pt2hub.server.db.schema import Artifact as SQLArtifact
+from pt2hub.server.db.schema import Build as SQLBuild
+from pt2hub.server.db.schema import BuildAttempt as SQLBuildAttempt
+from pt2hub.server.db.schema import BuildLog as SQLBuildLog
+from pt2hub.server.db.schema import Referrer as SQLReferrer
+from pt2hub.server.db.stores.values import stamp
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from sqlalchemy import ColumnElement
+    from sqlalchemy.orm import Session
+
+    from pt2hub.domain.artifacts import Manifest
+
+NOISE = "compiler"
+"""The level that summaries leave out."""
+
+
+@dataclass(frozen=True, slots=True)
+class PutAway:
+    """A log that lies in the storage.
+
+    Attributes:
+        digest: Its blob: JSON lines, numbered 1, 2, 3 and so on.
+        size: Its length in bytes.
+        lines: How many there are.
+    """
+
+    digest: Digest
+    size: int
+    lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An attempt that is over.
+
+    Attributes:
+        ended_at: When, ISO 8601, UTC.
+        log: Its log as it was put away, or None.
+    """
+
+    ended_at: str
+    log: PutAway | None
+
+
+class LogStore:
+    """Logs."""
+
+    def __init__(self, session: Session) -> None:
+        """Works in the caller's transaction."""
+        self._session = session
+
+    def latest(self, build_id: str) -> int | None:
+        """Number of a build's latest attempt, 0 before the first; None where there is no such build."""
+        return self._session.scalar(select(SQLBuild.attempt).where(SQLBuild.id == build_id))
+
+    def rows(
+        self, build_id: str, attempt: int, *, after: int, limit: int, summary: bool = False
+    ) -> list[LogLine]:
+        """Lines that are rows, in order.
+
+        Args:
+            build_id: The build.
+            attempt: Whose log.
+            after: Position of the last line known.
+            limit: Lines at most.
+            summary: Leave the compiler's noise out.
+        """
+        statement = select(SQLBuildLog).where(*_of(build_id, attempt), SQLBuildLog.seq > after)
+        if summary:
+            statement = statement.where(SQLBuildLog.level != NOISE)
+        rows = self._session.scalars(statement.order_by(SQLBuildLog.seq).limit(limit))
+        return [LogLine(row.seq, row.at, row.step, row.level, row.text) for row in rows]
+
+    def put_away(self, build_id: str, attempt: int) -> PutAway | None:
+        """The log as it was put away, or None.
+
+        Ask for the rows first: a log that is put away between the two questions is then still seen whole.
+        """
+        row = self._session.get(SQLBuildAttempt, (build_id, attempt), populate_existing=True)
+        return _put_away(row)
+
+    def ended(self, build_id: str, attempt: int, *, lock: bool = False) -> Ended | None:
+        """An attempt that is over, None where it runs or there is none.
+
+        Args:
+            build_id: The build.
+            attempt: Its number.
+            lock: Whether nobody else may change it until the transaction ends.
+        """
+        row = self._session.get(
+            SQLBuildAttempt, (build_id, attempt), with_for_update=lock, populate_existing=True
+        )
+        return Ended(stamp(row.ended_at), _put_away(row)) if row and row.ended_at else None
+
+    def rests(self, build_id: str, attempt: int, rest: timedelta) -> bool:
+        """Whether an attempt is over for some time, or its log was put away, or there is no such attempt."""
+        row = self._session.execute(
+            select(SQLBuildAttempt.log, SQLBuildAttempt.ended_at < func.clock_timestamp() - rest).where(
+                SQLBuildAttempt.build_id == build_id, SQLBuildAttempt.attempt == attempt
+            )
+        ).first()
+        return row is None or row[0] is not None or bool(row[1])
+
+    def record(self, build_id: str, attempt: int, log: PutAway) -> None:
+        """Notes where an attempt's log lies and drops the rows that it holds."""
+        self._session.execute(
+            update(SQLBuildAttempt)
+            .where(SQLBuildAttempt.build_id == build_id, SQLBuildAttempt.attempt == attempt)
+            .values(log=log.digest, log_bytes=log.size, log_lines=log.lines)
+        )
+        self._session.execute(
+            delete(SQLBuildLog).where(*_of(build_id, attempt), SQLBuildLog.seq <= log.lines)
+        )
+
+    def artifact(self, build_id: str, attempt: int) -> Digest | None:
+        """The artifact that an attempt published, or None."""
+        found = self._session.scalar(
+            select(SQLArtifact.digest).where(SQLArtifact.build_id == build_id, SQLArtifact.attempt == attempt)
+        )
+        return Digest(found) if found else None
+
+    def refer(self, artifact: Digest, manifest: Manifest) -> None:
+        """Notes that a log belongs to an artifact."""
+        row = {
+            "digest": manifest.digest,
+            "artifact": artifact,
+            "artifact_type": manifest.artifactType,
+            "size": len(manifest.as_bytes()),
+            "annotations": manifest.annotations,
+        }
+        self._session.execute(insert(SQLReferrer).values(row).on_conflict_do_nothing())
+
+
+def _of(build_id: str, attempt: int) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return SQLBuildLog.build_id == build_id, SQLBuildLog.attempt == attempt
+
+
+def _put_away(row: SQLBuildAttempt | None) -> PutAway | None:
+    if row is None or row.log is None:
+        return None
+    return PutAway(Digest(row.log), row.log_bytes or 0, row.log_lines or 0)

@@ -1,0 +1,268 @@
+"""What is counted for monitors. Ended attempts are added up once, so that reading does not grow with history."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import case, func, literal, select, text, union_all, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from pt2hub.domain.builds import BuildState, Outcome
+from pt2hub.domain.statistics import (
+    MANY_ATTEMPTS,
+    STEP_BOUNDS,
+    WORKER_STATES,
+    Durations,
+    Heartbeat,
+    QueueStatistics,
+    RepeatedBuild,
+)
+from pt2hub.errors import WorkerLost
+from pt2hub.server.db.schema import Build as SQLBuild
+from pt2hub.server.db.schema import BuildAttempt as SQLAttempt
+from pt2hub.server.db.schema import BuildStep as SQLStep
+from pt2hub.server.db.schema import BuildSum as SQLSum
+from pt2hub.server.db.schema import Model as SQLModel
+from pt2hub.server.db.schema import Target as SQLTarget
+from pt2hub.server.db.schema import Version as SQLVersion
+from pt2hub.server.db.schema import Worker as SQLWorker
+from pt2hub.server.db.stores.workers import lives
+
+if TYPE_CHECKING:
+    from sqlalchemy import CompoundSelect, FromClause
+    from sqlalchemy.orm import Session
+
+_LOCK = 8400_0003
+"""Key of the advisory lock that lets one process at a time add up."""
+_MOST = 5_000
+_LATE = timedelta(seconds=20)
+"""How long after an attempt's end its last steps may still be reported, through an outage of the database."""
+_LOST_SHOWN = timedelta(days=1)
+_RAISED = (Outcome.FAILED, Outcome.RETRIED, Outcome.LOST)
+_MOST_REPEATED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """A running sum.
+
+    Attributes:
+        figure: `attempts`, `failures`, `successes` or `steps`.
+        subject: A target's name, or a step's.
+        detail: An outcome, an error's code, whether code was reused, or a bound of `STEP_BOUNDS`.
+        count: How often.
+        seconds: Of steps, how long in all.
+    """
+
+    figure: str
+    subject: str
+    detail: str
+    count: int
+    seconds: float
+
+
+_SUMMED = tuple(field.name for field in fields(Tally))
+
+
+class StatisticsStore:
+    """Counts."""
+
+    def __init__(self, session: Session) -> None:
+        """Works in the caller's transaction."""
+        self._session = session
+
+    def lock(self) -> bool:
+        """Keeps others from adding up until the transaction ends; False where one does it already."""
+        statement = text("SELECT pg_try_advisory_xact_lock(:key)")
+        return bool(self._session.execute(statement, {"key": _LOCK}).scalar_one())
+
+    def add_up(self) -> bool:
+        """Adds some ended attempts to the running sums, each once.
+
+        Returns:
+            Whether there were any; then there may be more.
+        """
+        due = (
+            select(SQLAttempt.build_id, SQLAttempt.attempt)
+            .where(~SQLAttempt.counted, SQLAttempt.ended_at < func.now() - _LATE)
+            .order_by(SQLAttempt.ended_at)
+            .limit(_MOST)
+            .with_for_update(skip_locked=True)
+            .cte("due")
+        )
+        taken = (
+            update(SQLAttempt)
+            .where(SQLAttempt.build_id == due.c.build_id, SQLAttempt.attempt == due.c.attempt)
+            .values(counted=True)
+            .returning(*_counted_columns())
+            .cte("taken")
+        )
+        statement = upsert(SQLSum).from_select(_SUMMED, _tallies(taken))
+        added = {
+            "count": SQLSum.count + statement.excluded.count,
+            "seconds": SQLSum.seconds + statement.excluded.seconds,
+        }
+        key = [SQLSum.figure, SQLSum.subject, SQLSum.detail]
+        done = statement.on_conflict_do_update(index_elements=key, set_=added).returning(SQLSum.figure)
+        return self._session.execute(done).first() is not None
+
+    def tallies(self) -> list[Tally]:
+        """Every sum, with the attempts that were not added up yet."""
+        fresh = select(*_counted_columns()).where(~SQLAttempt.counted).cte("fresh")
+        # One statement, so that an attempt which is added up meanwhile is seen exactly once.
+        parts = union_all(select(*(getattr(SQLSum, name) for name in _SUMMED)), _tallies(fresh))
+        rows = parts.subquery("parts").c
+        statement = select(
+            rows.figure, rows.subject, rows.detail, func.sum(rows.count), func.sum(rows.seconds)
+        ).group_by(rows.figure, rows.subject, rows.detail)
+        found = self._session.execute(statement)
+        return [Tally(figure, subject, detail, int(n), s) for figure, subject, detail, n, s in found]
+
+    def workers(self, silence: timedelta) -> list[tuple[Heartbeat, str, int]]:
+        """Workers that live, or were lost within a day: last heartbeat, state and slots.
+
+        Args:
+            silence: Time without a heartbeat after which a worker is lost.
+        """
+        busy = (
+            select(SQLBuild.id)
+            .where(SQLBuild.worker_id == SQLWorker.id, SQLBuild.state == BuildState.RUNNING)
+            .exists()
+        )
+        state = case(
+            (~lives(silence), "lost"),
+            (SQLWorker.draining_at.is_not(None), "draining"),
+            (busy, "busy"),
+            else_="idle",
+        )
+        age = func.extract("epoch", func.now() - SQLWorker.last_seen)
+        rows = self._session.execute(
+            select(SQLWorker.id, SQLWorker.target, age, state, SQLWorker.concurrency)
+            .where(SQLWorker.left_at.is_(None), SQLWorker.last_seen >= func.now() - _LOST_SHOWN)
+            .order_by(SQLWorker.id)
+        )
+        return [
+            (Heartbeat(worker, target, max(float(seconds), 0.0)), state, slots)
+            for worker, target, seconds, state, slots in rows
+        ]
+
+    def queues(self, workers: list[tuple[Heartbeat, str, int]]) -> tuple[QueueStatistics, ...]:
+        """Every target with its queue.
+
+        Args:
+            workers: As `workers` returned them.
+        """
+        states: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        slots: Counter[str] = Counter()
+        for beat, state, concurrency in workers:
+            states[beat.target][state] += 1
+            slots[beat.target] += concurrency if state in ("idle", "busy") else 0
+        waiting, running = self._in_state(BuildState.QUEUED), self._in_state(BuildState.RUNNING)
+        return tuple(
+            QueueStatistics(
+                target=name,
+                queued=waiting.get(name, (0, 0.0))[0],
+                oldest_seconds=waiting.get(name, (0, 0.0))[1],
+                running=running.get(name, (0, 0.0))[0],
+                slots=slots[name],
+                workers={state: states[name][state] for state in WORKER_STATES},
+            )
+            for name in self._session.scalars(select(SQLTarget.name).order_by(SQLTarget.name))
+        )
+
+    def repeated(self) -> list[RepeatedBuild]:
+        """Builds that are not over after several attempts, those with the most attempts first."""
+        last = (
+            select(func.coalesce(SQLAttempt.error["code"].astext, SQLAttempt.outcome))
+            .where(SQLAttempt.build_id == SQLBuild.id, SQLAttempt.outcome.is_not(None))
+            .order_by(SQLAttempt.attempt.desc())
+            .limit(1)
+            .scalar_subquery()
+        )
+        rows = self._session.execute(
+            select(SQLBuild, SQLModel.name, SQLVersion.number, last)
+            .join(SQLVersion, SQLVersion.id == SQLBuild.version_id)
+            .join(SQLModel, SQLModel.id == SQLVersion.model_id)
+            .where(SQLBuild.state.in_((BuildState.QUEUED, BuildState.RUNNING)))
+            .where(SQLBuild.attempt >= MANY_ATTEMPTS)
+            .order_by(SQLBuild.attempt.desc(), SQLBuild.id)
+            .limit(_MOST_REPEATED)
+        )
+        return [_repeated(*row) for row in rows]
+
+    def _in_state(self, state: BuildState) -> dict[str, tuple[int, float]]:
+        """How many builds of each target are in a state, and for how many seconds the first one was queued."""
+        age = func.extract("epoch", func.now() - func.min(SQLBuild.queued_at))
+        rows = self._session.execute(
+            select(SQLBuild.target, func.count(), age)
+            .where(SQLBuild.state == state)
+            .group_by(SQLBuild.target)
+        )
+        return {target: (count, max(float(seconds), 0.0)) for target, count, seconds in rows}
+
+
+def durations(tallies: list[Tally]) -> dict[str, Durations]:
+    """How long steps took, from their sums."""
+    made: defaultdict[str, Durations] = defaultdict(Durations)
+    for tally in tallies:
+        made[tally.subject] = made[tally.subject].plus(float(tally.detail), tally.count, tally.seconds)
+    return dict(made)
+
+
+def _counted_columns() -> list[Any]:
+    return [
+        SQLAttempt.build_id,
+        SQLAttempt.attempt,
+        SQLAttempt.outcome,
+        SQLAttempt.error,
+        SQLAttempt.reused,
+    ]
+
+
+def _tallies(attempts: FromClause) -> CompoundSelect[Any]:
+    """What some attempts add to each sum."""
+    build = SQLBuild.id == attempts.c.build_id
+    code = func.coalesce(attempts.c.error["code"].astext, WorkerLost.code)
+    reused = case((attempts.c.reused.is_(True), "true"), else_="false")
+    bound = case(*((SQLStep.seconds <= most, f"{most:g}") for most in STEP_BOUNDS), else_="inf")
+    step = (SQLStep.build_id == attempts.c.build_id) & (SQLStep.attempt == attempts.c.attempt)
+    parts = [
+        (build, "attempts", SQLBuild.target, attempts.c.outcome, attempts.c.outcome.is_not(None)),
+        (build, "failures", SQLBuild.target, code, attempts.c.outcome.in_(_RAISED)),
+        (build, "successes", SQLBuild.target, reused, attempts.c.outcome == Outcome.SUCCEEDED),
+        (step, "steps", SQLStep.name, bound, (SQLStep.state == "done") & SQLStep.seconds.is_not(None)),
+    ]
+    return union_all(
+        *(
+            select(
+                literal(figure).label("figure"),
+                subject.label("subject"),
+                detail.label("detail"),
+                func.count().label("count"),
+                (func.sum(SQLStep.seconds) if figure == "steps" else literal(0.0)).label("seconds"),
+            )
+            .select_from(attempts)
+            .join(SQLStep if figure == "steps" else SQLBuild, joined)
+            .where(condition)
+            # By place: the same expression with parameters of its own is another one to PostgreSQL.
+            .group_by(text("2"), text("3"))
+            for joined, figure, subject, detail, condition in parts
+        )
+    )
+
+
+def _repeated(row: SQLBuild, model: str, number: int, last: str | None) -> RepeatedBuild:
+    return RepeatedBuild(
+        id=row.id,
+        model=model,
+        number=number,
+        target=row.target,
+        state=row.state,
+        attempt=row.attempt,
+        failures=row.failures,
+        worker=row.worker_id,
+        last=last,
+    )

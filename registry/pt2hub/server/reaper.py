@@ -1,0 +1,102 @@
+"""The thread that looks after builds of lost workers, in every worker and every process of the API."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import structlog
+
+from pt2hub.errors import Pt2hubError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pt2hub.server.container import Container
+
+_TIDY_SECONDS = 10.0
+_log = structlog.get_logger(__name__)
+
+
+class Reaper:
+    """Takes builds from lost workers, and keeps house.
+
+    After an outage of the database every worker looks lost, until each has had time to say that it lives. So a
+    reaper that could not reach the database itself, or has only begun, first waits as long as a worker may be silent.
+    """
+
+    def __init__(
+        self,
+        container: Container,
+        *,
+        silence: float,
+        every: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Starts nothing before `start`.
+
+        Args:
+            container: The process's services.
+            silence: Seconds without a heartbeat after which a worker is lost.
+            every: Seconds between two looks.
+            clock: Seconds that only ever grow.
+        """
+        self._upkeep = container.upkeep
+        self._silence = silence
+        self._clock = clock
+        self._since: float | None = None
+        self._last = 0.0
+        self._stopped = threading.Event()
+        # Two threads: putting logs into a slow storage must not keep builds waiting.
+        self._threads = (
+            threading.Thread(target=self._repeat, args=(self.look, every), daemon=True, name="reaper"),
+            threading.Thread(target=self._repeat, args=(self._tidy, _TIDY_SECONDS), daemon=True, name="tidy"),
+        )
+
+    def start(self) -> None:
+        """Begins to look."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Ends the threads, after the look that they may be in."""
+        self._stopped.set()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+
+    def look(self) -> None:
+        """Looks once: what the thread does again and again.
+
+        Raises:
+            Pt2hubError: The database did not answer; the wait begins anew.
+        """
+        began = self._clock()
+        try:
+            self._upkeep.contact()
+            if self._trusts(began):
+                for build in self._upkeep.requeue_lost():
+                    _log.warning("build taken from a lost worker, or delivered again", build=build)
+        except BaseException:
+            self._since = None
+            raise
+        self._last = began
+
+    def _trusts(self, now: float) -> bool:
+        """Whether this process has reached the database, without a gap, for as long as workers may be silent."""
+        if self._since is None or now - self._last > self._silence:
+            self._since = now  # it was cut off, or frozen together with others
+        return now - self._since >= self._silence
+
+    def _tidy(self) -> None:
+        self._upkeep.tidy()
+
+    def _repeat(self, look: Callable[[], None], every: float) -> None:
+        while not self._stopped.wait(every):
+            try:
+                look()
+            except Pt2hubError as error:
+                _log.warning("the reaper could not look", error=str(error))
+            except Exception as error:  # noqa: BLE001  # a reaper that ends leaves builds running for ever
+                _log.error("the reaper failed", error=f"{type(error).__name__}: {error}", exc_info=error)

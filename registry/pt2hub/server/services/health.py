@@ -1,0 +1,54 @@
+"""Whether a process can do its work: the database, its schema and the storage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import text
+
+from pt2hub.domain.digests import digest_bytes
+from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.db import migrating
+
+if TYPE_CHECKING:
+    from pt2hub.server.blobs.ports import Reads
+    from pt2hub.server.db.engine import Sessions
+
+_PROBE = StorageKey.blob(digest_bytes(b""))
+
+
+class HealthService:
+    """Readiness."""
+
+    def __init__(self, sessions: Sessions, storage: Reads, *, database_url: str) -> None:
+        """Is built by the container.
+
+        Args:
+            sessions: Opens transactions.
+            storage: Holds blobs.
+            database_url: `postgresql://...`.
+        """
+        self._sessions = sessions
+        self._storage = storage
+        self._database_url = database_url
+        self._schema_fits = False
+
+    def check(self) -> None:
+        """Asks everything that requests need.
+
+        Once the schema was right it is not asked again: a newer release that upgrades it beside us keeps it so
+        that ours goes on working, and must not take every process out of service at once.
+
+        Raises:
+            DatabaseUnavailable: The database did not answer.
+            SchemaOlder: It must be upgraded first.
+            SchemaNewer: A newer pt2hub wrote it.
+            StorageUnavailable: The storage did not answer.
+        """
+        if self._schema_fits:
+            with self._sessions.begin() as session:
+                session.execute(text("SELECT 1"))
+        else:
+            migrating.require(self._database_url)
+            self._schema_fits = True
+        self._storage.size(_PROBE)

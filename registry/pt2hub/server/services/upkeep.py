@@ -1,0 +1,126 @@
+"""Upkeep: what lost workers leave behind, and what nobody needs any more."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import structlog
+from sqlalchemy import text
+
+from pt2hub.errors import Pt2hubError
+from pt2hub.server.db.stores.attempts import AttemptStore
+from pt2hub.server.db.stores.builds import BuildStore
+from pt2hub.server.db.stores.workers import WorkerStore
+from pt2hub.server.services.transitions import Transitions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy.orm import Session
+
+    from pt2hub.server.db.engine import Sessions
+    from pt2hub.server.db.queue import BuildQueue
+
+_LOCK = text("SELECT pg_try_advisory_xact_lock(84000002)")
+_CONTACT = text("SELECT 1")
+_REST = timedelta(seconds=10)
+"""How long an attempt is over before its log is put away: its last lines come after the deed."""
+_ARCHIVE_SECONDS = 20.0
+"""How long one pass puts logs away: the lock's transaction stays open meanwhile."""
+_ARCHIVE_AT_MOST = 100
+_REMEMBERED = timedelta(days=7)
+_FORGET_AT_MOST = 10
+_log = structlog.get_logger(__name__)
+
+
+class UpkeepService:
+    """Upkeep of builds, their logs and their jobs, by whoever has time."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        queue: BuildQueue,
+        *,
+        silence: timedelta,
+        archive: Callable[[str, int], object | None],
+        add_up: Callable[[], None],
+    ) -> None:
+        """Is built by the container.
+
+        Args:
+            sessions: Opens transactions.
+            queue: Takes the builds of lost workers.
+            silence: Time without a heartbeat after which a worker is lost.
+            archive: Puts the log of a build's attempt away; answers None where there is none.
+            add_up: Adds ended attempts to the sums that are kept of them.
+        """
+        self._sessions = sessions
+        self._queue = queue
+        self._silence = silence
+        self._archive = archive
+        self._add_up = add_up
+
+    def contact(self) -> None:
+        """Asks the database for a sign of life.
+
+        Raises:
+            DatabaseUnavailable: It gives none.
+        """
+        with self._sessions.begin() as session:
+            session.execute(_CONTACT)
+
+    def requeue_lost(self) -> list[str]:
+        """Takes running builds from lost workers, and delivers queued ones whose job went astray.
+
+        Each lost attempt counts as a failure: what takes down every worker it meets must end some time. The lost
+        attempt may still be alive somewhere; it can publish no more.
+
+        Returns:
+            The builds' ids.
+        """
+        with self._sessions.begin() as session:
+            builds, transitions = BuildStore(session), Transitions(session, self._queue)
+            lost = builds.lost(self._silence)
+            for build in lost:
+                transitions.lose(build)
+            astray = builds.astray(self._queue.undeliverable(session, silence=self._silence))
+            for build in astray:
+                transitions.deliver_again(build)
+                _log.warning("queued build delivered again", build=build.id)
+            return [build.id for build in (*lost, *astray)]
+
+    def tidy(self) -> None:
+        """Closes attempts that nothing closed, adds them up, puts their logs away, drops what is over.
+
+        One process at a time does it; others have nothing to do then.
+
+        Raises:
+            DatabaseUnavailable: The database did not answer.
+        """
+        with self._sessions.begin() as session:
+            if not session.scalar(_LOCK):
+                return
+            attempts = AttemptStore(session)
+            attempts.close_abandoned()
+            self._queue.sweep(session)
+            WorkerStore(session).forget(gone_for=_REMEMBERED, limit=_FORGET_AT_MOST)
+        self._add_up()
+        with self._sessions.begin() as session:
+            if session.scalar(_LOCK):
+                self._archive_logs(session)
+
+    def _archive_logs(self, session: Session) -> None:
+        """Puts logs away; the session only keeps others from doing the same, and its own changes for the end."""
+        until = time.monotonic() + _ARCHIVE_SECONDS
+        attempts = AttemptStore(session)
+        for build_id, attempt in attempts.unarchived(rest=_REST, limit=_ARCHIVE_AT_MOST):
+            if time.monotonic() > until:
+                break
+            try:
+                if self._archive(build_id, attempt) is None:
+                    attempts.mark_without_log(build_id, attempt)
+            except Pt2hubError as error:  # the storage is away: another pass comes soon
+                _log.warning("log not put away", build=build_id, attempt=attempt, error=str(error))
+                break

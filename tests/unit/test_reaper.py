@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from pt2hub.errors import DatabaseUnavailable
+from pt2hub.server.reaper import Reaper
+
+if TYPE_CHECKING:
+    from pt2hub.server.container import Container
+
+
+class Upkeep:
+    """An upkeep that only notes when it was asked."""
+
+    def __init__(self) -> None:
+        self.away = False
+        self.reaped = 0
+        self.called = threading.Event()
+
+    def contact(self) -> None:
+        if self.away:
+            raise DatabaseUnavailable
+
+    def requeue_lost(self) -> list[str]:
+        self.reaped += 1
+        self.called.set()
+        return []
+
+    def tidy(self) -> None:
+        pass
+
+
+class Clock:
+    """A clock that stands still until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Reaping:
+    """A reaper of lost workers, silent for 15 s, over a clock that tests move."""
+
+    def __init__(self) -> None:
+        self.upkeep, self.clock = Upkeep(), Clock()
+        services = cast("Container", SimpleNamespace(upkeep=self.upkeep))
+        self.reaper = Reaper(services, silence=15.0, every=3.0, clock=self.clock)
+
+    def look_for(self, seconds: float) -> int:
+        """Looks every three seconds for so long; answers how often it reaped."""
+        before, until = self.upkeep.reaped, self.clock.now + seconds
+        while self.clock.now < until:
+            self.reaper.look()
+            self.clock.now += 3.0
+        return self.upkeep.reaped - before
+
+
+def test_a_reaper_that_has_just_begun_waits_as_long_as_a_worker_may_be_silent() -> None:
+    reaping = Reaping()
+    assert reaping.look_for(15.0) == 0
+    assert reaping.look_for(9.0) == 3
+
+
+def test_after_an_outage_workers_have_time_to_say_that_they_live() -> None:
+    reaping = Reaping()
+    reaping.look_for(30.0)
+    reaping.upkeep.away = True
+    with pytest.raises(DatabaseUnavailable):
+        reaping.reaper.look()
+    reaping.upkeep.away = False
+    reaping.clock.now += 3.0
+    assert reaping.look_for(15.0) == 0
+    assert reaping.look_for(3.0) == 1
+
+
+def test_a_reaper_that_was_frozen_itself_trusts_nothing_it_sees_then() -> None:
+    reaping = Reaping()
+    reaping.look_for(30.0)
+    reaping.clock.now += 60.0  # SIGSTOP, or the whole machine was paused with its workers
+    assert reaping.look_for(15.0) == 0
+    assert reaping.look_for(3.0) == 1
+
+
+def test_a_reaping_that_fails_begins_the_wait_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    reaping = Reaping()
+    reaping.look_for(30.0)
+
+    def fail() -> list[str]:
+        raise DatabaseUnavailable
+
+    with monkeypatch.context() as patched:
+        patched.setattr(reaping.upkeep, "requeue_lost", fail)
+        with pytest.raises(DatabaseUnavailable):
+            reaping.reaper.look()
+    assert reaping.look_for(15.0) == 0
+
+
+def test_the_thread_goes_on_through_failures_and_ends_when_told() -> None:
+    upkeep = Upkeep()
+    upkeep.away = True
+    reaper = Reaper(cast("Container", SimpleNamespace(upkeep=upkeep)), silence=0.0, every=0.005)
+    reaper.start()
+    assert not upkeep.called.wait(0.05)
+    upkeep.away = False
+    assert upkeep.called.wait(5)
+    reaper.stop()
+    assert not [thread for thread in threading.enumerate() if thread.name in ("reaper", "tidy")]
