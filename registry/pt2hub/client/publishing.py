@@ -3,69 +3,28 @@
 from __future__ import annotations
 
 import json
-import time
-from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any
 
+from pt2hub.client.events import BuildEvent, changes, over
+from pt2hub.client.following import Follower, Pace, build_path
 from pt2hub.client.peer import JSON_TYPE
 from pt2hub.client.transfers import SMALL, Counted, hashed, meter
-from pt2hub.domain.builds import BuildState
 from pt2hub.domain.names import parse_model_name
-from pt2hub.errors import BadResponse, InvalidInput, NotFound, Pt2hubError, TransientError
-from pt2hub.wire.shapes import BuildView, LogView, StepView, VersionView
+from pt2hub.errors import InvalidInput, NotFound
+from pt2hub.wire.shapes import BuildView, VersionView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from typing import TypeAlias
+    from collections.abc import Iterator, Mapping
 
+    from pt2hub.client.events import OnEvent
     from pt2hub.client.transport import Transport
     from pt2hub.domain.digests import Digest
+    from pt2hub.wire.shapes import LogView
 
-    OnEvent: TypeAlias = "Callable[[BuildEvent], None]"
+__all__ = ["BuildEvent", "Pace", "Publisher", "changes", "over"]
 
-T = TypeVar("T")
 YAML_TYPE = "application/yaml"
-_POLL_SECONDS = 0.1
-_LONGEST_POLL_SECONDS = 1.0
-_POLL_GROWTH = 1.3
-_PATIENCE_SECONDS = 60.0
-"""How long a server may be away while builds are followed; they go on without us."""
-_AWAY = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
-
-
-@dataclass(frozen=True, slots=True)
-class BuildEvent:
-    """Something that changed in a build.
-
-    Attributes:
-        build: The build after the change.
-        step: The step that began, moved or ended; None where the build itself changed.
-    """
-
-    build: BuildView
-    step: StepView | None = None
-
-
-class Pace:
-    """How long to wait between two looks: short while something moves, longer while nothing does."""
-
-    def __init__(self) -> None:
-        """Begins with short pauses."""
-        self._pause = _POLL_SECONDS
-
-    def pause(self, *, moved: bool) -> float:
-        """Seconds to wait after a look that saw something move, or did not."""
-        longer = min(self._pause * _POLL_GROWTH, _LONGEST_POLL_SECONDS)
-        self._pause = _POLL_SECONDS if moved else longer
-        return self._pause
-
-
-@dataclass(frozen=True, slots=True)
-class _Lines:
-    lines: tuple[LogView, ...]
 
 
 class Publisher:
@@ -80,6 +39,7 @@ class Publisher:
         spec: Mapping[str, Any] | str | Path,
         *,
         weights: Path | None = None,
+        priority: int = 0,
         progress: bool | None = None,
     ) -> VersionView:
         """Publishes a spec.
@@ -87,6 +47,7 @@ class Publisher:
         Args:
             spec: A file (YAML or JSON), or the spec itself.
             weights: A safetensors file, uploaded and named in the spec.
+            priority: Of the builds; higher comes first.
             progress: Whether the upload is shown; None where somebody watches.
 
         Raises:
@@ -100,7 +61,8 @@ class Publisher:
             if weights is not None:
                 document["weights"] = self.upload(weights, progress=progress)
             body, content_type = _as_json(document), JSON_TYPE
-        return self._transport.ask(VersionView, "POST", "/api/v1/versions", body, content_type=content_type)
+        path = f"/api/v1/versions?priority={priority}" if priority else "/api/v1/versions"
+        return self._transport.ask(VersionView, "POST", path, body, content_type=content_type)
 
     def upload(self, path: Path, *, progress: bool | None = None) -> Digest:
         """Uploads a file, unless the server has its bytes already.
@@ -139,17 +101,34 @@ class Publisher:
 
     def build(self, build_id: str) -> BuildView:
         """A build."""
-        return self._transport.fetch(BuildView, _path(build_id))
+        return self._transport.fetch(BuildView, build_path(build_id))
 
-    def logs(self, build_id: str, *, after: int = 0) -> list[LogView]:
-        """Lines of the latest attempt's log after a position."""
-        return list(self._transport.fetch(_Lines, f"{_path(build_id)}/logs", {"after": after}).lines)
+    def logs(
+        self, build_id: str, *, after: int = 0, attempt: int | None = None, summary: bool = False
+    ) -> list[LogView]:
+        """Lines of an attempt's log after a position.
 
-    def all_logs(self, build_id: str, *, after: int = 0) -> Iterator[LogView]:
-        """Every line after a position that is there now, asked for page by page."""
-        while lines := self.logs(build_id, after=after):
-            yield from lines
-            after = lines[-1].seq
+        Args:
+            build_id: The build.
+            after: Position of the last line known.
+            attempt: Number of the attempt, the latest where omitted.
+            summary: Leave the compiler's noise out.
+        """
+        page = self._follower().page(build_id, after=after, attempt=attempt, summary=summary)
+        return list(page.lines)
+
+    def all_logs(
+        self, build_id: str, *, after: int = 0, attempt: int | None = None, summary: bool = False
+    ) -> Iterator[LogView]:
+        """Every line after a position that is there now, asked for page by page; see `logs`."""
+        follower = self._follower()
+        while True:
+            page = follower.page(build_id, after=after, attempt=attempt, summary=summary)
+            if not page.lines:
+                return
+            yield from page.lines
+            after = page.lines[-1].seq
+            attempt = attempt or page.attempt  # another one may begin meanwhile
 
     def follow(self, version: VersionView, on_event: OnEvent | None = None) -> VersionView:
         """Waits until every build of a version is final.
@@ -161,84 +140,19 @@ class Publisher:
         Returns:
             The version as it is then; failed builds carry their error.
         """
-        seen: dict[str, BuildView] = {}
-        pace = Pace()
-        while True:
-            current = _patiently(lambda: self.version(version.model, version.number))
-            events = [event for build in current.builds for event in changes(seen.get(build.id), build)]
-            if on_event:
-                for event in events:
-                    on_event(event)
-            if all(over(build) for build in current.builds):
-                return current
-            seen = {build.id: build for build in current.builds}
-            time.sleep(pace.pause(moved=bool(events)))
+        return self._follower().version(version, on_event)
 
-    def follow_logs(self, build_id: str) -> Iterator[LogView]:
-        """The lines of a build's log as they come, until the build is final."""
-        after, attempt, pace = 0, 0, Pace()
-        while True:
-            build = _patiently(lambda: self.build(build_id))
-            if build.attempt != attempt:  # a new attempt's log begins again
-                after, attempt = 0, build.attempt
-            before = after
-            for line in self.all_logs(build_id, after=after):
-                yield line
-                after = line.seq
-            if over(build):
-                return
-            time.sleep(pace.pause(moved=after != before))
+    def follow_logs(self, build_id: str, *, summary: bool = False) -> Iterator[LogView]:
+        """The lines of a build's log as they come, from attempt to attempt, until the build is final.
 
+        Args:
+            build_id: The build.
+            summary: Leave the compiler's noise out.
+        """
+        return self._follower().log(build_id, summary=summary)
 
-def _path(build_id: str) -> str:
-    return f"/api/v1/builds/{quote(build_id, safe='')}"
-
-
-def _patiently(look: Callable[[], T]) -> T:
-    """What a look at the server gives, tried again while a restart explains that it fails."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while True:
-        try:
-            return look()
-        except (TransientError, BadResponse) as exc:
-            if time.monotonic() > deadline or not _passing(exc):
-                raise
-            time.sleep(1)
-
-
-def over(build: BuildView) -> bool:
-    """Whether a build can change no more; a state of a newer server counts once the build has an end."""
-    try:
-        return BuildState(build.state).final
-    except ValueError:
-        return build.finished_at is not None
-
-
-def _passing(error: Pt2hubError) -> bool:
-    """Whether a restart explains the error: a proxy says so in its own words."""
-    return isinstance(error, TransientError) or error.context.get("status") in _AWAY
-
-
-def changes(before: BuildView | None, after: BuildView) -> Iterator[BuildEvent]:
-    """What happened between two looks at a build.
-
-    Args:
-        before: The earlier look, None at the first.
-        after: The later look.
-    """
-    if before is None or before.attempt != after.attempt:
-        earlier: dict[str, StepView] = {}
-    else:
-        earlier = {step.name: step for step in before.steps}
-    moved = before is None or (before.state, before.attempt) != (after.state, after.attempt)
-    ended = over(after) or after.state == BuildState.QUEUED  # handed back: its steps came before
-    if moved and not ended:
-        yield BuildEvent(after)
-    for step in after.steps:
-        if earlier.get(step.name) != step:
-            yield BuildEvent(after, step)
-    if (moved and ended) or (before and not moved and before.note != after.note):
-        yield BuildEvent(after)
+    def _follower(self) -> Follower:
+        return Follower(self._transport)
 
 
 def _text(path: Path) -> bytes:

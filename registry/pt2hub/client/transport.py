@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import urllib3
 
-from pt2hub.client.peer import JSON_TYPE, PROBLEM_TYPE, Peer, media_type
+from pt2hub.client.peer import EVENT_TYPE, JSON_TYPE, PROBLEM_TYPE, Peer, media_type
 from pt2hub.domain.codec import decode
 from pt2hub.domain.digests import CHUNK
 from pt2hub.errors import BadResponse, ServerUnreachable
@@ -28,6 +28,8 @@ MAX_ANSWER_BYTES = 64 << 20
 """An answer that is no blob: a spec, a view, a manifest. Anything larger is not pt2hub's."""
 _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 60.0
+_SILENCE_SECONDS = 20.0
+"""A stream says every five seconds that it lives."""
 _ATTEMPTS = 3
 _PAUSE_SECONDS = 0.2
 _READING = ("GET", "HEAD")
@@ -44,6 +46,8 @@ _RETRIES = urllib3.Retry(
     raise_on_redirect=False,
     respect_retry_after_header=False,  # bounded by our own back-off, not by the other side
 )
+
+_ONCE = urllib3.Retry(total=_ATTEMPTS, connect=0, read=0, status=0, other=0, raise_on_redirect=False)
 
 
 class Transport:
@@ -181,6 +185,21 @@ class Transport:
                 time.sleep(_PAUSE_SECONDS * vain)
             else:
                 return
+
+    def events(self, path: str, *, last: str = "") -> Iterator[bytes]:
+        """The bytes of a stream of server-sent events, as they come; errors as for `get`, and nothing is tried again.
+
+        Args:
+            path: Below the server's address.
+            last: Id of the last event known, or an empty string.
+        """
+        headers = {"Accept": EVENT_TYPE} | ({"Last-Event-ID": last} if last else {})
+        patience = urllib3.Timeout(connect=_CONNECT_SECONDS, read=_SILENCE_SECONDS)
+        with self._open("GET", path, headers=headers, timeout=patience, retries=_ONCE) as response:
+            if media_type(response) != EVENT_TYPE:
+                raise self._peer.foreign(response, b"")
+            while piece := response.read1(CHUNK):
+                yield piece
 
     def _gave_up(self, exc: ServerUnreachable, path: str, done: int, size: int) -> ServerUnreachable:
         return ServerUnreachable(

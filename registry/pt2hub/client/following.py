@@ -1,0 +1,223 @@
+"""Following builds: by the server's streams, and by asking again and again where it has none to give."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote
+
+from pt2hub.client import streaming
+from pt2hub.client.events import changes, over
+from pt2hub.domain.codec import decode
+from pt2hub.domain.names import parse_model_name
+from pt2hub.errors import BadResponse, Pt2hubError, TransientError
+from pt2hub.wire.shapes import BuildView, LogView, VersionView
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from pt2hub.client.events import OnEvent
+    from pt2hub.client.transport import Transport
+
+T = TypeVar("T")
+_POLL_SECONDS = 0.1
+_LONGEST_POLL_SECONDS = 1.0
+_POLL_GROWTH = 1.3
+_PATIENCE_SECONDS = 60.0
+"""How long a server may be away while builds are followed; they go on without us."""
+_AWAY = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
+_SHUT_SECONDS = 3.0
+"""How long a stream that could not be had is not asked for again."""
+_KINDS: dict[str, type[BuildView | LogView]] = {"build": BuildView, "log": LogView}
+_SHORTEST_SECONDS = 1.0
+"""A stream that ends earlier is of no use: asking at once for the next one would never end."""
+
+
+class Pace:
+    """How long to wait between two looks: short while something moves, longer while nothing does."""
+
+    def __init__(self) -> None:
+        """Begins with short pauses."""
+        self._pause = _POLL_SECONDS
+
+    def pause(self, *, moved: bool) -> float:
+        """Seconds to wait after a look that saw something move, or did not."""
+        longer = min(self._pause * _POLL_GROWTH, _LONGEST_POLL_SECONDS)
+        self._pause = _POLL_SECONDS if moved else longer
+        return self._pause
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """A page of a log.
+
+    Attributes:
+        lines: In order.
+        attempt: Of which attempt; None from a server that does not say.
+    """
+
+    lines: tuple[LogView, ...]
+    attempt: int | None = None
+
+
+@dataclass(slots=True)
+class _Place:
+    """Behind which line of which attempt's log a reader is; attempt 0 is the beginning."""
+
+    attempt: int = 0
+    seq: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.attempt}.{self.seq}" if self.attempt else ""
+
+    def move(self, event_id: str) -> None:
+        attempt, _, seq = event_id.partition(".")
+        if attempt.isdecimal() and seq.isdecimal():
+            self.attempt, self.seq = int(attempt), int(seq)
+
+
+class Follower:
+    """Follows one thing over one transport."""
+
+    def __init__(self, transport: Transport) -> None:
+        """Uses a server."""
+        self._transport = transport
+        self._shut_until = 0.0
+
+    def version(self, version: VersionView, on_event: OnEvent | None = None) -> VersionView:
+        """Waits until every build of a version is final.
+
+        Args:
+            version: As it was submitted.
+            on_event: Called for every change seen, in order.
+        """
+        path = f"/api/v1/models/{parse_model_name(version.model)}/versions/{version.number}"
+        seen: dict[str, BuildView] = {}
+        pace = Pace()
+
+        def tell(build: BuildView) -> bool:
+            events = list(changes(seen.get(build.id), build))
+            seen[build.id] = build
+            if on_event:
+                for event in events:
+                    on_event(event)
+            return bool(events)
+
+        while True:
+            with closing(self._streamed(f"{path}/events")) as events:
+                for _, said in events:
+                    if isinstance(said, BuildView):
+                        tell(said)
+            current = patiently(lambda: self._transport.fetch(VersionView, path))
+            moved = [tell(build) for build in current.builds]
+            if all(over(build) for build in current.builds):
+                return current
+            if not self._streams:
+                time.sleep(pace.pause(moved=any(moved)))
+
+    def log(self, build_id: str, *, summary: bool = False) -> Iterator[LogView]:
+        """The lines of a build's log as they come, from attempt to attempt, until the build is final.
+
+        Args:
+            build_id: The build.
+            summary: Leave the compiler's noise out.
+        """
+        path = build_path(build_id)
+        place, pace = _Place(), Pace()
+        while True:
+            yield from self._streamed_lines(path, place, summary=summary)
+            build = patiently(lambda: self._transport.fetch(BuildView, path))
+            before = str(place)
+            yield from self._polled_lines(build_id, place, build.attempt, summary=summary)
+            if over(build):
+                return
+            if not self._streams:
+                time.sleep(pace.pause(moved=str(place) != before))
+
+    def page(self, build_id: str, *, after: int, attempt: int | None = None, summary: bool = False) -> Lines:
+        """Lines of a log behind a position; see `Publisher.logs`."""
+        query: dict[str, str | int] = {"after": after}
+        query |= {"attempt": attempt} if attempt else {}
+        query |= {"summary": "true"} if summary else {}
+        return self._transport.fetch(Lines, f"{build_path(build_id)}/logs", query)
+
+    @property
+    def _streams(self) -> bool:
+        """Whether a stream is worth asking for."""
+        return time.monotonic() >= self._shut_until
+
+    def _streamed_lines(self, path: str, place: _Place, *, summary: bool) -> Iterator[LogView]:
+        query = "?summary=true" if summary else ""
+        with closing(self._streamed(f"{path}/events{query}", last=str(place))) as events:
+            for event_id, said in events:
+                if isinstance(said, LogView):
+                    yield said
+                place.move(event_id)
+
+    def _polled_lines(self, build_id: str, place: _Place, latest: int, *, summary: bool) -> Iterator[LogView]:
+        """What the log has beyond a place now: the rest of that attempt's, and the whole of those after it."""
+        for attempt in range(place.attempt or latest, latest + 1):
+            if attempt != place.attempt:
+                place.attempt, place.seq = attempt, 0
+            wanted = attempt if attempt < latest else None
+            while True:
+                look = partial(self.page, build_id, after=place.seq, attempt=wanted, summary=summary)
+                page = patiently(look)
+                if not page.lines or page.attempt not in (None, attempt) or (wanted and not page.attempt):
+                    break  # the end, or the server answers only of the latest attempt, which comes in a moment
+                for line in page.lines:
+                    yield line
+                    place.seq = line.seq
+
+    def _streamed(self, path: str, last: str = "") -> Generator[tuple[str, BuildView | LogView], None, None]:
+        """The events of one stream; none where there is none to be had. Whoever asks then looks by itself.
+
+        Args:
+            path: Below the server's address.
+            last: Id of the last event known.
+
+        Returns:
+            The id of each event, and what it says.
+        """
+        if not self._streams:
+            return
+        began = time.monotonic()
+        try:
+            for event in streaming.parse(self._transport.events(path, last=last)):
+                if event.name in _KINDS:
+                    yield event.id, decode(_KINDS[event.name], json.loads(event.data))
+        except ValueError:  # no JSON: something between changes what the server sends
+            self._shut_until = math.inf
+        except Pt2hubError as error:
+            self._shut_until = time.monotonic() + _SHUT_SECONDS if _passing(error) else math.inf
+        else:
+            if time.monotonic() < began + _SHORTEST_SECONDS:
+                self._shut_until = time.monotonic() + _SHUT_SECONDS
+
+
+def build_path(build_id: str) -> str:
+    """Where a build is answered."""
+    return f"/api/v1/builds/{quote(build_id, safe='')}"
+
+
+def patiently(look: Callable[[], T]) -> T:
+    """What a look at the server gives, tried again while a restart explains that it fails."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            return look()
+        except (TransientError, BadResponse) as exc:
+            if time.monotonic() > deadline or not _passing(exc):
+                raise
+            time.sleep(1)
+
+
+def _passing(error: Pt2hubError) -> bool:
+    """Whether a restart explains the error: a proxy says so in its own words."""
+    return isinstance(error, TransientError) or error.context.get("status") in _AWAY

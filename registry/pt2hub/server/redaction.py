@@ -1,0 +1,144 @@
+"""Takes secrets out of texts that are kept or shown: logs of builds, and the server's own.
+
+A secret that this process knows is found wherever it stands. What others may print is known only by its form:
+tokens of pt2hub, passwords in addresses, key ids of AWS, headers that authorise, signed addresses.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote, urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+    from typing import TypeAlias
+
+    from structlog.typing import Processor, WrappedLogger
+
+    EventDict: TypeAlias = MutableMapping[str, Any]
+
+HIDDEN = "[redacted]"
+LEAST = 6
+"""Characters of the shortest known secret that is looked for: a shorter one would stand in half of all lines."""
+_SECRET_NAME = re.compile(
+    r"(PASSWORD|PASSWD|SECRET|TOKEN|CREDENTIALS?|(API|ACCESS|PRIVATE)_?KEY)$|^PGPASSWORD$", re.IGNORECASE
+)
+_LISTS = ("PT2HUB_BUILD_ENV",)
+"""Variables that hold NAME=value pairs for children."""
+_FORMS = re.compile(
+    r"""
+      (?P<token> \b pt2_[a-z2-7]{16,} (?: _[a-z2-7]+ )? )
+    | (?P<address> (?<= :// ) [^\s:/@"']* : ) [^\s/@"']+ (?= @ )
+    | (?P<key> \b A(?:KIA|SIA) [0-9A-Z]{16} \b )
+    | (?P<signed> \b [Xx]-[Aa]mz-(?:[Ss]ignature|[Ss]ecurity-[Tt]oken|[Cc]redential) (?: = | ["']?:\s*["']? ) ) [^\s&"',;<>]+
+    | (?P<signature> \b Credential=\S+?, \s* SignedHeaders=\S+?, \s* Signature= ) [0-9a-f]+
+    | (?P<header> \b [Aa](?:uthorization|UTHORIZATION) ["']? \s* [:=] \s* (?:[bB]?["'])? (?: [A-Za-z][\w-]{2,20} [ ] (?! [ ] ) )? ) [^\s"',]+
+    | (?P<bearer> \b (?:[Bb]earer|BEARER) [ ]+ ) (?! \s ) [\w.~+/=-]{12,}
+    """,
+    re.VERBOSE,
+)
+_HINTS = (
+    "pt2_",
+    "://",
+    "AKIA",
+    "ASIA",
+    "mz-",
+    "MZ-",
+    "ignature=",
+    "uthorization",
+    "UTHORIZATION",
+    "earer",
+    "EARER",
+)
+"""One of these stands in everything that the forms find; nearly all lines hold none, and looking costs nothing."""
+
+
+class Redactor:
+    """Knows secrets, and finds those of known forms."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        """Takes the secrets that are looked for everywhere.
+
+        Args:
+            secrets: Their texts; those shorter than `LEAST` are not looked for.
+        """
+        forms = {
+            form for secret in secrets for form in (secret, quote(secret, safe="")) if len(secret) >= LEAST
+        }
+        longest_first = sorted(forms, key=lambda form: (-len(form), form))  # one may be part of another
+        self._known = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+
+    def clean(self, text: str) -> str:
+        """The text with `HIDDEN` wherever a secret stood."""
+        if self._known:
+            text = self._known.sub(HIDDEN, text)
+        if any(hint in text for hint in _HINTS):
+            text = _FORMS.sub(_hidden, text)
+        return text
+
+    def clean_value(self, value: Any) -> Any:  # noqa: ANN401  # any value of a log line
+        """A JSON value whose texts are clean; other values as they are."""
+        if isinstance(value, str):
+            return self.clean(value)
+        if isinstance(value, list | tuple):
+            return [self.clean_value(item) for item in value]
+        if isinstance(value, dict):
+            return {key: self.clean_value(item) for key, item in value.items()}
+        return value
+
+
+def _hidden(match: re.Match[str]) -> str:
+    """What names the secret stays, so that the reader knows what stood there."""
+    kept = match.lastgroup not in ("token", "key")
+    return f"{match[match.lastgroup]}{HIDDEN}" if kept and match.lastgroup else HIDDEN
+
+
+def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The secrets in an environment: values of variables named like one, and passwords in addresses.
+
+    Args:
+        environ: Usually `os.environ`.
+    """
+    return tuple(dict.fromkeys(_secrets(environ)))
+
+
+def _secrets(environ: Mapping[str, str]) -> Iterator[str]:
+    for name, value in environ.items():
+        if name in _LISTS:
+            yield from _secrets(_pairs(value))
+        elif _SECRET_NAME.search(name):
+            yield value
+        elif "://" in value:
+            yield from _passwords(value)
+
+
+def _pairs(text: str) -> dict[str, str]:
+    try:
+        words = shlex.split(text)
+    except ValueError:  # the settings refuse it
+        return {}
+    return dict(word.partition("=")[::2] for word in words)
+
+
+def _passwords(address: str) -> Iterator[str]:
+    try:
+        password = urlsplit(address).password
+    except ValueError:
+        return
+    if password:
+        yield from {password, unquote(password)}
+
+
+def processor(redactor: Redactor) -> Processor:
+    """A processor of structlog that cleans every value of a log line; put it right before the renderer.
+
+    Args:
+        redactor: Knows the process's secrets.
+    """
+
+    def clean(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        return {name: redactor.clean_value(value) for name, value in event.items()}
+
+    return clean

@@ -1,0 +1,175 @@
+"""Following builds from the client and the command line, over the server that runs in production."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pt2hub.client.client import Client
+from pt2hub.client.config import ClientConfig
+from pt2hub.domain.builds import LogLine
+from pt2hub.errors import CompileFailed, DatabaseUnavailable
+from support.api_process import ApiProcess, running_api
+from support.postgres import create_database
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pt2hub.client.events import BuildEvent
+    from pt2hub.domain.builds import Claim
+    from pt2hub.server.db.embedded import EmbeddedPostgres
+
+
+def environ(home: Path, url: str) -> dict[str, str]:
+    """The environment of a user of a server, and of nobody else."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PT2HUB_")}
+    return kept | {"PT2HUB_HOME": str(home), "PT2HUB_URL": url, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def pt2hub(env: dict[str, str], *args: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pt2hub", *args]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+PROMPT = 1.0
+"""Seconds; a third of them on an idle machine."""
+
+
+@pytest.fixture(scope="module")
+def api(
+    tmp_path_factory: pytest.TempPathFactory, postgres: EmbeddedPostgres, migrated_template: str
+) -> Iterator[ApiProcess]:
+    url = create_database(postgres, template=migrated_template)
+    with running_api(tmp_path_factory.mktemp("api"), url) as running:
+        yield running
+
+
+@pytest.fixture
+def client(api: ApiProcess, tmp_path: Path) -> Iterator[Client]:
+    with Client(ClientConfig(home=tmp_path, url=f"http://127.0.0.1:{api.port}", token=api.token)) as client:
+        yield client
+
+
+@pytest.fixture
+def env(api: ApiProcess, tmp_path: Path) -> dict[str, str]:
+    return environ(tmp_path, f"http://127.0.0.1:{api.port}")
+
+
+def line(seq: int, text: str, level: str = "info") -> LogLine:
+    return LogLine(seq, 0.0, "compile", level, text)
+
+
+def running(api: ApiProcess, name: str) -> Claim:
+    return api.registry.claim(api.registry.submit(model=f"team/{name}").builds[0].id)
+
+
+def test_a_followed_log_goes_on_from_attempt_to_attempt_without_losing_a_line(
+    api: ApiProcess, client: Client
+) -> None:
+    builds, claim = api.registry.services.builds, running(api, "attempts")
+    builds.report(claim, [], [line(1, "first 1")])
+    seen: list[str] = []
+
+    def follow() -> None:
+        seen.extend(item.text for item in client.follow_logs(claim.build))
+
+    reader = threading.Thread(target=follow)
+    reader.start()
+    builds.report(claim, [], [line(seq, f"first {seq}") for seq in range(2, 1500)])
+    builds.retry_later(claim, DatabaseUnavailable("away"))
+    api.registry.sql("UPDATE builds SET not_before = NULL WHERE id = %s", claim.build)
+    second = api.registry.claim(claim.build)
+    builds.report(second, [], [line(1, "second 1")])
+    builds.fail(second, CompileFailed("no"))
+    builds.report(second, [], [line(2, "second 2")])
+    reader.join(20)
+    assert seen == [*(f"first {seq}" for seq in range(1, 1500)), "second 1", "second 2"]
+
+
+def test_a_followed_version_tells_each_step_as_it_happens(api: ApiProcess, client: Client) -> None:
+    claim = running(api, "steps")
+    told: list[tuple[str, float]] = []
+
+    def on_event(event: BuildEvent) -> None:
+        told.append((event.step.state if event.step else event.build.state, time.monotonic()))
+
+    version = api.registry.services.publish.version("team/steps", 1)
+    reader = threading.Thread(target=lambda: client.follow(version, on_event))
+    reader.start()
+    done = []
+    for state in ("running", "done"):
+        time.sleep(0.3)
+        done.append(time.monotonic())
+        api.registry.step(claim, "fetch", state, seconds=0.1)
+    api.registry.services.builds.fail(claim, CompileFailed("no"))
+    reader.join(20)
+    assert [state for state, _ in told] in (
+        ["running", "running", "done", "failed"],
+        ["running", "done", "failed"],
+    )
+    assert told[-2][1] - done[-1] < PROMPT
+
+
+def test_lines_are_printed_within_a_moment_of_being_written(api: ApiProcess, env: dict[str, str]) -> None:
+    builds, claim = api.registry.services.builds, running(api, "printed")
+    builds.report(claim, [], [line(1, "first")])
+    command = [sys.executable, "-m", "pt2hub", "logs", "-f", claim.build]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline().endswith("first\n")
+        for seq in range(2, 6):
+            written = time.monotonic()
+            builds.report(claim, [], [line(seq, f"line {seq}")])
+            assert process.stdout.readline().endswith(f"compile  line {seq}\n")
+            assert time.monotonic() - written < PROMPT
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130
+
+
+def test_a_summary_is_shown_unless_everything_is_asked_for(api: ApiProcess, env: dict[str, str]) -> None:
+    builds, claim = api.registry.services.builds, running(api, "summary")
+    builds.report(claim, [], [line(1, "skipped a candidate", "compiler"), line(2, "hello", "output")])
+    builds.retry_later(claim, DatabaseUnavailable("away"))
+    api.registry.sql("UPDATE builds SET not_before = NULL WHERE id = %s", claim.build)
+    second = api.registry.claim(claim.build)
+    builds.report(
+        second, [], [line(1, "noise", "compiler"), line(2, "noise", "compiler"), line(3, "x", "error")]
+    )
+    builds.fail(second, CompileFailed("no"))
+
+    def shown(*args: str) -> tuple[list[str], str]:
+        done = pt2hub(env, "logs", claim.build, *args)
+        assert done.returncode == 0, done.stderr
+        return [text.rpartition(" ")[2] for text in done.stdout.splitlines()], done.stderr
+
+    assert shown() == (["x"], "2 lines of the compiler are left out; --all shows them.\n")
+    assert shown("--all") == (["noise", "noise", "x"], "")
+    assert shown("--attempt", "1")[0] == ["hello"]
+    assert shown("--follow")[0] == ["x"]
+    assert [
+        json.loads(text)["seq"]
+        for text in pt2hub(env, "logs", claim.build, "-f", "--all", "--json").stdout.splitlines()
+    ] == [1, 2, 3]
+    whole = json.loads(pt2hub(env, "logs", claim.build, "--json").stdout)
+    assert [item["text"] for item in whole["lines"]] == ["x"]
+
+
+def test_an_attempt_that_never_was_and_one_that_is_followed_are_refused(
+    api: ApiProcess, env: dict[str, str]
+) -> None:
+    build = running(api, "refused").build
+    done = pt2hub(env, "logs", build, "--attempt", "7")
+    assert done.returncode == 1
+    assert "The build has no attempt 7: it has had 1" in done.stderr
+    done = pt2hub(env, "logs", build, "--attempt", "1", "-f")
+    assert done.returncode == 1
+    assert "--follow goes on from attempt to attempt" in done.stderr
