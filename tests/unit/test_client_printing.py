@@ -10,10 +10,12 @@ import pytest
 
 from pt2hub.client.local import LocalArtifact
 from pt2hub.domain.digests import digest_bytes
+from pt2hub.wire import printing
 from pt2hub.wire.shapes import (
     AliasMove,
     AliasView,
     ArtifactRef,
+    AttemptView,
     BuildView,
     LogView,
     ModelView,
@@ -23,6 +25,7 @@ from pt2hub.wire.shapes import (
     VersionSummary,
     VersionView,
 )
+from pt2hub.wire.workers import WorkerView
 from support.artifacts import a_config
 
 V3 = "torch2.13-cpu-x86_64_v3"
@@ -68,8 +71,28 @@ def test_a_version_that_builds_says_how_to_wait() -> None:
 
 
 def test_a_build_that_was_handed_back_is_not_simply_queued() -> None:
-    assert "handed back, waits for another worker" in repr(a_build("queued"))
+    assert "attempt 2" in str(a_build("queued"))
+    back = AttemptView(1, "w1", "2026", "2026", "handed_back")
+    waiting = a_build("queued", attempts=(back,), position=11, note="no live worker offers this target")
+    assert str(waiting).splitlines() == [
+        f"b1  team/net@3 for {V3}  queued 11th",
+        "  no live worker offers this target; attempt 2, attempt 1 was handed back",
+    ]
     assert repr(a_build("queued", attempt=0)) == f"<Build b1  team/net@3 for {V3}  queued>"
+
+
+def test_places_in_a_queue_are_said_as_people_say_them() -> None:
+    said = [printing.ordinal(number) for number in (1, 2, 3, 4, 11, 12, 13, 21, 101, 111, 122)]
+    assert said == ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "101st", "111th", "122nd"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(1.9, ""), (-2.4, "clock 2 s behind"), (600.0, "clock 10 min ahead"), (-86400.0, "clock 24 h behind")],
+)
+def test_a_worker_whose_clock_is_wrong_says_by_how_much(seconds: float, words: str) -> None:
+    worker = WorkerView("w1", V3, "idle", "host", "0.1", 2, "2026", "2026", clock_skew=seconds)
+    assert repr(worker) == f"<Worker w1  idle  {V3}  0 of 2  {words}".rstrip() + ">"
 
 
 def test_a_build_shows_its_steps() -> None:
@@ -96,6 +119,7 @@ def test_a_build_shows_its_steps() -> None:
         (ArtifactRef(V3, DIGEST, "2026"), DIGEST),
         (TargetView(V3, 0), "no live worker"),
         (TargetView(V3, 2), "2 live workers"),
+        (TargetView(V3, 1, queued=3, running=2), "1 live worker, 3 queued, 2 running"),
         (LogView(1, 1.0, "compile", "error", "no space"), "compile  error: no space"),
     ],
 )

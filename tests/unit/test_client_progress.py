@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import threading
 import time
 from dataclasses import replace
@@ -14,7 +15,7 @@ from rich.text import Text
 
 from pt2hub.client import progress, transfers, watching
 from pt2hub.client.publishing import BuildEvent, changes
-from pt2hub.wire.shapes import BuildView, StepView
+from pt2hub.wire.shapes import AttemptView, BuildView, StepView
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,14 +89,47 @@ def test_a_pipe_gets_one_line_per_finished_step() -> None:
 def test_a_build_that_is_handed_back_is_told_after_its_last_step() -> None:
     running = a_build("running", a_step("compile", "running"))
     lines = shown(pipe(), running, a_build("queued", a_step("compile", "failed")))
-    assert [line.removeprefix(V3).split()[0] for line in lines] == ["running", "compile", "handed"]
-    assert lines[-1] == f"{V3}  handed back, waits for another worker"
+    assert [line.removeprefix(V3).split()[0] for line in lines] == ["running", "compile", "queued"]
+    assert lines[-1] == f"{V3}  queued    attempt 2"
+
+
+def test_a_build_that_waits_again_says_how_its_last_attempt_ended() -> None:
+    lost = AttemptView(1, "w1", "2026", "2026", "lost", "worker_lost", "It went silent.")
+    lines = shown(
+        pipe(),
+        a_build("running"),
+        a_build("queued", attempts=(lost,), position=3),
+        a_build("running", attempt=2, attempts=(lost, AttemptView(2, "w2", "2026"))),
+        a_build("cancelled", attempt=2, note="cancelled by ci"),
+    )
+    assert [line.removeprefix(V3).strip() for line in lines] == [
+        "running",
+        "queued 3rd attempt 2, attempt 1 lost its worker (worker_lost)",
+        "running   attempt 2, attempt 1 lost its worker (worker_lost)",
+        "cancelled cancelled by ci",
+    ]
+
+
+def test_moving_up_in_the_queue_fills_no_log_but_moves_in_the_table() -> None:
+    looks = [a_build("queued", attempt=0, position=place) for place in (3, 2, 1)]
+    assert shown(pipe(), *looks) == [f"{V3}  queued 3rd"]
+    out = terminal()
+    with progress.LiveTable(out) as table:
+        for before, after in itertools.pairwise(looks):
+            for event in changes(before, after):
+                table(event)
+    assert "queued 1st" in written(out)
+
+
+def test_nobody_is_told_to_start_a_worker_where_a_build_waits_for_its_next_attempt() -> None:
+    waiting = a_build("queued", note="waits until 10:31 for its next attempt", not_before="2026")
+    assert "start one" not in shown(pipe(), waiting)[0]
 
 
 def test_a_target_without_a_worker_says_what_to_do() -> None:
     waiting = a_build("queued", attempt=0, note="no live worker offers this target")
     lines = shown(pipe(), waiting, replace(waiting, note=None))
-    assert "queued    no live worker offers this target: start a worker" in lines[0]
+    assert "queued    no live worker offers this target; start one" in lines[0]
     assert lines[1] == f"{V3}  queued"
 
 

@@ -76,6 +76,7 @@ def test_a_slow_heartbeat_makes_the_limit_for_lost_workers_longer() -> None:
         ("PT2HUB_STORAGE", "s3://"),
         ("PT2HUB_HEARTBEAT_SECONDS", "nan"),
         ("PT2HUB_FACTORIES", "os:system"),
+        ("PT2HUB_LOG_LEVEL", "loud"),
         ("PT2HUB_LOST_WORKER_SECONDS", "6"),  # below three heartbeats of 5 s
     ],
 )

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pt2hub.cli import panels
 from pt2hub.cli.output import AsJson, emit
-from pt2hub.cli.words import NOTHING, when
+from pt2hub.cli.words import NOTHING, duration, when
+from pt2hub.domain.codec import encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
 
+    from pt2hub.domain.statistics import QueueStatistics, RepeatedBuild
     from pt2hub.domain.tokens import TokenInfo
     from pt2hub.server.config import ServerConfig
 
@@ -27,6 +29,9 @@ def register(app: typer.Typer) -> None:
     panels.add(admin, tokens, None, "pt2hub admin tokens")
     panels.add(admin, revoke, None, "pt2hub admin revoke ci", "pt2hub admin revoke 3")
     panels.add(admin, reindex, None, "pt2hub admin reindex")
+    panels.add(admin, migrate, None, "pt2hub admin migrate")
+    panels.add(admin, queue, None, "pt2hub admin queue")
+    panels.add(admin, requeue, None, "pt2hub admin requeue 688d2e6fd6eb1e11")
     app.add_typer(admin, name="admin", rich_help_panel=panels.OPERATING)
 
 
@@ -77,6 +82,85 @@ def reindex(*, as_json: AsJson = False) -> None:
     counts = rebuild(server_config())
     lines = "\n".join(f"{name}: {count}" for name, count in counts.items())
     emit(counts, lambda out: out.print(lines, markup=False), as_json=as_json)
+
+
+def migrate(*, as_json: AsJson = False) -> None:
+    """Bring the database's schema up to date.
+
+    `pt2hub up` does it by itself; `pt2hub api` and workers of other machines never do.
+    """
+    from pt2hub.server.admin import migrate as upgrade
+
+    before, after = upgrade(server_config())
+    changed = before != after
+    words = (
+        f"The schema was at revision {before or 'none'} and is at {after}."
+        if changed
+        else (f"The schema is at revision {after}, as this pt2hub needs it: nothing to do.")
+    )
+    document = {"before": before, "after": after, "changed": changed}
+    emit(document, lambda out: out.print(words, markup=False), as_json=as_json)
+
+
+def queue(*, as_json: AsJson = False) -> None:
+    """Inspect the queues, and builds that are tried again and again.
+
+    OLDEST is how long the first of the queued builds has waited, SLOTS how many the live workers take at a time.
+    """
+    from pt2hub.server.admin import inspect_queues
+
+    queues, repeated = inspect_queues(server_config())
+    emit(
+        {"targets": [_queue_document(item) for item in queues], "repeated": repeated},
+        lambda out: _print_queues(out, queues, repeated),
+        as_json=as_json,
+    )
+
+
+def requeue(
+    build: Annotated[str, typer.Argument(metavar="ID", help="A build that runs.")], *, as_json: AsJson = False
+) -> None:
+    """Take a running build from its worker and queue it again.
+
+    The attempt does not count as a failure, and what its worker still sends of it is refused.
+    """
+    from pt2hub.server.admin import requeue as take
+
+    taken = take(server_config(), build)
+    words = (
+        f"Build {taken.id} is queued again, behind others of its priority; attempt {taken.attempt} is over."
+    )
+    emit(taken, lambda out: out.print(words, markup=False), as_json=as_json)
+
+
+def _queue_document(item: QueueStatistics) -> dict[str, Any]:
+    document: dict[str, Any] = encode(item)
+    return document | {"live_workers": item.live}
+
+
+def _print_queues(out: Console, queues: Sequence[QueueStatistics], repeated: Sequence[RepeatedBuild]) -> None:
+    from pt2hub.cli.tables import print_table
+
+    headings = ("TARGET", "QUEUED", "OLDEST", "RUNNING", "SLOTS", "WORKERS", "LOST")
+    if queues:
+        print_table(out, headings, [_queue_row(item) for item in queues])
+    else:
+        out.print("No target is known yet: nothing was published, and no worker ever came.", markup=False)
+    if repeated:
+        out.print("\nBuilds that are not over after several attempts:", markup=False)
+        columns = ("BUILD", "VERSION", "TARGET", "STATE", "ATTEMPT", "FAILURES", "LAST", "WORKER")
+        print_table(out, columns, [_repeated_row(item) for item in repeated])
+
+
+def _queue_row(item: QueueStatistics) -> tuple[str, ...]:
+    oldest = duration(item.oldest_seconds) if item.queued else NOTHING
+    counts = (item.running, item.slots, item.live, item.workers.get("lost", 0))
+    return item.target, str(item.queued), oldest, *map(str, counts)
+
+
+def _repeated_row(item: RepeatedBuild) -> tuple[str, ...]:
+    version, counts = f"{item.model}@{item.number}", (str(item.attempt), str(item.failures))
+    return item.id, version, item.target, item.state, *counts, item.last or NOTHING, item.worker or NOTHING
 
 
 def _print_tokens(out: Console, found: Sequence[TokenInfo]) -> None:

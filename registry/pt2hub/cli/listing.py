@@ -1,4 +1,4 @@
-"""Commands that list: models, versions, builds."""
+"""Commands that list: models, versions, builds, workers, targets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from pt2hub.cli.tables import Cell
     from pt2hub.client.client import Client
-    from pt2hub.wire.shapes import BuildView, ModelView, VersionSummary
+    from pt2hub.wire.shapes import BuildView, ModelView, TargetView, VersionSummary
+    from pt2hub.wire.workers import WorkerView
 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many, the newest.")]
 
@@ -34,6 +35,8 @@ def register(app: typer.Typer) -> None:
         "pt2hub builds vision/resnet18@3",
         "pt2hub builds 688d2e6fd6eb1e11",
     )
+    panels.add(app, workers, panels.READING, "pt2hub workers", "pt2hub workers --all --json")
+    panels.add(app, targets, panels.READING, "pt2hub targets")
 
 
 def models(
@@ -84,7 +87,7 @@ def builds(
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List the latest builds, or show one with its steps.
+    """List the latest builds, or show one with its attempts and steps.
 
     The steps are those of its latest attempt.
     """
@@ -102,6 +105,36 @@ def builds(
         found = client.builds(model, number=number, state=state, target=target, limit=limit + 1)
     shown, more = found[:limit], len(found) > limit
     emit({"builds": shown, "more": more}, lambda out: _print_builds(out, shown, more=more), as_json=as_json)
+
+
+def workers(
+    *,
+    every: Annotated[
+        bool, typer.Option("--all", help="Those too that left or were lost within a day.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the workers and what each is doing.
+
+    SLOTS is how many builds it has of those that it takes at a time.
+    """
+    from pt2hub.client.client import Client
+
+    with Client() as client:
+        found = client.workers(gone=every)
+    emit({"workers": found}, lambda out: _print_workers(out, found, every=every), as_json=as_json)
+
+
+def targets(*, as_json: AsJson = False) -> None:
+    """List the targets that workers offer or offered, and their queues.
+
+    SLOTS is how many builds the live workers take at a time, SINCE when the first of the queued ones has waited.
+    """
+    from pt2hub.client.client import Client
+
+    with Client() as client:
+        found = client.targets()
+    emit({"targets": found}, lambda out: _print_targets(out, found), as_json=as_json)
 
 
 def _show(build: BuildView, *, as_json: bool) -> None:
@@ -169,7 +202,56 @@ def _print_builds(out: Console, found: list[BuildView], *, more: bool) -> None:
 
 
 def _build_row(build: BuildView) -> tuple[Cell, ...]:
-    note = str((build.error or {}).get("code") or build.note or "")
+    from pt2hub.wire.printing import standing
+
     duration = took(build.started_at, build.finished_at)
-    created = when(build.created_at)
-    return build.id, f"{build.model}@{build.number}", build.target, build.state, duration, created, note
+    created, version = when(build.created_at), f"{build.model}@{build.number}"
+    return build.id, version, build.target, standing(build), duration, created, _note(build)
+
+
+def _note(build: BuildView) -> str:
+    """What is not as usual: an error, why it waits, its priority, further attempts."""
+    from pt2hub.wire.printing import attempts
+
+    notes = [
+        str((build.error or {}).get("code") or build.note or ""),
+        f"priority {build.priority}" if build.priority else "",
+        attempts(build),
+    ]
+    return "; ".join(note for note in notes if note)
+
+
+def _print_workers(out: Console, found: list[WorkerView], *, every: bool) -> None:
+    from pt2hub.cli.tables import print_table
+
+    if not found:
+        more = "" if every else " pt2hub workers --all lists those too that went within a day."
+        out.print(f"No worker lives. Start one: pt2hub up, or pt2hub worker.{more}", markup=False)
+        return
+    headings = ("WORKER", "TARGET", "STATE", "DOING", "SLOTS", "VERSION", "HOST", "LAST SEEN", "NOTE")
+    print_table(out, headings, [_worker_row(item) for item in found])
+
+
+def _worker_row(worker: WorkerView) -> tuple[Cell, ...]:
+    from pt2hub.wire.printing import skew
+
+    doing = [f"{item.model}@{item.number} {item.step or 'begins'}" for item in worker.builds]
+    slots = f"{len(worker.builds)}/{worker.concurrency}"
+    release = (worker.version or NOTHING, worker.host or NOTHING)
+    seen = when(worker.last_seen)
+    return worker.id, worker.target, worker.state, doing, slots, *release, seen, skew(worker)
+
+
+def _print_targets(out: Console, found: list[TargetView]) -> None:
+    from pt2hub.cli.tables import print_table
+
+    if not found:
+        out.print("No target is known yet. Start a worker: pt2hub up, or pt2hub worker.", markup=False)
+        return
+    headings = ("TARGET", "WORKERS", "SLOTS", "RUNNING", "QUEUED", "SINCE", "LAST SEEN")
+    print_table(out, headings, [_target_row(item) for item in found])
+
+
+def _target_row(target: TargetView) -> tuple[Cell, ...]:
+    counts = (target.live_workers, target.slots, target.running, target.queued)
+    return target.name, *map(str, counts), when(target.oldest), when(target.last_seen)

@@ -11,7 +11,7 @@ import click
 import typer
 
 from pt2hub import __version__
-from pt2hub.cli import aliases, listing, output, publishing, pulling, serving, showing
+from pt2hub.cli import aliases, building, listing, output, publishing, pulling, serving, showing, working
 from pt2hub.errors import Pt2hubError, UsageError
 from pt2hub.extras import lacking
 
@@ -27,12 +27,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 publishing.register_publish(app)
+building.register(app)
 aliases.register(app)
 listing.register(app)
 showing.register(app)
 publishing.register_logs(app)
 pulling.register(app)
 serving.register(app)
+working.register(app)
 
 _FAILED = 1
 _WRONG_USAGE = 2

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pt2hub.cli import panels
+from pt2hub.cli import building, panels
 from pt2hub.cli.output import INTERRUPTED, AsJson, emit, note
 from pt2hub.domain.builds import BuildState
 from pt2hub.domain.codec import encode
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pt2hub.client.client import Client
-    from pt2hub.wire.shapes import BuildView, VersionView
+    from pt2hub.wire.shapes import BuildView, LogView, VersionView
 
 _FAILED = 1
 
@@ -31,6 +31,7 @@ def register_publish(app: typer.Typer) -> None:
         panels.PUBLISHING,
         "pt2hub publish resnet18.yaml --wait",
         "pt2hub publish resnet18.yaml --weights retrained.safetensors --wait",
+        "pt2hub publish urgent.yaml --priority 50",
     )
 
 
@@ -41,7 +42,7 @@ def register_logs(app: typer.Typer) -> None:
         logs,
         panels.READING,
         "pt2hub logs -f 688d2e6fd6eb1e11",
-        "pt2hub logs vision/resnet18@3 --target torch2.13-cpu-x86_64_v4",
+        "pt2hub logs vision/resnet18@3 --target torch2.13-cpu-x86_64_v4 --all",
     )
 
 
@@ -51,6 +52,7 @@ def publish(
     weights: Annotated[
         Path | None, typer.Option(help="A safetensors file to upload and to name in the spec.")
     ] = None,
+    priority: Annotated[int, building.Priority] = 0,
     wait: Annotated[
         bool,
         typer.Option("--wait", "-w", help="Follow the builds; ends with 1 unless all of them succeeded."),
@@ -60,12 +62,12 @@ def publish(
     """Publish a model: one build per target is queued.
 
     The same spec and weights again are the same version.
-    Targets that it lacked are added to it.
+    Targets that it lacked are added to it, and a higher priority moves its waiting builds up.
     """
     from pt2hub.client.client import Client
 
     with Client() as client:
-        version = _submit(client, spec, weights, quiet=as_json)
+        version = _submit(client, spec, weights, priority=priority, quiet=as_json)
         if not wait:
             emit(version, lambda out: _print_queued(out, version), as_json=as_json)
             return
@@ -88,38 +90,63 @@ def logs(
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the build is final.")] = False,
     target: Annotated[str | None, typer.Option(help="Which build of a version that has several.")] = None,
+    attempt: Annotated[
+        int | None, typer.Option(min=1, help="Which attempt; the latest where omitted.", show_default=False)
+    ] = None,
+    whole: Annotated[bool, typer.Option("--all", help="The compiler's noise too.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the log of a build's latest attempt.
+    """Show the log of a build: its steps and what the model printed.
 
-    With --follow --json it prints one JSON value a line.
+    With --follow it goes on from attempt to attempt, and with --json it then prints one JSON value a line.
     """
-    import json
-
     from pt2hub.cli.references import NO_BUILD, build_of, hinted
     from pt2hub.client.client import Client
+    from pt2hub.errors import InvalidInput
 
+    if follow and attempt is not None:
+        raise InvalidInput(
+            "--follow goes on from attempt to attempt, so it takes no --attempt",
+            where="--attempt",
+            hint="Leave out one of the two.",
+        )
     with Client() as client, hinted(NO_BUILD):
         build_id = build_of(client, build, target)
-        if as_json and not follow:
-            emit({"lines": list(client.all_logs(build_id))}, lambda _: None, as_json=True)
+        if follow:
+            _print_followed(client.follow_logs(build_id, summary=not whole), as_json=as_json)
             return
-        lines = client.follow_logs(build_id) if follow else client.all_logs(build_id)
-        try:
-            for line in lines:
-                print(json.dumps(encode(line)) if as_json else str(line), flush=follow)
-        except KeyboardInterrupt:
-            if not follow:
-                raise
-            raise typer.Exit(INTERRUPTED) from None  # the way to end it; every line printed is whole
+        lines = client.all_logs(build_id, attempt=attempt, summary=not whole)
+        if as_json:
+            emit({"lines": list(lines)}, lambda _: None, as_json=True)
+            return
+        _print_lines(lines)
 
 
-def _submit(client: Client, spec: Path, weights: Path | None, *, quiet: bool) -> VersionView:
+def _print_followed(lines: Iterator[LogView], *, as_json: bool) -> None:
+    import json
+
+    try:
+        for line in lines:
+            print(json.dumps(encode(line)) if as_json else str(line), flush=True)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None  # the way to end it; every line printed is whole
+
+
+def _print_lines(lines: Iterator[LogView]) -> None:
+    shown = last = 0
+    for line in lines:
+        print(str(line))
+        shown, last = shown + 1, line.seq
+    if last > shown:  # lines are numbered without gaps
+        note(f"{last - shown} lines of the compiler are left out; --all shows them.")
+
+
+def _submit(client: Client, spec: Path, weights: Path | None, *, priority: int, quiet: bool) -> VersionView:
     from pt2hub.cli.places import in_file
     from pt2hub.errors import UsageError
 
     try:
-        return client.publish(spec, weights=weights, progress=False if quiet else None)
+        return client.publish(spec, weights=weights, priority=priority, progress=False if quiet else None)
     except UsageError as exc:
         raise in_file(exc, spec) from exc
 
@@ -135,12 +162,16 @@ def _followed(client: Client, version: VersionView, *, quiet: bool) -> VersionVi
 
 def _nobody(version: VersionView) -> str:
     """What to do about builds that no worker takes; empty where there are none."""
-    lonely = [build.target for build in version.builds if build.state == BuildState.QUEUED and build.note]
-    if not lonely:
+    from pt2hub.client.progress import lonely
+
+    targets = [build.target for build in version.builds if lonely(build)]
+    if not targets:
         return ""
+    waiting = " and ".join(f"pt2hub cancel {build.id}" for build in version.builds if lonely(build))
     return (
-        f"No worker lives for {', '.join(lonely)}. `pt2hub up` runs one for its own machine; on such a machine "
-        "start `python -m pt2hub_workers` with the server's PT2HUB_DATABASE_URL and PT2HUB_STORAGE."
+        f"No worker lives for {', '.join(targets)}: what was queued waits. `pt2hub up` runs one for its own "
+        "machine; on such a machine start `pt2hub worker` with the server's PT2HUB_DATABASE_URL and PT2HUB_STORAGE. "
+        f"To give up: {waiting}"
     )
 
 
@@ -171,7 +202,8 @@ def _document(version: VersionView, stopped: list[BuildView]) -> dict[str, Any]:
     document: dict[str, Any] = encode(version)
     if not stopped:
         return document
-    cancelled = UsageError("The build was cancelled", where=stopped[0].target, hint="Publish it again.")
+    again = f"pt2hub retry {stopped[0].id} queues it again."
+    cancelled = UsageError("The build was cancelled", where=stopped[0].target, hint=again)
     errors = [build.error for build in stopped if build.error]
     return document | {"error": errors[0] if errors else cancelled.as_dict()}
 

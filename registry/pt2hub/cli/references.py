@@ -76,8 +76,14 @@ def hinted(hint: str) -> Iterator[None]:
         raise NotFound(exc.message, where=exc.where, hint=hint, context=exc.context) from exc
 
 
-def build_of(client: Client, text: str, target: str | None) -> str:
+def build_of(client: Client, text: str, target: str | None, *, otherwise: str = "") -> str:
     """The id of a build that is named by it, or by a version and where there are several a target.
+
+    Args:
+        client: Asked where a version is named.
+        text: A build's id or a version.
+        target: Which of the version's builds.
+        otherwise: What else may be done where there are several, for the hint.
 
     Raises:
         NotFound: The version has no such build.
@@ -92,7 +98,9 @@ def build_of(client: Client, text: str, target: str | None) -> str:
     where = f"{version.model}@{version.number}"
     choices = "; ".join(_choice(build) for build in version.builds)
     if found:
-        raise InvalidInput("It has several builds", where=where, hint=f"Choose one with --target: {choices}.")
+        raise InvalidInput(
+            "It has several builds", where=where, hint=f"Choose one with --target: {choices}.{otherwise}"
+        )
     raise NotFound(f"It has no build for {target}", where=where, hint=f"It has: {choices or 'none'}.")
 
 

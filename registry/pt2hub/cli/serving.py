@@ -1,10 +1,10 @@
-"""Commands of the one who runs the server: up, demo. Server code is imported inside them only."""
+"""Commands of the one who runs the server: up, api, demo. Server code is imported inside them only."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
     panels.add(app, up, panels.OPERATING, "pt2hub up", "pt2hub up --port 8500 --no-worker")
+    panels.add(app, api, panels.OPERATING, "pt2hub api", "pt2hub api --host 0.0.0.0 --processes 4")
     panels.add(app, demo, panels.OPERATING, "pt2hub demo")
     admin.register(app)
 
@@ -63,6 +64,25 @@ def _run_for_programs(config: ServerConfig, options: UpOptions) -> int:
             raise
         complain(exc, as_json=False)
         return 1
+
+
+def api(
+    *,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 0 takes any free one.")] = None,
+    processes: Annotated[int | None, typer.Option(min=1, max=64, help="Processes that answer.")] = None,
+) -> None:
+    """Run the API alone, in the foreground, on your own PostgreSQL and storage.
+
+    For containers and service managers: it logs JSON to standard error, keeps nothing on this machine, and answers
+    what it was asked before SIGTERM stops it. Upgrade the database first: pt2hub admin migrate.
+    """
+    require("pt2hub api", "server")
+    from pt2hub.server.up.foreground import run_api
+
+    given = {"host": host, "port": port, "api_processes": processes}
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    raise typer.Exit(run_api(replace(admin.server_config(), **chosen)))
 
 
 def demo(*, as_json: AsJson = False) -> None:

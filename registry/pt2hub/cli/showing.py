@@ -86,17 +86,21 @@ def print_version(
 
 def _print_build(out: Console, build: BuildView, verdict: str | None) -> None:
     from pt2hub.cli.tables import in_colour, print_fields
+    from pt2hub.wire.printing import attempts, standing
     from pt2hub.wire.problems import from_dict
 
-    out.print(in_colour(f"{build.target}  {build.state}" + (f"  {verdict}" if verdict else "")))
+    out.print(in_colour(f"{build.target}  {standing(build)}" + (f"  {verdict}" if verdict else "")))
     duration = f"  ({took(build.started_at, build.finished_at)})" if build.finished_at else ""
     running = build.steps[-1].name if build.steps and build.state == "running" else ""
     fields = [
         ("build", build.id + duration),
         ("artifact", build.artifact or ""),
+        ("priority", str(build.priority or "")),
         ("step", running),
-        ("waits", build.note or ""),
+        ("attempt", attempts(build).removeprefix("attempt ")),
+        ("waits" if build.state == "queued" else "note", build.note or ""),
         ("log", f"pt2hub logs {build.id}" if build.error else ""),
+        ("again", f"pt2hub retry {build.id}" if build.state == "cancelled" else ""),
     ]
     print_fields(out, fields)
     if build.error:

@@ -19,9 +19,9 @@ _GAP = 2
 _LONG = 20
 """Characters above which a cell of several words may be wrapped; times and durations are shorter."""
 _COLOURS = {
-    "green": ("succeeded", "ready"),
-    "yellow": ("running", "partial", "pending"),
-    "red": ("failed", "cancelled", "revoked"),
+    "green": ("succeeded", "ready", "idle"),
+    "yellow": ("running", "partial", "pending", "busy", "draining"),
+    "red": ("failed", "cancelled", "revoked", "lost"),
 }
 
 

@@ -23,7 +23,11 @@ def took(begin: str | None, end: str | None) -> str:
     first, last = _moment(begin), _moment(end)
     if first is None or last is None:
         return NOTHING
-    seconds = (last - first).total_seconds()
+    return duration((last - first).total_seconds())
+
+
+def duration(seconds: float) -> str:
+    """A number of seconds with the units that fit."""
     if seconds < _MINUTE:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), _MINUTE)

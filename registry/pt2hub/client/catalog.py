@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from pt2hub.domain.digests import canonical_json
 from pt2hub.domain.names import parse_alias, parse_model_name
 from pt2hub.errors import NotFound
-from pt2hub.wire.shapes import AliasList, AliasView, BuildPage, ModelPage, ModelView, TargetView, VersionPage
+from pt2hub.wire.shapes import (
+    AliasList,
+    AliasView,
+    BuildPage,
+    BuildView,
+    ModelPage,
+    ModelView,
+    TargetView,
+    VersionPage,
+)
+from pt2hub.wire.workers import WorkerList
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pt2hub.client.transport import Transport
-    from pt2hub.wire.shapes import BuildView, VersionSummary
+    from pt2hub.wire.shapes import VersionSummary
+    from pt2hub.wire.workers import WorkerView
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +35,7 @@ class _Targets:
 
 
 class Catalog:
-    """Reads lists page by page, and moves aliases, over one transport."""
+    """Reads lists page by page, ends and repeats builds, and moves aliases, over one transport."""
 
     def __init__(self, transport: Transport) -> None:
         """Uses a server."""
@@ -84,6 +95,39 @@ class Catalog:
         """The targets that workers offer or offered."""
         return self._transport.fetch(_Targets, "/api/v1/targets").targets
 
+    def workers(self, *, gone: bool = False) -> tuple[WorkerView, ...]:
+        """The workers that live, and what each is doing.
+
+        Args:
+            gone: Those too that left or were lost within a day.
+        """
+        query: dict[str, str | int] = {"gone": "true"} if gone else {}
+        return self._transport.fetch(WorkerList, "/api/v1/workers", query).workers
+
+    def cancel(self, build_id: str) -> BuildView:
+        """Ends a build that is queued or running; one that was cancelled before stays as it is.
+
+        Raises:
+            BuildOver: It has succeeded or failed.
+            NotFound: There is no such build.
+        """
+        return self._transport.ask(BuildView, "POST", f"{_build_path(build_id)}/cancel")
+
+    def retry(self, build_id: str, priority: int | None = None) -> BuildView:
+        """Queues a build again that failed or was cancelled.
+
+        Args:
+            build_id: The build.
+            priority: Higher comes first; the build's own where omitted.
+
+        Raises:
+            BuildActive: It is queued or running.
+            BuildOver: It has succeeded.
+            NotFound: There is no such build.
+        """
+        query = "" if priority is None else f"?{urlencode({'priority': priority})}"
+        return self._transport.ask(BuildView, "POST", f"{_build_path(build_id)}/retry{query}")
+
     def aliases(self, model: str) -> list[AliasView]:
         """The aliases of a model, by name.
 
@@ -133,6 +177,10 @@ class Catalog:
 
 def _path(model: str) -> str:
     return f"/api/v1/models/{parse_model_name(model)}"
+
+
+def _build_path(build_id: str) -> str:
+    return f"/api/v1/builds/{quote(build_id, safe='')}"
 
 
 def _alias_path(model: str, name: str) -> str:

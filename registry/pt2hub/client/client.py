@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
     from pt2hub.client.cache import Verify
     from pt2hub.client.catalog import Catalog
+    from pt2hub.client.events import BuildEvent, OnEvent
     from pt2hub.client.loader import LoadedModel
     from pt2hub.client.local import LocalArtifact
-    from pt2hub.client.publishing import BuildEvent, OnEvent, Publisher
+    from pt2hub.client.publishing import Publisher
     from pt2hub.client.pulling import Puller
     from pt2hub.client.transport import Transport
     from pt2hub.domain.digests import Digest
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         VersionSummary,
         VersionView,
     )
+    from pt2hub.wire.workers import WorkerView
 
 
 class Now(Enum):
@@ -122,6 +124,7 @@ class Client:
         spec: Mapping[str, Any] | str | Path,
         *,
         weights: str | Path | None = None,
+        priority: int = 0,
         wait: bool = False,
         on_event: OnEvent | None = None,
         progress: bool | None = None,
@@ -131,6 +134,7 @@ class Client:
         Args:
             spec: A file (YAML or JSON), or the spec itself.
             weights: A safetensors file, uploaded and named in the spec.
+            priority: Of the builds, from -100 to 100; higher comes first.
             wait: Return only when every build is final; failed builds carry their error.
             on_event: Called for every change while waiting.
             progress: Whether uploads and builds are shown on stderr. Where omitted they are in a terminal and
@@ -150,7 +154,7 @@ class Client:
                 hint="Save tensors with safetensors.torch.save_file and give the file's path.",
             )
         path = Path(weights) if weights else None
-        version = self._publisher.submit(spec, weights=path, progress=progress)
+        version = self._publisher.submit(spec, weights=path, priority=priority, progress=progress)
         return self.follow(version, on_event, progress=progress) if wait else version
 
     def follow(
@@ -178,20 +182,31 @@ class Client:
         return self._publisher.version(model, number)
 
     def build(self, build_id: str) -> BuildView:
-        """A build and the steps of its latest attempt."""
+        """A build, its attempts, and the steps of the latest one."""
         return self._publisher.build(build_id)
 
-    def logs(self, build_id: str, *, after: int = 0) -> list[LogView]:
-        """Lines of the latest attempt's log after a position."""
-        return self._publisher.logs(build_id, after=after)
+    def logs(
+        self, build_id: str, *, after: int = 0, attempt: int | None = None, summary: bool = False
+    ) -> list[LogView]:
+        """Lines of an attempt's log after a position.
 
-    def all_logs(self, build_id: str) -> Iterator[LogView]:
-        """Every line of the latest attempt's log that is there now."""
-        return self._publisher.all_logs(build_id)
+        Args:
+            build_id: The build.
+            after: Position of the last line known.
+            attempt: Number of the attempt, the latest where omitted.
+            summary: Leave the compiler's noise out.
+        """
+        return self._publisher.logs(build_id, after=after, attempt=attempt, summary=summary)
 
-    def follow_logs(self, build_id: str) -> Iterator[LogView]:
-        """The lines of a build's log as they come, until the build is final."""
-        return self._publisher.follow_logs(build_id)
+    def all_logs(
+        self, build_id: str, *, attempt: int | None = None, summary: bool = False
+    ) -> Iterator[LogView]:
+        """Every line of an attempt's log that is there now; see `logs`."""
+        return self._publisher.all_logs(build_id, attempt=attempt, summary=summary)
+
+    def follow_logs(self, build_id: str, *, summary: bool = False) -> Iterator[LogView]:
+        """The lines of a build's log as they come, from attempt to attempt, until the build is final."""
+        return self._publisher.follow_logs(build_id, summary=summary)
 
     def models(self, search: str | None = None) -> list[ModelView]:
         """Models in the order of their names; those whose name holds `search` where it is given."""
@@ -226,6 +241,14 @@ class Client:
         found = self._catalog.builds(model=model, number=number, state=state, target=target)
         return list(islice(found, limit))
 
+    def cancel(self, build_id: str) -> BuildView:
+        """Ends a build that is queued or running; see `Catalog.cancel`."""
+        return self._catalog.cancel(build_id)
+
+    def retry(self, build_id: str, priority: int | None = None) -> BuildView:
+        """Queues a build again that failed or was cancelled; see `Catalog.retry`."""
+        return self._catalog.retry(build_id, priority)
+
     def aliases(self, model: str) -> list[AliasView]:
         """The aliases of a model, by name."""
         return self._catalog.aliases(model)
@@ -256,8 +279,12 @@ class Client:
         return self._catalog.remove(model, name, expected=expected, reason=reason)
 
     def targets(self) -> list[TargetView]:
-        """The targets that workers offer or offered."""
+        """The targets that workers offer or offered, and their queues."""
         return list(self._catalog.targets())
+
+    def workers(self, *, gone: bool = False) -> list[WorkerView]:
+        """The workers that live, and what each is doing; with `gone` also those that went within a day."""
+        return list(self._catalog.workers(gone=gone))
 
     def artifact(self, digest: Digest) -> ArtifactView:
         """Everything known of an artifact: config, manifest, members, autotuning, measurements."""

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Protocol, Self
 
 from pt2hub.client import watching
-from pt2hub.wire.printing import standing
+from pt2hub.wire.printing import attempts, standing
 from pt2hub.wire.problems import from_dict
 
 if TYPE_CHECKING:
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from pt2hub.wire.shapes import BuildView, StepView
 
 _MARKS = {"done": "[green]✓[/]", "failed": "[red]✗[/]", "running": "[yellow]…[/]"}
-_COLOURS = {"succeeded": "green", "failed": "red", "running": "yellow"}
+_COLOURS = {"succeeded": "green", "failed": "red", "cancelled": "red", "running": "yellow"}
 _SILENCE_SECONDS = 15.0
 """How long a log stays without a line while something runs."""
-_NOBODY = "start a worker on such a machine with `pt2hub up`, or name a target that has one"
+_NOBODY = "start one on such a machine with `pt2hub up` or `pt2hub worker`"
 
 
 class Progress(Protocol):
@@ -80,6 +80,7 @@ class Lines:
         self._out = out
         self._silence = silence
         self._open: dict[str, tuple[BuildView, float]] = {}
+        self._said: dict[str, tuple[str, int, str | None]] = {}
         self._clock = _Clock()
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -99,14 +100,23 @@ class Lines:
         with self._lock:
             self._clock.see(build)
             told = time.monotonic()
-            if step is None:
+            if step is None and self._is_news(build):
                 self._print(build, standing(build), _note(build))
+            elif step is None:
+                told = self._open[build.id][1]
             elif step.state != "running":
                 failed = " failed" if step.state == "failed" else ""
                 self._print(build, step.name + failed, f"{seconds(step.seconds):>9}  {step.detail or ''}")
             elif build.id in self._open:
                 told = self._open[build.id][1]
             self._open[build.id] = build, told
+
+    def _is_news(self, build: BuildView) -> bool:
+        """Whether more changed than its place in the queue, of which the reminders say enough."""
+        said = build.state, build.attempt, build.note
+        news = self._said.get(build.id) != said
+        self._said[build.id] = said
+        return news
 
     def _remind(self) -> None:
         while not self._over.wait(self._silence / 5):
@@ -187,7 +197,13 @@ class _Clock:
 
 
 def _note(build: BuildView) -> str:
-    return f"{build.note}: {_NOBODY}" if build.note else ""
+    why = f"{build.note}; {_NOBODY}" if lonely(build) else build.note
+    return "; ".join(part for part in (why, attempts(build)) if part)
+
+
+def lonely(build: BuildView) -> bool:
+    """Whether a build waits for a worker that nobody runs; else a note says until when, or who ended it."""
+    return build.state == "queued" and bool(build.note) and not build.not_before
 
 
 def seconds(value: float | None) -> str:
@@ -209,9 +225,13 @@ def print_build(out: Console, build: BuildView) -> None:
     from rich.markup import escape
 
     title = f"[bold]{escape(build.target)}[/]  {state_markup(build)}"
-    out.print(f"{title}  build {escape(build.id)}  attempt {build.attempt}")
-    if build.note:
-        out.print(f"  {_note(build)}", markup=False)
+    priority = f"  priority {build.priority}" if build.priority else ""
+    out.print(f"{title}  build {escape(build.id)}  attempt {build.attempt}{priority}")
+    if note := _note(build):
+        out.print(f"  {note}", markup=False)
+    for item in build.attempts if len(build.attempts) > 1 else ():
+        line = f"  attempt {item.number:<2} {item.outcome or 'running':<11}  {item.code or '-':<22}  {item.worker}"
+        out.print(line, markup=False)
     for step in build.steps:
         line = f"  {step.state:<8} {step.name:<8} {seconds(step.seconds):>10}  {step.detail or ''}"
         out.print(line.rstrip(), markup=False)

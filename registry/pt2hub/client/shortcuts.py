@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pt2hub.client.cache import Verify
+    from pt2hub.client.events import OnEvent
     from pt2hub.client.loader import LoadedModel
     from pt2hub.client.local import LocalArtifact
-    from pt2hub.client.publishing import OnEvent
     from pt2hub.wire.shapes import VersionView
 
 

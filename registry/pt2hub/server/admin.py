@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
+import os
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.errors import HomeInUse
@@ -14,9 +16,11 @@ from pt2hub.server.home import Home
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pt2hub.domain.statistics import QueueStatistics, RepeatedBuild
     from pt2hub.domain.tokens import TokenInfo
     from pt2hub.server.config import ServerConfig
     from pt2hub.server.container import Container
+    from pt2hub.wire.shapes import BuildView
 
 
 def create_token(config: ServerConfig, *, name: str = "admin") -> str:
@@ -68,18 +72,82 @@ def reindex(config: ServerConfig) -> dict[str, Any]:
         return container.reindex.reindex()
 
 
+def migrate(config: ServerConfig) -> tuple[str, str]:
+    """Brings the database's schema to the newest revision; harmless while others work with it.
+
+    Args:
+        config: The server's settings.
+
+    Returns:
+        The revision before, empty for an empty database, and the one now.
+
+    Raises:
+        SchemaNewer: A newer pt2hub wrote the database.
+        DatabaseUnavailable: The database does not answer, or a table stayed locked.
+    """
+    with _database(config) as database_url:
+        before = migrating.current(database_url)
+        migrating.upgrade(database_url)
+        return before, migrating.current(database_url)
+
+
+def inspect_queues(config: ServerConfig) -> tuple[tuple[QueueStatistics, ...], list[RepeatedBuild]]:
+    """Every target's queue, and the builds that are not over after several attempts.
+
+    Args:
+        config: The server's settings.
+
+    Raises:
+        SchemaOlder: The schema must be brought up to date first; looking does not do it.
+        SchemaNewer: A newer pt2hub wrote the database.
+        DatabaseUnavailable: The database does not answer.
+    """
+    with _services(config, upgrading=False) as container:
+        return container.statistics.queues()
+
+
+def requeue(config: ServerConfig, build_id: str) -> BuildView:
+    """Takes a running build from its worker; see `BuildService.requeue`.
+
+    Raises:
+        NotFound: There is no such build.
+        BuildActive: It is queued.
+        BuildOver: It is over.
+        SchemaOlder: The schema must be brought up to date first.
+        DatabaseUnavailable: The database does not answer.
+    """
+    with _services(config, upgrading=False) as container:
+        return container.builds.requeue(build_id, by=_operator())
+
+
+def _operator() -> str:
+    """Who did it, for the build's history: there is no token here, but an account of this machine."""
+    try:
+        return f"{getpass.getuser()} (pt2hub admin)"
+    except (KeyError, OSError):  # a container runs accounts that have no name
+        return f"{os.getuid()} (pt2hub admin)"
+
+
 @contextlib.contextmanager
-def _services(config: ServerConfig) -> Iterator[Container]:
-    with (
-        _database(config) as database_url,
-        open_container(config, database_url=database_url) as container,
-    ):
-        yield container
+def _services(config: ServerConfig, *, upgrading: bool = True) -> Iterator[Container]:
+    """The services over a database whose schema fits.
+
+    Args:
+        config: The server's settings.
+        upgrading: Bring the schema up to date; else refuse a foreign database that is not.
+    """
+    with _database(config) as database_url:
+        if upgrading or config.database_url is None:
+            migrating.upgrade(database_url)
+        else:
+            migrating.require(database_url)
+        with open_container(config, database_url=database_url) as container:
+            yield container
 
 
 @contextlib.contextmanager
 def _database(config: ServerConfig) -> Iterator[str]:
-    """The database's URL, migrated: the configured one, that of a running `up`, or one started for now."""
+    """The database's URL: the configured one, that of a running `up`, or one started for now."""
     home = Home(config.home)
     embedded = EmbeddedPostgres(home.database)
     with contextlib.ExitStack() as stack:
@@ -87,6 +155,4 @@ def _database(config: ServerConfig) -> Iterator[str]:
             with contextlib.suppress(HomeInUse):  # then `up` runs, and its database is there to be used
                 stack.enter_context(home.held())
                 stack.enter_context(embedded)
-        database_url = config.database_url or embedded.url
-        migrating.upgrade(database_url)
-        yield database_url
+        yield config.database_url or embedded.url

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
-_MAX_LOG_BYTES = 16 << 20
+MAX_LOG_BYTES = 16 << 20
+"""A log that is longer is put aside."""
 _POLL_SECONDS = 0.02
 _libc = ctypes.CDLL(None, use_errno=True)  # loaded here: between fork and exec nothing may take a lock
 
@@ -30,10 +32,10 @@ class Child:
 
     Attributes:
         pid: Its process id, which is also its group's.
-        log: The file it writes its output to.
+        log: The file it writes its output to; None where it writes to ours.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], log: Path | None) -> None:
         self._process = process
         self.pid = process.pid
         self.log = log
@@ -58,18 +60,24 @@ class Child:
             The exit code, negative for a signal.
         """
         for number, patience in steps:
-            if self.exit_code() is None:
-                os.kill(self.pid, number)
-                self._wait(patience)
+            self.send(number)
+            self.wait(patience)
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
         return self._process.wait()
 
-    def _wait(self, patience: float) -> None:
-        deadline = time.monotonic() + patience
-        while self.exit_code() is None and time.monotonic() < deadline:
+    def send(self, number: signal.Signals) -> None:
+        """Sends the child a signal, unless it has ended."""
+        if self.exit_code() is None:
+            os.kill(self.pid, number)
+
+    def wait(self, seconds: float) -> int | None:
+        """Waits for the child's end for some time; its exit code, or None where it still runs."""
+        deadline = time.monotonic() + seconds
+        while (code := self.exit_code()) is None and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
+        return code
 
 
 def follow(parent: int, number: signal.Signals) -> None:
@@ -87,7 +95,7 @@ def follow(parent: int, number: signal.Signals) -> None:
 def spawn(
     argv: Sequence[str],
     *,
-    log: Path,
+    log: Path | None,
     environ: Mapping[str, str],
     at_parents_death: signal.Signals = signal.SIGTERM,
     keep_open: Sequence[int] = (),
@@ -98,19 +106,18 @@ def spawn(
 
     Args:
         argv: Program and arguments.
-        log: File that its output is appended to.
+        log: File that its output is appended to; None for our own output.
         environ: Its whole environment.
         at_parents_death: What it gets when this process dies.
         keep_open: File descriptors it inherits under the same numbers.
     """
     parent = os.getpid()
-
-    with _open_log(log) as output:
+    with _open_log(log) if log else contextlib.nullcontext() as output:
         process = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
             stdout=output,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.STDOUT if log else None,
             env=dict(environ),
             pass_fds=keep_open,
             start_new_session=True,
@@ -127,8 +134,31 @@ def tail(path: Path, *, lines: int = 15) -> str:
     return ""
 
 
+def shorten(path: Path, *, limit: int = MAX_LOG_BYTES) -> None:
+    """Puts a log that has grown too long aside as `.1` and empties it, while a child goes on writing to it.
+
+    The child keeps its file open and appends, so its file cannot be renamed away from it: the bytes are copied. What it
+    writes between the end of the copy and the emptying, microseconds later, is lost.
+
+    Args:
+        path: The log; it need not exist.
+        limit: Length from which on it is put aside.
+    """
+    with contextlib.suppress(OSError):  # a full disk, say: no reason to stop what the log is about
+        if path.stat().st_size > limit:
+            copied = path.with_suffix(f"{path.suffix}.copy")
+            with path.open("r+b") as file, copied.open("wb") as copy:
+                shutil.copyfileobj(file, copy, 1 << 20)
+                file.truncate(0)
+            copied.replace(_aside(path))
+
+
 def _open_log(path: Path) -> BinaryIO:
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and path.stat().st_size > _MAX_LOG_BYTES:
-        path.replace(path.with_suffix(path.suffix + ".1"))
+    if path.exists() and path.stat().st_size > MAX_LOG_BYTES:
+        path.replace(_aside(path))
     return path.open("ab")
+
+
+def _aside(path: Path) -> Path:
+    return path.with_suffix(f"{path.suffix}.1")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pt2hub.wire.shapes import (
         AliasView,
         ArtifactRef,
+        AttemptView,
         BuildView,
         LogView,
         ModelView,
@@ -31,6 +32,18 @@ if TYPE_CHECKING:
 
 _SHORT = 19
 """Characters of a shortened digest: `sha256:` and 12 digits."""
+_HUNDRED = 100
+_ENDINGS = {1: "st", 2: "nd", 3: "rd"}
+_RIGHT_SECONDS = 2.0
+"""By how much a worker's clock may be wrong before anybody is told."""
+_OUTCOMES = {
+    "succeeded": "succeeded",
+    "failed": "failed",
+    "cancelled": "was cancelled",
+    "retried": "failed",
+    "lost": "lost its worker",
+    "handed_back": "was handed back",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +108,51 @@ def as_html(sheet: Sheet) -> str:
 
 
 def standing(build: BuildView) -> str:
-    """A build's state in words; a build that an attempt gave up is not simply queued."""
-    if build.state == "queued" and build.attempt:
-        return "handed back, waits for another worker"
+    """A build's state in words, with its place in the queue: `queued 3rd`."""
+    if build.state == "queued" and build.position:
+        return f"queued {ordinal(build.position)}"
     return build.state
+
+
+def ordinal(number: int) -> str:
+    """A place in an order: 1st, 2nd, 11th, 23rd."""
+    teens = number % _HUNDRED // 10 == 1
+    return f"{number}{'th' if teens else _ENDINGS.get(number % 10, 'th')}"
+
+
+def circumstances(build: BuildView) -> str:
+    """Why a build waits or who ended it, which attempt comes or runs, and how the one before it ended."""
+    return "; ".join(part for part in (build.note, attempts(build)) if part)
+
+
+def attempts(build: BuildView) -> str:
+    """Which attempt of an open build comes or runs, and how the one before ended; empty for a first one."""
+    if build.state not in ("queued", "running"):
+        return ""
+    number = build.attempt + (build.state == "queued")
+    if number == 1:
+        return ""
+    before = next((item for item in reversed(build.attempts) if item.outcome and item.number < number), None)
+    return f"attempt {number}, {_ended(before)}" if before else f"attempt {number}"
+
+
+def _ended(attempt: AttemptView) -> str:
+    words = _OUTCOMES.get(attempt.outcome or "", f"ended: {attempt.outcome}")
+    return f"attempt {attempt.number} {words}" + (f" ({attempt.code})" if attempt.code else "")
+
+
+def skew(view: WorkerView) -> str:
+    """How wrong a worker's clock is; empty where it is right enough."""
+    if abs(view.clock_skew) <= _RIGHT_SECONDS:
+        return ""
+    return f"clock {_long(abs(view.clock_skew))} {'ahead' if view.clock_skew > 0 else 'behind'}"
+
+
+def _long(seconds: float) -> str:
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def version(view: VersionView) -> Sheet:
@@ -123,7 +177,7 @@ def build(view: BuildView) -> Sheet:
     title = f"{view.id}  {view.model}@{view.number} for {view.target}  {standing(view)}"
     title += f": {_remark(view)}" if view.error else ""
     result = (f"artifact {view.artifact}",) if view.artifact else ()
-    notes = (view.note,) if view.note else ()
+    notes = (circumstances(view),) if circumstances(view) else ()
     return Sheet(title, steps, (*notes, *result, *_failure(view)))
 
 
@@ -186,7 +240,10 @@ def target(view: TargetView) -> Sheet:
     workers = {0: "no live worker", 1: "1 live worker"}.get(
         view.live_workers, f"{view.live_workers} live workers"
     )
-    return Sheet(f"{view.name}  {workers}")
+    counts = [
+        f"{count} {name}" for name, count in (("queued", view.queued), ("running", view.running)) if count
+    ]
+    return Sheet(f"{view.name}  {', '.join((workers, *counts))}")
 
 
 def worker(view: WorkerView) -> Sheet:
@@ -195,7 +252,8 @@ def worker(view: WorkerView) -> Sheet:
         (item.id, f"{item.model}@{item.number}", f"{item.step or ''} {item.detail or ''}".strip())
         for item in view.builds
     )
-    return Sheet(f"{view.id}  {view.state}  {view.target}  {len(view.builds)} of {view.concurrency}", rows)
+    title = f"{view.id}  {view.state}  {view.target}  {len(view.builds)} of {view.concurrency}"
+    return Sheet(f"{title}  {skew(view)}".rstrip(), rows)
 
 
 def log(view: LogView) -> Sheet:
@@ -221,7 +279,7 @@ def _remark(build: BuildView) -> str:
     running = [step for step in build.steps if step.state == "running"]
     if running and build.state == "running":
         return f"{running[-1].name} {running[-1].detail or ''}".rstrip()
-    return build.note or ""
+    return circumstances(build)
 
 
 def _failure(build: BuildView) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import secrets
 import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -13,7 +15,20 @@ from flask_openapi3.openapi import OpenAPI
 
 from pt2hub import __version__
 from pt2hub.errors import InvalidInput
-from pt2hub.server.api import aliases, artifacts, blobs, describing, docs, meta, models, problems, versions
+from pt2hub.server.api import (
+    aliases,
+    artifacts,
+    blobs,
+    describing,
+    docs,
+    meta,
+    metrics,
+    models,
+    problems,
+    streams,
+    versions,
+    workers,
+)
 from pt2hub.server.api.context import Context, attach, container, render, wrong_fields
 from pt2hub.server.api.shapes import Problem
 from pt2hub.wire.compatibility import VERSION_HEADER, check_client
@@ -25,7 +40,9 @@ if TYPE_CHECKING:
     from pt2hub.server.config import ServerConfig
     from pt2hub.server.container import Container
 
+REQUEST_HEADER = "X-Request-Id"
 _SLOW_SECONDS = 1.0
+_REQUEST_ID = re.compile(r"[\w.:@=+/-]{1,128}", re.ASCII)
 _CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _SCHEMES: Any = {"token": {"type": "http", "scheme": "bearer", "description": "From `pt2hub admin token`."}}
 _log = structlog.get_logger(__name__)
@@ -54,8 +71,10 @@ def create_app(container: Container, config: ServerConfig) -> Flask:
     app.before_request(_check_client)
     app.before_request(_authorise)
     app.after_request(_state_release)
+    app.after_request(_state_request)
     app.after_request(_log_request)
-    for module in (models, versions, aliases, artifacts, blobs, meta):
+    app.teardown_request(_end)
+    for module in (models, versions, streams, aliases, artifacts, blobs, workers, meta, metrics):
         app.register_api(module.routes)
     app.add_url_rule("/", view_func=lambda: redirect("/api/v1/docs"), endpoint="front")
     app.add_url_rule("/api/v1/openapi.json", view_func=lambda: render(_description(app)), endpoint="openapi")
@@ -68,7 +87,15 @@ def _description(app: OpenAPI) -> dict[str, Any]:
 
 
 def _begin() -> None:
+    """Names the request: as whoever sent it does, so that one name leads through the logs of all, or anew."""
     g.began = time.monotonic()
+    given = request.headers.get(REQUEST_HEADER, "")
+    g.request = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+    structlog.contextvars.bind_contextvars(request=g.request)
+
+
+def _end(_error: BaseException | None) -> None:
+    structlog.contextvars.unbind_contextvars("request")  # the thread goes on to others
 
 
 def _authorise() -> None:
@@ -87,6 +114,11 @@ def _state_release(response: Response) -> Response:
     return response
 
 
+def _state_request(response: Response) -> Response:
+    response.headers[REQUEST_HEADER] = g.request
+    return response
+
+
 def _log_request(response: Response) -> Response:
     """Logs a request; those that people poll with only for who asks for every detail."""
     seconds = time.monotonic() - g.began
@@ -98,6 +130,7 @@ def _log_request(response: Response) -> Response:
         path=request.path,
         status=response.status_code,
         ms=round(seconds * 1000, 1),
+        **({"actor": g.actor} if "actor" in g else {}),
     )
     return response
 

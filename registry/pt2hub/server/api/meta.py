@@ -3,19 +3,15 @@
 from flask import Response
 from flask_openapi3.blueprint import APIBlueprint
 
-from pt2hub.domain.digests import digest_bytes
 from pt2hub.server.api.context import container, render
 from pt2hub.server.api.shapes import OBJECT, SERVER, Targets
-from pt2hub.server.blobs.keys import StorageKey
 
 routes = APIBlueprint("meta", __name__, abp_tags=[SERVER])
-
-_PROBE = StorageKey.blob(digest_bytes(b""))
 
 
 @routes.get("/api/v1/targets", responses={200: Targets})
 def targets() -> Response:
-    """The targets that workers offer or offered."""
+    """The targets that workers offer or offered, and their queues."""
     return render({"targets": container().workers.targets()})
 
 
@@ -33,7 +29,6 @@ def healthz() -> Response:
 
 @routes.get("/readyz", responses={200: {"content": OBJECT}})
 def readyz() -> Response:
-    """Whether the database and the storage answer too."""
-    container().workers.targets()
-    container().storage.size(_PROBE)
+    """Whether the database and the storage answer too, and the schema is the one that this release needs."""
+    container().health.check()
     return render({"status": "ready"})

@@ -38,6 +38,8 @@ STATUS: dict[type[errors.Pt2hubError], HTTPStatus] = {
     errors.Conflict: HTTPStatus.CONFLICT,
     errors.AliasMoved: HTTPStatus.CONFLICT,
     errors.NotReady: HTTPStatus.CONFLICT,
+    errors.BuildActive: HTTPStatus.CONFLICT,
+    errors.BuildOver: HTTPStatus.CONFLICT,
     errors.Ambiguous: HTTPStatus.CONFLICT,
     errors.StaleAttempt: HTTPStatus.CONFLICT,
     errors.TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -45,6 +47,8 @@ STATUS: dict[type[errors.Pt2hubError], HTTPStatus] = {
     errors.ServerTooOld: HTTPStatus.BAD_REQUEST,  # only clients raise it
     errors.RangeNotSatisfiable: HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
     errors.ClientTooOld: HTTPStatus.UPGRADE_REQUIRED,
+    errors.SchemaOlder: HTTPStatus.SERVICE_UNAVAILABLE,  # where a load balancer asks whether we are ready
+    errors.SchemaNewer: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.StorageFull: HTTPStatus.INSUFFICIENT_STORAGE,
     errors.DigestMismatch: HTTPStatus.BAD_REQUEST,  # over HTTP it is the upload that is wrong, not we
 }

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import math
 import os
+import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from gunicorn.app.base import BaseApplication
+from gunicorn.glogging import Logger
 
-from pt2hub.errors import BadConfiguration
+from pt2hub.errors import BadConfiguration, Pt2hubError
 from pt2hub.server import logs
 from pt2hub.server.api import expecting
 from pt2hub.server.api.app import create_app
 from pt2hub.server.api.worker import Worker
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import open_container
+from pt2hub.server.reaper import Reaper
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,13 +35,24 @@ if TYPE_CHECKING:
 THREADS = 16
 """Each slow upload holds one; the interpreter's lock is free while bytes are hashed, read and written."""
 
+
+class _Log(Logger):  # type: ignore[misc]  # gunicorn publishes no types
+    """gunicorn's own messages, written as everything else this process logs."""
+
+    def setup(self, cfg: Any) -> None:  # noqa: ANN401  # gunicorn's
+        super().setup(cfg)
+        for log in (self.error_log, self.access_log):
+            log.handlers.clear()
+            log.propagate = True
+
+
 _SETTINGS: dict[str, Any] = {
     "worker_class": Worker,
+    "logger_class": _Log,
     "workers": 1,  # further processes are started beside this one, each with a socket of its own
     "threads": THREADS,
     "keepalive": 75,
     "timeout": 60,
-    "graceful_timeout": 5,
     "limit_request_line": 8190,  # the reason of an alias's removal stands in the address, percent-encoded
     "loglevel": "warning",
     "control_socket_disable": True,  # it would lie in the user's home directory, which is not ours
@@ -64,16 +79,21 @@ def application(environ: Mapping[str, str]) -> Flask:
         )
     stack = ExitStack()
     atexit.register(stack.close)
-    return create_app(stack.enter_context(open_container(config, database_url=config.database_url)), config)
+    container = stack.enter_context(open_container(config, database_url=config.database_url))
+    app = create_app(container, config)
+    reaper = Reaper(container, silence=config.lost_worker_seconds, every=config.heartbeat_seconds)
+    stack.callback(reaper.stop)
+    reaper.start()
+    return app
 
 
 class _Server(BaseApplication):  # type: ignore[misc]  # gunicorn publishes no types
-    def __init__(self, bind: str) -> None:
-        self._bind = bind
+    def __init__(self, bind: str, grace: float) -> None:
+        self._chosen = {"bind": bind, "graceful_timeout": math.ceil(grace)}
         super().__init__()
 
     def load_config(self) -> None:
-        for name, value in (_SETTINGS | {"bind": self._bind}).items():
+        for name, value in (_SETTINGS | self._chosen).items():
             if name in self.cfg.settings:  # older releases lack some
                 self.cfg.set(name, value)
 
@@ -82,12 +102,20 @@ class _Server(BaseApplication):  # type: ignore[misc]  # gunicorn publishes no t
         return expecting.answered(application(os.environ))
 
 
-def main() -> None:
-    """Serves until a signal ends it."""
+def main() -> int:
+    """Serves until a signal ends it; returns the exit code where it does not even begin."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="file descriptor of the listening socket")
-    _Server(f"fd://{parser.parse_args().fd}").run()
+    number = parser.parse_args().fd
+    logs.configure()
+    try:
+        config = ServerConfig.from_environ(os.environ)
+    except Pt2hubError as error:
+        print(f"pt2hub api: {error}", file=sys.stderr)
+        return 1
+    _Server(f"fd://{number}", config.grace_seconds).run()
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -4,15 +4,17 @@ import functools
 from typing import Annotated, Any
 
 from flask_openapi3.models.tag import Tag
-from pydantic import BaseModel, ConfigDict, Field, RootModel
+from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic_core import PydanticCustomError, ValidationError
 
-from pt2hub.domain.builds import BuildState
+from pt2hub.domain.builds import HIGHEST_PRIORITY, LOWEST_PRIORITY, BuildState
 from pt2hub.domain.digests import DIGEST_PATTERN
 from pt2hub.domain.names import MODEL_PATTERN
 from pt2hub.server.services.aliases import MAX_REASON
 from pt2hub.server.services.catalog import DEFAULT_LIMIT, MAX_LIMIT
 from pt2hub.wire import shapes
 from pt2hub.wire.artifacts import ArtifactView
+from pt2hub.wire.workers import WorkerList
 
 DigestText = Annotated[str, Field(pattern=f"^{DIGEST_PATTERN}$", description="sha256: and 64 hex digits")]
 NameText = Annotated[str, Field(max_length=200, description="Part of the model's name, `team/name`")]
@@ -23,6 +25,28 @@ ReasonText = Annotated[
     str, Field(min_length=1, max_length=MAX_REASON, description="Why; the alias's history keeps it")
 ]
 _NO_NUL = "^[^\\x00]*$"
+
+
+def _whole_range(value: Any, check: ValidatorFunctionWrapHandler) -> Any:  # noqa: ANN401  # pydantic's
+    """Names both ends, where pydantic names the one that was crossed."""
+    try:
+        return check(value)
+    except ValidationError as exc:
+        raise PydanticCustomError(
+            "invalid_input", f"A priority is a whole number from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}"
+        ) from exc
+
+
+PriorityNumber = Annotated[
+    int,
+    Field(ge=LOWEST_PRIORITY, le=HIGHEST_PRIORITY),
+    WrapValidator(_whole_range),
+]
+
+AttemptNumber = Annotated[
+    int | None, Field(ge=1, lt=2**31, description="Of this attempt; of the latest where omitted")
+]
+SummaryFlag = Annotated[bool, Field(description="Without the compiler's noise, lines of level `compiler`")]
 
 
 class Parameters(BaseModel):
@@ -90,6 +114,43 @@ class LogsQuery(Parameters):
     """Which lines of a log."""
 
     after: Annotated[int, Field(ge=0, lt=2**63, description="The last line seen; lines after it follow.")] = 0
+    attempt: AttemptNumber = None
+    summary: SummaryFlag = False
+
+
+class LogQuery(Parameters):
+    """Which log of a build."""
+
+    attempt: AttemptNumber = None
+
+
+class EventsQuery(Parameters):
+    """What is sent to a follower."""
+
+    summary: SummaryFlag = False
+
+
+class SubmitQuery(Parameters):
+    """How a submission's builds are queued."""
+
+    priority: Annotated[
+        PriorityNumber,
+        Field(description="Of the builds it queues; higher comes first. It raises that of one that waits."),
+    ] = 0
+
+
+class RetryQuery(Parameters):
+    """How a build is queued again."""
+
+    priority: Annotated[
+        PriorityNumber | None, Field(description="Higher comes first; the build's own where omitted")
+    ] = None
+
+
+class WorkersQuery(Parameters):
+    """Which workers."""
+
+    gone: Annotated[bool, Field(description="Those too that left or were lost within a day")] = False
 
 
 class ReferenceQuery(Parameters):
@@ -152,9 +213,11 @@ class Lines(BaseModel):
     """Lines of a log.
 
     Attributes:
+        attempt: The attempt that they are of, 0 where none has begun.
         lines: Some of them, in order.
     """
 
+    attempt: int
     lines: list[shapes.LogView]
 
 
@@ -240,6 +303,10 @@ class Build(RootModel[shapes.BuildView]):
     """A build and its steps."""
 
 
+class Workers(RootModel[WorkerList]):
+    """Workers: those that live, then those that went within a day."""
+
+
 class Artifact(RootModel[ArtifactView]):
     """Everything known of an artifact."""
 
@@ -249,6 +316,8 @@ class ResolvedReference(RootModel[shapes.Resolved]):
 
 
 BYTES: dict[str, Any] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+TEXT: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}}
+EVENTS: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}}}
 OBJECT: dict[str, Any] = {"application/json": {"schema": {"type": "object"}}}
 TOKEN: list[dict[str, list[Any]]] = [{"token": []}]
 """Security of every route that changes something."""

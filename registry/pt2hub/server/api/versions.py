@@ -6,7 +6,7 @@ from flask import Response, request
 from flask_openapi3.blueprint import APIBlueprint
 
 from pt2hub.domain.builds import BuildFilter
-from pt2hub.server.api.context import container, render
+from pt2hub.server.api.context import actor, container, render
 from pt2hub.server.api.shapes import (
     MODELS,
     TOKEN,
@@ -14,9 +14,9 @@ from pt2hub.server.api.shapes import (
     BuildPath,
     Builds,
     BuildsQuery,
-    Lines,
-    LogsQuery,
     ModelPath,
+    RetryQuery,
+    SubmitQuery,
     Version,
     VersionPath,
     Versions,
@@ -35,11 +35,11 @@ _SPEC = {"schema": {"type": "object", "description": "See /api/v1/spec.schema.js
     security=TOKEN,
     openapi_extensions={"requestBody": {"required": True, "content": {JSON_TYPE: _SPEC, YAML_TYPE: _SPEC}}},
 )
-def submit() -> Response:
+def submit(query: SubmitQuery) -> Response:
     """Publishes a model; the same content again answers the version there is and adds missing targets."""
     request.max_content_length = MAX_DOCUMENT_BYTES
     document = parse_document(request.get_data(cache=False), content_type=request.mimetype)
-    version = container().publish.submit(document)
+    version = container().publish.submit(document, priority=query.priority)
     return render(version, HTTPStatus.CREATED if version.created else HTTPStatus.OK)
 
 
@@ -65,11 +65,17 @@ def builds(query: BuildsQuery) -> Response:
 
 @routes.get("/builds/<id>", responses={200: Build})
 def build(path: BuildPath) -> Response:
-    """A build and the steps of its latest attempt."""
+    """A build, its attempts, and the steps of the latest one."""
     return render(container().builds.view(path.id))
 
 
-@routes.get("/builds/<id>/logs", responses={200: Lines})
-def logs(path: BuildPath, query: LogsQuery) -> Response:
-    """Lines of the latest attempt's log."""
-    return render({"lines": container().builds.logs(path.id, after=query.after)})
+@routes.post("/builds/<id>/cancel", responses={200: Build}, security=TOKEN)
+def cancel(path: BuildPath) -> Response:
+    """Ends a build that is queued or running, at once; its worker stops within a second."""
+    return render(container().builds.cancel(path.id, by=actor()))
+
+
+@routes.post("/builds/<id>/retry", responses={200: Build}, security=TOKEN)
+def retry(path: BuildPath, query: RetryQuery) -> Response:
+    """Queues a build again that failed or was cancelled."""
+    return render(container().builds.retry(path.id, by=actor(), priority=query.priority))

@@ -13,6 +13,7 @@ from gunicorn.workers.gthread import _DEFER, ThreadWorker
 
 from pt2hub import __version__
 from pt2hub.errors import UsageError
+from pt2hub.server.api import streams
 from pt2hub.server.api.problems import problem
 from pt2hub.wire.compatibility import VERSION_HEADER
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from flask import Response
 
+_LAST_WORDS_SECONDS = 1.0
 _log = structlog.get_logger(__name__)
 _STATUS: dict[type[Exception], HTTPStatus] = {
     parsing.LimitRequestLine: HTTPStatus.REQUEST_URI_TOO_LONG,
@@ -36,9 +38,39 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn publishes no types
 
     def handle(self, conn: Any) -> Any:  # noqa: ANN401  # gunicorn's
         """As gunicorn's, but no thread waits five seconds for a connection on which nothing was asked yet."""
-        if not (conn.initialized or conn.data_ready or conn.wait_for_data(0)):
+        patience = 0 if self.alive else _LAST_WORDS_SECONDS  # who stops cannot ask again later
+        if not (conn.initialized or conn.data_ready or conn.wait_for_data(patience)):
             return _DEFER
         return super().handle(conn)
+
+    def set_accept_enabled(self, enabled: bool) -> None:
+        """As gunicorn's, but a worker that stops answers who connected before, and refuses who comes later."""
+        stopping = not (enabled or self.alive)
+        if stopping and self._accepting:
+            for listener in self.sockets:
+                self._accept_waiting(listener)
+        super().set_accept_enabled(enabled)
+        if stopping:
+            for listener in self.sockets:
+                listener.close()
+
+    def _accept_waiting(self, listener: Any) -> None:  # noqa: ANN401  # gunicorn's
+        """Takes the connections that the kernel has accepted for us already: closing would cut them."""
+        before = -1
+        while before < self.nr_conns < self.worker_connections:
+            before = self.nr_conns
+            self.accept(listener)
+
+    def _cap_keepalive(self, deadline: float) -> None:
+        """As gunicorn's, also for connections on which nothing was ever asked."""
+        super()._cap_keepalive(deadline)
+        for conn in self.pending_conns:
+            conn.timeout = min(conn.timeout, deadline)
+
+    def handle_exit(self, sig: Any, frame: Any) -> None:  # noqa: ANN401  # gunicorn's
+        """As gunicorn's, and ends the streams, whose readers then ask another process or later."""
+        streams.closing.set()
+        super().handle_exit(sig, frame)
 
     def finish_request(self, conn: Any, *rest: Any) -> None:  # noqa: ANN401  # gunicorn's
         """As gunicorn's, but waits in a thread of the pool for the client to hang up: two seconds at most."""

@@ -92,6 +92,10 @@ class Probe:
         """Whether the API, its database and its storage answer."""
         return self._get("/readyz") is not None
 
+    def alive(self) -> bool:
+        """Whether the API answers, whatever is with its database and its storage."""
+        return self._get("/healthz") is not None
+
     def live_targets(self) -> tuple[str, ...]:
         """Names of the targets with a live worker."""
         answer = self._get("/api/v1/targets") or {"targets": []}

@@ -5,35 +5,26 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
-from pt2hub.errors import DatabaseUnavailable, Unauthorized
+from pt2hub.errors import Unauthorized
 from pt2hub.server.container import open_container
 from pt2hub.server.db import migrating
 from pt2hub.server.db.embedded import EmbeddedPostgres
 from pt2hub.server.home import Home
-from pt2hub.server.processes import spawn
+from pt2hub.server.up.children import HAND_BACK_SECONDS, api_services, await_service, worker_service
+from pt2hub.server.up.database import Database
 from pt2hub.server.up.interrupts import Interrupted, Interrupts
 from pt2hub.server.up.listening import Probe, listen_for_each
-from pt2hub.server.up.services import Service, describe_exit
+from pt2hub.server.up.services import Service, stop_all, tend_all
 
 if TYPE_CHECKING:
-    import socket
-
     from pt2hub.server.config import ServerConfig
-    from pt2hub.server.processes import Child
 
-_TICK_SECONDS = 0.1
-_API_PATIENCE = 10.0
-_WORKER_PATIENCE = 20.0
-"""A worker stops its build and hands it back within this time."""
 _WORKER_BEGINS = "worker starts (it imports torch: about 10 s)"
-_WORKER_ENDS = f"worker stops; a build that runs is handed back ({_WORKER_PATIENCE:g} s at most)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +80,7 @@ class UpOptions:
         api_seconds: How long the API may take to answer.
         worker_seconds: How long the worker may take to appear; importing torch is slow on a cold disk.
         announce: Shows what runs, once all of it does.
-        report: Takes lines about children that were started again.
+        report: Takes lines about processes that were started again.
         progress: Takes lines about what starts and stops.
     """
 
@@ -117,7 +108,7 @@ def run(config: ServerConfig, options: UpOptions | None = None) -> int:
         PortTaken: Another program listens on the port.
         SchemaNewer: A newer pt2hub wrote the database.
         NamespacesRefused: The embedded PostgreSQL cannot run as root here.
-        DatabaseUnavailable: The database does not answer, or ended.
+        DatabaseUnavailable: The database does not answer, or ended again and again.
         InternalError: The API or the worker did not start; the error carries the tail of its log.
     """
     chosen, interrupts = options or UpOptions(), Interrupts()
@@ -146,14 +137,18 @@ def _serve(config: ServerConfig, options: UpOptions, stack: ExitStack) -> NoRetu
     migrating.upgrade(database_url)
     token = _ensure_token(config, home, probe.url, database_url)
     environ = _environ(config, database_url)
-    apis = _apis(config, options, listeners, environ)
-    workers = [_worker(config, options, environ)] if options.worker else []
+    apis = api_services(
+        listeners, environ, log=home.logs / "api.log", grace=config.grace_seconds, report=options.report
+    )
+    workers = _workers(config, options, environ)
     _start_services(apis, options, stack, begins=f"API starts on {probe.url}", ends="API stops")
     if workers:
-        _start_services(workers, options, stack, begins=_WORKER_BEGINS, ends=_WORKER_ENDS)
+        ends = f"worker stops; a build that runs is handed back ({_hand_back(config):g} s at most)"
+        _start_services(workers, options, stack, begins=_WORKER_BEGINS, ends=ends)
     targets = _await_services(apis, workers, probe, options)
     options.announce(Started(probe.url, str(home.path), config.storage, targets, str(home.settings), token))
-    _supervise([*apis, *workers], database)
+    watched = [Database(database, report=options.report).tend] if database else []
+    tend_all([*apis, *workers], *watched)
 
 
 def _start_database(database: EmbeddedPostgres, options: UpOptions, stack: ExitStack) -> str:
@@ -167,8 +162,8 @@ def _start_services(
     services: list[Service], options: UpOptions, stack: ExitStack, *, begins: str, ends: str
 ) -> None:
     options.progress(begins)
+    stack.callback(stop_all, services)
     for service in services:
-        stack.callback(service.stop)
         service.start()
     stack.callback(options.progress, ends)
 
@@ -188,37 +183,25 @@ def _ensure_token(config: ServerConfig, home: Home, url: str, database_url: str)
 
 
 def _environ(config: ServerConfig, database_url: str) -> dict[str, str]:
-    """What the children get: they read their own settings from the environment; these three we decided."""
+    """What the children get: they read their own settings from the environment; these we decided."""
     return os.environ | {
         "PT2HUB_HOME": str(config.home),
         "PT2HUB_DATABASE_URL": database_url,
         "PT2HUB_STORAGE": config.storage,
+        # Who presses Ctrl-C does not want to wait for a compile; the build goes on at the next start.
+        "PT2HUB_DRAIN_SECONDS": f"{config.drain_seconds or 0:g}",
     }
 
 
-def _apis(
-    config: ServerConfig, options: UpOptions, listeners: list[socket.socket], environ: dict[str, str]
-) -> list[Service]:
-    """One process for each socket."""
-    log = Home(config.home).logs / "api.log"
-
-    def launch(number: int) -> Child:
-        argv = [sys.executable, "-m", "pt2hub.server.api.serve", "--fd", str(number)]
-        return spawn(argv, log=log, environ=environ, keep_open=[number])
-
-    return [
-        Service("API", partial(launch, listener.fileno()), patience=_API_PATIENCE, report=options.report)
-        for listener in listeners
-    ]
-
-
-def _worker(config: ServerConfig, options: UpOptions, environ: dict[str, str]) -> Service:
+def _workers(config: ServerConfig, options: UpOptions, environ: dict[str, str]) -> list[Service]:
+    if not options.worker:
+        return []
     log = Home(config.home).logs / "worker.log"
+    return [worker_service(environ, log=log, drain=config.drain_seconds or 0, report=options.report)]
 
-    def launch() -> Child:
-        return spawn([sys.executable, "-m", "pt2hub_workers"], log=log, environ=environ)
 
-    return Service("worker", launch, patience=_WORKER_PATIENCE, report=options.report)
+def _hand_back(config: ServerConfig) -> float:
+    return HAND_BACK_SECONDS + (config.drain_seconds or 0)
 
 
 def _await_services(
@@ -226,29 +209,7 @@ def _await_services(
 ) -> tuple[str, ...]:
     """Waits until the API is ready and, where there is a worker, until it offers a target."""
     for api in apis:
-        _await(api, probe.ready, options.api_seconds)
+        await_service(api, probe.ready, options.api_seconds)
     for worker in workers:
-        _await(worker, lambda: bool(probe.live_targets()), options.worker_seconds)
+        await_service(worker, lambda: bool(probe.live_targets()), options.worker_seconds)
     return probe.live_targets()
-
-
-def _await(service: Service, condition: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        service.require_running()
-        if time.monotonic() > deadline:
-            raise service.failure(f"was not ready within {seconds:g} s")
-        time.sleep(_TICK_SECONDS)
-
-
-def _supervise(services: list[Service], database: EmbeddedPostgres | None) -> NoReturn:
-    while True:
-        if database and (code := database.exit_code()) is not None:
-            raise DatabaseUnavailable(
-                f"The embedded PostgreSQL ended with {describe_exit(code)}, so everything was stopped.",
-                where=str(database.log),
-                hint="Read the log, then start pt2hub again; what was committed is kept.",
-            )
-        for service in services:
-            service.tend()
-        time.sleep(_TICK_SECONDS)

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import signal
 import time
-from typing import TYPE_CHECKING
-
-import structlog
+from typing import TYPE_CHECKING, NoReturn
 
 from pt2hub.errors import InternalError
-from pt2hub.server.processes import tail
+from pt2hub.server.processes import shorten, tail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pt2hub.server.processes import Child
 
+TICK_SECONDS = 0.1
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 30.0
 _HEALTHY_SECONDS = 60.0
 """Having lived this long, a child's next end counts as its first."""
-_log = structlog.get_logger(__name__)
 
 
 class Service:
@@ -48,6 +46,7 @@ class Service:
         self._child: Child | None = None
         self._pause = _FIRST_PAUSE
         self._began = self._due = 0.0
+        self._until: float | None = None
 
     def start(self) -> None:
         """Starts the process."""
@@ -55,7 +54,7 @@ class Service:
         self._began = time.monotonic()
 
     def tend(self) -> None:
-        """Starts the process again when it ended, each time after a longer pause."""
+        """Starts the process again when it ended, each time after a longer pause, and keeps its log short."""
         now = time.monotonic()
         if self._child is None:
             if now >= self._due:
@@ -63,12 +62,14 @@ class Service:
         elif (code := self._child.exit_code()) is not None:
             self._pause = _FIRST_PAUSE if now - self._began > _HEALTHY_SECONDS else self._pause
             self._report(
-                f"The {self.name} ended with {describe_exit(code)}; it starts again in {self._pause:g} s "
-                f"(log: {self._child.log})."
+                f"The {self.name} ended with {describe_exit(code)}; it starts again in {self._pause:g} s"
+                f"{_log_of(self._child)}."
             )
-            self._stop_rest()
+            self._kill_rest()
             self._due = now + self._pause
             self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+        elif self._child.log:
+            shorten(self._child.log)
 
     def require_running(self) -> None:
         """Refuses to wait for a process that ended.
@@ -82,25 +83,59 @@ class Service:
     def failure(self, what: str) -> InternalError:
         """An error about this service, with the tail of its log."""
         log = self._child.log if self._child else None
-        ending = tail(log) if log else ""
         return InternalError(
-            f"The {self.name} {what}; its log ends with:\n{ending}",
-            where=str(log),
+            f"The {self.name} {what}; its log ends with:\n{tail(log)}" if log else f"The {self.name} {what}.",
+            where=str(log) if log else None,
             hint="Correct what the log says and start pt2hub again.",
         )
 
+    def ask_to_stop(self) -> None:
+        """Sends the process SIGTERM, once: from now on its patience runs."""
+        if self._child and self._until is None:
+            self._until = time.monotonic() + self._patience
+            self._child.send(signal.SIGTERM)
+
     def stop(self) -> None:
         """Stops the process, by force when its time is over."""
+        self.ask_to_stop()
         if self._child:
-            self._child.stop((signal.SIGTERM, self._patience))
-            self._child = None
+            self._child.wait((self._until or 0.0) - time.monotonic())
+        self._kill_rest()
+        self._until = None
 
-    def _stop_rest(self) -> None:
+    def _kill_rest(self) -> None:
         if self._child:
             self._child.stop()
             self._child = None
 
 
+def tend_all(services: Sequence[Service], *others: Callable[[], None]) -> NoReturn:
+    """Tends services until an exception ends it.
+
+    Args:
+        services: What should always run.
+        *others: Further things to look after each time.
+    """
+    while True:
+        for look in others:
+            look()
+        for service in services:
+            service.tend()
+        time.sleep(TICK_SECONDS)
+
+
+def stop_all(services: Sequence[Service]) -> None:
+    """Stops services beside each other: the slowest decides how long it takes."""
+    for service in services:
+        service.ask_to_stop()
+    for service in services:
+        service.stop()
+
+
 def describe_exit(code: int) -> str:
     """An exit code in words."""
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+def _log_of(child: Child) -> str:
+    return f" (log: {child.log})" if child.log else ""

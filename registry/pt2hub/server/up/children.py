@@ -1,0 +1,84 @@
+"""The processes that pt2hub supervises: those of the API, and a worker."""
+
+from __future__ import annotations
+
+import sys
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pt2hub.server.processes import spawn
+from pt2hub.server.up.services import TICK_SECONDS, Service
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from pt2hub.server.processes import Child
+
+_KILLED_AFTER = 5.0
+"""Seconds on top of the time that a process takes for its own orderly end."""
+HAND_BACK_SECONDS = 15.0
+"""A worker that goes on with nothing ends its children and hands its build back within this time."""
+
+
+def api_services(
+    listeners: Sequence[socket.socket],
+    environ: Mapping[str, str],
+    *,
+    log: Path | None,
+    grace: float,
+    report: Callable[[str], None],
+) -> list[Service]:
+    """One process of the API for each socket, which it inherits.
+
+    Args:
+        listeners: The sockets; they stay the caller's.
+        environ: What the processes get.
+        log: Where they write; None for our own output.
+        grace: Seconds they may take for what they were asked before they stop.
+        report: Takes a line when one had to be started again.
+    """
+
+    def launch(number: int) -> Child:
+        argv = [sys.executable, "-m", "pt2hub.server.api.serve", "--fd", str(number)]
+        return spawn(argv, log=log, environ=environ, keep_open=[number])
+
+    return [
+        Service("API", partial(launch, listener.fileno()), patience=grace + _KILLED_AFTER, report=report)
+        for listener in listeners
+    ]
+
+
+def worker_service(
+    environ: Mapping[str, str], *, log: Path | None, drain: float, report: Callable[[str], None]
+) -> Service:
+    """A worker for this machine's target.
+
+    Args:
+        environ: What it gets.
+        log: Where it writes; None for our own output.
+        drain: Seconds it may go on with what it builds.
+        report: Takes a line when it had to be started again.
+    """
+
+    def launch() -> Child:
+        return spawn([sys.executable, "-m", "pt2hub_workers"], log=log, environ=environ)
+
+    patience = drain + HAND_BACK_SECONDS + _KILLED_AFTER
+    return Service("worker", launch, patience=patience, report=report)
+
+
+def await_service(service: Service, condition: Callable[[], bool], seconds: float) -> None:
+    """Waits until a condition holds.
+
+    Raises:
+        InternalError: The service ended meanwhile, or its time is over.
+    """
+    deadline = time.monotonic() + seconds
+    while not condition():
+        service.require_running()
+        if time.monotonic() > deadline:
+            raise service.failure(f"was not ready within {seconds:g} s")
+        time.sleep(TICK_SECONDS)

@@ -1,0 +1,91 @@
+"""The run of `pt2hub api`: the API alone, in the foreground, for containers and service managers.
+
+It keeps nothing on this machine: no home, no token, no files. Its processes write to our own output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NoReturn
+
+import structlog
+
+from pt2hub.errors import BadConfiguration
+from pt2hub.server import logs
+from pt2hub.server.db import migrating
+from pt2hub.server.up.children import api_services, await_service
+from pt2hub.server.up.interrupts import Interrupted, Interrupts
+from pt2hub.server.up.listening import Probe, listen_for_each
+from pt2hub.server.up.services import stop_all, tend_all
+
+if TYPE_CHECKING:
+    from pt2hub.server.config import ServerConfig
+
+_START_SECONDS = 60.0
+_log = structlog.get_logger(__name__)
+
+
+def run_api(config: ServerConfig) -> int:
+    """Runs the API until SIGINT or SIGTERM; call it from the main thread.
+
+    What was asked before the signal is answered, for as long as `grace_seconds`; who comes later is refused.
+
+    Args:
+        config: The server's settings; they must name a database and a storage.
+
+    Returns:
+        The exit code: 0 after a signal.
+
+    Raises:
+        BadConfiguration: A setting is missing.
+        SchemaOlder: The database must be upgraded first.
+        SchemaNewer: A newer pt2hub wrote the database.
+        DatabaseUnavailable: The database does not answer.
+        PortTaken: Another program listens on the port.
+        InternalError: The API did not start.
+    """
+    logs.configure()
+    migrating.require(_database_of(config))
+    interrupts = Interrupts()
+    with interrupts.installed(), contextlib.suppress(Interrupted), ExitStack() as stack:
+        try:
+            _serve(config, stack)
+        finally:
+            interrupts.disarm()
+            _log.info("the API stops", grace_seconds=config.grace_seconds)
+    return 0
+
+
+def _serve(config: ServerConfig, stack: ExitStack) -> NoReturn:
+    listeners = listen_for_each(config.host, config.port, processes=config.api_processes)
+    services = api_services(listeners, os.environ, log=None, grace=config.grace_seconds, report=_log.warning)
+    stack.callback(stop_all, services)
+    for (
+        listener
+    ) in listeners:  # closed before the processes stop: who comes later is refused, and not kept waiting
+        stack.enter_context(listener)
+    probe = Probe(listeners[0])
+    for service in services:
+        service.start()
+    for service in services:
+        await_service(service, probe.alive, _START_SECONDS)
+    _log.info("the API answers", url=probe.url, processes=len(services))
+    tend_all(services)
+
+
+def _database_of(config: ServerConfig) -> str:
+    if not config.database_url:
+        raise BadConfiguration(
+            "The API alone needs a database.",
+            where="PT2HUB_DATABASE_URL",
+            hint="Write postgresql://user@host/database, or run pt2hub up, which brings its own.",
+        )
+    if config.storage_is_own:
+        raise BadConfiguration(
+            "The API alone needs a storage that the workers see too.",
+            where="PT2HUB_STORAGE",
+            hint="Write s3://bucket/prefix or a directory that all machines share.",
+        )
+    return config.database_url
