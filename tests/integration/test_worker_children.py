@@ -12,13 +12,19 @@ import pytest
 
 from pt2hub_workers import sandbox
 from pt2hub_workers.children import Child, ChildDied, ChildHung
+from pt2hub_workers.device import Device
+from pt2hub_workers.halting import Halt, Halted
 from pt2hub_workers.inside.channel import CHANNEL_FD
+from pt2hub_workers.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 CHANNEL = f"int(os.environ['{CHANNEL_FD}'])"
 SECONDS = 20.0
+READY = f'os.write({CHANNEL}, b\'{{"event": "ready"}}\\n\'); time.sleep(60)'
+"""A child that is warm at once."""
 
 
 @pytest.fixture
@@ -41,7 +47,7 @@ def child_that(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Child]:
 
 def _work(child: Child, seconds: float = SECONDS) -> list[str]:
     printed: list[str] = []
-    child.work({}, on_event=print, on_output=printed.append, seconds=seconds, stop=threading.Event())
+    child.work({}, on_event=print, on_output=printed.append, seconds=seconds, halt=Halt())
     return printed
 
 
@@ -63,7 +69,7 @@ def test_a_dead_child_is_noticed_although_a_process_it_forked_holds_the_channel(
     )
 
     with pytest.raises(ChildDied) as caught:
-        child.work({}, on_event=print, on_output=printed.append, seconds=SECONDS, stop=threading.Event())
+        child.work({}, on_event=print, on_output=printed.append, seconds=SECONDS, halt=Halt())
 
     assert caught.value.signal_name == "SIGABRT"
     assert printed == ["last words"]
@@ -89,3 +95,94 @@ def test_a_silent_child_is_ended_at_its_time_limit(child_that: Callable[[str], C
         _work(child, seconds=0.5)
 
     assert not child.alive
+
+
+def test_a_halt_kills_the_child_although_its_parent_is_busy_with_a_question(
+    child_that: Callable[[str], Child],
+) -> None:
+    asks = '{"event": "ask", "question": "weights"}'
+    child = child_that(f"os.write({CHANNEL}, b'{asks}\\n'); time.sleep(60)")
+    halt, dead_meanwhile = Halt(), list[bool]()
+
+    def answer(_: object) -> None:
+        halt.set("cancelled")
+        time.sleep(0.3)
+        dead_meanwhile.append(not child.alive)
+
+    with pytest.raises(Halted):
+        child.work({}, on_event=answer, on_output=print, seconds=SECONDS, halt=halt)
+
+    assert dead_meanwhile == [True]
+
+
+def test_a_halt_ends_the_wait_for_a_silent_child_at_once(child_that: Callable[[str], Child]) -> None:
+    child, halt = child_that("time.sleep(60)"), Halt()
+    halted = list[float]()
+
+    def stop() -> None:
+        halted.append(time.monotonic())
+        halt.set("stopping")
+
+    threading.Timer(0.3, stop).start()
+    with pytest.raises(Halted):
+        child.work({}, on_event=print, on_output=print, seconds=SECONDS, halt=halt)
+
+    assert time.monotonic() - halted[0] < 0.15
+    assert not child.alive
+
+
+def test_waiting_for_the_device_is_no_time_of_the_build(child_that: Callable[[str], Child]) -> None:
+    asks, says = (
+        '{"event": "ask", "question": "device"}',
+        '{"event": "result", "value": 7}',
+    )
+    child = child_that(
+        f"os.write({CHANNEL}, b'{asks}\\n'); os.read({CHANNEL}, 999)\n"
+        f"os.read({CHANNEL}, 999); os.write({CHANNEL}, b'{says}\\n'); time.sleep(60)"
+    )
+
+    def wait(_: object) -> None:
+        time.sleep(1.2)
+
+    assert child.work({}, on_event=wait, on_output=print, seconds=1.0, halt=Halt()) == 7
+
+
+@pytest.mark.parametrize(("number", "outside"), [("SIGKILL", True), ("SIGTERM", True), ("SIGSEGV", False)])
+def test_a_signal_that_no_fault_raises_came_from_outside(
+    child_that: Callable[[str], Child], number: str, *, outside: bool
+) -> None:
+    with pytest.raises(ChildDied) as caught:
+        _work(child_that(f"os.kill(os.getpid(), signal.{number})"))
+
+    assert (caught.value.signal_name, caught.value.from_outside) == (number, outside)
+
+
+def test_children_are_not_started_while_someone_measures(
+    child_that: Callable[[str], Child], tmp_path: Path
+) -> None:
+    child_that(READY).kill()  # from here on every child is of that kind
+    device = Device(tmp_path / "device")
+    pool = Pool({}, device=device, spares=2)
+    with device.exclusive(threading.Event()):
+        pool.refill()
+        assert not pool.wait_warm(0.5)
+        own = pool.take("build")  # what cannot wait is started at once
+        own.kill()
+    assert pool.wait_warm(SECONDS)
+    first, second = pool.take("gate"), pool.take("gate")
+    assert (first.warm, second.warm, first is second) == (True, True, False)
+    pool.close()
+    first.kill()
+    second.kill()
+
+
+def test_a_pool_that_is_closed_while_it_waits_for_the_device_starts_nothing(
+    child_that: Callable[[str], Child], tmp_path: Path
+) -> None:
+    child_that(READY).kill()
+    device = Device(tmp_path / "device")
+    pool = Pool({}, device=device)
+    with device.exclusive(threading.Event()):
+        pool.refill()
+        pool.close()
+    assert not pool.wait_warm(0.3)

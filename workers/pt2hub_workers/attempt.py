@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,19 +21,27 @@ from pt2hub.errors import (
     BuildTimedOut,
     CompileFailed,
     DigestMismatch,
-    FatalError,
     InternalError,
-    UsageError,
+    Pt2hubError,
 )
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.container import Container
-from pt2hub_workers.children import ChildDied, ChildHung, Pool
+from pt2hub.server.redaction import Redactor
+from pt2hub_workers.children import ChildDied, ChildHung
+from pt2hub_workers.device import Device
+from pt2hub_workers.gating import lost, run_gate
 from pt2hub_workers.machine import Machine
+from pt2hub_workers.outages import persisting
 from pt2hub_workers.publication import Origin, make_config, upload
+from pt2hub_workers.toolchains import Toolchain
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pt2hub.domain.artifacts import ArtifactConfig, Manifest
     from pt2hub.domain.builds import Claim
+    from pt2hub_workers.device import Hold, Mode
+    from pt2hub_workers.halting import Halt
     from pt2hub_workers.journal import Journal
 
 DEFAULT_SECONDS = 3600
@@ -51,24 +59,28 @@ class Tools:
     Attributes:
         container: The server's services.
         machine: What this worker is.
-        pool: Warm children.
+        toolchain: Does the work.
+        device: What timings hold alone.
         factories: Modules whose factories a spec may name.
         gate_seconds: The gate's time limit.
-        stop: Set when the worker stops.
+        redactor: Takes secrets out of logs.
+        image: The container image that the worker runs in, where it was told.
     """
 
     container: Container
     machine: Machine
-    pool: Pool
+    toolchain: Toolchain
+    device: Device
     factories: tuple[str, ...]
     gate_seconds: float
-    stop: threading.Event
+    redactor: Redactor = field(default_factory=Redactor)
+    image: str | None = None
 
 
 class Attempt:
     """One attempt at a build."""
 
-    def __init__(self, claim: Claim, tools: Tools, journal: Journal, directory: Path) -> None:
+    def __init__(self, claim: Claim, tools: Tools, journal: Journal, directory: Path, halt: Halt) -> None:
         """Prepares the attempt.
 
         Args:
@@ -76,41 +88,71 @@ class Attempt:
             tools: The worker's.
             journal: Where steps and lines go.
             directory: An empty workspace.
+            halt: Stops it.
         """
         self._claim = claim
         self._tools = tools
         self._journal = journal
         self._directory = directory
+        self._halt = halt
         self._storage = tools.container.storage
         self._builds = tools.container.builds
+        self._step = "fetch"
         self._weights = claim.weights
         self._golden = claim.golden
         self._reuse = True
         self._reused: Digest | None = None
         self._report: dict[str, Any] | None = None
         self._proven: tuple[Digest, ...] = ()
-        self._answers = {
+        self._hold: Hold | None = None
+        self._answers: dict[str, Callable[[dict[str, Any]], Any]] = {
             "weights": self._answer_weights,
             "golden": self._answer_golden,
             "code": self._answer_code,
             "config": lambda message: encode(self._config(message["parts"], self._golden or UNRECORDED)),
             "verify": self._answer_verify,
+            "device": lambda message: self._take_device(message["mode"]),
         }
 
     def run(self) -> None:
         """Runs every step; returns when the artifact is published.
 
         Raises:
+            Halted: It was told to stop.
             Pt2hubError: A step failed.
         """
-        with self._journal.timed("fetch"):
-            job = self._fetch()
-        parts = self._prove(job)
-        with self._journal.timed("upload"):
-            publication = upload(parts, self._final_config(parts), self._storage)
-            self._check_proven(publication.manifest)
+        # The whole attempt shares the device, for hashing a large file disturbs timings as well.
+        with self._tools.device.shared(self._halt, self._say_waiting) as self._hold:
+            with self._journal.timed("fetch"):
+                job = self._fetch()
+            parts = self._prove(job)
+            self._take_device("shared")
+            with self._journal.timed("upload"):
+                config = self._final_config(parts)
+                publication = persisting(lambda: upload(parts, config, self._storage), self._halt)
+                self._check_proven(publication.manifest)
         with self._journal.timed("publish"):
-            self._builds.publish(self._claim, publication)
+            persisting(lambda: self._builds.publish(self._claim, publication), self._halt)
+
+    def _take_device(self, mode: Mode) -> None:
+        if self._hold is None:
+            raise InternalError("the attempt holds no device", where=self._step)
+        began, waited = time.monotonic(), False
+
+        def wait() -> None:
+            nonlocal waited
+            waited = True
+            self._say_waiting()
+
+        self._hold.become(mode, wait)
+        if waited:
+            self._tell(f"waited {time.monotonic() - began:.1f} s for the device")
+
+    def _say_waiting(self) -> None:
+        self._tell("waits for the device: another build measures")
+
+    def _tell(self, detail: str) -> None:
+        self._journal.step(self._step, "running", detail=detail)
 
     def _fetch(self) -> dict[str, Any]:
         claim = self._claim
@@ -151,14 +193,14 @@ class Attempt:
 
     def _work(self, job: dict[str, Any]) -> dict[str, Any]:
         seconds = float(self._claim.spec.get("limits", {}).get("seconds", DEFAULT_SECONDS))
-        child = self._tools.pool.take("build")
+        child = self._tools.toolchain.take("build")
         try:
             parts: dict[str, Any] = child.work(
                 job,
                 on_event=self._on_event,
-                on_output=self._on_output,
+                on_output=self._journal.printed,
                 seconds=seconds,
-                stop=self._tools.stop,
+                halt=self._halt,
             )
         except ChildHung as hung:
             raise BuildTimedOut(
@@ -170,31 +212,34 @@ class Attempt:
             raise self._died(died) from died
         return parts
 
-    def _died(self, died: ChildDied) -> FatalError | UsageError:
+    def _died(self, died: ChildDied) -> Pt2hubError:
+        if died.from_outside:
+            return lost(died, "the build's process")
         how = f"was ended by {died.signal_name}" if died.signal_name else f"exited with code {died.exit_code}"
-        text = f"the build's process {how} during {died.doing}"
-        hint = "Out of memory shows as SIGKILL. The build's log has its last output."
         error = CompileFailed if died.doing == "compile" else InternalError
-        return error(text, where=died.doing, hint=hint, context={"signal": died.signal_name})
+        return error(
+            f"the build's process {how} during {died.doing}",
+            where=died.doing,
+            hint="The build's log has its last output.",
+            context={"signal": died.signal_name},
+        )
 
     def _on_event(self, message: dict[str, Any]) -> Any:  # noqa: ANN401  # JSON values
         if message["event"] == "ask":
             return self._answers[message["question"]](message)
         if message["event"] == "step":
+            self._step = message["name"]
             seconds, detail = message.get("seconds"), message.get("detail")
-            self._journal.step(message["name"], message["state"], seconds=seconds, detail=detail)
+            self._journal.step(self._step, message["state"], seconds=seconds, detail=detail)
         elif message["event"] == "log":
             for line in str(message["text"]).splitlines():
                 self._journal.line(line, message["level"])
         return None
 
-    def _on_output(self, line: str) -> None:
-        self._journal.line(line, "compiler")
-
     def _answer_weights(self, message: dict[str, Any]) -> str:
         path = Path(message["path"])
         own = self._store(path)
-        self._weights = self._builds.record_weights(self._claim, own)
+        self._weights = persisting(lambda: self._builds.record_weights(self._claim, own), self._halt)
         if self._weights == own:
             return str(path)
         self._journal.line("another build of this version recorded its weights first; they are used")
@@ -206,8 +251,8 @@ class Attempt:
             self._store(directory / f"golden-{name}.safetensors")
         data = canonical_json(message["document"])
         own = digest_bytes(data)
-        self._storage.write(StorageKey.blob(own), [data])
-        self._golden = self._builds.record_golden(self._claim, own)
+        persisting(lambda: self._storage.write(StorageKey.blob(own), [data]), self._halt)
+        self._golden = persisting(lambda: self._builds.record_golden(self._claim, own), self._halt)
         if self._golden == own:
             paths = {name: str(directory / f"golden-{name}.safetensors") for name in ("inputs", "outputs")}
             return {"document": message["document"], **paths}
@@ -215,7 +260,7 @@ class Attempt:
 
     def _answer_code(self, message: dict[str, Any]) -> dict[str, Any] | None:
         key = decode(ProgramKey, message["key"])
-        found = self._builds.find_code(key.digest) if self._reuse else None
+        found = persisting(lambda: self._builds.find_code(key.digest), self._halt) if self._reuse else None
         if found is None:
             self._journal.line(f"program key {key.digest}: no code yet, compiling")
             return None
@@ -234,7 +279,14 @@ class Attempt:
             "reference": message["reference"],
             "accept": self._claim.spec.get("checks", {}).get("accept", []),
         }
-        self._report = run_gate(job, self._tools, on_event=self._on_gate_event, on_output=self._on_output)
+        self._report = run_gate(
+            job,
+            self._tools.toolchain,
+            seconds=self._tools.gate_seconds,
+            halt=self._halt,
+            on_event=self._on_gate_event,
+            on_output=self._journal.printed,
+        )
         self._proven = tuple(digest_file(Path(parts[name])) for name in ("code_path", "weights_path"))
         return self._report
 
@@ -247,7 +299,8 @@ class Attempt:
     def _config(self, parts: dict[str, Any], golden: Digest) -> ArtifactConfig:
         if self._weights is None:
             raise InternalError("the build recorded no weights", where="publish")
-        origin = Origin(self._claim, self._tools.machine, self._weights, golden, self._reused)
+        tools = self._tools
+        origin = Origin(self._claim, tools.machine, self._weights, golden, self._reused, tools.image)
         return make_config(parts, origin, self._journal.timings)
 
     def _final_config(self, parts: dict[str, Any]) -> ArtifactConfig:
@@ -269,58 +322,19 @@ class Attempt:
 
     def _store(self, path: Path) -> Digest:
         digest = digest_file(path)
-        self._storage.write_file(StorageKey.blob(digest), path)
+        persisting(lambda: self._storage.write_file(StorageKey.blob(digest), path), self._halt)
         return digest
 
     def _fetch_blob(self, digest: Digest, name: str) -> Path:
         path = self._directory / "in" / name
-        self._storage.fetch(StorageKey.blob(digest), path)
+        persisting(lambda: self._storage.fetch(StorageKey.blob(digest), path), self._halt)
         return path
 
     def _fetch_golden(self, digest: Digest) -> dict[str, Any]:
-        document = json.loads(b"".join(self._storage.read(StorageKey.blob(digest))))
+        key = StorageKey.blob(digest)
+        document = json.loads(persisting(lambda: b"".join(self._storage.read(key)), self._halt))
         paths = {
             name: str(self._fetch_blob(Digest(document[name]), f"golden-{name}.safetensors"))
             for name in ("inputs", "outputs")
         }
         return {"document": document, **paths}
-
-
-def run_gate(job: dict[str, Any], tools: Tools, *, on_event: Any, on_output: Any) -> dict[str, Any]:  # noqa: ANN401  # callbacks of Child.work
-    """Runs the publish gate in a fresh process.
-
-    Args:
-        job: See `inside.gate.check`.
-        tools: Pool, limit and stop signal.
-        on_event: Called with the gate's progress.
-        on_output: Called with each line it prints.
-
-    Returns:
-        The report.
-
-    Raises:
-        ArtifactCrashed: The process was ended by a signal.
-        ArtifactHung: It did not answer in time.
-        Pt2hubError: What the gate found.
-    """
-    child = tools.pool.take("gate")
-    try:
-        report: dict[str, Any] = child.work(
-            job, on_event=on_event, on_output=on_output, seconds=tools.gate_seconds, stop=tools.stop
-        )
-    except ChildHung as hung:
-        raise ArtifactHung(
-            f"the artifact did not answer within {hung.seconds:g} s during: {hung.doing}",
-            where="verify",
-            hint="It was not published. The build's log has its last output.",
-        ) from hung
-    except ChildDied as died:
-        how = died.signal_name or f"exit code {died.exit_code}"
-        raise ArtifactCrashed(
-            f"the artifact ended its process by {how} during: {died.doing}",
-            where="verify",
-            hint="It was not published. A compiler that links libstdc++ statically is one known cause: "
-            "set CXX to the system's g++.",
-            context={"signal": died.signal_name, "doing": died.doing},
-        ) from died
-    return report

@@ -9,18 +9,21 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from pt2hub.errors import InternalError, Pt2hubError, WorkerLost
+from pt2hub.errors import InternalError, Pt2hubError
 from pt2hub.wire.problems import from_dict
 from pt2hub_workers import sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pt2hub_workers.halting import Halt
+
 MAX_LINE = 64 << 20
 """Bytes of one message; the largest are configs with thousands of constants."""
 MAX_OUTPUT_LINE = 8192
 """Bytes kept of one line that a child prints."""
-STOP_POLL_SECONDS = 0.2
+POLL_SECONDS = 0.2
+"""Between two looks whether a child lives whose channel someone else holds open."""
 LAST_WORDS_SECONDS = 2.0
 """A process that left the child's group may hold its output open for ever."""
 
@@ -39,6 +42,11 @@ class ChildDied(Exception):  # the runner turns it into one of our errors, by wh
         self.doing = doing
         self.signal_name = _signal_name(exit_code)
         super().__init__(f"{self.signal_name or f'exit code {exit_code}'} during {doing}")
+
+    @property
+    def from_outside(self) -> bool:
+        """Whether someone killed it, such as the kernel where memory was short: no fault raises these signals."""
+        return self.signal_name in ("SIGKILL", "SIGTERM")
 
 
 class ChildHung(Exception):  # as ChildDied
@@ -69,7 +77,8 @@ class Child:
         self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._on_output: Callable[[str], None] = _ignore
         self._doing = "start"
-        self._warm = threading.Event()
+        self._begun = threading.Event()
+        self._warm = False
         name = f"{role}-{self._started.process.pid}"
         self._output = threading.Thread(target=self._read_output, daemon=True, name=name)
         self._output.start()
@@ -85,9 +94,15 @@ class Child:
         """Whether it still runs."""
         return self._started.process.poll() is None
 
+    @property
+    def warm(self) -> bool:
+        """Whether it has imported what it needs."""
+        return self._warm
+
     def wait_warm(self, seconds: float) -> bool:
-        """Waits until it has imported what it needs; returns whether it has."""
-        return self._warm.wait(seconds)
+        """Waits until it has imported what it needs, or ended; returns whether it is warm."""
+        self._begun.wait(seconds)
+        return self._warm
 
     def work(
         self,
@@ -96,34 +111,17 @@ class Child:
         on_event: Callable[[dict[str, Any]], Any],
         on_output: Callable[[str], None],
         seconds: float,
-        stop: threading.Event,
+        halt: Halt,
     ) -> Any:  # noqa: ANN401  # the job's JSON result
-        """Gives the child its one job and serves it until the result.
-
-        Args:
-            job: JSON values.
-            on_event: Called with each event; what it returns answers a question.
-            on_output: Called with each line that the child prints.
-            seconds: Time limit.
-            stop: Set when the worker stops.
-
-        Raises:
-            ChildDied: It ended without an answer.
-            ChildHung: It did not end in time.
-            WorkerLost: The worker stops.
-            Pt2hubError: The error it reported.
-        """
+        """Gives the child its one job and serves it until the result; see `toolchains.Hand`."""
         self._on_output = on_output
-        deadline = time.monotonic() + seconds
         try:
-            self._send(job)
-            while True:
-                message = self._next(deadline, seconds, stop)
-                if message["event"] == "result":
-                    return message["value"]
-                if message["event"] == "error":
-                    raise from_dict(message["error"])
-                self._serve(message, on_event)
+            with halt.calling(self._interrupt):
+                self._send(job)
+                return self._until_result(on_event, seconds, halt)
+        except ChildDied:
+            halt.check()  # then it died of us
+            raise
         finally:
             self.kill()
             self._output.join(LAST_WORDS_SECONDS)  # what it printed last is in the log before its error
@@ -131,6 +129,24 @@ class Child:
     def kill(self) -> None:
         """Ends the process and everything it started."""
         self._started.kill()
+
+    def _interrupt(self) -> None:
+        # Runs in the thread that halts, while ours may be busy with the storage: the group dies now, in any case.
+        self._started.strike()
+        self._messages.put(None)
+
+    def _until_result(self, on_event: Callable[[dict[str, Any]], Any], seconds: float, halt: Halt) -> Any:  # noqa: ANN401  # as for `work`
+        deadline = time.monotonic() + seconds
+        while True:
+            message = self._next(deadline, seconds, halt)
+            if message["event"] == "result":
+                return message["value"]
+            if message["event"] == "error":
+                raise from_dict(message["error"])
+            began = time.monotonic()
+            self._serve(message, on_event)
+            if message.get("question") == "device":  # others had it: no time of this build
+                deadline += time.monotonic() - began
 
     def _serve(self, message: dict[str, Any], on_event: Callable[[dict[str, Any]], Any]) -> None:
         if message["event"] in ("step", "progress"):
@@ -144,20 +160,20 @@ class Child:
             self._send({"error": error.as_dict()})
             raise
 
-    def _next(self, deadline: float, seconds: float, stop: threading.Event) -> dict[str, Any]:
+    def _next(self, deadline: float, seconds: float, halt: Halt) -> dict[str, Any]:
         while True:
-            if stop.is_set():
-                raise WorkerLost("the worker is stopping")
+            halt.check()
             if time.monotonic() > deadline:
                 raise ChildHung(seconds, self._doing)
             dead = not self.alive  # asked before the wait, in which its last message still arrives
             try:
-                message = self._messages.get(timeout=STOP_POLL_SECONDS)
+                message = self._messages.get(timeout=POLL_SECONDS)
             except queue.Empty:
                 if dead:  # a process it forked holds the channel open
                     raise ChildDied(self._started.exit_code(), self._doing) from None
                 continue
             if message is None:
+                halt.check()
                 raise ChildDied(self._started.exit_code(), self._doing)
             return message
 
@@ -173,7 +189,8 @@ class Child:
                 while line := reader.readline(MAX_LINE):
                     message = json.loads(line)
                     if message["event"] == "ready":
-                        self._warm.set()
+                        self._warm = True
+                        self._begun.set()
                     else:
                         self._messages.put(message)
             except OSError:
@@ -181,56 +198,13 @@ class Child:
             except (ValueError, KeyError, TypeError) as error:
                 text = f"the child broke the channel: {error}"
                 self._messages.put({"event": "error", "error": InternalError(text).as_dict()})
+        self._begun.set()
         self._messages.put(None)
 
     def _read_output(self) -> None:
         with self._started.output as output:
             while line := output.readline(MAX_OUTPUT_LINE):
                 self._on_output(line.decode(errors="replace").rstrip())
-
-
-class Pool:
-    """Keeps one child of each role warm."""
-
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        """Creates the pool; `refill` starts the children.
-
-        Args:
-            environ: Their environment.
-        """
-        self._environ = dict(environ)
-        self._ready: dict[str, Child] = {}
-        self._lock = threading.Lock()
-        self._closed = False
-
-    def refill(self) -> None:
-        """Starts what is missing; called when no build runs, so that imports disturb no timing."""
-        with self._lock:
-            for role in ("build", "gate"):
-                child = self._ready.get(role)
-                if not self._closed and (child is None or not child.alive):
-                    self._ready[role] = Child(role, self._environ)
-
-    def wait_warm(self, seconds: float) -> bool:
-        """Waits until every child has imported what it needs; returns whether all have."""
-        with self._lock:
-            children = list(self._ready.values())
-        deadline = time.monotonic() + seconds
-        return all(child.wait_warm(max(0.0, deadline - time.monotonic())) for child in children)
-
-    def take(self, role: str) -> Child:
-        """A child of a role, warm if one is there; it belongs to the caller."""
-        with self._lock:
-            child = self._ready.pop(role, None)
-        return child if child and child.alive else Child(role, self._environ)
-
-    def close(self) -> None:
-        """Ends every waiting child."""
-        with self._lock:
-            self._closed = True
-            children, self._ready = list(self._ready.values()), {}
-        for child in children:
-            child.kill()
 
 
 def _ignore(line: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import tempfile
 import uuid
@@ -12,12 +13,21 @@ from typing import TYPE_CHECKING
 
 from pt2hub.errors import BadConfiguration
 from pt2hub.server.config import ServerConfig
+from pt2hub.server.db.embedded import EmbeddedPostgres
+from pt2hub.server.home import Home
+from pt2hub.server.redaction import known_secrets
+from pt2hub_workers.noop import read_pauses
+from pt2hub_workers.workspace import MAX_SLOTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SECRETS = ("PT2HUB_DATABASE_URL", "PT2HUB_TOKEN", "PT2HUB_STORAGE", "AWS_", "PG")
 """Beginnings of variables that no child process gets."""
+AUTO = "auto"
+TOOLCHAINS = ("aoti", "noop")
+DRAIN_SECONDS = 20.0
+"""Enough for the last steps of a build, and less than service managers wait before they kill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +36,33 @@ class WorkerConfig:
 
     Attributes:
         server: Storage and heartbeat, shared with the server.
-        database_url: The server's PostgreSQL (`PT2HUB_DATABASE_URL`, required).
+        database_url: The server's PostgreSQL (`PT2HUB_DATABASE_URL`, else that of a running `pt2hub up`).
         scratch: Where builds run. A fixed path: it becomes part of the compiled code.
         worker_id: Name of this process in the workers table.
         child_environ: Environment of the children; `PT2HUB_BUILD_ENV` ("CXX=/bin/false A=b") adds to it.
+        target: What to build for, `auto` for what the machine is (`PT2HUB_WORKER_TARGET`).
+        concurrency: Builds at a time (`PT2HUB_CONCURRENCY`).
+        toolchain: `aoti`, or `noop`, which compiles nothing (`PT2HUB_TOOLCHAIN`).
+        drain_seconds: How long builds may go on once the worker is told to stop (`PT2HUB_DRAIN_SECONDS`).
         gate_seconds: Time the gate's process has for one artifact (`PT2HUB_GATE_SECONDS`).
+        secrets: What must never stand in a log.
+        noop_pauses: Seconds that steps of the no-op toolchain take (`PT2HUB_NOOP_PAUSES`: "compile=0.5,verify=0.2").
+        image: Digest of the container image that it runs in, which every artifact's provenance names (`PT2HUB_IMAGE`).
     """
 
     server: ServerConfig
-    database_url: str
+    database_url: str = field(repr=False)
     scratch: Path
     worker_id: str
     child_environ: dict[str, str] = field(repr=False)
+    target: str = AUTO
+    concurrency: int = 1
+    toolchain: str = "aoti"
+    drain_seconds: float = DRAIN_SECONDS
     gate_seconds: float = 300.0
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    noop_pauses: dict[str, float] = field(default_factory=dict)
+    image: str | None = None
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> WorkerConfig:
@@ -48,21 +72,54 @@ class WorkerConfig:
             BadConfiguration: A value is wrong or missing; the error names the variable.
         """
         server = ServerConfig.from_environ(environ)
-        if server.database_url is None:
-            raise BadConfiguration(
-                "the worker needs the server's database",
-                where="PT2HUB_DATABASE_URL",
-                hint="Set it to the server's PostgreSQL, or run `pt2hub up`, which starts a worker itself.",
-            )
         base = Path(environ.get("PT2HUB_SCRATCH") or tempfile.gettempdir())
+        drain = server.drain_seconds
         return cls(
             server=server,
-            database_url=server.database_url,
+            database_url=server.database_url or _of_running_up(Home(server.home)),
             scratch=base / f"pt2hub-build-{os.getuid()}",
-            worker_id=f"{os.uname().nodename}-{os.getpid()}-{uuid.uuid4().hex[:8]}",
+            worker_id=f"{host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}",
             child_environ={**_harmless(environ), **_added(environ.get("PT2HUB_BUILD_ENV", ""))},
+            target=environ.get("PT2HUB_WORKER_TARGET") or AUTO,
+            concurrency=_concurrency(environ.get("PT2HUB_CONCURRENCY") or "1"),
+            toolchain=_toolchain(environ.get("PT2HUB_TOOLCHAIN") or TOOLCHAINS[0]),
+            drain_seconds=DRAIN_SECONDS if drain is None else drain,
             gate_seconds=_seconds(environ.get("PT2HUB_GATE_SECONDS") or "300"),
+            secrets=known_secrets(environ),
+            noop_pauses=read_pauses(environ.get("PT2HUB_NOOP_PAUSES", "")),
+            image=environ.get("PT2HUB_IMAGE") or None,
         )
+
+    def check_storage(self) -> None:
+        """Refuses to publish into a directory where nobody would find it.
+
+        Raises:
+            BadConfiguration: A database is named, no storage is, and no server ever ran on this home.
+        """
+        default = self.server.home / "server" / "blobs"
+        if self.server.database_url and self.server.storage == str(default) and not default.is_dir():
+            raise BadConfiguration(
+                "the worker needs the server's storage as well as its database",
+                where="PT2HUB_STORAGE",
+                hint="Set it as for the server: s3://bucket/prefix, or a directory that both reach.",
+            )
+
+
+def host() -> str:
+    """This machine's name."""
+    return os.uname().nodename
+
+
+def _of_running_up(home: Home) -> str:
+    embedded = EmbeddedPostgres(home.database)
+    if embedded.in_use():
+        return embedded.url
+    raise BadConfiguration(
+        f"the worker needs the server's database; none is named, and no `pt2hub up` runs on {home.path}",
+        where="PT2HUB_DATABASE_URL",
+        hint="Set it to the server's PostgreSQL and PT2HUB_STORAGE to its storage, or set PT2HUB_HOME to the home of "
+        "a running `pt2hub up`. `pt2hub up` itself starts a worker, too.",
+    )
 
 
 def _harmless(environ: Mapping[str, str]) -> dict[str, str]:
@@ -78,6 +135,26 @@ def _added(text: str) -> dict[str, str]:
             hint="Write CXX=g++-13 OMP_NUM_THREADS=4.",
         )
     return pairs
+
+
+def _concurrency(text: str) -> int:
+    if not re.fullmatch(r"\d{1,4}", text) or not 1 <= int(text) <= MAX_SLOTS:
+        raise BadConfiguration(
+            f"{text!r} is no whole number from 1 to {MAX_SLOTS}",
+            where="PT2HUB_CONCURRENCY",
+            hint="It is the number of builds at a time; the default is 1.",
+        )
+    return int(text)
+
+
+def _toolchain(text: str) -> str:
+    if text not in TOOLCHAINS:
+        raise BadConfiguration(
+            f"{text[:80]!r} is no toolchain",
+            where="PT2HUB_TOOLCHAIN",
+            hint=f"Known: {', '.join(TOOLCHAINS)}.",
+        )
+    return text
 
 
 def _seconds(text: str) -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pt2hub.domain.artifacts import Environment, Toolchain
 from pt2hub.domain.codec import decode
 from pt2hub.domain.targets import Target
-from pt2hub.errors import BadConfiguration
+from pt2hub.errors import BadConfiguration, UnknownTarget
 from pt2hub_workers import sandbox
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class Machine:
         environment: What makes its timings comparable.
         packages: Versions a submission pins.
         cpu_flags: The CPU's instruction-set flags.
+        device: What its timings hold alone: `cpu`, or the GPU's UUID.
     """
 
     target: Target
@@ -34,23 +35,32 @@ class Machine:
     environment: Environment
     packages: dict[str, str]
     cpu_flags: tuple[str, ...]
+    device: str = "cpu"
 
 
-def probe_machine(environ: Mapping[str, str]) -> Machine:
+def probe_machine(environ: Mapping[str, str], target: str = "auto") -> Machine:
     """Asks a child process, so that the worker itself never imports torch.
 
     Args:
         environ: The environment of the children: their compiler is the one to record.
+        target: What to be, of what the machine can be; `auto` for the best of it.
 
     Raises:
         BadConfiguration: torch cannot be imported, or its answer makes no sense.
+        UnknownTarget: The machine cannot be that; the error lists what it can be.
     """
     try:
-        answer = json.loads(sandbox.run_probe(environ))
+        answer = json.loads(sandbox.run_probe(environ, target))
     except (subprocess.CalledProcessError, ValueError) as error:
         raise BadConfiguration(
             f"the worker's torch does not start: {error}",
             where="worker",
             hint="Install the worker's packages: pip install 'pt2hub[worker]'.",
         ) from error
+    if "candidates" in answer:
+        raise UnknownTarget(
+            f"this machine cannot be {target[:80]!r}",
+            where="PT2HUB_WORKER_TARGET",
+            hint=f"It can be: auto, {', '.join(answer['candidates'])}.",
+        )
     return decode(Machine, answer)

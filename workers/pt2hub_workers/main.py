@@ -2,90 +2,190 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
-import signal
 import sys
-import threading
+import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import structlog
 
-from pt2hub.errors import Pt2hubError
+from pt2hub import __version__
+from pt2hub.domain.workers import Registration
+from pt2hub.errors import DatabaseUnavailable, Pt2hubError
 from pt2hub.server import logs
 from pt2hub.server.container import open_container
+from pt2hub.server.db import migrating
 from pt2hub.server.db.queue import BuildConsumer
+from pt2hub.server.reaper import Reaper
+from pt2hub.server.redaction import Redactor
+from pt2hub_workers import workspace
 from pt2hub_workers.attempt import Tools
-from pt2hub_workers.children import Pool
-from pt2hub_workers.config import WorkerConfig
-from pt2hub_workers.machine import probe_machine
+from pt2hub_workers.config import WorkerConfig, host
+from pt2hub_workers.device import Device, device_path
+from pt2hub_workers.draining import Drain, Signals
+from pt2hub_workers.overseer import Overseer
 from pt2hub_workers.runner import BuildRunner
+from pt2hub_workers.toolchains import open_toolchain
 
 if TYPE_CHECKING:
-    from pt2hub.server.container import Container
+    from collections.abc import Sequence
+
     from pt2hub_workers.machine import Machine
 
 WARM_SECONDS = 60.0
 """How long a worker waits for its first children before it offers itself."""
-
+DATABASE_SECONDS = 60.0
+"""How long a worker that starts waits for a database that may start beside it."""
+_PAUSE_SECONDS = 3.0
+_OPTIONS = {
+    "target": "PT2HUB_WORKER_TARGET",
+    "concurrency": "PT2HUB_CONCURRENCY",
+    "toolchain": "PT2HUB_TOOLCHAIN",
+    "drain_seconds": "PT2HUB_DRAIN_SECONDS",
+}
+"""Each option and the variable that it stands for: one place checks both."""
 _log = structlog.get_logger()
 
 
-def main() -> int:
-    """Runs a worker until SIGTERM or SIGINT; returns the exit code."""
+def main(argv: Sequence[str]) -> int:
+    """Runs a worker until SIGTERM or SIGINT, or checks on one.
+
+    Args:
+        argv: The command line without the program.
+
+    Returns:
+        The exit code.
+    """
+    options = _options(argv)
     logs.configure()
     try:
-        config = WorkerConfig.from_environ(os.environ)
-        machine = probe_machine(config.child_environ)
-        with open_container(config.server, database_url=config.database_url) as container:
-            _serve(config, machine, container)
+        config = WorkerConfig.from_environ({**os.environ, **_chosen(options)})
+        if options.check:
+            return _check(config, as_json=options.json)
+        _run(config, Signals())
     except Pt2hubError as error:
-        print(f"pt2hub worker: {error}", file=sys.stderr)
+        if options.json:
+            print(json.dumps({"error": error.as_dict()}))
+        else:
+            print(f"pt2hub worker: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def _serve(config: WorkerConfig, machine: Machine, container: Container) -> None:
-    stop = threading.Event()
-    pool = Pool(config.child_environ)
-    tools = Tools(container, machine, pool, config.server.factories, config.gate_seconds, stop)
-    runner = BuildRunner(tools, worker_id=config.worker_id, scratch=config.scratch)
-    consumer = BuildConsumer(config.database_url, queue=machine.target.name, handler=runner.run)
+def _options(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="pt2hub worker", description="Takes builds and does them.")
+    for name in _OPTIONS:
+        parser.add_argument(f"--{name.replace('_', '-')}")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args(argv)
 
-    def on_signal(number: int, _frame: object) -> None:
-        _log.info("stopping", signal=signal.Signals(number).name)
-        stop.set()
-        consumer.stop()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, on_signal)
-    pool.refill()
-    if not pool.wait_warm(WARM_SECONDS):  # builds will say why; a slow disk is no reason to stay away
-        _log.warning("the children are not ready yet", seconds=WARM_SECONDS)
-    container.workers.register(
+def _chosen(options: argparse.Namespace) -> dict[str, str]:
+    given = {variable: getattr(options, name) for name, variable in _OPTIONS.items()}
+    return {variable: value for variable, value in given.items() if value is not None}
+
+
+def _check(config: WorkerConfig, *, as_json: bool) -> int:
+    """Says which workers of this machine are alive, as the database sees it; the exit code."""
+    with open_container(config.server, database_url=config.database_url) as container:
+        ours = [worker for worker in container.workers.workers().workers if worker.host == host()]
+    alive = {worker.id: worker.state for worker in ours if worker.state in ("idle", "busy", "draining")}
+    if as_json:
+        print(json.dumps({"host": host(), "alive": alive}))
+    elif alive:
+        print("\n".join(f"{name} is {state}" for name, state in alive.items()))
+    else:
+        print(f"pt2hub worker: no worker of {host()} is alive", file=sys.stderr)
+    return 0 if alive else 1
+
+
+def _run(config: WorkerConfig, signals: Signals) -> None:
+    config.check_storage()
+    workspace.prepare(config.scratch)
+    _await_database(config.database_url)
+    with ExitStack() as stack:
+        toolchain = open_toolchain(config)
+        stack.callback(toolchain.close)
+        toolchain.refill()
+        machine = toolchain.machine()
+        container = stack.enter_context(open_container(config.server, database_url=config.database_url))
+        tools = Tools(
+            container,
+            machine,
+            toolchain,
+            Device(device_path(machine.device)),
+            config.server.factories,
+            config.gate_seconds,
+            Redactor(config.secrets),
+            config.image,
+        )
+        if not toolchain.wait_warm(WARM_SECONDS):
+            # Builds will say why; a slow disk is no reason to stay away.
+            _log.warning("the children are not ready yet", seconds=WARM_SECONDS)
+        _serve(config, tools, signals, stack)
+
+
+def _serve(config: WorkerConfig, tools: Tools, signals: Signals, stack: ExitStack) -> None:
+    """Takes builds until a signal has ended it."""
+    container, every = tools.container, config.server.heartbeat_seconds
+    overseer = Overseer(
+        container, _registration(config, tools.machine), database_url=config.database_url, every=every
+    )
+    reaper = Reaper(container, silence=config.server.lost_worker_seconds, every=every)
+    consumer = BuildConsumer(
+        config.database_url,
+        queue=tools.machine.target.name,
+        handler=BuildRunner(tools, overseer, scratch=config.scratch).run,
+        concurrency=config.concurrency,
+    )
+    for part in (reaper, overseer):
+        stack.callback(part.stop)
+        part.start()
+    Drain(signals, consumer, overseer, seconds=config.drain_seconds).start()
+    _log.info(
+        "worker ready",
+        worker=config.worker_id,
+        target=tools.machine.target.name,
+        toolchain=config.toolchain,
+        concurrency=config.concurrency,
+    )
+    consumer.run()
+
+
+def _registration(config: WorkerConfig, machine: Machine) -> Registration:
+    return Registration(
         worker_id=config.worker_id,
         target=machine.target,
         toolchain=machine.toolchain,
         environment=machine.environment,
         packages=machine.packages,
+        host=host(),
+        version=__version__,
+        concurrency=config.concurrency,
+        clock=time.time(),
     )
-    heart = threading.Thread(target=_beat, args=(config, container, stop), daemon=True, name="heartbeat")
-    heart.start()
-    _log.info("worker ready", worker=config.worker_id, target=machine.target.name)
-    try:
-        consumer.run()
-    finally:
-        stop.set()
-        pool.close()
-        heart.join()
-        container.workers.leave(config.worker_id)
 
 
-def _beat(config: WorkerConfig, container: Container, stop: threading.Event) -> None:
-    """Says that this worker lives, and gives builds of silent ones to others."""
-    while not stop.wait(config.server.heartbeat_seconds):
+def _await_database(database_url: str) -> None:
+    """Waits for a database that does not answer yet, and refuses one of another schema.
+
+    Raises:
+        SchemaOlder: It lacks revisions.
+        SchemaNewer: It was written by a newer pt2hub.
+        DatabaseUnavailable: It did not answer in time.
+    """
+    deadline = time.monotonic() + DATABASE_SECONDS
+    while True:
         try:
-            container.workers.heartbeat(config.worker_id)
-            for build in container.workers.requeue_lost():
-                _log.warning("build of a lost worker queued again", build=build)
-        except Exception as error:  # noqa: BLE001  # a heart that stops looks like a dead worker to everyone else
-            _log.warning("heartbeat failed", error=f"{type(error).__name__}: {error}")
+            migrating.require(database_url)
+        except DatabaseUnavailable as error:
+            if time.monotonic() + _PAUSE_SECONDS > deadline:
+                raise
+            _log.warning("the database does not answer yet; waiting", error=error.message)
+        else:
+            return
+        time.sleep(_PAUSE_SECONDS)

@@ -37,6 +37,7 @@ class Origin:
         weights: The version's weights blob.
         golden: The version's golden blob.
         reused: Digest of the code layer that was reused, or None.
+        image: The container image that the worker runs in, or None.
     """
 
     claim: Claim
@@ -44,6 +45,7 @@ class Origin:
     weights: Digest
     golden: Digest
     reused: Digest | None
+    image: str | None = None
 
 
 def make_config(
@@ -74,6 +76,7 @@ def make_config(
             "code_reused_from": origin.reused,
             "compiler_processes": parts["compiler_processes"],
             "request": claim.request,
+            "image": origin.image,
         },
     }
     return decode(ArtifactConfig, document)

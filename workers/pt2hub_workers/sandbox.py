@@ -40,11 +40,19 @@ class Started:
         process: The process, leader of its own group.
         channel: Our end of its channel.
         output: What it prints, both streams.
+        over: Whether it was killed and reaped: its number may be another process's by now.
     """
 
     process: subprocess.Popen[bytes]
     channel: socket.socket
     output: IO[bytes]
+    over: bool = False
+
+    def strike(self) -> None:
+        """Kills the whole process group, compilers included, and waits for nothing."""
+        if not self.over:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
 
     def exit_code(self) -> int:
         """The exit code of a process that is ending; one that closed its channel but lives on is killed."""
@@ -55,10 +63,10 @@ class Started:
             return self.process.wait()
 
     def kill(self) -> None:
-        """Kills the whole process group, compilers included, and reaps the process."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        """Kills the whole process group, and reaps the process."""
+        self.strike()
         self.process.wait()
+        self.over = True
         self.channel.close()
 
 
@@ -72,14 +80,26 @@ def start(role: str, *, environ: Mapping[str, str]) -> Started:
     return _starter.submit(_start, role, dict(environ)).result()
 
 
-def run_probe(environ: Mapping[str, str]) -> bytes:
+def run_probe(environ: Mapping[str, str], target: str) -> bytes:
     """Runs the toolchain's probe and returns what it printed.
+
+    Args:
+        environ: Its whole environment.
+        target: The target that is wanted, or `auto`.
 
     Raises:
         subprocess.CalledProcessError: It failed; its standard error is inherited.
     """
-    command = [sys.executable, "-m", "pt2hub_workers.inside.probe"]
-    return subprocess.run(command, env=dict(environ), check=True, stdout=subprocess.PIPE).stdout
+    parent = os.getpid()
+    return subprocess.run(
+        [sys.executable, "-m", "pt2hub_workers.inside.probe", target],
+        env=dict(environ),
+        check=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        start_new_session=True,  # a Ctrl-C in the terminal is the worker's to answer
+        preexec_fn=lambda: follow(parent, signal.SIGKILL),
+    ).stdout
 
 
 def _start(role: str, environ: dict[str, str]) -> Started:

@@ -31,7 +31,7 @@ def workspace(scratch: Path) -> Iterator[Path]:
     Raises:
         BadConfiguration: The scratch directory belongs to someone else or cannot be made.
     """
-    _prepare(scratch)
+    prepare(scratch)
     for number in range(MAX_SLOTS):
         lock = os.open(scratch / f"{number}.lock", os.O_CREAT | os.O_RDWR, 0o600)
         try:
@@ -49,7 +49,12 @@ def workspace(scratch: Path) -> Iterator[Path]:
     raise BadConfiguration(f"{MAX_SLOTS} builds run in {scratch} already", where="PT2HUB_SCRATCH")
 
 
-def _prepare(scratch: Path) -> None:
+def prepare(scratch: Path) -> None:
+    """Makes the parent of all slots; a worker that could not would fail every build it takes.
+
+    Raises:
+        BadConfiguration: It belongs to someone else or cannot be made.
+    """
     try:
         scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         owner = scratch.stat(follow_symlinks=False).st_uid

@@ -6,6 +6,7 @@ What needs the storage, the database or another process is asked of the parent o
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,8 +22,11 @@ from pt2hub_workers.inside.exporting import Exported, export, used_constants
 from pt2hub_workers.inside.keying import constants_of, program_key
 from pt2hub_workers.inside.proving import Proof, Subject
 from pt2hub_workers.inside.recipe import compile_options
+from pt2hub_workers.inside.tuning import Tuning, asked_for
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pt2hub.domain.artifacts import ProgramKey
     from pt2hub_workers.inside.channel import Channel
     from pt2hub_workers.inside.compiling import CompilerCount
@@ -119,13 +123,14 @@ class Build:
         with self._channel.step("key"):
             key, options = self._key(exported, model)
             reused = self._channel.ask("code", key=encode(key))
-        packed, autotune = self._code(model, exported, options, reused)
+        packed, tuned = self._code(model, exported, options, reused)
         parts = self._parts(exported, key, packed, model)
+        parts["autotuning"] = _tuned_before(reused) if reused else tuned.summary()
         with self._channel.step("verify"):
             report = self._verify(model, exported, packed, parts)
-        with self._channel.step("measure"):
+        with self._channel.step("measure"), self._alone():
             measured = self._measure(model, packed, {**parts, "verification": {}}, with_compile=not reused)
-        return {**parts, "verification": report, "autotune": autotune, "measurements": measured}
+        return {**parts, "verification": report, "autotune": tuned.choices, "measurements": measured}
 
     def _build_model(self) -> Model:
         spec = self._job.spec
@@ -191,15 +196,20 @@ class Build:
             exported,
             separate=weights.names_in(model.layer),
             options=options,
-            settings={**settings.numeric_settings(), "changed": changed},
+            settings={**settings.numeric_settings(), "changed": changed, **self._budget(options)},
             toolchain=job.toolchain,
             target=job.target,
         )
         return key, options
 
+    def _budget(self, options: dict[str, Any]) -> dict[str, int]:
+        """The budget shapes the code where autotuning runs: what it cut short is not what it would have become."""
+        seconds = self._job.spec.limits.autotune_seconds
+        return {"autotune_seconds": seconds} if seconds is not None and asked_for(options) else {}
+
     def _code(
         self, model: Model, exported: Exported, options: dict[str, Any], reused: dict[str, Any] | None
-    ) -> tuple[Packed, list[dict[str, Any]]]:
+    ) -> tuple[Packed, Tuning]:
         around = packing.Circumstances(
             weights=model.layer,
             separate=frozenset(weights.names_in(model.layer)),
@@ -213,15 +223,33 @@ class Build:
                 code = Path(reused["code"])
                 self._channel.detail("reuse", f"code of {reused['artifact']}")
             with self._channel.step("pack"):
-                return packing.pack_reused(code, reused["config"], around, self._out), []
+                return packing.pack_reused(code, reused["config"], around, self._out), Tuning()
         package = self._out / "package.pt2"
         with self._channel.step("compile"):
-            choices = compiling.compile_program(exported.program, options, package)
+            tuned = self._compile(exported, options, package)
         with self._channel.step("pack"):
             packed = packing.pack_compiled(package, around, self._out)
             packing.write_sources(packed.sources, self._out / "sources.zip")
             package.unlink()
-        return packed, choices
+        return packed, tuned
+
+    def _compile(self, exported: Exported, options: dict[str, Any], package: Path) -> Tuning:
+        """Compiles beside other builds until something is timed, then alone."""
+        budget = self._job.spec.limits.autotune_seconds if asked_for(options) else None
+        tuning = Tuning(budget, on_begin=lambda: self._channel.ask("device", mode="exclusive"))
+        compiling.compile_program(exported.program, options, package, tuning)
+        if tuning.begun:
+            self._channel.ask("device", mode="shared")
+        if tuning.made or tuning.skipped:
+            self._channel.log(f"autotuning: {tuning}", "warning" if tuning.skipped else "info")
+        return tuning
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No other build runs on the device within the block."""
+        self._channel.ask("device", mode="exclusive")
+        yield
+        self._channel.ask("device", mode="shared")
 
     def _parts(self, exported: Exported, key: ProgramKey, packed: Packed, model: Model) -> dict[str, Any]:
         return {
@@ -276,6 +304,12 @@ class Build:
         return load_artifact(
             LocalArtifact.from_files(decode(ArtifactConfig, config), packed.code, model.layer)
         )
+
+
+def _tuned_before(reused: dict[str, Any]) -> dict[str, Any] | None:
+    """What autotuning did for code that is reused."""
+    found: dict[str, Any] | None = reused["config"]["provenance"].get("autotuning")
+    return found
 
 
 def isolate_caches(directory: Path) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.errors import CompileFailed
+from pt2hub_workers.inside.tuning import Tuning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     import torch
 
@@ -35,17 +35,21 @@ COMPILERS = frozenset(
 
 
 def compile_program(
-    program: torch.export.ExportedProgram, options: Mapping[str, Any], package: Path
-) -> list[dict[str, Any]]:
+    program: torch.export.ExportedProgram,
+    options: Mapping[str, Any],
+    package: Path,
+    tuning: Tuning | None = None,
+) -> Tuning:
     """Compiles a program into `package`, a whole `.pt2` with the constants' blob.
 
     Args:
         program: The exported program.
         options: Inductor's options, complete.
         package: Where the compiler's package is written.
+        tuning: What autotuning may take; without end where it is left out.
 
     Returns:
-        The autotune choices, if autotuning ran.
+        What autotuning did, if it ran.
 
     Raises:
         CompileFailed: The compiler failed.
@@ -53,7 +57,8 @@ def compile_program(
     import torch._inductor
     import torch._inductor.package  # not loaded by its parent; aoti_compile_and_package needs it
 
-    with recorded_autotuning() as choices:
+    tuning = tuning or Tuning()
+    with tuning.watching():
         try:
             torch._inductor.aoti_compile_and_package(  # noqa: SLF001  # documented, in spite of its name
                 program, package_path=str(package), inductor_configs=dict(options)
@@ -64,43 +69,7 @@ def compile_program(
                 where="compile",
                 hint="The build's log has the whole message and the compiler's output.",
             ) from error
-    return choices
-
-
-@contextmanager
-def recorded_autotuning() -> Iterator[list[dict[str, Any]]]:
-    """Collects what autotuning measured: one entry per candidate, best first, times in milliseconds."""
-    from torch._inductor import select_algorithm
-
-    choices: list[dict[str, Any]] = []
-
-    def save(*arguments: Any) -> None:  # noqa: ANN401  # six of them in 2.11 and 2.13; naming five breaks the compile
-        timings, name, nodes = arguments[:3]
-        choices.extend(_entries(timings, str(name), nodes))
-
-    select_algorithm.add_feedback_saver(save)
-    try:
-        yield choices
-    finally:
-        select_algorithm.clear_feedback_savers()
-
-
-def _entries(timings: Mapping[Any, float], op: str, nodes: Any) -> list[dict[str, Any]]:  # noqa: ANN401  # Inductor's IR
-    ranked = sorted(timings.items(), key=lambda item: float(item[1]))
-    shapes = [[str(size) for size in node.get_size()] for node in nodes]
-    dtypes = [str(node.get_dtype()).removeprefix("torch.") for node in nodes]
-    return [
-        {
-            "op": op,
-            "shapes": shapes,
-            "dtypes": dtypes,
-            "candidate": choice.name,
-            "milliseconds": float(milliseconds),
-            "rank": rank,
-            "chosen": rank == 1,
-        }
-        for rank, (choice, milliseconds) in enumerate(ranked, start=1)
-    ]
+    return tuning
 
 
 class CompilerCount:

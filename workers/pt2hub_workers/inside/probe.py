@@ -1,4 +1,4 @@
-"""`python -m pt2hub_workers.inside.probe`: what this machine and its torch are, as JSON on standard output."""
+"""`python -m pt2hub_workers.inside.probe [TARGET]`: what this machine and its torch are, as JSON."""
 
 from __future__ import annotations
 
@@ -17,27 +17,41 @@ from typing import Any
 from pt2hub import __version__
 from pt2hub.domain.artifacts import Environment, Toolchain
 from pt2hub.domain.codec import encode
-from pt2hub.domain.targets import Target, cpu_level
+from pt2hub.domain.targets import CPU_LEVELS, Target, cpu_level
 
 PINNED = ("torch", "torchvision", "triton", "numpy", "safetensors")
 """Packages whose versions a submission pins."""
 
 
-def probe() -> dict[str, Any]:
-    """Target, toolchain, environment, package versions and CPU flags."""
-    import torch
+def probe(wanted: str = "auto") -> dict[str, Any]:
+    """What this machine is as a worker, or what else it could be.
 
+    Args:
+        wanted: The target to be; `auto` is the best this machine can be: its GPU, else its highest CPU level.
+
+    Returns:
+        Target, toolchain, environment, package versions, CPU flags and the device that timings hold alone; or
+        `candidates`, where the machine cannot be what is wanted.
+    """
     cpu = _cpuinfo()
     flags = frozenset(cpu.get("flags", "").split())
     level = cpu_level(flags) or "x86_64"
-    cuda = torch.version.cuda if torch.cuda.is_available() else None
+    targets = [*_gpu_targets(), Target(torch=_line(), device="cpu", arch=level)]
+    if wanted != "auto":
+        targets += _lower_levels(level)
+    target = targets[0] if wanted == "auto" else next((t for t in targets if t.name == wanted), None)
+    if target is None:
+        return {"candidates": [t.name for t in targets]}
+    return {**_machine(target, cpu, level), "cpu_flags": sorted(flags)}
+
+
+def _machine(target: Target, cpu: dict[str, str], level: str) -> dict[str, Any]:
+    import torch
+
     packages = _packages()
-    line = ".".join(torch.__version__.split("+")[0].split(".")[:2])
-    driver = _driver() if cuda else None
-    target = Target(torch=line, device="cpu", arch=level)
-    if cuda:
-        major, minor = torch.cuda.get_device_capability(0)
-        target = Target(torch=line, device="cuda", arch=f"sm{major}{minor}", cuda=cuda.replace(".", ""))
+    # A CPU target is the same on a machine that also has a GPU: neither its code nor its timings use one.
+    on_gpu = target.device == "cuda"
+    cuda, driver = (torch.version.cuda, _driver()) if on_gpu else (None, None)
     toolchain = Toolchain(
         torch=torch.__version__,
         python=platform.python_version(),
@@ -54,7 +68,7 @@ def probe() -> dict[str, Any]:
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         torch=torch.__version__,
-        gpu=torch.cuda.get_device_name(0) if cuda else None,
+        gpu=torch.cuda.get_device_name(0) if on_gpu else None,
         driver=driver,
         cuda=cuda,
         triton=packages.get("triton"),
@@ -64,8 +78,37 @@ def probe() -> dict[str, Any]:
         "toolchain": encode(toolchain),
         "environment": encode(environment),
         "packages": packages,
-        "cpu_flags": sorted(flags),
+        "device": str(torch.cuda.get_device_properties(0).uuid) if on_gpu else "cpu",
     }
+
+
+def _line() -> str:
+    import torch
+
+    return ".".join(torch.__version__.split("+")[0].split(".")[:2])
+
+
+def _gpu_targets() -> list[Target]:
+    import torch
+
+    if not torch.cuda.is_available():
+        return []
+    major, minor = torch.cuda.get_device_capability(0)
+    cuda = str(torch.version.cuda).replace(".", "")
+    return [Target(torch=_line(), device="cuda", arch=f"sm{major}{minor}", cuda=cuda)]
+
+
+def _lower_levels(level: str) -> list[Target]:
+    """CPU levels below this machine's, highest first, where this torch can compile for them.
+
+    Without `cpp.march` the compiler builds host code for this very CPU, whatever level is asked for.
+    """
+    import torch._inductor.config as inductor
+
+    if not hasattr(inductor.cpp, "march"):
+        return []
+    lower = list(CPU_LEVELS)[: list(CPU_LEVELS).index(level)]
+    return [Target(torch=_line(), device="cpu", arch=name) for name in reversed(lower)]
 
 
 def _cpuinfo() -> dict[str, str]:
@@ -113,4 +156,4 @@ def _driver() -> str | None:
 
 
 if __name__ == "__main__":
-    json.dump(probe(), sys.stdout)
+    json.dump(probe(*sys.argv[1:2]), sys.stdout)

@@ -1,0 +1,231 @@
+"""`pt2hub worker` as a real process: how it starts, refuses to start, is steered and ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pt2hub.server.db import migrating
+from pt2hub.server.db.embedded import EmbeddedPostgres
+from support.working import WorkerProcess, environ_of, members, until
+
+if TYPE_CHECKING:
+    from support.working import Works
+
+NOOP = "torch0.0-cpu-x86_64"
+TEN_MINUTES = 600.0
+
+
+def test_a_drained_worker_finishes_what_it_has_and_takes_nothing_more(works: Works) -> None:
+    worker = works.noop("--drain-seconds", "30", PT2HUB_NOOP_PAUSES="compile=1.5")
+    build = works.publish(targets=[NOOP])
+    works.await_step(build, "compile")
+
+    worker.signal()
+    until(lambda: works.workers()[0].state == "draining")
+    later = works.publish(seed=2, targets=[NOOP])
+
+    assert worker.wait() == 0
+    assert works.view(build).state == "succeeded"
+    assert (works.view(later).state, works.view(later).attempt) == ("queued", 0)
+    assert works.workers()[0].state == "left"
+
+
+def test_what_a_drained_worker_cannot_finish_in_time_is_handed_back(works: Works) -> None:
+    worker = works.noop("--drain-seconds", "0.5", PT2HUB_NOOP_PAUSES="compile=600")
+    build = works.publish(targets=[NOOP])
+    works.await_step(build, "compile")
+
+    worker.signal()
+
+    assert worker.wait() == 0
+    view = works.view(build)
+    assert (view.state, view.failures, works.outcomes(build)) == ("queued", 0, ["handed_back"])
+    assert works.jobs(build)[-1][1] == "todo"
+    works.noop()
+    assert works.await_state(build, "succeeded").attempt == 2
+
+
+def test_a_second_signal_hands_back_at_once(works: Works) -> None:
+    worker = works.noop("--drain-seconds", "600", PT2HUB_NOOP_PAUSES="compile=600")
+    build = works.publish(targets=[NOOP])
+    works.await_step(build, "compile")
+
+    worker.signal(signal.SIGINT)
+    until(lambda: works.workers()[0].state == "draining")
+    worker.signal(signal.SIGINT)
+
+    assert worker.wait(10) == 0
+    assert works.outcomes(build) == ["handed_back"]
+    assert "Traceback" not in worker.output
+
+
+def test_a_worker_does_as_many_builds_at_a_time_as_it_says(works: Works) -> None:
+    works.noop("--concurrency", "2", PT2HUB_NOOP_PAUSES="compile=600")
+    first, second, third = (works.publish(seed=seed, targets=[NOOP]) for seed in (1, 2, 3))
+    for build in (first, second):
+        works.await_step(build, "compile")
+
+    (worker,) = works.workers()
+    assert {build.id for build in worker.builds} == {first, second}
+    assert works.view(third).state == "queued"
+    works.services.builds.cancel(first, "test")
+    works.await_step(third, "compile")
+
+
+@pytest.mark.compiles
+def test_a_cancel_ends_every_process_of_a_running_build_within_a_second(works: Works) -> None:
+    worker = works.start()
+    note = works.folder / "note"
+    factory = {"factory": "support.tiny_models:sleeping", "kwargs": {"note": str(note)}, "seed": 1}
+    build = works.publish(source=factory)
+    until(lambda: note.exists() and len(note.read_text().split()) == 2)
+    group, program = map(int, note.read_text().split())
+    assert {group, program} <= set(members(group))
+
+    began = time.monotonic()
+    works.services.builds.cancel(build, "test")
+    until(lambda: not members(group), 5)
+    took = time.monotonic() - began
+
+    print(f"cancel to the last process's end: {took * 1000:.0f} ms")
+    assert took < 1
+    assert works.view(build).state == "cancelled"
+    assert works.outcomes(build) == ["cancelled"]
+    until(lambda: "cancelled: every process" in works.services.logs.lines(build)[1][-1].text)
+    worker.signal()
+    assert worker.wait() == 0
+
+
+def test_a_clock_ten_minutes_off_changes_nothing(works: Works) -> None:
+    site = works.folder / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(
+        f"import time\nreal = time.time\ntime.time = lambda: real() + {TEN_MINUTES}\n"
+    )
+    path = f"{site}{os.pathsep}{works.environ['PYTHONPATH']}"
+    quick = {"PT2HUB_HEARTBEAT_SECONDS": "0.3", "PT2HUB_LOST_WORKER_SECONDS": "1"}
+    worker = works.noop(PT2HUB_NOOP_PAUSES="compile=2", PYTHONPATH=path, **quick)
+    build = works.publish(targets=[NOOP])
+
+    view = works.await_state(build, "succeeded", "failed")
+
+    now = time.time()
+    assert (view.state, view.attempt) == ("succeeded", 1)
+    assert works.workers()[0].clock_skew == pytest.approx(TEN_MINUTES, abs=5)
+    assert all(abs(line.at - now) < 30 for line in works.services.logs.lines(build)[1])
+    stamps = works.sql("SELECT abs(extract(epoch FROM now() - started_at)) FROM build_steps")
+    assert stamps
+    assert all(seconds < 30 for (seconds,) in stamps)
+    assert "clock is off" in worker.output
+
+
+def test_a_worker_on_an_older_schema_says_which_and_what_to_do(tmp_path: Path, database_url: str) -> None:
+    worker = WorkerProcess(environ_of(tmp_path, database_url), tmp_path, "--toolchain", "noop")
+
+    assert worker.wait() == 1
+    assert "schema is empty; this pt2hub needs revision" in worker.output
+    assert "pt2hub admin migrate" in worker.output
+    assert "Traceback" not in worker.output
+
+
+def test_a_worker_on_a_newer_schema_refuses_it(works: Works) -> None:
+    works.sql("UPDATE alembic_version SET version_num = '9999_from_the_future'")
+    worker = works.start("--toolchain", "noop", ready=False)
+
+    assert worker.wait() == 1
+    assert "9999_from_the_future" in worker.output
+    assert "Traceback" not in worker.output
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        (("--toolchain", "noop", "--target", "nonsense"), f"It can be: auto, {NOOP}."),
+        (("--target", "torch2.13-cu130-sm90a"), "It can be: auto, torch"),
+    ],
+)
+def test_a_target_that_the_machine_cannot_be_is_refused_with_what_it_can(
+    works: Works, options: tuple[str, ...], hint: str
+) -> None:
+    worker = works.start(*options, ready=False)
+
+    assert worker.wait() == 1
+    assert f"this machine cannot be '{options[-1]}'" in worker.output or "no-op" in worker.output
+    assert hint in worker.output
+    assert works.workers() == []
+
+
+def test_a_worker_waits_for_a_database_that_starts_after_it(tmp_path: Path) -> None:
+    database = EmbeddedPostgres(tmp_path / "pg", durable=False)
+    with database as started:
+        migrating.upgrade(started.url)
+    worker = WorkerProcess(environ_of(tmp_path, database.url), tmp_path, "--toolchain", "noop")
+    worker.await_output("does not answer yet")
+    with database:
+        worker.await_output("worker ready")
+        worker.signal()
+        assert worker.wait() == 0
+
+
+def test_without_a_database_named_the_one_of_a_running_up_is_found(tmp_path: Path) -> None:
+    environ = environ_of(tmp_path, "")
+    alone = WorkerProcess(environ, tmp_path, "--toolchain", "noop")
+    assert alone.wait() == 1
+    assert "no `pt2hub up` runs on" in alone.output
+
+    with EmbeddedPostgres(tmp_path / "home" / "server" / "db", durable=False) as database:
+        migrating.upgrade(database.url)
+        worker = WorkerProcess(environ, tmp_path, "--toolchain", "noop")
+        worker.await_output("worker ready")
+        worker.signal()
+        assert worker.wait() == 0
+
+
+def test_a_database_without_its_storage_is_refused(works: Works) -> None:
+    worker = works.start("--toolchain", "noop", ready=False, PT2HUB_STORAGE="")
+
+    assert worker.wait() == 1
+    assert "needs the server's storage" in worker.output
+
+
+def test_the_check_says_whether_a_worker_of_this_machine_is_alive(works: Works) -> None:
+    def check() -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "pt2hub", "worker", "--check"],
+            env=works.environ,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, (done.stdout + done.stderr).strip()
+
+    nobody, sentence = check()
+    assert (nobody, len(sentence.splitlines())) == (1, 1)
+    assert "no worker of" in sentence
+    worker = works.noop()
+    assert check()[0] == 0
+    worker.signal()
+    worker.wait()
+    assert check()[0] == 1
+
+
+def test_a_signal_while_it_starts_ends_it_without_a_word(works: Works) -> None:
+    worker = works.start(ready=False)  # the real toolchain: it asks torch first, which takes seconds
+    until(lambda: len(_children(worker.process.pid)) > 0)
+    worker.signal(signal.SIGINT)
+
+    assert worker.wait() == 0
+    assert "Traceback" not in worker.output
+
+
+def _children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(word) for word in tasks.read_text().split()]

@@ -1,0 +1,272 @@
+"""The device's lock among real processes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pt2hub.errors import BadConfiguration, WorkerLost
+from pt2hub_workers.device import POLL_SECONDS, Device, device_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PRELUDE = """
+import sys, threading, time
+from pathlib import Path
+from pt2hub_workers.device import Device
+device, halt = Device(Path(sys.argv[1])), threading.Event()
+def say(word):
+    print(f"{word} {time.monotonic():.6f}", flush=True)
+"""
+_HOLDER = """
+with getattr(device, sys.argv[2])(halt):
+    say("held")
+    sys.stdin.read()
+"""
+_SHARING = """
+end = time.monotonic() + 60
+while time.monotonic() < end:
+    with device.shared(halt):
+        say("shared")
+        time.sleep(0.03)
+"""
+_ATTEMPT = """
+say("ready")
+sys.stdin.readline()
+for _ in range(6):
+    with device.shared(halt) as hold:
+        say("shared")
+        time.sleep(0.002)
+        hold.become("exclusive")
+        say("exclusive")
+        time.sleep(0.004)
+        say("left")
+        hold.become("shared")
+        say("shared")
+        time.sleep(0.002)
+        say("left")
+"""
+
+
+class _Process:
+    """A process that uses a device and says when."""
+
+    def __init__(self, path: Path, program: str, *arguments: str) -> None:
+        self._popen = subprocess.Popen(
+            [sys.executable, "-c", _PRELUDE + program, str(path), *arguments],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def heard(self) -> tuple[str, float]:
+        """The next thing it says, and when."""
+        assert self._popen.stdout is not None
+        word, moment = self._popen.stdout.readline().split()
+        return word, float(moment)
+
+    def go(self) -> None:
+        """Lets an attempt begin."""
+        assert self._popen.stdin is not None
+        self._popen.stdin.write("\n")
+        self._popen.stdin.flush()
+
+    def rest(self) -> list[tuple[str, float]]:
+        """Everything it says until it ends well."""
+        output, _ = self._popen.communicate(timeout=60)
+        assert self._popen.returncode == 0
+        return [(word, float(moment)) for word, moment in map(str.split, output.splitlines())]
+
+    def let_go(self) -> None:
+        """Ends a holder."""
+        self._popen.communicate(timeout=20)
+
+    def kill(self) -> None:
+        """Ends it without a chance to give anything up."""
+        self._popen.send_signal(signal.SIGKILL)
+        self._popen.communicate(timeout=20)
+
+
+@contextmanager
+def _running(path: Path, program: str, *arguments: str) -> Iterator[_Process]:
+    process = _Process(path, program, *arguments)
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A lock's file of its own."""
+    return tmp_path / "device.lock"
+
+
+def test_what_is_timed_never_overlaps_anything_and_attempts_that_change_modes_never_block_each_other(
+    path: Path,
+) -> None:
+    Device(path)
+    processes = [_Process(path, _ATTEMPT) for _ in range(4)]
+    for process in processes:
+        assert process.heard()[0] == "ready"
+    for process in processes:
+        process.go()
+
+    spans = [span for process in processes for span in _spans(process.rest())]
+
+    alone = [span for span in spans if span[0] == "exclusive"]
+    assert len(alone) == 4 * 6
+    for mine in alone:
+        others = [other for other in spans if other is not mine]
+        assert not [other for other in others if other[1] < mine[2] and mine[1] < other[2]]
+
+
+def _spans(said: list[tuple[str, float]]) -> list[tuple[str, float, float]]:
+    """What was held, from when to when; a share that is followed by a wait counts as an instant."""
+    found = []
+    for (word, begin), (following, end) in itertools.pairwise(said):
+        if word != "left":
+            found.append((word, begin, end if following == "left" else begin))
+    return found
+
+
+def test_who_waits_to_be_alone_is_not_starved_by_ever_new_shares(path: Path) -> None:
+    with _running(path, _SHARING) as first, _running(path, _SHARING) as second:
+        first.heard()
+        second.heard()
+        waited: list[str] = []
+        began = time.monotonic()
+
+        with Device(path).exclusive(threading.Event(), lambda: waited.append("waited")) as hold:
+            assert hold.mode == "exclusive"
+
+        assert time.monotonic() - began < 5.0
+        assert waited == ["waited"]
+
+
+@pytest.mark.parametrize("mode", ["shared", "exclusive"])
+def test_a_killed_process_holds_nothing(path: Path, mode: str) -> None:
+    with _running(path, _HOLDER, mode) as holder:
+        holder.heard()
+        threading.Timer(0.1, holder.kill).start()
+        began = time.monotonic()
+
+        with Device(path).exclusive(threading.Event()):
+            assert time.monotonic() - began < 5.0
+
+
+def test_a_halt_ends_the_wait_within_a_moment_and_nothing_is_held_then(path: Path) -> None:
+    device, halt = Device(path), threading.Event()
+    with _running(path, _HOLDER, "exclusive") as holder:
+        holder.heard()
+        threading.Timer(0.1, halt.set).start()
+        began = time.monotonic()
+        with pytest.raises(WorkerLost, match="while it waited for the device"), device.shared(halt):
+            pass
+        assert time.monotonic() - began < 1.0
+        holder.let_go()
+    with device.exclusive(threading.Event()):
+        pass
+
+
+def test_a_halt_in_the_middle_of_a_change_leaves_the_device_to_others(path: Path) -> None:
+    device, halt = Device(path), threading.Event()
+    with _running(path, _HOLDER, "shared") as holder:
+        holder.heard()
+        with device.shared(halt) as hold:
+            threading.Timer(0.1, halt.set).start()
+            with pytest.raises(WorkerLost):
+                hold.become("exclusive")
+            assert hold.mode is None
+            with device.shared(threading.Event()):
+                pass
+
+
+def test_threads_of_one_worker_exclude_each_other_as_processes_do(path: Path) -> None:
+    device, inside, most = Device(path), 0, 0
+
+    def slot() -> None:
+        nonlocal inside, most
+        for _ in range(3):
+            with device.exclusive(threading.Event()):
+                inside += 1
+                most = max(most, inside)
+                time.sleep(0.002)
+                inside -= 1
+
+    threads = [threading.Thread(target=slot) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
+
+
+def test_a_free_device_costs_next_to_nothing(path: Path) -> None:
+    device, halt = Device(path), threading.Event()
+    began = time.perf_counter()
+    for _ in range(100):
+        with device.shared(halt) as hold:
+            hold.become("exclusive")
+    assert time.perf_counter() - began < 100 * POLL_SECONDS / 4  # it takes some 50 microseconds
+
+
+def test_workers_of_other_users_may_take_the_same_lock(path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        Device(path)
+    finally:
+        os.umask(before)
+    for file in path.parent.iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o666
+    assert len(list(path.parent.iterdir())) == 2
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_workers_of_two_users_exclude_each_other() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o1777)
+        path = folder / "device.lock"
+        program = "import os; os.setuid(65534); say('came')" + _HOLDER
+        with (
+            Device(path).exclusive(threading.Event()) as hold,
+            _running(path, program, "shared") as other,
+        ):
+            assert other.heard()[0] == "came"
+            time.sleep(0.1)
+            left = time.monotonic()
+            hold.release()
+            word, moment = other.heard()
+            assert word == "held"
+            assert moment >= left
+            other.let_go()
+
+
+def test_a_lock_that_is_a_link_or_cannot_be_opened_is_refused_by_name(tmp_path: Path) -> None:
+    link = tmp_path / "link.lock"
+    link.symlink_to(tmp_path / "elsewhere")
+    for path in (link, tmp_path / "missing" / "device.lock", tmp_path):
+        with pytest.raises(BadConfiguration) as caught:
+            Device(path)
+        assert caught.value.where == str(path)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_each_device_of_a_machine_has_a_lock_of_its_own() -> None:
+    assert device_path("cpu").name == "pt2hub-device-cpu.lock"
+    assert device_path("GPU-6c1e/../x").name == "pt2hub-device-GPU-6c1e----x.lock"

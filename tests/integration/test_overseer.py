@@ -1,0 +1,160 @@
+"""What the overseer learns from the database, and how soon; the attempts themselves are the test's."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from pt2hub_workers.overseer import Overseer
+from support.registry import a_registration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pt2hub.domain.builds import Claim
+    from pt2hub_workers.halting import Halt
+    from support.registry import Registry
+
+SOON = 1.0
+"""Seconds within which a cancel must reach an attempt."""
+NEVER = 3600.0
+"""A heartbeat so rare that only notifications can have been the cause."""
+
+
+@pytest.fixture
+def overseer_of(registry: Registry) -> Iterator[Callable[..., Overseer]]:
+    started: list[Overseer] = []
+
+    def start(name: str = "w1", *, every: float = NEVER) -> Overseer:
+        overseer = Overseer(
+            registry.services, a_registration(name), database_url=registry.database_url, every=every
+        )
+        started.append(overseer)
+        overseer.start()
+        return overseer
+
+    yield start
+    for overseer in started:
+        overseer.stop()
+
+
+def claimed(registry: Registry, worker: str = "w1", **changes: object) -> Claim:
+    build = registry.submit(**changes).builds[0].id
+    claim = registry.services.builds.claim(build, worker)
+    assert claim is not None
+    return claim
+
+
+def took(halt: Halt) -> float:
+    began = time.monotonic()
+    assert halt.wait(10)
+    return time.monotonic() - began
+
+
+def test_a_cancel_reaches_the_attempt_by_a_notification(
+    registry: Registry, overseer_of: Callable[..., Overseer]
+) -> None:
+    overseer = overseer_of()
+    claim = claimed(registry)
+    with overseer.holding(claim) as halt:
+        assert not halt.wait(1)  # the first look is over, and nothing is wrong
+        registry.services.builds.cancel(claim.build, "test")
+
+        assert took(halt) < SOON
+        assert halt.reason == "cancelled"
+
+
+def test_a_cancel_between_claim_and_watch_is_found_too(
+    registry: Registry, overseer_of: Callable[..., Overseer]
+) -> None:
+    overseer = overseer_of()
+    claim = claimed(registry)
+    registry.services.builds.cancel(claim.build, "test")
+    time.sleep(0.3)  # its notification is over and heard by nobody
+    with overseer.holding(claim) as halt:
+        assert took(halt) < SOON
+        assert halt.reason == "cancelled"
+
+
+def test_a_build_that_an_operator_queues_again_is_overtaken_and_another_slots_attempt_goes_on(
+    registry: Registry, overseer_of: Callable[..., Overseer]
+) -> None:
+    overseer = overseer_of(every=0.1)
+    claim, other = claimed(registry), claimed(registry, model="vision/other")
+    with overseer.holding(claim) as halt, overseer.holding(other) as untouched:
+        registry.services.builds.requeue(claim.build, "test")
+        assert took(halt) < SOON
+        assert halt.reason == "overtaken"
+        again = registry.services.builds.claim(claim.build, "w1")
+        assert again is not None
+        with overseer.holding(again) as newer:
+            assert not newer.wait(0.6)
+        assert not untouched.is_set()
+
+
+def test_the_same_worker_overtaking_itself_halts_the_older_attempt_without_asking(
+    registry: Registry, overseer_of: Callable[..., Overseer]
+) -> None:
+    overseer = overseer_of()
+    claim = claimed(registry)
+    with overseer.holding(claim) as halt:
+        registry.sql("UPDATE builds SET state = 'queued' WHERE id = %s", claim.build)  # unheard
+        again = registry.services.builds.claim(claim.build, "w1")
+        assert again is not None
+        with overseer.holding(again) as newer:
+            assert halt.reason == "overtaken"
+            assert not newer.is_set()
+
+
+def test_a_worker_that_the_database_forgot_registers_again(
+    registry: Registry, overseer_of: Callable[..., Overseer]
+) -> None:
+    overseer_of(every=0.1)
+    registry.sql("DELETE FROM workers")
+    deadline = time.monotonic() + 5
+    while not registry.services.workers.workers().workers:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_cancel_is_heard_after_the_connections_were_cut(
+    registry: Registry, overseer_of: Callable[..., Overseer]
+) -> None:
+    overseer = overseer_of()
+    claim = claimed(registry)
+    with overseer.holding(claim) as halt:
+        assert not halt.wait(0.6)
+        with psycopg.connect(registry.database_url, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        registry.services.builds.cancel(claim.build, "test")  # while nobody listens
+
+        assert took(halt) < 5
+        assert halt.reason == "cancelled"
+
+
+def test_what_is_claimed_while_the_worker_drains_is_halted_at_once(
+    registry: Registry, overseer_of: Callable[..., Overseer]
+) -> None:
+    overseer = overseer_of()
+    overseer.drain()
+    assert overseer.wait_idle(0)
+    with overseer.holding(claimed(registry)) as halt:
+        assert halt.reason == "stopping"
+        assert not overseer.wait_idle(0.05)
+        threading.Timer(0.1, overseer.halt_all).start()
+        assert overseer.ending.wait(5)
+
+
+def test_a_publish_of_its_own_halts_nobody(registry: Registry, overseer_of: Callable[..., Overseer]) -> None:
+    overseer = overseer_of()
+    claim = claimed(registry)
+    with overseer.holding(claim) as halt:
+        registry.services.builds.publish(claim, registry.publication(claim))
+        assert not halt.wait(1)

@@ -1,0 +1,358 @@
+"""The no-op toolchain: every step, question and blob of a build, and no compiler.
+
+For trying out queues, storage and operations, and for tests of them. It runs in the worker's own process and needs
+no torch. What it publishes says so: its target is one that no machine is, its gate's report names it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import struct
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pt2hub import __version__, archive
+from pt2hub.domain.artifacts import (
+    Constant,
+    Constants,
+    Dim,
+    Environment,
+    NativeCode,
+    ProgramKey,
+    Signature,
+    TensorInput,
+    Toolchain,
+)
+from pt2hub.domain.codec import decode, encode
+from pt2hub.domain.digests import canonical_json, digest_bytes, digest_json
+from pt2hub.domain.targets import Target
+from pt2hub.errors import BadConfiguration
+from pt2hub_workers.children import ChildHung
+from pt2hub_workers.machine import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pt2hub_workers.halting import Halt
+    from pt2hub_workers.toolchains import Hand
+
+TARGET = Target(torch="0.0", device="cpu", arch="x86_64")
+"""torch 0.0 never was: no machine satisfies it, so that nobody loads what was not compiled."""
+VERSION = "0.0.0+noop"
+STEPS = ("export", "key", "compile", "reuse", "pack", "verify", "measure")
+"""The steps that a toolchain does; the others are the worker's own."""
+MAX_PAUSE = 3600.0
+_ROOT = "model"
+_BLOB = f"{_ROOT}/data/aotinductor/model/model.wrapper_weights.blob"
+_ALIGNED = 64
+_TENSOR = '[1, {"type": null, "context": null, "children_spec": []}]'
+"""torch's tree specification of one tensor."""
+
+
+def read_pauses(text: str) -> dict[str, float]:
+    """Reads `PT2HUB_NOOP_PAUSES`, such as `compile=0.5,verify=0.2`.
+
+    Raises:
+        BadConfiguration: A step is none of the toolchain's, or a number is none.
+    """
+    pauses = {}
+    for word in text.replace(",", " ").split():
+        name, _, value = word.partition("=")
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = -1.0
+        if name not in STEPS or not 0 <= seconds <= MAX_PAUSE:
+            raise BadConfiguration(
+                f"{word[:80]!r} is no step with its seconds",
+                where="PT2HUB_NOOP_PAUSES",
+                hint=f"Write compile=0.5,verify=0.2. Steps: {', '.join(STEPS)}; seconds from 0 to {MAX_PAUSE:g}.",
+            )
+        pauses[name] = seconds
+    return pauses
+
+
+class NoopToolchain:
+    """Stands in for a compiler."""
+
+    def __init__(self, pauses: Mapping[str, float] | None = None) -> None:
+        """Needs nothing.
+
+        Args:
+            pauses: Seconds that a step takes, by its name (`STEPS`); the others take next to none.
+        """
+        self._pauses = dict(pauses or {})
+
+    def machine(self) -> Machine:
+        """What this worker is: nothing that an artifact could run on."""
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return Machine(
+            target=TARGET,
+            toolchain=Toolchain(
+                torch=VERSION,
+                python=platform.python_version(),
+                compiler="none",
+                libc=" ".join(platform.libc_ver()),
+                pt2hub=__version__,
+            ),
+            environment=Environment(
+                cpu_model="no-op toolchain",
+                cpu_level=TARGET.arch,
+                cores=len(os.sched_getaffinity(0)),
+                memory_bytes=memory,
+                torch=VERSION,
+            ),
+            packages={"torch": VERSION},
+            cpu_flags=(),
+        )
+
+    def take(self, role: str) -> Hand:
+        """One for a job: `build` or `gate`."""
+        return NoopBuild(self._pauses) if role == "build" else NoopGate()
+
+    def refill(self) -> None:
+        """There is nothing to prepare."""
+
+    def wait_warm(self, seconds: float) -> bool:
+        """It is always ready."""
+        del seconds
+        return True
+
+    def close(self) -> None:
+        """Nothing waits."""
+
+
+class NoopGate:
+    """Passes everything, and says that it is no proof."""
+
+    def work(
+        self,
+        job: Mapping[str, Any],
+        *,
+        on_event: Callable[[dict[str, Any]], Any],
+        on_output: Callable[[str], None],
+        seconds: float,
+        halt: Halt,
+    ) -> Any:  # noqa: ANN401  # as `Hand.work`
+        """The report of a gate that compares nothing; see `toolchains.Hand`."""
+        del job, on_output, seconds
+        halt.check()
+        on_event({"event": "progress", "text": "the no-op toolchain compares nothing"})
+        return {
+            "passed": True,
+            "verdict": "passed",
+            "toolchain": "noop",
+            "comparisons": [],
+            "no_power": [],
+            "relative_error": None,
+        }
+
+
+class NoopBuild:
+    """One build, step by step as `inside.build.Build`."""
+
+    def __init__(self, pauses: Mapping[str, float]) -> None:
+        """Prepares it.
+
+        Args:
+            pauses: Seconds by step.
+        """
+        self._pauses = pauses
+
+    def work(
+        self,
+        job: Mapping[str, Any],
+        *,
+        on_event: Callable[[dict[str, Any]], Any],
+        on_output: Callable[[str], None],
+        seconds: float,
+        halt: Halt,
+    ) -> Any:  # noqa: ANN401  # as `Hand.work`
+        """Does the steps; see `toolchains.Hand`."""
+        return _Run(job, _Parent(on_event, halt, self._pauses, seconds), on_output).parts()
+
+
+class _Parent:
+    """The attempt around a build, and how long its steps take."""
+
+    def __init__(
+        self,
+        on_event: Callable[[dict[str, Any]], Any],
+        halt: Halt,
+        pauses: Mapping[str, float],
+        seconds: float,
+    ) -> None:
+        self._on_event = on_event
+        self._halt = halt
+        self._pauses = pauses
+        self._limit = seconds
+        self._left = seconds
+
+    def ask(self, question: str, **values: Any) -> Any:  # noqa: ANN401  # JSON values
+        self._halt.check()
+        return self._on_event({"event": "ask", "question": question, **values})
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        self._halt.check()
+        self._on_event({"event": "step", "name": name, "state": "running"})
+        started = time.monotonic()
+        self._pause(name)
+        yield
+        seconds = time.monotonic() - started
+        self._on_event({"event": "step", "name": name, "state": "done", "seconds": seconds})
+
+    def _pause(self, name: str) -> None:
+        pause = self._pauses.get(name, 0.0)
+        if pause and self._halt.wait(min(pause, self._left)):
+            self._halt.check()
+        self._left -= pause
+        if self._left < 0:
+            raise ChildHung(self._limit, name)
+
+
+class _Run:
+    """A build at work."""
+
+    def __init__(self, job: Mapping[str, Any], parent: _Parent, on_output: Callable[[str], None]) -> None:
+        self._job = job
+        self._spec = job["spec"]
+        self._parent = parent
+        self._on_output = on_output
+        self._out = Path(job["directory"]) / "out"
+
+    def parts(self) -> dict[str, Any]:
+        with self._parent.step("export"):
+            weights = self._weights()
+            entries = archive.read_safetensors_header(weights)
+        with self._parent.step("key"):
+            key = self._key(entries)
+            reused = self._parent.ask("code", key=encode(key))
+        code = self._code(key, reused)
+        with self._parent.step("pack"):
+            parts = self._packed(key, entries, code, weights)
+        with self._parent.step("verify"):
+            report = self._verified(parts)
+        with self._parent.step("measure"):
+            self._measured({**parts, "verification": {}})
+        return {**parts, "verification": report, "autotune": [], "measurements": []}
+
+    def _weights(self) -> Path:
+        if self._job["weights"]:
+            return Path(self._job["weights"])
+        path = self._out / "weights.safetensors"
+        path.write_bytes(_safetensors({"noop.weight": digest_json(self._spec["source"]).encode()[-16:]}))
+        return Path(self._parent.ask("weights", path=str(path)))
+
+    def _key(self, entries: Mapping[str, archive.TensorEntry]) -> ProgramKey:
+        """What would shape the code, if there were any: not the weights' values, as for real code."""
+        told = {name: self._spec.get(name) for name in ("source", "inputs", "dims", "compile")}
+        fields = {
+            "toolchain": encode(decode(Toolchain, self._job["toolchain"])),
+            "target": self._job["target"],
+            "request": self._job["request"],
+            "graph": digest_json(told),
+            "constants": digest_json([[k, list(e.shape), e.dtype] for k, e in sorted(entries.items())]),
+        }
+        return ProgramKey(digest_json(fields), fields)
+
+    def _code(self, key: ProgramKey, reused: dict[str, Any] | None) -> Path:
+        if reused:
+            with self._parent.step("reuse"):
+                return Path(reused["code"])
+        with self._parent.step("compile"):
+            self._on_output("the no-op toolchain compiles nothing")
+            code = self._out / "code.zip"
+            members = {
+                f"{_ROOT}/archive_format": b"pt2",
+                f"{_ROOT}/data/aotinductor/model/model.wrapper.so": f"no code: {key.digest}\n".encode(),
+            }
+            archive.write_zip(code, members.items())
+            return code
+
+    def _packed(
+        self, key: ProgramKey, entries: Mapping[str, archive.TensorEntry], code: Path, weights: Path
+    ) -> dict[str, Any]:
+        constants = _layout(entries)
+        out = self._out / "model.pt2"
+        chunks = archive.blob_chunks(constants, weights)
+        single = archive.write_single_file(code, constants.blob_member, chunks, constants.blob_size, out)
+        out.unlink()
+        return {
+            "signature": encode(_signature(self._spec)),
+            "constants": encode(constants),
+            "native": encode(NativeCode(TARGET.arch, (), (), (), "", "")),
+            "key": encode(key),
+            "single_file": encode(single),
+            "dtype": self._job["request"].get("dtype"),
+            "code_path": str(code),
+            "weights_path": str(weights),
+            "compiler_processes": [],
+        }
+
+    def _verified(self, parts: dict[str, Any]) -> dict[str, Any]:
+        reference = self._out / "reference.safetensors"
+        reference.write_bytes(_safetensors({}))
+        report: dict[str, Any] = self._parent.ask("verify", parts=parts, reference=str(reference))
+        if not self._job["golden"]:
+            document: dict[str, Any] = {"schema": 1, "points": [], "notes": ["of the no-op toolchain"]}
+            for name in ("inputs", "outputs"):
+                data = _safetensors({})
+                (self._out / f"golden-{name}.safetensors").write_bytes(data)
+                document[name] = digest_bytes(data)
+            self._parent.ask("golden", directory=str(self._out), document=document)
+        return report
+
+    def _measured(self, parts: dict[str, Any]) -> None:
+        """Takes the device and asks for the config as if something were timed; there is no figure to give."""
+        self._parent.ask("device", mode="exclusive")
+        self._parent.ask("config", parts=parts)
+        self._parent.ask("device", mode="shared")
+
+
+def _signature(spec: Mapping[str, Any]) -> Signature:
+    names = tuple(item["name"] for item in spec["inputs"])
+    return Signature(
+        arguments=names,
+        inputs=tuple(
+            TensorInput(item["name"], tuple(item["shape"]), item.get("dtype", "float32"))
+            for item in spec["inputs"]
+        ),
+        dims={name: Dim(dim.get("min", 1), dim["max"]) for name, dim in spec.get("dims", {}).items()},
+        device=TARGET.device,
+        in_spec=json.dumps([len(names)]),
+        out_spec=_TENSOR,
+    )
+
+
+def _layout(entries: Mapping[str, archive.TensorEntry]) -> Constants:
+    """All weights, one after another, as the compiler's blob would hold them."""
+    table, at = [], 0
+    for name, entry in sorted(entries.items()):
+        size = entry.end - entry.begin
+        table.append(Constant(name, entry.shape, _strides(entry.shape), entry.dtype, at, size))
+        at += -(-size // _ALIGNED) * _ALIGNED
+    return Constants(_BLOB if table else "", at, tuple(table))
+
+
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def _safetensors(tensors: Mapping[str, bytes]) -> bytes:
+    """A safetensors file of bytes."""
+    header: dict[str, Any] = {}
+    at = 0
+    for name, data in tensors.items():
+        header[name] = {"dtype": "U8", "shape": [len(data)], "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = canonical_json(header)
+    return struct.pack("<Q", len(text)) + text + b"".join(tensors.values())
