@@ -47,6 +47,17 @@ def publish_resnet18(client: Client) -> None:
     demo.publish(client, demo.SPEC, say)
 
 
+def noop_spec(model: str) -> dict[str, Any]:
+    """A spec that the no-op toolchain builds; the factory it names is never called."""
+    return {
+        "model": model,
+        "source": {"factory": "torchvision.models:none"},
+        "inputs": [{"name": "x", "shape": ["batch", 8], "generate": {"normal": {}}}],
+        "dims": {"batch": {"max": 16, "example": 2}},
+        "targets": ["torch0.0-cpu-x86_64"],
+    }
+
+
 def summary(values: Sequence[float], digits: int = 2) -> dict[str, float]:
     """Median and the range around it."""
     ordered = sorted(values)

@@ -8,7 +8,9 @@ pytest_plugins = [
     "support.s3",
     "support.server",
     "support.live",
+    "support.shell",
     "support.stub",
+    "support.working",
 ]
 
 # A shell that starts us in the background lets us ignore Ctrl-C, and so would every program that tests start.

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -9,9 +10,11 @@ import stat
 import subprocess
 import sys
 import sysconfig
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -20,7 +23,7 @@ from pt2hub.server.db.embedded import EmbeddedPostgres
 from support.running import Up, clean_environ, processes_of, wait_for_none
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[2]
 SPEC = b"""
@@ -186,23 +189,87 @@ def sockets_served(home: Path) -> set[str]:
     }
 
 
-def test_a_failure_after_the_start_goes_to_stderr_also_for_programs(home: Path) -> None:
+def kill_database(home: Path) -> int:
+    """Kills the database's first process; its sessions notice. Returns its process id."""
+    pid = only(home, "/postgres -D")
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def wait_until(condition: Callable[[], bool], *, seconds: float = 20.0) -> float:
+    """Waits for a condition and returns how long that took."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < seconds
+        time.sleep(0.02)
+    return time.monotonic() - began
+
+
+def test_a_database_that_dies_is_started_again_and_the_api_goes_on(home: Path) -> None:
+    up = Up(home).wait_ready()
+    apis = {pid for pid, words in processes_of(home).items() if "pt2hub.server.api.serve" in words}
+
+    def ask_all() -> set[int]:
+        with ThreadPoolExecutor(24) as pool:  # more than the API has threads: each of its connections is used
+            return set(pool.map(lambda _: up.request("GET", "/readyz")[0], range(72)))
+
+    for _ in range(2):
+        assert ask_all() == {200}
+        before = kill_database(home)
+        assert up.process.stderr is not None
+        told = next(line for line in up.process.stderr if "PostgreSQL ended" in line)
+        assert "PostgreSQL ended with signal SIGKILL; it starts again" in told
+        assert wait_until(lambda: up.request("GET", "/readyz")[0] == 200) < 10
+        assert ask_all() == {200}
+        assert only(home, "/postgres -D") != before
+    status, _ = up.request("POST", "/api/v1/versions", SPEC, token=up.settings["token"])
+    assert status == 201
+    assert apis <= set(processes_of(home))
+    assert up.end() == (0, "")
+    assert processes_of(home) == {}
+
+
+def test_a_session_in_a_long_statement_does_not_hold_up_the_new_database(home: Path) -> None:
+    up = Up(home).wait_ready()
+    with psycopg.connect(EmbeddedPostgres(home / "server" / "db").url, autocommit=True) as connection:
+        asking = threading.Thread(target=_sleep_in, args=[connection])
+        asking.start()
+        kill_database(home)
+        assert up.process.stderr is not None
+        next(line for line in up.process.stderr if "it starts again" in line)
+        assert wait_until(lambda: up.request("GET", "/readyz")[0] == 200) < 10
+        asking.join()
+    assert up.end() == (0, "")
+
+
+def _sleep_in(connection: psycopg.Connection[Any]) -> None:
+    with contextlib.suppress(psycopg.OperationalError):
+        connection.execute("SELECT pg_sleep(60)")
+
+
+def test_a_database_that_dies_again_and_again_ends_up_with_a_sentence(home: Path) -> None:
     up = Up(home, "--port", "0", "--json")
     assert up.process.stdout is not None
     assert json.loads(up.process.stdout.readline())["url"] == up.settings["url"]
-    os.kill(only(home, "postgres"), signal.SIGKILL)
-    out, err = up.process.communicate(timeout=60)
+    kills: list[int] = []
+    killer = threading.Thread(target=_kill_database_until_up_ends, args=[up, kills])
+    killer.start()
+    out, err = up.process.communicate(timeout=120)
+    killer.join()
     assert (up.process.returncode, out) == (1, "")
     assert "The embedded PostgreSQL ended" in err
-
-
-def test_a_database_that_dies_ends_up_with_a_sentence(home: Path) -> None:
-    up = Up(home).wait_ready()
-    os.kill(only(home, "/postgres -D"), signal.SIGKILL)
-    code, stderr = up.wait()
-    assert code == 1
-    assert "The embedded PostgreSQL ended with signal SIGKILL" in stderr
+    assert "[database_unavailable]" in err
+    assert len(kills) == 5
+    assert "Traceback" not in err
     assert processes_of(home) == {}
+
+
+def _kill_database_until_up_ends(up: Up, kills: list[int]) -> None:
+    while up.process.poll() is None:
+        with contextlib.suppress(ValueError, OSError):  # there is none just now
+            if up.request("GET", "/readyz")[0] == 200 and only(up.home, "/postgres -D") not in kills:
+                kills.append(kill_database(up.home))
+        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("after", [0.8, 1.2, 1.6, 2.0])

@@ -8,13 +8,13 @@ import yaml
 from openapi_spec_validator import validate
 
 from pt2hub import errors
-from pt2hub.domain.artifacts import Environment, Toolchain
+from pt2hub.domain.artifacts import Environment
 from pt2hub.domain.codec import decode
-from pt2hub.domain.targets import parse_target
 from pt2hub.server.api.app import create_app
 from pt2hub.server.container import open_container
 from pt2hub.wire.problems import from_dict
 from pt2hub.wire.shapes import BuildView, TargetView, VersionView
+from support.registry import a_registration
 
 if TYPE_CHECKING:
     from flask.testing import FlaskClient
@@ -34,13 +34,8 @@ SPEC: dict[str, Any] = {
 
 
 def add_worker(container: Container) -> None:
-    container.workers.register(
-        worker_id="w1",
-        target=parse_target(TARGET),
-        toolchain=Toolchain("2.13.0+cpu", "3.11.2", "g++ 12.2.0", "glibc 2.36", "0.1.0"),
-        environment=Environment("test cpu", "x86_64_v3", 2, 1 << 30, "2.13.0+cpu"),
-        packages={"torch": "2.13.0+cpu", "torchvision": "0.28.0"},
-    )
+    environment = Environment("test cpu", "x86_64_v3", 2, 1 << 30, "2.13.0+cpu")
+    container.workers.register(a_registration("w1", TARGET, environment=environment))
 
 
 def error_of(response: TestResponse, status: int) -> errors.Pt2hubError:
@@ -66,7 +61,7 @@ def test_a_spec_in_yaml_is_published_once_and_read_back(api: FlaskClient, bearer
     build = decode(BuildView, api.get(f"/api/v1/builds/{version.builds[0].id}").get_json())
     assert (build.target, build.state) == (TARGET, "queued")
     assert build.note
-    assert api.get(f"/api/v1/builds/{build.id}/logs?after=3").get_json() == {"lines": []}
+    assert api.get(f"/api/v1/builds/{build.id}/logs?after=3").get_json()["lines"] == []
 
 
 def test_a_wrong_field_is_answered_with_its_path(api: FlaskClient, bearer: dict[str, str]) -> None:
@@ -114,7 +109,8 @@ def test_auto_is_resolved_to_the_targets_that_live(
 ) -> None:
     add_worker(container)
     targets = api.get("/api/v1/targets").get_json()["targets"]
-    assert [decode(TargetView, item) for item in targets] == [TargetView(TARGET, 1)]
+    (target,) = (decode(TargetView, item) for item in targets)
+    assert (target.name, target.live_workers, target.slots) == (TARGET, 1, 1)
     response = api.post("/api/v1/versions", json=SPEC | {"targets": ["auto"]}, headers=bearer)
     assert [build["target"] for build in response.get_json()["builds"]] == [TARGET]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+import torch._inductor.select_algorithm
 
 from pt2hub_workers.inside.compiling import compile_program
+from pt2hub_workers.inside.tuning import Tuning
 from support.tiny_models import Mlp
 
 if TYPE_CHECKING:
@@ -22,8 +24,15 @@ def test_every_candidate_is_recorded_with_its_time_and_the_chosen_one(
     program = torch.export.export(Mlp(64).eval().requires_grad_(False), (torch.randn(32, 8),))
     options = {"max_autotune": True, "max_autotune_gemm_backends": "ATEN,CPP"}
 
-    choices = compile_program(program, options, tmp_path / "package.pt2")
+    begun: list[str] = []
+    tuning = Tuning(on_begin=lambda: begun.append("alone"))
 
+    compile_program(program, options, tmp_path / "package.pt2", tuning)
+
+    choices = tuning.choices
+    assert begun == ["alone"]
+    assert tuning.made == len({f"{c['op']}{c['shapes']}" for c in choices})
+    assert tuning.skipped == 0
     by_operation: dict[str, list[dict[str, object]]] = {}
     for choice in choices:
         by_operation.setdefault(f"{choice['op']}{choice['shapes']}", []).append(choice)
@@ -33,3 +42,41 @@ def test_every_candidate_is_recorded_with_its_time_and_the_chosen_one(
         assert [c["chosen"] for c in candidates] == [True] + [False] * (len(candidates) - 1)
         assert all(float(str(c["milliseconds"])) > 0 for c in candidates)
         assert all(str(c["dtypes"]).count("float32") >= 2 for c in candidates)
+
+
+@pytest.mark.compiles
+def test_once_its_budget_is_used_up_nothing_more_is_timed_and_the_rest_takes_the_librarys_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    program = torch.export.export(Mlp(48).eval().requires_grad_(False), (torch.randn(32, 8),))
+    options = {"max_autotune": True, "max_autotune_gemm_backends": "CPP,ATEN"}
+    tuning = Tuning(budget=1e-6)  # over as soon as the first candidate of the first operation is timed
+
+    compile_program(program, options, tmp_path / "package.pt2", tuning)
+
+    assert [(item["rank"], item["chosen"]) for item in tuning.choices] == [(1, True)]
+    assert (tuning.made, tuning.skipped) == (1, 1)
+    assert "1 left to the default: the budget of 1e-06 s was used up" in str(tuning)
+    model = torch._inductor.aoti_load_package(str(tmp_path / "package.pt2"))
+    x = torch.randn(32, 8)
+    assert torch.allclose(model(x), program.module()(x), atol=1e-5)
+
+
+def test_a_budget_of_nothing_lets_nothing_be_timed() -> None:
+    tuning = Tuning(budget=0.0, on_begin=lambda: pytest.fail("nothing is to be timed"))
+    with tuning.watching():
+        selector = torch._inductor.select_algorithm.get_algorithm_selector_cache()
+        default = selector.do_autotuning("mm", [], None, None, "key", ["first", "second"], None)
+        before_compiling: Any = selector.preprocessing_fns[-1]
+        assert before_compiling(["first", "second"]) == ["first"]
+    assert default == {"first": 0.0}
+    assert tuning.summary() == {"seconds": 0.0, "budget": 0.0, "choices": 0, "left_to_default": 2}
+
+
+def test_after_the_compile_inductor_is_as_it_was() -> None:
+    selector = torch._inductor.select_algorithm.AlgorithmSelectorCache
+    before = dict(vars(selector))
+    with Tuning().watching():
+        assert dict(vars(selector)) != before
+    assert dict(vars(selector)) == before

@@ -6,11 +6,13 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import timedelta
 from queue import Queue
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from sqlalchemy import func, select
 
 from pt2hub.errors import DatabaseUnavailable
 from pt2hub.server.db import engine as engines
@@ -140,6 +142,59 @@ def test_higher_priority_comes_first(
         queue.defer(session, "high", queue="here", priority=5)
     worker = consuming()
     assert [worker.next(), worker.next()] == ["high", "low"]
+
+
+def test_a_build_that_must_wait_is_not_delivered_before_its_time(
+    consuming: Callable[..., Consuming], sessions: engines.Sessions, queue: BuildQueue
+) -> None:
+    with sessions.begin() as session:
+        due = session.scalars(select(func.now() + timedelta(seconds=0.5))).one()
+        queue.defer(session, "later", queue="here", priority=9, not_before=due)
+        queue.defer(session, "now", queue="here")
+    began = time.perf_counter()
+    worker = consuming()
+    assert worker.next() == "now"
+    build, delivered, _ = worker.seen.get(timeout=10)
+    assert build == "later"
+    assert delivered - began > 0.4
+
+
+def test_a_build_put_further_ahead_comes_first(
+    consuming: Callable[..., Consuming], sessions: engines.Sessions, queue: BuildQueue
+) -> None:
+    defer(sessions, queue, "first", "second", "third")
+    with sessions.begin() as session:
+        queue.raise_priority(session, ["third"], 5)
+    worker = consuming()
+    assert [worker.next() for _ in range(3)] == ["third", "first", "second"]
+
+
+def test_a_build_that_was_withdrawn_never_comes(
+    consuming: Callable[..., Consuming], sessions: engines.Sessions, queue: BuildQueue
+) -> None:
+    defer(sessions, queue, "withdrawn", "kept")
+    with sessions.begin() as session:
+        queue.withdraw(session, "withdrawn")
+    worker = consuming()
+    assert worker.next() == "kept"
+    assert worker.seen.empty()
+
+
+def test_a_consumer_struck_off_while_it_worked_begins_anew(
+    consuming: Callable[..., Consuming], sessions: engines.Sessions, queue: BuildQueue, migrated_url: str
+) -> None:
+    goes_on = threading.Event()
+    worker = consuming(lambda build: None if build != "long" else (goes_on.wait(10), None)[1])
+    defer(sessions, queue, "long")
+    assert worker.next() == "long"
+    with psycopg.connect(migrated_url, autocommit=True) as connection:
+        connection.execute("DELETE FROM procrastinate_workers")  # as after a long pause of its process
+        with sessions.begin() as session:
+            queue.sweep(session)
+        assert connection.execute("SELECT count(*) FROM procrastinate_jobs").fetchall() == [(0,)]
+    goes_on.set()
+    defer(sessions, queue, "next")
+    assert worker.next() == "next"
 
 
 def test_a_handler_that_raises_is_logged_and_the_next_build_comes(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
+import signal
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,14 +16,16 @@ from pt2hub.server.container import Container, compose
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db.queue import BuildQueue
 from pt2hub_workers.attempt import Tools
-from pt2hub_workers.children import Pool
-from pt2hub_workers.machine import probe_machine
+from pt2hub_workers.device import Device
+from pt2hub_workers.overseer import Overseer
 from pt2hub_workers.runner import BuildRunner
-from support.registry import SILENCE, Registry
+from pt2hub_workers.toolchains import AotiToolchain
+from support.registry import SILENCE, Registry, a_registration
 from support.workbench import FACTORIES, child_environ, tiny_spec
+from support.working import members
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pt2hub.wire.shapes import BuildView
@@ -30,34 +36,36 @@ pytestmark = pytest.mark.compiles
 class Shop(Registry):
     """The services and one worker, run build by build."""
 
-    def __init__(self, services: Container, url: str, scratch: Path) -> None:
+    def __init__(self, services: Container, url: str, scratch: Path, target: str = "auto") -> None:
         super().__init__(services, url)
-        environ = child_environ()
-        machine, self.pool = probe_machine(environ), Pool(environ)
-        tools = Tools(services, machine, self.pool, (FACTORIES,), 120.0, threading.Event())
-        self.runner = BuildRunner(tools, worker_id="w1", scratch=scratch)
-        services.workers.register(
-            worker_id="w1",
-            target=machine.target,
-            toolchain=machine.toolchain,
-            environment=machine.environment,
-            packages=machine.packages,
+        self.toolchain = AotiToolchain(child_environ(), target=target)
+        machine = self.toolchain.machine()
+        tools = Tools(
+            services, machine, self.toolchain, Device(scratch / "device"), (FACTORIES,), gate_seconds=120.0
         )
+        said = a_registration("w1", machine.target.name, packages=machine.packages)
+        self.overseer = Overseer(services, said, database_url=url, every=1.0)
+        self.runner = BuildRunner(tools, self.overseer, scratch=scratch)
+        self.overseer.start()
 
     def build(self, **fields: Any) -> BuildView:
         """Publishes a tiny model and runs its build."""
-        self.services.workers.heartbeat("w1")
         version = self.services.publish.submit(tiny_spec(**fields))
         self.runner.run(version.builds[0].id)
         return self.services.builds.view(version.builds[0].id)
 
+    def close(self) -> None:
+        """Ends the worker."""
+        self.overseer.stop()
+        self.toolchain.close()
+
     def log(self, build: BuildView) -> str:
         """A build's log as text."""
-        return "\n".join(line.text for line in self.services.builds.logs(build.id))
+        return "\n".join(line.text for line in self.services.logs.lines(build.id)[1])
 
 
 @pytest.fixture
-def shop(migrated_url: str, tmp_path: Path) -> Iterator[Shop]:
+def shop_of(migrated_url: str, tmp_path: Path) -> Iterator[Callable[..., Shop]]:
     engine = engines.create(migrated_url)
     services = compose(
         engines.Sessions(engine),
@@ -66,10 +74,21 @@ def shop(migrated_url: str, tmp_path: Path) -> Iterator[Shop]:
         silence=SILENCE,
         factories=(FACTORIES,),
     )
-    made = Shop(services, migrated_url, tmp_path)
-    yield made
-    made.pool.close()
+    made: list[Shop] = []
+
+    def make(target: str = "auto") -> Shop:
+        made.append(Shop(services, migrated_url, tmp_path, target))
+        return made[-1]
+
+    yield make
+    for shop in made:
+        shop.close()
     engine.dispose()
+
+
+@pytest.fixture
+def shop(shop_of: Callable[..., Shop]) -> Shop:
+    return shop_of()
 
 
 def test_code_that_was_stored_under_a_wrong_key_is_caught_and_compiled_anew(shop: Shop) -> None:
@@ -108,3 +127,42 @@ def test_an_overtaken_build_ends_without_a_trace_of_the_late_worker(shop: Shop) 
     view = shop.services.builds.view(build)
     assert (view.state, view.artifact, view.error) == ("queued", None, None)
     assert shop.sql("SELECT count(*) FROM artifacts") == [(0,)]
+
+
+def test_a_build_for_a_lower_cpu_level_needs_no_more_than_that_level(shop_of: Callable[..., Shop]) -> None:
+    release = ".".join(importlib.metadata.version("torch").split(".")[:2])
+    shop = shop_of(f"torch{release}-cpu-x86_64_v2")
+
+    built = shop.build()
+
+    assert built.state == "succeeded", built.error
+    assert built.target.endswith("-x86_64_v2")
+    assert built.artifact is not None
+    native = shop.services.resolve.artifact(built.artifact).config["native"]
+    assert native["cpu_level"] == "x86_64_v2"
+    assert not [flag for flag in native["cpu_flags"] if flag.startswith(("avx", "fma", "bmi"))]
+
+
+def test_a_child_that_someone_kills_is_a_passing_fault_and_costs_a_pause(shop: Shop, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    source = {"factory": f"{FACTORIES}:sleeping", "kwargs": {"note": str(note)}, "seed": 1}
+    build = shop.services.publish.submit(tiny_spec(source=source)).builds[0].id
+    worker = threading.Thread(target=shop.runner.run, args=(build,))
+    worker.start()
+    while not (note.exists() and len(note.read_text().split()) == 2):
+        time.sleep(0.02)
+    child, program = map(int, note.read_text().split())
+    os.kill(child, signal.SIGKILL)
+    worker.join()
+
+    view = shop.services.builds.view(build)
+    (attempt,) = view.attempts
+    assert (view.state, view.failures, attempt.outcome, attempt.code) == (
+        "queued",
+        1,
+        "retried",
+        "worker_lost",
+    )
+    assert view.not_before is not None
+    assert program not in members(child)
+    assert "killed from outside by SIGKILL" in shop.log(view)

@@ -164,7 +164,7 @@ def test_ctrl_c_while_waiting_leaves_the_build_and_says_how_to_follow_it(
         out, err = process.communicate(timeout=30)
     (build,) = served.services.publish.version(MODEL, 1).builds
     assert "Ctrl-C ends the waiting only" in begun
-    assert "no live worker" in begun
+    assert "no worker ever offered this target" in begun
     assert "pt2hub up" in begun
     assert (process.returncode, out) == (130, "")
     assert f"pt2hub logs -f {build.id}" in err
@@ -177,7 +177,7 @@ def test_a_reader_of_the_pipe_may_leave_early(env: dict[str, str], served: Regis
     served.worker("w1")
     claim = served.claim(served.submit(targets=[HERE]).builds[0].id)
     lines = [LogLine(seq, 0.0, "compile", "info", "x" * 500) for seq in range(1, 501)]
-    served.services.builds.log(claim, lines)
+    served.services.builds.report(claim, [], lines)
     command = f"{sys.executable} -m pt2hub logs {claim.build} | head -1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], env=env, capture_output=True, text=True, check=False)
     assert done.stdout.endswith(" compile  " + "x" * 500 + "\n")

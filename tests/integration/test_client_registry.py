@@ -134,8 +134,8 @@ def test_an_upload_above_the_limit_is_refused_by_name(client: Client, tmp_path: 
 def test_builds_are_followed_to_their_end(client: Client, served: Registry) -> None:
     version = served.submit(targets=[served.worker("w1") and HERE])
     claim = served.claim(version.builds[0].id)
-    served.services.builds.step(claim, "fetch", "running")
-    served.services.builds.step(claim, "fetch", "done", seconds=0.25)
+    served.step(claim, "fetch", "running")
+    served.step(claim, "fetch", "done", seconds=0.25)
     events: list[BuildEvent] = []
 
     def end_after_the_first(event: BuildEvent) -> None:
@@ -153,7 +153,7 @@ def test_builds_are_followed_to_their_end(client: Client, served: Registry) -> N
 def test_logs_come_in_order_and_from_a_position(client: Client, served: Registry) -> None:
     claim = served.claim(served.submit().builds[0].id)
     lines = [LogLine(seq, 1.0 + seq, "fetch", "info", f"line {seq}") for seq in range(1, 1502)]
-    served.services.builds.log(claim, lines)
+    served.services.builds.report(claim, [], lines)
     assert [line.seq for line in client.all_logs(claim.build)] == list(range(1, 1502))
     assert [line.text for line in client.logs(claim.build, after=1499)] == ["line 1500", "line 1501"]
 

@@ -13,7 +13,16 @@ from pt2hub.client.client import Client
 from pt2hub.client.config import ClientConfig
 from pt2hub.client.transport import Transport
 from pt2hub.domain.digests import CHUNK
-from pt2hub.errors import BadResponse, Detail, InvalidInput, ServerUnreachable, Unauthorized, UsageError
+from pt2hub.errors import (
+    BadResponse,
+    Busy,
+    Detail,
+    InvalidInput,
+    NotFound,
+    ServerUnreachable,
+    Unauthorized,
+    UsageError,
+)
 from pt2hub.wire.shapes import ModelPage
 from support.stub import Answer
 
@@ -294,15 +303,96 @@ def test_json_that_is_nested_too_deeply_is_not_pt2hubs(stub: Stub, transport: Tr
         transport.get("/x")
 
 
+BUILD = {"id": "b", "model": "team/net", "number": 1, "target": "t", "attempt": 1, "created_at": "now"}
+
+
+def log_line(seq: int, text: str) -> dict[str, object]:
+    return {"seq": seq, "at": 0.0, "step": "fetch", "level": "info", "text": text}
+
+
+def sent(*events: tuple[str, str, object]) -> Answer:
+    """A stream of these events: name, id, what it says."""
+    body = "".join(
+        f"event: {name}\nid: {place}\ndata: {json.dumps(said)}\n\n" for name, place, said in events
+    )
+    return Answer(body=body.encode(), kind="text/event-stream")
+
+
+RUNNING, SUCCEEDED = BUILD | {"state": "running"}, BUILD | {"state": "succeeded"}
+NO_LINES = Answer(body=b'{"lines": []}')
+
+
+def followed(stub: Stub, home: Path) -> list[str]:
+    with Client(ClientConfig(home=home, url=stub.url)) as client:
+        return [item.text for item in client.follow_logs("a/../b")]
+
+
+def paths(stub: Stub) -> list[str]:
+    return [request.split()[1].removeprefix("/api/v1/builds/a%2F..%2Fb") for request, _, _ in stub.asked]
+
+
 def test_a_log_is_followed_over_a_restart_of_the_server(stub: Stub, tmp_path: Path) -> None:
-    build = {"id": "b", "model": "team/net", "number": 1, "target": "t", "attempt": 1, "created_at": "now"}
-    line = {"seq": 1, "at": 0.0, "step": "fetch", "level": "info", "text": "hello"}
     stub.script = [
-        *[Answer(502, b"<html>", "text/html")] * 4,  # more than the transport alone endures
-        Answer(body=json.dumps(build | {"state": "succeeded"}).encode()),
-        Answer(body=json.dumps({"lines": [line]}).encode()),
-        Answer(body=b'{"lines": []}'),
+        *[Answer(502, b"<html>", "text/html")] * 5,  # more than the transport alone endures
+        Answer(body=json.dumps(SUCCEEDED).encode()),
+        Answer(body=json.dumps({"lines": [log_line(1, "hello")]}).encode()),
+        NO_LINES,
     ]
-    with Client(ClientConfig(home=tmp_path, url=stub.url)) as client:
-        assert [item.text for item in client.follow_logs("a/../b")] == ["hello"]
-    assert stub.asked[0][0].startswith("GET /api/v1/builds/a%2F..%2Fb ")
+    assert followed(stub, tmp_path) == ["hello"]
+    assert paths(stub) == ["/events", *[""] * 5, "/logs?after=0", "/logs?after=1"]
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Answer(404, json.dumps(NotFound("no route").as_dict() | {"detail": "no route"}).encode(), PROBLEM),
+        Answer(503, json.dumps(Busy("full").as_dict() | {"detail": "full"}).encode(), PROBLEM),
+        Answer(200, b"<html>log in</html>", "text/html"),
+        Answer(200, b"event: log\ndata: no JSON\n\n", "text/event-stream"),
+    ],
+    ids=["an older server", "a busy one", "a proxy", "nonsense"],
+)
+def test_a_server_that_has_no_stream_to_give_is_asked_again_and_again(
+    stub: Stub, tmp_path: Path, refusal: Answer
+) -> None:
+    stub.script = [
+        refusal,
+        Answer(body=json.dumps(RUNNING).encode()),
+        Answer(body=json.dumps({"attempt": 1, "lines": [log_line(1, "one")]}).encode()),
+        NO_LINES,
+        Answer(body=json.dumps(SUCCEEDED).encode()),
+        Answer(body=json.dumps({"attempt": 1, "lines": [log_line(2, "two")]}).encode()),
+        NO_LINES,
+    ]
+    assert followed(stub, tmp_path) == ["one", "two"]
+    assert paths(stub) == [
+        "/events",
+        "",
+        "/logs?after=0",
+        "/logs?after=1",
+        "",
+        "/logs?after=1",
+        "/logs?after=2",
+    ]
+
+
+def test_a_stream_that_breaks_off_is_gone_on_with_where_it_broke(stub: Stub, tmp_path: Path) -> None:
+    broken = sent(
+        ("build", "1.0", RUNNING), ("log", "1.1", log_line(1, "one")), ("log", "1.2", log_line(2, "two"))
+    )
+    broken.cut = len(broken.body) - 5
+    stub.script = [
+        broken,
+        Answer(body=json.dumps(SUCCEEDED | {"attempt": 2}).encode()),
+        Answer(body=json.dumps({"attempt": 1, "lines": [log_line(2, "two")]}).encode()),
+        Answer(body=json.dumps({"attempt": 1, "lines": []}).encode()),
+        Answer(body=json.dumps({"attempt": 2, "lines": [log_line(1, "again")]}).encode()),
+        Answer(body=json.dumps({"attempt": 2, "lines": []}).encode()),
+    ]
+    assert followed(stub, tmp_path) == ["one", "two", "again"]
+    assert paths(stub)[2:] == [
+        "/logs?after=1&attempt=1",
+        "/logs?after=2&attempt=1",
+        "/logs?after=0",
+        "/logs?after=1",
+    ]

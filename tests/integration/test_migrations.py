@@ -3,8 +3,10 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import alembic.command
 import psycopg
 import pytest
 import sqlalchemy
@@ -13,8 +15,11 @@ from alembic.migration import MigrationContext
 from procrastinate.schema import SchemaManager
 
 from pt2hub.errors import BadConfiguration, DatabaseUnavailable, InternalError, SchemaNewer
+from pt2hub.server.blobs.memory import MemoryStorage
+from pt2hub.server.container import compose
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db import migrating, queue_schema
+from pt2hub.server.db.queue import BuildQueue
 from pt2hub.server.db.schema import Base
 from support.postgres import create_database
 
@@ -28,7 +33,8 @@ CATALOGUE = """
     FROM pg_proc p WHERE p.proname LIKE 'procrastinate%'
     UNION SELECT 'column ' || table_name || '.' || column_name || ' ' || udt_name || ' ' || is_nullable
     FROM information_schema.columns WHERE table_name LIKE 'procrastinate%'
-    UNION SELECT 'index ' || indexdef FROM pg_indexes WHERE tablename LIKE 'procrastinate%'
+    UNION SELECT 'index ' || indexdef FROM pg_indexes
+    WHERE tablename LIKE 'procrastinate%' AND indexname NOT LIKE 'ix\\_%'  -- ours
     UNION SELECT 'trigger ' || pg_get_triggerdef(oid) FROM pg_trigger WHERE tgname LIKE 'procrastinate%'
     UNION SELECT 'value ' || enumtypid::regtype || '.' || enumlabel FROM pg_enum
     UNION SELECT 'constraint ' || conrelid::regclass || ' ' || pg_get_constraintdef(oid)
@@ -137,3 +143,83 @@ def test_constraints_are_named_by_rule(migrated_url: str) -> None:
     with engines.connected(migrated_url) as connection:
         names = sqlalchemy.inspect(connection).get_unique_constraints("builds")
     assert [item["name"] for item in names] == ["uq_builds_version_id_target"]
+
+
+def test_attempts_of_before_are_kept_and_closed(postgres: EmbeddedPostgres) -> None:
+    url = create_database(postgres)
+    migrate(url, "0004")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(BEFORE)
+        migrating.upgrade(url)
+        attempts = connection.execute(
+            "SELECT build_id, attempt, worker_id, outcome, error ->> 'code', ended_at IS NULL "
+            "FROM build_attempts ORDER BY build_id"
+        ).fetchall()
+        assert attempts == [
+            ("again", 2, "", None, None, True),
+            ("failed", 3, "w1", "failed", "compile_failed", False),
+            ("running", 1, "w1", None, None, True),
+        ]
+        holders = connection.execute(
+            "SELECT id, worker_id, priority, failures FROM builds ORDER BY id"
+        ).fetchall()
+        assert holders == [
+            ("again", None, 0, 0),
+            ("failed", None, 0, 0),
+            ("new", None, 0, 0),
+            ("running", "w1", 0, 0),
+        ]
+    with engines.connected(url) as connection_:
+        services = compose(
+            engines.Sessions(connection_.engine),
+            BuildQueue(url),
+            MemoryStorage(),
+            silence=timedelta(seconds=15),
+        )
+        services.upkeep.tidy()
+        outcomes = {
+            name: services.builds.view(name).attempts[0].outcome for name in ("again", "failed", "running")
+        }
+    assert outcomes == {"again": "lost", "failed": "failed", "running": None}
+
+
+def test_the_newest_revisions_can_be_taken_back(postgres: EmbeddedPostgres) -> None:
+    url = create_database(postgres)
+    migrate(url, "0004")
+    before = columns(url)
+    migrate(url, "head")
+    with engines.connected(url) as connection:
+        alembic.command.downgrade(migrating.configuration(connection), "0004")
+    assert columns(url) == before
+
+
+def migrate(url: str, revision: str) -> None:
+    with engines.connected(url) as connection:
+        alembic.command.upgrade(migrating.configuration(connection), revision)
+
+
+def columns(url: str) -> set[tuple[str, str]]:
+    with psycopg.connect(url) as connection:
+        query = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public'"
+        return set(connection.execute(query).fetchall())
+
+
+BEFORE = """
+    INSERT INTO models (name) VALUES ('vision/net');
+    INSERT INTO versions (model_id, number, identity, spec, pins)
+        VALUES (1, 1, 'sha256:1', '{}', '{}'), (1, 2, 'sha256:2', '{}', '{}'),
+               (1, 3, 'sha256:3', '{}', '{}'), (1, 4, 'sha256:4', '{}', '{}');
+    INSERT INTO targets (name, torch, device, arch, os, machine)
+        VALUES ('torch2.13-cpu-x86_64_v4', '2.13', 'cpu', 'x86_64_v4', 'linux', 'x86_64');
+    INSERT INTO environments (digest, cpu_model, cpu_level, cores, memory_bytes, torch)
+        VALUES ('sha256:e', 'cpu', 'x86_64_v4', 2, 1, '2.13');
+    INSERT INTO workers (id, target, environment, toolchain, packages)
+        VALUES ('w1', 'torch2.13-cpu-x86_64_v4', 'sha256:e', '{}', '{}');
+    INSERT INTO builds (id, version_id, target, position, request, first_submitted, state, attempt, worker_id,
+                        started_at, finished_at, error)
+        VALUES ('new', 1, 'torch2.13-cpu-x86_64_v4', 0, '{}', true, 'queued', 0, NULL, NULL, NULL, NULL),
+               ('again', 2, 'torch2.13-cpu-x86_64_v4', 0, '{}', true, 'queued', 2, NULL, now(), NULL, NULL),
+               ('running', 3, 'torch2.13-cpu-x86_64_v4', 0, '{}', true, 'running', 1, 'w1', now(), NULL, NULL),
+               ('failed', 4, 'torch2.13-cpu-x86_64_v4', 0, '{}', true, 'failed', 3, 'w1', now(), now(),
+                '{"code": "compile_failed"}');
+"""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pt2hub.server.processes import Child, spawn, tail
+from pt2hub.server.processes import Child, shorten, spawn, tail
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,3 +85,45 @@ def test_a_long_log_is_put_aside_at_the_next_start(tmp_path: Path) -> None:
     python("print('new')", log).stop((signal.SIGCONT, 20))
     assert tail(log) == "new"
     assert (tmp_path / "log.1").stat().st_size == 17 << 20
+
+
+WRITING = """
+import sys, time
+for number in range(1, 20001):
+    print(number, "x" * 90, flush=True)
+    if number % 200 == 0:
+        time.sleep(0.01)
+"""
+
+
+def test_a_long_log_is_put_aside_while_the_child_goes_on_writing(tmp_path: Path) -> None:
+    log, aside = tmp_path / "log", tmp_path / "log.1"
+    child = python(WRITING, log)
+    longest, deadline = 0, time.monotonic() + 60
+    while child.exit_code() is None:
+        assert time.monotonic() < deadline
+        longest = max(longest, log.stat().st_size if log.exists() else 0)
+        shorten(log, limit=200_000)
+        time.sleep(0.005)
+    assert child.stop() == 0
+    assert longest < 1_000_000  # all that was written is 1.9 MB
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "log.1"]
+    kept = [int(line.split()[0]) for path in (aside, log) for line in path.read_text().splitlines()]
+    assert kept[-1] == 20_000
+    assert kept == sorted(kept)
+    assert aside.stat().st_size > 200_000
+
+
+def test_a_log_that_is_short_or_missing_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("short")
+    shorten(tmp_path / "log")
+    shorten(tmp_path / "none")
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+
+
+def test_a_child_without_a_log_writes_to_our_own_output(capfd: pytest.CaptureFixture[str]) -> None:
+    code = "import sys; print('out'); print('err', file=sys.stderr)"
+    child = spawn([sys.executable, "-c", code], log=None, environ=os.environ)
+    assert ended(child) == 0
+    child.stop()
+    assert capfd.readouterr() == ("out\n", "err\n")

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pt2hub.domain.builds import LogLine
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.errors import NotFound
 from pt2hub.server.blobs.keys import StorageKey
@@ -87,6 +88,27 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_added(registry: Registry) 
     assert report["added"] == 1
     assert set(report["unreadable"]) == {foreign.digest, broken}
     assert registry.services.resolve.artifact(whole).number == 1
+
+
+def test_a_restored_build_has_the_attempt_that_made_its_artifact(registry: Registry) -> None:
+    (build,) = registry.submit().builds
+    registry.services.builds.hand_back(registry.claim(build.id))
+    claim = registry.claim(build.id)
+    registry.services.builds.report(claim, [], [LogLine(1, 0.0, "fetch", "info", "hello")])
+    registry.services.builds.publish(claim, registry.publication(claim))
+    registry.sql("UPDATE build_attempts SET ended_at = ended_at - interval '1 minute'")
+    registry.services.upkeep.tidy()
+    before = registry.services.builds.view(build.id).attempts[-1]
+    lose_everything_but_tokens(registry)
+    registry.services.reindex.reindex()
+    view = registry.services.builds.view(build.id)
+    (attempt,) = view.attempts
+    assert (view.attempt, attempt.number, attempt.outcome) == (2, 2, "succeeded")
+    assert attempt.ended_at == view.finished_at
+    assert attempt.log == before.log
+    assert [(step.name, step.state) for step in view.steps] == [("fetch", "done"), ("compile", "done")]
+    assert view.steps[0].started_at < view.steps[1].started_at < (attempt.ended_at or "")
+    assert registry.services.logs.lines(build.id)[1][0].text == "hello"
 
 
 def test_a_build_that_a_restored_backup_believes_unfinished_is_completed(registry: Registry) -> None:

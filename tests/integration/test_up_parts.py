@@ -6,15 +6,16 @@ import signal
 import socket
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pt2hub.errors import BadConfiguration, InternalError, PortTaken
-from pt2hub.server.processes import Child, spawn
+from pt2hub.server.processes import Child, spawn, tail
 from pt2hub.server.up.interrupts import Interrupted, Interrupts
 from pt2hub.server.up.listening import Probe, listen, listen_for_each
-from pt2hub.server.up.services import Service
+from pt2hub.server.up.services import Service, stop_all
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,6 +57,35 @@ def test_a_service_that_ended_before_it_was_ready_shows_its_log(tmp_path: Path) 
             service.require_running()
     assert caught.value.where == str(tmp_path / "log")
     service.stop()
+
+
+def test_services_stop_beside_each_other_and_get_sigterm_once(tmp_path: Path) -> None:
+    code = """
+import signal, time
+def told(number, frame):
+    print("told", flush=True)
+signal.signal(signal.SIGTERM, told)
+print("ready", flush=True)
+end = time.monotonic() + 60
+while time.monotonic() < end:
+    time.sleep(0.05)
+"""
+    logs = [tmp_path / f"log{number}" for number in range(3)]
+
+    def launch(log: Path) -> Child:
+        return spawn([sys.executable, "-c", code], log=log, environ=os.environ)
+
+    services = [Service("stubborn", partial(launch, log), patience=1, report=print) for log in logs]
+    for service in services:
+        service.start()
+    deadline = time.monotonic() + 20
+    while not all("ready" in tail(log) for log in logs):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    began = time.monotonic()
+    stop_all(services)
+    assert 0.9 < time.monotonic() - began < 2.5
+    assert [tail(log) for log in logs] == ["ready\ntold"] * 3
 
 
 def test_the_first_signal_interrupts_and_the_next_are_ignored() -> None:

@@ -11,6 +11,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 from pt2hub.client.client import Client
 from pt2hub.client.config import ClientConfig
+from pt2hub.server.api import streams
 from pt2hub.server.api.app import create_app
 from support.registry import Registry
 
@@ -45,6 +46,7 @@ def url(container: Container, config: ServerConfig) -> Iterator[str]:
     server.shutdown()
     thread.join()
     server.server_close()
+    streams.stop(app)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`pt2hub up` as a real process, and what it leaves behind."""
+"""`pt2hub up` and `pt2hub api` as real processes, and what they leave behind."""
 
 from __future__ import annotations
 
@@ -74,6 +74,66 @@ class Up:
         self.progress += [line for line in stderr.splitlines() if line.startswith("up: ")]
         complaints = [line for line in stderr.splitlines(keepends=True) if not line.startswith("up: ")]
         return self.process.returncode, "".join(complaints)
+
+
+class Api:
+    """A running `pt2hub api`, or one that ended before it answered."""
+
+    def __init__(
+        self, folder: Path, database_url: str, *args: str, environ: Mapping[str, str] | None = None
+    ) -> None:
+        self.folder = folder
+        self.log = folder / "api.log"
+        given = {"PT2HUB_DATABASE_URL": database_url, "PT2HUB_STORAGE": str(folder / "blobs")}
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "pt2hub", "api", "--port", "0", *args],
+                env={**clean_environ(folder / "home"), **given, **(environ or {})},
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+            )
+
+    def wait_ready(self) -> Api:
+        """Waits until it says where it answers."""
+        until = time.monotonic() + START_SECONDS
+        while not any(line["event"] == "the API answers" for line in self.lines()):
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < until, self.log.read_text()
+            time.sleep(0.05)
+        return self
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What it logged."""
+        return [
+            json.loads(line) for line in self.log.read_text().splitlines(keepends=True) if line[-1] == "\n"
+        ]
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return next(str(line["url"]) for line in self.lines() if line["event"] == "the API answers")
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        host, _, port = self.url.removeprefix("http://").rpartition(":")
+        return host, int(port)
+
+    def get(self, path: str) -> tuple[int, Any]:
+        """Status and JSON of an answer."""
+        connection = http.client.HTTPConnection(*self.address, timeout=20)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, json.loads(response.read() or b"null")
+        finally:
+            connection.close()
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Sends a signal and waits; the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(60)
 
 
 def clean_environ(home: Path) -> dict[str, str]:

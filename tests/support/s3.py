@@ -121,7 +121,7 @@ def s3_url(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def _start(folder: Path) -> tuple[S3Server, subprocess.Popen[bytes]]:
-    ports = _free_ports(2 * len(_PORTS))
+    ports = free_ports(2 * len(_PORTS))
     server = S3Server(
         f"http://127.0.0.1:{ports[0]}", "pt2hubtest", secrets.token_hex(16), "artifacts", folder / "weed.log"
     )
@@ -189,7 +189,8 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on just now."""
     # All are held at once, so that none is given twice.
     with ExitStack() as stack:
         held = [stack.enter_context(socket.socket()) for _ in range(count)]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -190,3 +194,11 @@ def failing() -> nn.Module:
 
 def nothing(**_: Any) -> None:
     """A factory that builds nothing."""
+
+
+def sleeping(note: str) -> nn.Module:
+    """A factory that starts a program of its own, writes down its process id, and never comes back."""
+    program = subprocess.Popen(["sleep", "600"])
+    Path(note).write_text(f"{os.getpid()} {program.pid}")
+    time.sleep(600)
+    return Mlp()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +13,12 @@ from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.specs import Spec, TargetSpec
 from pt2hub.errors import Pt2hubError
-from pt2hub_workers.attempt import Tools, run_gate
-from pt2hub_workers.children import Pool
+from pt2hub_workers.gating import run_gate
+from pt2hub_workers.halting import Halt
 from pt2hub_workers.inside.build import Build, Job
 from pt2hub_workers.inside.compiling import CompilerCount
-from pt2hub_workers.machine import Machine, probe_machine
 from pt2hub_workers.publication import Origin, make_config
+from pt2hub_workers.toolchains import AotiToolchain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,13 +49,12 @@ def child_environ() -> dict[str, str]:
 class Workbench:
     """Runs builds and remembers what they said."""
 
-    def __init__(self, directory: Path, machine: Machine, pool: Pool) -> None:
+    def __init__(self, directory: Path, toolchain: AotiToolchain) -> None:
         self.directory = directory
-        self.machine = machine
+        self.machine = toolchain.machine()
         self.events: list[dict[str, Any]] = []
         self.output: list[str] = []
-        self._tools = Tools(None, machine, pool, (FACTORIES,), 120.0, threading.Event())  # type: ignore[arg-type]  # the gate asks no service
-        self._pool = pool
+        self._toolchain = toolchain
 
     def build(
         self,
@@ -95,8 +93,14 @@ class Workbench:
 
     def gate(self, job: dict[str, Any], seconds: float) -> dict[str, Any]:
         """The gate in a real child."""
-        tools = Tools(None, self.machine, self._pool, (), seconds, threading.Event())  # type: ignore[arg-type]  # as above
-        return run_gate(job, tools, on_event=self.events.append, on_output=self.output.append)
+        return run_gate(
+            job,
+            self._toolchain,
+            seconds=seconds,
+            halt=Halt(),
+            on_event=self.events.append,
+            on_output=self.output.append,
+        )
 
     @property
     def steps(self) -> list[str]:
@@ -155,6 +159,9 @@ class _Answers:
         self.golden = {"document": values["document"], **paths}
         return self.golden
 
+    def _device(self, values: dict[str, Any]) -> None:
+        self.send("device", mode=values["mode"])
+
     def _code(self, _: dict[str, Any]) -> dict[str, Any] | None:
         return self._reuse
 
@@ -188,9 +195,8 @@ def _caches_in(place: Path) -> Iterator[None]:
 @contextmanager
 def workbench(directory: Path) -> Iterator[Workbench]:
     """A workbench with its pool of real children."""
-    environ = child_environ()
-    pool = Pool(environ)
+    toolchain = AotiToolchain(child_environ())
     try:
-        yield Workbench(directory, probe_machine(environ), pool)
+        yield Workbench(directory, toolchain)
     finally:
-        pool.close()
+        toolchain.close()

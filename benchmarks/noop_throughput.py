@@ -1,0 +1,143 @@
+"""Builds a second through the whole state machine, with the no-op toolchain in place of a compiler.
+
+Each build is a version of its own: submitted, announced, claimed, taken through every step, its blobs and manifests
+written durably to a local storage, published with all of its rows. Workers run in this process, a slot and a device
+each, as on as many machines; the database is one embedded PostgreSQL with durable commits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import tempfile
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from sqlalchemy import text
+
+from common import noop_spec, report, say
+from pt2hub import __version__
+from pt2hub.domain.workers import Registration
+from pt2hub.server.config import ServerConfig
+from pt2hub.server.container import open_container
+from pt2hub.server.db import engine as engines
+from pt2hub.server.db import migrating
+from pt2hub.server.db.embedded import EmbeddedPostgres
+from pt2hub.server.db.queue import BuildConsumer
+from pt2hub_workers.attempt import Tools
+from pt2hub_workers.device import Device
+from pt2hub_workers.noop import NoopToolchain
+from pt2hub_workers.overseer import Overseer
+from pt2hub_workers.runner import BuildRunner
+
+if TYPE_CHECKING:
+    from pt2hub.server.container import Container
+
+_LEFT = text("SELECT count(*) FROM builds WHERE state IN ('queued', 'running')")
+_STATES = text("SELECT state, count(*) FROM builds GROUP BY state")
+_ARTIFACTS = text("SELECT count(*), count(DISTINCT build_id) FROM artifacts")
+_SPAN = text("SELECT extract(epoch FROM max(finished_at) - min(created_at)) FROM builds")
+
+
+def main() -> None:
+    """Runs and prints."""
+    options = _options()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    with tempfile.TemporaryDirectory(prefix="pt2hub-benchmark-") as name, ExitStack() as stack:
+        folder = Path(name)
+        url = stack.enter_context(EmbeddedPostgres(folder / "pg")).url
+        migrating.upgrade(url)
+        config = ServerConfig.from_environ({"PT2HUB_STORAGE": str(folder / "blobs")})
+        container = stack.enter_context(open_container(config, database_url=url))
+        for number in range(options.workers):
+            stack.enter_context(_Worker(container, url, folder / f"worker-{number}"))
+        _run(container, options)
+        with engines.connected(url) as connection:
+            states = {str(state): count for state, count in connection.execute(_STATES)}
+            artifacts, built = connection.execute(_ARTIFACTS).one()
+            seconds = float(connection.execute(_SPAN).scalar_one())
+    if states != {"succeeded": options.builds} or (artifacts, built) != (options.builds, options.builds):
+        raise SystemExit(f"wrong: {states}, {artifacts} artifacts of {built} builds")
+    report(
+        "noop_throughput",
+        builds=options.builds,
+        workers=options.workers,
+        seconds=round(seconds, 2),
+        builds_a_second=round(options.builds / seconds, 1),
+    )
+
+
+def _run(container: Container, options: argparse.Namespace) -> None:
+    """Submits from several threads and waits until nothing is left to do."""
+    numbers = iter(range(options.builds))
+    lock = threading.Lock()
+
+    def submit() -> None:
+        while True:
+            with lock:
+                number = next(numbers, None)
+            if number is None:
+                return
+            container.publish.submit(noop_spec(f"bench/n{number}"))
+
+    threads = [threading.Thread(target=submit) for _ in range(options.submitters)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    say("all submitted")
+    with engines.connected(container.database_url) as connection:
+        connection.execution_options(isolation_level="AUTOCOMMIT")
+        while left := connection.execute(_LEFT).scalar_one():
+            say(f"{left} left")
+            time.sleep(0.25)
+
+
+class _Worker:
+    """A worker as `pt2hub_workers.main` makes it, but in this process and on a device of its own."""
+
+    def __init__(self, container: Container, url: str, folder: Path) -> None:
+        toolchain = NoopToolchain()
+        machine = toolchain.machine()
+        folder.mkdir()
+        registration = Registration(
+            worker_id=folder.name,
+            target=machine.target,
+            toolchain=machine.toolchain,
+            environment=machine.environment,
+            packages=machine.packages,
+            host="benchmark",
+            version=__version__,
+            concurrency=1,
+            clock=time.time(),
+        )
+        tools = Tools(container, machine, toolchain, Device(folder / "device.lock"), (), gate_seconds=60.0)
+        self._overseer = Overseer(container, registration, database_url=url, every=3.0)
+        runner = BuildRunner(tools, self._overseer, scratch=folder / "scratch")
+        self._consumer = BuildConsumer(url, queue=machine.target.name, handler=runner.run)
+        self._thread = threading.Thread(target=self._consumer.run, name=folder.name)
+
+    def __enter__(self) -> None:
+        self._overseer.start()
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.stop()
+        self._thread.join()
+        self._overseer.stop()
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workers", type=int, default=4, help="workers of one slot each (default 4)")
+    parser.add_argument("--builds", type=int, default=500, help="builds to do (default 500)")
+    parser.add_argument("--submitters", type=int, default=2, help="threads that submit (default 2)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
