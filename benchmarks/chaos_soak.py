@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
+import json
 import random
 import threading
 import time
@@ -196,9 +198,14 @@ class Soak:
         return self._rerun(kind, (build, attempt), over)
 
     def _halted_at(self, member: Member, build: str) -> float | None:
-        """When a worker let a cancelled build go: its log says so, or it has something else, or is dead."""
-        halted = any('"build halted"' in line and build in line for line in member.log.splitlines())
-        return time.time() if halted or not member.alive else None
+        """When a worker let a cancelled build go, by its own log; 0 where it was dead before that.
+
+        One that was about to record a failure of its own is not halted, but refused.
+        """
+        for line in member.log.splitlines():
+            if build in line and ('"build halted"' in line or '"another attempt took over"' in line):
+                return dt.datetime.fromisoformat(json.loads(line)["timestamp"]).timestamp()
+        return None if member.alive else 0.0
 
     def _rerun(self, kind: str, held: tuple[str, int] | None, over: float) -> Fault:
         if held is None:

@@ -123,11 +123,13 @@ def at_defaults(plane: Plane) -> dict[str, Any]:
             plane.client.cancel(build)  # it goes on, and would for ten minutes
         else:
             plane.await_attempt(build, 2)
-            seconds[kind] = round(plane.began(build, 2) - over, 2)
+            seconds[kind] = round(
+                max(0.0, plane.began(build, 2) - over), 2
+            )  # one that leaves hands back first
         say(f"{kind:30} {seconds[kind]:6.2f} s at default settings")
-        plane.await_final(build)
-        if worker.stopped:
+        if worker.stopped:  # it still has its share of the device
             plane.thaw(worker)
+        plane.await_final(build)
         for member in (worker, other):
             if member.alive:
                 plane.end(member)

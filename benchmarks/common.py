@@ -47,11 +47,16 @@ def publish_resnet18(client: Client) -> None:
     demo.publish(client, demo.SPEC, say)
 
 
-def noop_spec(model: str) -> dict[str, Any]:
-    """A spec that the no-op toolchain builds; the factory it names is never called."""
+def noop_spec(model: str, *, seed: int) -> dict[str, Any]:
+    """A spec that the no-op toolchain builds; the factory it names is never called.
+
+    Args:
+        model: The model's name.
+        seed: Specs of one seed share their code.
+    """
     return {
         "model": model,
-        "source": {"factory": "torchvision.models:none"},
+        "source": {"factory": "torchvision.models:none", "seed": seed},
         "inputs": [{"name": "x", "shape": ["batch", 8], "generate": {"normal": {}}}],
         "dims": {"batch": {"max": 16, "example": 2}},
         "targets": ["torch0.0-cpu-x86_64"],

@@ -1,20 +1,22 @@
 """Builds a second through the whole state machine, with the no-op toolchain in place of a compiler.
 
 Each build is a version of its own: submitted, announced, claimed, taken through every step, its blobs and manifests
-written durably to a local storage, published with all of its rows. Workers run in this process, a slot and a device
-each, as on as many machines; the database is one embedded PostgreSQL with durable commits.
+written durably to a local storage, published with all of its rows. The database is one embedded PostgreSQL with
+durable commits. Submissions go through the service, in this process; workers run in further ones, a slot and a device
+each, as on as many machines.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import multiprocessing
 import tempfile
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 from sqlalchemy import text
@@ -35,6 +37,9 @@ from pt2hub_workers.overseer import Overseer
 from pt2hub_workers.runner import BuildRunner
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from multiprocessing.synchronize import Event, Semaphore
+
     from pt2hub.server.container import Container
 
 _LEFT = text("SELECT count(*) FROM builds WHERE state IN ('queued', 'running')")
@@ -46,15 +51,13 @@ _SPAN = text("SELECT extract(epoch FROM max(finished_at) - min(created_at)) FROM
 def main() -> None:
     """Runs and prints."""
     options = _options()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     with tempfile.TemporaryDirectory(prefix="pt2hub-benchmark-") as name, ExitStack() as stack:
         folder = Path(name)
         url = stack.enter_context(EmbeddedPostgres(folder / "pg")).url
         migrating.upgrade(url)
-        config = ServerConfig.from_environ({"PT2HUB_STORAGE": str(folder / "blobs")})
-        container = stack.enter_context(open_container(config, database_url=url))
-        for number in range(options.workers):
-            stack.enter_context(_Worker(container, url, folder / f"worker-{number}"))
+        container = stack.enter_context(open_container(_config(folder), database_url=url))
+        stack.enter_context(_workers(url, folder, options))
+        say("submitting")
         _run(container, options)
         with engines.connected(url) as connection:
             states = {str(state): count for state, count in connection.execute(_STATES)}
@@ -65,10 +68,47 @@ def main() -> None:
     report(
         "noop_throughput",
         builds=options.builds,
-        workers=options.workers,
+        processes=options.processes,
+        workers=options.processes * options.workers,
         seconds=round(seconds, 2),
         builds_a_second=round(options.builds / seconds, 1),
     )
+
+
+def _config(folder: Path) -> ServerConfig:
+    return ServerConfig.from_environ({"PT2HUB_STORAGE": str(folder / "blobs")})
+
+
+@contextmanager
+def _workers(url: str, folder: Path, options: argparse.Namespace) -> Iterator[None]:
+    """Processes with workers that are ready."""
+    context = multiprocessing.get_context("spawn")
+    stop, ready = context.Event(), context.Semaphore(0)
+    processes = [
+        context.Process(target=_serve, args=(url, folder, number, options.workers, ready, stop))
+        for number in range(options.processes)
+    ]
+    for process in processes:
+        process.start()
+    for _ in processes:
+        ready.acquire()
+    try:
+        yield
+    finally:
+        stop.set()
+        for process in processes:
+            process.join()
+
+
+def _serve(url: str, folder: Path, number: int, workers: int, ready: Semaphore, stop: Event) -> None:
+    """One process of workers."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    with ExitStack() as stack:
+        container = stack.enter_context(open_container(_config(folder), database_url=url))
+        for slot in range(workers):
+            stack.enter_context(_Worker(container, url, folder / f"worker-{number}-{slot}"))
+        ready.release()
+        stop.wait()
 
 
 def _run(container: Container, options: argparse.Namespace) -> None:
@@ -82,7 +122,7 @@ def _run(container: Container, options: argparse.Namespace) -> None:
                 number = next(numbers, None)
             if number is None:
                 return
-            container.publish.submit(noop_spec(f"bench/n{number}"))
+            container.publish.submit(noop_spec(f"bench/n{number}", seed=number))
 
     threads = [threading.Thread(target=submit) for _ in range(options.submitters)]
     for thread in threads:
@@ -133,8 +173,9 @@ class _Worker:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--workers", type=int, default=4, help="workers of one slot each (default 4)")
-    parser.add_argument("--builds", type=int, default=500, help="builds to do (default 500)")
+    parser.add_argument("--processes", type=int, default=2, help="processes of workers (default 2)")
+    parser.add_argument("--workers", type=int, default=3, help="workers in each of them (default 3)")
+    parser.add_argument("--builds", type=int, default=1000, help="builds to do (default 1000)")
     parser.add_argument("--submitters", type=int, default=2, help="threads that submit (default 2)")
     return parser.parse_args()
 

@@ -60,7 +60,7 @@ def _attempts() -> None:
         "ix_build_attempts_unarchived",
         "build_attempts",
         ["ended_at"],
-        postgresql_where=sa.text("log IS NULL"),
+        postgresql_where=sa.text("log_lines IS NULL"),
     )
     # Attempts of before: how the latest one ended is known, of earlier ones only that they are over.
     op.execute(

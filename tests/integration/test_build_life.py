@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pt2hub.domain.builds import MAX_FAILURES, LogLine, backoff
+from pt2hub.domain.builds import MAX_FAILURES, LogLine, StepReport, backoff
 from pt2hub.errors import (
     BuildActive,
     BuildOver,
@@ -238,6 +239,25 @@ def test_a_failed_attempt_keeps_its_error_and_its_last_step(registry: Registry) 
         ("failed", "compile_failed", "no compiler")
     ]
     assert view.worker == "w1"
+
+
+def test_whoever_sees_a_build_succeed_sees_all_of_its_steps_and_they_change_no_more(registry: Registry) -> None:
+    claim = registry.claim(registry.submit().builds[0].id)
+    registry.step(claim, "measure", "running")
+    unsent = [
+        StepReport("measure", "done", time.time(), 2.0),
+        StepReport("upload", "done", time.time(), 0.1),
+        StepReport("publish", "running", time.time()),
+    ]
+    registry.services.builds.publish(claim, registry.publication(claim), unsent)
+    seen = registry.services.builds.view(claim.build).steps
+    assert [(step.name, step.state) for step in seen] == [
+        ("measure", "done"),
+        ("upload", "done"),
+        ("publish", "done"),
+    ]
+    registry.services.builds.report(claim, [*unsent, StepReport("publish", "done", time.time(), 9.0)], [])
+    assert registry.services.builds.view(claim.build).steps == seen
 
 
 def test_the_last_step_of_a_success_is_over_though_its_worker_died_right_after(registry: Registry) -> None:

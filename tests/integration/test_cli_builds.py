@@ -175,8 +175,8 @@ def test_an_operator_takes_a_build_from_its_worker(operator: Shell, served: Regi
     (build,) = queued(served)
     served.claim(build)
     told = operator("admin", "requeue", build)
-    assert told.code == 0
-    assert f"Build {build} is queued again" in told.out
+    assert (told.code, told.err) == (0, "")
+    assert told.out == (f"Build {build} is queued again, behind others of its priority; attempt 1 is over.\n")
     code, document = operator.json("admin", "requeue", build)
     assert (code, document["error"]["code"]) == (1, "build_active")
     assert [item.outcome for item in served.services.builds.view(build).attempts] == ["handed_back"]

@@ -133,3 +133,4 @@ def test_settings_of_the_address_win_over_the_defaults() -> None:
     )
     assert (parsed["user"], parsed["host"], parsed["connect_timeout"]) == ("me", "db", "3")
     assert parsed["keepalives"] == "1"
+    assert int(parsed["tcp_user_timeout"]) <= 30_000  # recovery from a vanished host is due by then

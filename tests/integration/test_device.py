@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pt2hub.errors import BadConfiguration, WorkerLost
+from pt2hub_workers import device as device_module
 from pt2hub_workers.device import POLL_SECONDS, Device, device_path
 
 if TYPE_CHECKING:
@@ -95,6 +96,15 @@ class _Process:
         """Ends a holder."""
         self._popen.communicate(timeout=20)
 
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._popen.pid
+
+    def signal(self, number: signal.Signals) -> None:
+        """Stops it, or lets it go on."""
+        self._popen.send_signal(number)
+
     def kill(self) -> None:
         """Ends it without a chance to give anything up."""
         self._popen.send_signal(signal.SIGKILL)
@@ -148,14 +158,12 @@ def test_who_waits_to_be_alone_is_not_starved_by_ever_new_shares(path: Path) -> 
     with _running(path, _SHARING) as first, _running(path, _SHARING) as second:
         first.heard()
         second.heard()
-        waited: list[str] = []
         began = time.monotonic()
 
-        with Device(path).exclusive(threading.Event(), lambda: waited.append("waited")) as hold:
+        with Device(path).exclusive(threading.Event()) as hold:
             assert hold.mode == "exclusive"
 
         assert time.monotonic() - began < 5.0
-        assert waited == ["waited"]
 
 
 @pytest.mark.parametrize("mode", ["shared", "exclusive"])
@@ -167,6 +175,46 @@ def test_a_killed_process_holds_nothing(path: Path, mode: str) -> None:
 
         with Device(path).exclusive(threading.Event()):
             assert time.monotonic() - began < 5.0
+
+
+@pytest.mark.parametrize(
+    ("theirs", "mine"), [("shared", "exclusive"), ("exclusive", "shared"), ("exclusive", "exclusive")]
+)
+def test_a_stopped_process_is_named_and_does_not_keep_the_device_for_ever(
+    path: Path, monkeypatch: pytest.MonkeyPatch, theirs: str, mine: str
+) -> None:
+    monkeypatch.setattr(device_module, "POLLS_PER_LOOK", 5)
+    told = list[str]()
+    with _running(path, _HOLDER, theirs) as holder:
+        holder.heard()
+        threading.Timer(0.3, holder.signal, [signal.SIGSTOP]).start()
+
+        with getattr(Device(path), mine)(threading.Event(), told.append) as hold:
+            assert told == [f"process {holder.pid} uses it", f"process {holder.pid} (stopped) uses it"]
+            holder.signal(signal.SIGCONT)
+            holder.let_go()  # what it gives up then is no more than its own
+            with _running(path, _HOLDER, "shared") as later:
+                assert hold.mode == mine
+                if mine == "exclusive":
+                    threading.Timer(0.2, hold.release).start()
+                    before = time.monotonic()
+                    assert later.heard()[1] > before + 0.1
+
+
+def test_one_living_holder_is_waited_for_whoever_else_is_stopped(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_module, "POLLS_PER_LOOK", 2)
+    monkeypatch.setattr(device_module, "STOPPED_LOOKS", 2)
+    with _running(path, _HOLDER, "shared") as holder, _running(path, _HOLDER, "shared") as other:
+        holder.heard()
+        other.heard()
+        holder.signal(signal.SIGSTOP)
+        threading.Timer(0.5, other.let_go).start()
+        began = time.monotonic()
+
+        with Device(path).exclusive(threading.Event()):
+            assert time.monotonic() - began > 0.5
 
 
 def test_a_halt_ends_the_wait_within_a_moment_and_nothing_is_held_then(path: Path) -> None:

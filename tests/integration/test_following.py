@@ -15,8 +15,9 @@ import pytest
 
 from pt2hub.client.client import Client
 from pt2hub.client.config import ClientConfig
+from pt2hub.client.transport import Transport
 from pt2hub.domain.builds import LogLine
-from pt2hub.errors import CompileFailed, DatabaseUnavailable
+from pt2hub.errors import CompileFailed, DatabaseUnavailable, ServerUnreachable
 from support.api_process import ApiProcess, running_api
 from support.postgres import create_database
 
@@ -84,6 +85,10 @@ def test_a_followed_log_goes_on_from_attempt_to_attempt_without_losing_a_line(
 
     reader = threading.Thread(target=follow)
     reader.start()
+    deadline = time.monotonic() + 20
+    while not seen:  # who comes later begins with the latest attempt
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     builds.report(claim, [], [line(seq, f"first {seq}") for seq in range(2, 1500)])
     builds.retry_later(claim, DatabaseUnavailable("away"))
     api.registry.sql("UPDATE builds SET not_before = NULL WHERE id = %s", claim.build)
@@ -93,6 +98,33 @@ def test_a_followed_log_goes_on_from_attempt_to_attempt_without_losing_a_line(
     builds.report(second, [], [line(2, "second 2")])
     reader.join(20)
     assert seen == [*(f"first {seq}" for seq in range(1, 1500)), "second 1", "second 2"]
+
+
+def test_who_waited_from_the_beginning_misses_no_attempt_that_came_and_went_meanwhile(
+    api: ApiProcess, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builds, queued = api.registry.services.builds, api.registry.submit(model="team/unseen").builds[0].id
+    whole = Transport.events
+
+    def cut(self: Transport, path: str, *, last: str = "") -> Iterator[bytes]:
+        """The connection is lost behind the first event; then two attempts begin and end."""
+        for piece in whole(self, path, last=last):
+            yield piece
+            if b"event: build" in piece and not builds.view(queued).attempt:
+                break
+        else:
+            return
+        first = api.registry.claim(queued)
+        builds.report(first, [], [line(1, "first")])
+        builds.retry_later(first, DatabaseUnavailable("away"))
+        api.registry.sql("UPDATE builds SET not_before = NULL WHERE id = %s", queued)
+        second = api.registry.claim(queued)
+        builds.report(second, [], [line(1, "second")])
+        builds.fail(second, CompileFailed("no"))
+        raise ServerUnreachable("cut")
+
+    monkeypatch.setattr(Transport, "events", cut)
+    assert [item.text for item in client.follow_logs(queued)] == ["first", "second"]
 
 
 def test_a_followed_version_tells_each_step_as_it_happens(api: ApiProcess, client: Client) -> None:

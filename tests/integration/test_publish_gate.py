@@ -81,6 +81,15 @@ def test_other_weights_reuse_the_code_and_start_no_compiler(
     assert parts["single_file"]["digest"] != published["single_file"]["digest"]
 
 
+def test_measuring_holds_the_device_alone_and_a_compile_that_times_nothing_does_not(
+    bench: Workbench, published: dict[str, Any]
+) -> None:
+    assert published["autotuning"] is None
+    asked = [event["mode"] for event in bench.events if event["event"] == "device"]
+    assert asked[:2] == ["exclusive", "shared"]
+    assert asked.count("exclusive") == bench.steps.count("measure")
+
+
 def test_the_single_file_is_what_unzip_lists_and_the_stock_loader_runs(
     published: dict[str, Any], tmp_path: Path
 ) -> None:

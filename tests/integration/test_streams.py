@@ -6,6 +6,8 @@ import http.client
 import json
 import os
 import signal
+import socket
+import threading
 import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,7 @@ from pt2hub.client import streaming
 from pt2hub.domain.builds import LogLine
 from pt2hub.errors import Busy, CompileFailed, DatabaseUnavailable, NotFound
 from pt2hub.server.api import serve, streams
+from pt2hub.server.db.stores.logs import NOISE
 from pt2hub.wire.problems import from_dict
 from support.api_process import ApiProcess, running_api
 from support.postgres import create_database
@@ -215,6 +218,26 @@ def test_only_so_many_follow_and_all_others_are_answered(api: ApiProcess) -> Non
                 reader.until("build")
 
 
+def test_a_reader_that_stops_reading_does_not_keep_its_place(api: ApiProcess) -> None:
+    """As `pt2hub logs -f` does when Ctrl-Z stops it."""
+    claim = running(api, "stalled")
+    for page in range(6):
+        api.registry.services.builds.report(claim, [], lines(1000 * page + 1, 1000 * (page + 1), "x" * 4000))
+    path = f"/api/v1/builds/{claim.build}/events"
+    with ExitStack() as readers:
+        for _ in range(streams.MAX_FOLLOWERS):
+            reader = readers.enter_context(api.connect())
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            reader.sendall(api.head("GET", path))
+            reader.recv(1)
+        assert api.ask("HEAD", path)[0].status == 503
+        began = time.monotonic()
+        while api.ask("HEAD", path)[0].status == 503:
+            assert time.monotonic() - began < 2 * streams.STALLED_SECONDS
+            time.sleep(0.2)
+    assert "Socket error" not in api.log
+
+
 @pytest.mark.parametrize(
     "path", ["builds/unknown/events", "builds/unknown/log", "models/team/none/versions/1/events"]
 )
@@ -261,6 +284,37 @@ def test_a_quiet_stream_says_that_it_lives_and_ends_after_a_while(
         assert reader.pieces.count(b": still here\n\n") >= 2
 
 
+def test_a_stream_of_a_build_that_never_pauses_lives_and_ends_like_any_other(
+    url: str, container: Any, config: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from support.registry import Registry
+
+    monkeypatch.setattr(streams, "STREAM_SECONDS", 1.0)
+    monkeypatch.setattr(streams, "KEEP_ALIVE_SECONDS", 0.2)
+    registry = Registry(container, str(config.database_url))
+    claim = registry.claim(registry.submit().builds[0].id)
+    ended = threading.Event()
+
+    def never_pause() -> None:
+        seq = 0
+        while not ended.wait(0.05):
+            seq += 1
+            container.builds.report(claim, [], [LogLine(seq, 0.0, "compile", NOISE, "noise")])
+
+    writer = threading.Thread(target=never_pause)
+    writer.start()
+    try:
+        path = f"builds/{claim.build}/events?summary=true"
+        began = time.monotonic()
+        with following(int(url.rpartition(":")[2]), path) as reader:
+            assert [event.name for event in reader.events] == ["build"]
+            assert reader.pieces.count(b": still here\n\n") >= 2
+        assert time.monotonic() - began < 5
+    finally:
+        ended.set()
+        writer.join()
+
+
 def test_a_database_that_goes_away_ends_the_stream_and_not_the_server(
     url: str, container: Any, config: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,8 +325,8 @@ def test_a_database_that_goes_away_ends_the_stream_and_not_the_server(
     build = registry.submit().builds[0].id
     with following(int(url.rpartition(":")[2]), f"builds/{build}/events") as reader:
         reader.until("build")
-        registry.sql("ALTER TABLE build_steps RENAME TO gone")
+        registry.sql("ALTER TABLE build_attempts RENAME TO gone")
         assert list(reader.events) == []
-    registry.sql("ALTER TABLE gone RENAME TO build_steps")
+    registry.sql("ALTER TABLE gone RENAME TO build_attempts")
     with following(int(url.rpartition(":")[2]), f"builds/{build}/events") as reader:
         reader.until("build")

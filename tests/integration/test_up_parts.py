@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pt2hub.errors import BadConfiguration, InternalError, PortTaken
+from pt2hub.server.config import ServerConfig
 from pt2hub.server.processes import Child, spawn, tail
 from pt2hub.server.up.interrupts import Interrupted, Interrupts
 from pt2hub.server.up.listening import Probe, listen, listen_for_each
+from pt2hub.server.up.running import _environ
 from pt2hub.server.up.services import Service, stop_all
 
 if TYPE_CHECKING:
@@ -150,3 +152,11 @@ def test_an_api_that_does_not_answer_is_not_ready() -> None:
         probe = Probe(listener)
     assert not probe.ready()
     assert probe.live_targets() == ()
+
+
+@pytest.mark.parametrize(("given", "passed"), [({}, "0"), ({"PT2HUB_DRAIN_SECONDS": "30"}, "30")])
+def test_the_worker_of_up_hands_builds_back_at_once_unless_the_user_wants_it_to_go_on(
+    given: dict[str, str], passed: str
+) -> None:
+    config = ServerConfig.from_environ({"PT2HUB_HOME": "/home", **given})
+    assert _environ(config, "postgresql://host/database")["PT2HUB_DRAIN_SECONDS"] == passed

@@ -1,17 +1,21 @@
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
 from pt2hub.domain.builds import MAX_FAILURES, LogLine
-from pt2hub.errors import CompileFailed
+from pt2hub.errors import CompileFailed, DigestMismatch, StorageUnavailable
 from pt2hub.server.blobs.keys import StorageKey
-from pt2hub.server.db.notifications import CHANNEL
+from pt2hub.server.db.notifications import CHANNEL, PROGRESS
 from support.registry import V4
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from support.registry import Registry
 
 
@@ -50,6 +54,18 @@ def test_a_build_that_takes_down_every_worker_ends(registry: Registry) -> None:
     registry.services.upkeep.requeue_lost()
     assert registry.services.builds.view(build.id).state == "queued"
     assert again.attempt == MAX_FAILURES + 1
+
+
+def test_a_clock_that_is_set_back_keeps_no_build_with_a_dead_worker(registry: Registry) -> None:
+    claim = registry.claim(registry.submit().builds[0].id)
+    registry.sql(
+        "UPDATE workers SET last_seen = now() + interval '1 hour'"
+    )  # as it was before the database's clock
+    assert registry.services.upkeep.requeue_lost() == [claim.build]
+
+
+def test_contact_tells_the_databases_clock(registry: Registry) -> None:
+    assert abs(registry.services.upkeep.contact() - time.time()) < 5  # one machine here
 
 
 def test_a_build_that_waits_for_its_pause_is_not_astray(registry: Registry) -> None:
@@ -96,6 +112,49 @@ def test_tidying_puts_finished_logs_away_and_leaves_running_ones(registry: Regis
         (0, None)
     ]
     assert registry.sql("SELECT build_id FROM build_logs") == [(running.build,)]
+
+
+def test_a_log_that_cannot_be_put_away_keeps_no_other_from_it(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claims = [registry.claim(registry.submit(model=f"vision/m{number}").builds[0].id) for number in range(3)]
+    for claim in claims:
+        registry.services.builds.report(claim, [], [LogLine(1, 0.0, "fetch", "info", claim.build)])
+        registry.services.builds.fail(claim, CompileFailed())
+        registry.sql(
+            "UPDATE build_attempts SET ended_at = ended_at - interval '1 minute'"
+        )  # the first is the oldest
+    storage = registry.services.storage
+    write_file, errors = storage.write_file, [DigestMismatch(), StorageUnavailable()]
+
+    def write(key: StorageKey, path: Path) -> int:
+        if errors:
+            raise errors.pop(0)
+        return write_file(key, path)
+
+    monkeypatch.setattr(storage, "write_file", write)
+    rows = "SELECT build_id FROM build_logs"
+    registry.services.upkeep.tidy()  # the first is bad; at the second the storage is away: no use in going on
+    assert len(registry.sql(rows)) == 3
+    errors.append(DigestMismatch())
+    registry.services.upkeep.tidy()
+    assert registry.sql(rows) == [(claims[0].build,)]
+
+
+def test_last_words_that_come_while_an_empty_log_is_put_away_are_not_left_behind(registry: Registry) -> None:
+    claim = registry.claim(registry.submit().builds[0].id)
+    registry.services.builds.fail(claim, CompileFailed())
+    with psycopg.connect(registry.database_url) as worker, ThreadPoolExecutor(1) as pool:
+        # As `report` does, in a transaction that is not over when the log is looked for.
+        worker.execute("SELECT 1 FROM build_attempts WHERE build_id = %s FOR KEY SHARE", [claim.build])
+        worker.execute("INSERT INTO build_logs VALUES (%s, 1, 1, 0, 'fetch', 'info', 'late')", [claim.build])
+        archived = pool.submit(registry.services.logs.archive, claim.build, 1)
+        with pytest.raises(TimeoutError):
+            archived.result(0.3)
+        worker.commit()
+        assert archived.result(10) is None
+    assert registry.sql("SELECT log_lines FROM build_attempts") == [(None,)]  # the next pass finds it
+    assert registry.services.logs.archive(claim.build, 1)
 
 
 def test_tidying_closes_attempts_that_nobody_closed(registry: Registry) -> None:
@@ -158,7 +217,7 @@ def test_every_change_is_told_to_those_who_listen(registry: Registry, what: str)
     registry.worker("w3")
     builds = registry.services.builds
     with psycopg.connect(registry.database_url, autocommit=True) as listener:
-        listener.execute(f"LISTEN {CHANNEL}")
+        listener.execute(f"LISTEN {PROGRESS if what in ('claim', 'report') else CHANNEL}")
         {
             "claim": lambda: builds.claim(build.id, "w3"),
             "report": lambda: builds.report(claim, [], [LogLine(1, 0.0, "fetch", "info", "x")]),  # type: ignore[arg-type]  # claimed there

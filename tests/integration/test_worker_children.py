@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pt2hub_workers import sandbox
+from pt2hub_workers import children, sandbox
 from pt2hub_workers.children import Child, ChildDied, ChildHung
 from pt2hub_workers.device import Device
 from pt2hub_workers.halting import Halt, Halted
@@ -82,10 +82,49 @@ def test_a_child_that_closes_its_channel_and_lives_on_is_ended(
     monkeypatch.setattr(sandbox, "EXIT_SECONDS", 0.5)
     child = child_that(f"os.read({CHANNEL}, 9); os.close({CHANNEL}); time.sleep(60)")
 
-    with pytest.raises(ChildDied):
+    with pytest.raises(ChildDied) as caught:
         _work(child)
 
     assert not child.alive
+    assert not caught.value.from_outside  # it was us: another attempt would end the same way
+    assert "lived on and was killed" in str(caught.value)
+
+
+def test_a_child_that_never_reads_what_it_is_sent_holds_its_slot_for_a_while_only(
+    child_that: Callable[[str], Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox, "EXIT_SECONDS", 0.1)
+    monkeypatch.setattr(sandbox, "SEND_SECONDS", 1)
+    child = child_that("time.sleep(60)")
+
+    with pytest.raises(ChildDied):
+        child.work({"long": "x" * (8 << 20)}, on_event=print, on_output=print, seconds=SECONDS, halt=Halt())
+
+    assert not child.alive
+
+
+def test_what_a_process_that_left_the_group_prints_later_reaches_nobody(
+    child_that: Callable[[str], Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(children, "LAST_WORDS_SECONDS", 0.2)
+    printed = list[str]()
+    child = child_that(
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    for _ in range(30): print('still here', flush=True); time.sleep(0.05)\n"
+        "    os._exit(0)\n"
+        "time.sleep(0.2); os.abort()"
+    )
+
+    with pytest.raises(ChildDied):
+        child.work({}, on_event=print, on_output=printed.append, seconds=SECONDS, halt=Halt())
+
+    heard = len(printed)
+    assert heard > 0
+    time.sleep(0.3)
+    assert len(printed) == heard
+    mine = [thread for thread in threading.enumerate() if thread.name == f"gate-{child.pid}"]
+    assert len(mine) == 1  # who reads on; who waits for messages has ended
 
 
 def test_a_silent_child_is_ended_at_its_time_limit(child_that: Callable[[str], Child]) -> None:

@@ -202,7 +202,7 @@ class Plane:
             assert member.alive, f"{member.name} ended: {tail(self.folder / f'{member.name}.log')}"
             return self.id_of(member)
 
-        return until(f"{member.name} is registered", registered)
+        return str(until(f"{member.name} is registered", registered))
 
     def id_of(self, member: Member) -> str | None:
         """The id of a worker's row; it holds the process id."""

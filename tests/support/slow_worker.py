@@ -4,12 +4,14 @@ It is the product's worker, started by its own main program; only time is added.
 and seconds: "compile=2, publish=3, publish:done=1" waits two seconds at the beginning of `compile`, three at that of
 `publish`, and one after it, when the artifact is in the database already; each wait ends early where the file
 `PT2HUB_SLOW_UNTIL` exists. `PT2HUB_DEAF=1` makes a worker that hears neither of a cancel nor of being overtaken: it
-goes on until the database refuses what it does. Odd attempts at models named `broken...` fail in `pack`.
+goes on until the database refuses what it does. SIGUSR1 shows where its threads are. Odd attempts at models named `broken...` fail in `pack`.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -43,10 +45,11 @@ def _slow_down(pauses: dict[str, float], end: Path) -> None:
 
 
 def _deafen() -> None:
-    Halt.set = lambda _self, _reason: None  # type: ignore[method-assign]  # as above
+    Halt.set = lambda _self, _reason: None  # type: ignore[method-assign,assignment]  # as above
 
 
 if __name__ == "__main__":
+    faulthandler.register(signal.SIGUSR1)  # where it hangs, for whoever asks why
     _slow_down(_pauses(), Path(os.environ.get("PT2HUB_SLOW_UNTIL") or "/nonexistent"))
     if os.environ.get("PT2HUB_DEAF"):
         _deafen()

@@ -44,11 +44,12 @@ _TOKEN = re.compile(r"\bpt2_\w+")
 _ALIKE = tuple(
     (re.compile(pattern), word)
     for pattern, word in {
+        r"(?m)^(\S+)-\d+-[0-9a-f]{8}\b(.*)  \1  ": r"<worker>\2  <host>  ",  # a worker's id begins with its host
         r"sha256:[0-9a-f]{6,64}|\b[0-9a-f]{64}\b": "<digest>",
         r"\b[0-9a-f]{16}\b": "<id>",
         r"\btorch\d+\.\d+-(cpu-\w+|cu\d+-sm\w+)": "<target>",
         r"\d{4}-\d\d-\d\d[T ][\d:.]+(Z|[+-]\d\d:\d\d)?|\b\d\d:\d\d:\d\d\b": "<time>",
-        r"\b\d[\d.e-]* ?(ms|s|[KMG]?i?B)\b": "<figure>",
+        r"\b(\d+ min )?\d[\d.e-]* ?(ms|s|[KMG]?i?B)\b": "<figure>",
         r"\b\d+(\.\d+|e-\d+)\S*": "<number>",
         r"\b\d+ threads": "<number> threads",
         r" {2,}": "  ",  # columns are as wide as what stands in them

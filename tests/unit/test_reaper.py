@@ -1,37 +1,18 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from pt2hub.errors import DatabaseUnavailable
+from pt2hub.server import reaper
 from pt2hub.server.reaper import Reaper
 
 if TYPE_CHECKING:
     from pt2hub.server.container import Container
-
-
-class Upkeep:
-    """An upkeep that only notes when it was asked."""
-
-    def __init__(self) -> None:
-        self.away = False
-        self.reaped = 0
-        self.called = threading.Event()
-
-    def contact(self) -> None:
-        if self.away:
-            raise DatabaseUnavailable
-
-    def requeue_lost(self) -> list[str]:
-        self.reaped += 1
-        self.called.set()
-        return []
-
-    def tidy(self) -> None:
-        pass
 
 
 class Clock:
@@ -44,11 +25,39 @@ class Clock:
         return self.now
 
 
+class Upkeep:
+    """An upkeep that only notes when it was asked."""
+
+    def __init__(self) -> None:
+        self.away = False
+        self.reaped = 0
+        self.called, self.tidying, self.tidied = threading.Event(), threading.Event(), threading.Event()
+        self.tidied.set()
+        self.clock, self.ahead = Clock(), 0.0
+        self.slowly = 0.0
+
+    def contact(self) -> float:
+        if self.away:
+            raise DatabaseUnavailable
+        self.clock.now += self.slowly
+        return self.clock.now + self.ahead
+
+    def requeue_lost(self) -> list[str]:
+        self.reaped += 1
+        self.called.set()
+        return []
+
+    def tidy(self) -> None:
+        self.tidying.set()
+        self.tidied.wait(30)
+
+
 class Reaping:
     """A reaper of lost workers, silent for 15 s, over a clock that tests move."""
 
     def __init__(self) -> None:
-        self.upkeep, self.clock = Upkeep(), Clock()
+        self.upkeep = Upkeep()
+        self.clock = self.upkeep.clock
         services = cast("Container", SimpleNamespace(upkeep=self.upkeep))
         self.reaper = Reaper(services, silence=15.0, every=3.0, clock=self.clock)
 
@@ -87,6 +96,34 @@ def test_a_reaper_that_was_frozen_itself_trusts_nothing_it_sees_then() -> None:
     assert reaping.look_for(3.0) == 1
 
 
+def test_a_database_that_stood_still_gives_workers_time_to_say_that_they_live() -> None:
+    reaping = Reaping()
+    reaping.look_for(30.0)
+    reaping.upkeep.slowly = 60.0  # asked before, answered after
+    reaping.reaper.look()
+    assert reaping.upkeep.reaped == 5
+    reaping.upkeep.slowly = 0.0
+    reaping.clock.now += 3.0
+    assert reaping.look_for(12.0) == 0
+    assert reaping.look_for(3.0) == 1
+
+
+def test_an_outage_that_ends_just_before_the_limit_and_a_heartbeat_before_it_are_reckoned_together() -> None:
+    reaping = Reaping()
+    reaping.look_for(30.0)
+    reaping.clock.now += 11.5  # since the last look 14.5; since the last heartbeat of some up to 17.5
+    assert reaping.look_for(15.0) == 0
+
+
+@pytest.mark.parametrize("jump", [60.0, -3600.0])
+def test_a_database_whose_clock_jumps_makes_no_worker_lost(jump: float) -> None:
+    reaping = Reaping()
+    reaping.look_for(30.0)
+    reaping.upkeep.ahead = jump
+    assert reaping.look_for(15.0) == 0
+    assert reaping.look_for(3.0) == 1
+
+
 def test_a_reaping_that_fails_begins_the_wait_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     reaping = Reaping()
     reaping.look_for(30.0)
@@ -111,3 +148,17 @@ def test_the_thread_goes_on_through_failures_and_ends_when_told() -> None:
     assert upkeep.called.wait(5)
     reaper.stop()
     assert not [thread for thread in threading.enumerate() if thread.name in ("reaper", "tidy")]
+
+
+def test_a_storage_that_hangs_does_not_keep_the_process_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reaper, "_TIDY_SECONDS", 0.005)
+    monkeypatch.setattr(reaper, "_PATIENCE_SECONDS", 0.1)
+    upkeep = Upkeep()
+    upkeep.tidied.clear()
+    stuck = Reaper(cast("Container", SimpleNamespace(upkeep=upkeep)), silence=0.0, every=0.005)
+    stuck.start()
+    assert upkeep.tidying.wait(5)
+    began = time.monotonic()
+    stuck.stop()
+    assert time.monotonic() - began < 5
+    upkeep.tidied.set()

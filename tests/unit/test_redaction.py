@@ -13,6 +13,7 @@ ENVIRON = {
     "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
     "AWS_SESSION_TOKEN": "FwoGZXIvYXdzEBYaDH",
     "PT2HUB_DATABASE_URL": "postgresql://hub:corr%40ct-horse@db.internal:5432/hub",
+    "REPLICA_URL": "postgresql:///hub?host=replica&password=battery-of-horses",
     "PGPASSWORD": "battery-staple",
     "PT2HUB_BUILD_ENV": "CXX=g++-13 HF_TOKEN=hf_abcdefghijkl",
     "PATH": "/usr/bin",
@@ -26,6 +27,7 @@ PRINTED = {
     "key wJalrXUtnFEMI%2FK7MDENG%2FbPxRfiCYEXAMPLEKEY": f"key {HIDDEN}",
     "AWS_ACCESS_KEY_ID=AKIAIOSFODNN7EXAMPLE": f"AWS_ACCESS_KEY_ID={HIDDEN}",
     "session FwoGZXIvYXdzEBYaDH.": f"session {HIDDEN}.",
+    "replica battery-of-horses": f"replica {HIDDEN}",
     "password corr@ct-horse, as written corr%40ct-horse": f"password {HIDDEN}, as written {HIDDEN}",
     "PGPASSWORD='battery-staple'": f"PGPASSWORD='{HIDDEN}'",
     "{'HF_TOKEN': 'hf_abcdefghijkl', 'PATH': '/usr/bin'}": f"{{'HF_TOKEN': '{HIDDEN}', 'PATH': '/usr/bin'}}",
@@ -34,6 +36,12 @@ PRINTED = {
 # Secrets of others, known by their form alone.
 FORMS = {
     "postgresql://me:s3cr%24t@db/x": f"postgresql://me:{HIDDEN}@db/x",
+    "postgresql://me:s3cr@t@db/x": f"postgresql://me:{HIDDEN}@db/x",
+    "postgresql:///x?user=me&password=s3cret&host=db": f"postgresql:///x?user=me&password={HIDDEN}&host=db",
+    "dbname=x password='s3cret' host=db": f"dbname=x password='{HIDDEN}' host=db",
+    "pip install git+https://ghp_0123456789abcdefghij@github.com/x/y": (
+        f"pip install git+https://{HIDDEN}@github.com/x/y"
+    ),
     "redis://:hunter2@cache:6379": f"redis://:{HIDDEN}@cache:6379",
     "Authorization: Bearer abc.def-ghi": f"Authorization: Bearer {HIDDEN}",
     "authorization: Basic dXNlcjpwYXNz": f"authorization: Basic {HIDDEN}",
@@ -53,6 +61,8 @@ FORMS = {
 
 # What looks like one and is none.
 HARMLESS = [
+    "git clone ssh://git@github.com/x/y",
+    "connect(password=None)",
     "https://github.com/pytorch/pytorch/issues/1",
     "bearer of bad news",
     "pt2_module was loaded",
@@ -77,17 +87,28 @@ def test_what_is_no_secret_stays(text: str) -> None:
     assert Redactor(known_secrets({"A_TOKEN": "abc", "B_SECRET": ""})).clean(text) == text
 
 
+def test_a_secret_of_several_lines_is_found_line_by_line() -> None:
+    redactor = Redactor(["-----BEGIN KEY-----\nMIIEvQIBADAN\nBgkqhkiG9w0B\n-----END KEY-----\n"])
+    assert redactor.clean("it printed MIIEvQIBADAN") == f"it printed {HIDDEN}"
+
+
 def test_a_secret_within_another_leaves_nothing_of_either() -> None:
     assert Redactor(["secret", "secret-and-more"]).clean("a secret-and-more b") == f"a {HIDDEN} b"
 
 
 def test_a_line_of_the_servers_own_log_is_cleaned_in_every_value() -> None:
     clean = processor(Redactor(["battery-staple"]))
-    event = {"event": "x battery-staple", "n": 1, "deep": {"a": ["battery-staple", 2.5, None]}}
+    event = {
+        "event": "x battery-staple",
+        "n": 1,
+        "deep": {"a": ["battery-staple", 2.5, None]},
+        "error": ValueError("no battery-staple"),
+    }
     assert clean(None, "info", event) == {
         "event": f"x {HIDDEN}",
         "n": 1,
         "deep": {"a": [HIDDEN, 2.5, None]},
+        "error": f"no {HIDDEN}",
     }
 
 

@@ -132,24 +132,27 @@ class Attempt:
                 publication = persisting(lambda: upload(parts, config, self._storage), self._halt)
                 self._check_proven(publication.manifest)
         with self._journal.timed("publish"):
-            persisting(lambda: self._builds.publish(self._claim, publication), self._halt)
+            persisting(
+                lambda: self._builds.publish(self._claim, publication, self._journal.unsent_steps()),
+                self._halt,
+            )
 
     def _take_device(self, mode: Mode) -> None:
         if self._hold is None:
             raise InternalError("the attempt holds no device", where=self._step)
         began, waited = time.monotonic(), False
 
-        def wait() -> None:
+        def wait(whom: str) -> None:
             nonlocal waited
             waited = True
-            self._say_waiting()
+            self._say_waiting(whom)
 
         self._hold.become(mode, wait)
         if waited:
             self._tell(f"waited {time.monotonic() - began:.1f} s for the device")
 
-    def _say_waiting(self) -> None:
-        self._tell("waits for the device: another build measures")
+    def _say_waiting(self, whom: str) -> None:
+        self._tell(f"waits for the device: {whom}")
 
     def _tell(self, detail: str) -> None:
         self._journal.step(self._step, "running", detail=detail)
@@ -215,10 +218,9 @@ class Attempt:
     def _died(self, died: ChildDied) -> Pt2hubError:
         if died.from_outside:
             return lost(died, "the build's process")
-        how = f"was ended by {died.signal_name}" if died.signal_name else f"exited with code {died.exit_code}"
         error = CompileFailed if died.doing == "compile" else InternalError
         return error(
-            f"the build's process {how} during {died.doing}",
+            f"the build's process {died.how} during {died.doing}",
             where=died.doing,
             hint="The build's log has its last output.",
             context={"signal": died.signal_name},

@@ -32,16 +32,22 @@ class ChildDied(Exception):  # the runner turns it into one of our errors, by wh
     """The child ended without an answer.
 
     Attributes:
-        signal_name: The signal that ended it, or None for an exit.
-        exit_code: As subprocess reports it.
+        signal_name: The signal that ended it, or None.
+        how: How it ended, as the end of a sentence about it.
         doing: The last thing it announced.
     """
 
-    def __init__(self, exit_code: int, doing: str) -> None:
-        self.exit_code = exit_code
+    def __init__(self, exit_code: int | None, doing: str) -> None:
+        """Describes the end.
+
+        Args:
+            exit_code: As subprocess reports it; None for one that neither spoke nor ended, and was killed.
+            doing: The last thing it announced.
+        """
         self.doing = doing
         self.signal_name = _signal_name(exit_code)
-        super().__init__(f"{self.signal_name or f'exit code {exit_code}'} during {doing}")
+        self.how = _how(exit_code, self.signal_name)
+        super().__init__(f"{self.how} during {doing}")
 
     @property
     def from_outside(self) -> bool:
@@ -125,6 +131,7 @@ class Child:
         finally:
             self.kill()
             self._output.join(LAST_WORDS_SECONDS)  # what it printed last is in the log before its error
+            self._on_output = _ignore  # whatever a process that left the group still says
 
     def kill(self) -> None:
         """Ends the process and everything it started."""
@@ -208,12 +215,18 @@ class Child:
 
 
 def _ignore(line: str) -> None:
-    """What a child prints before its job comes is nobody's."""
+    """What is printed before the job comes, and after it is over, is nobody's."""
     del line
 
 
-def _signal_name(exit_code: int) -> str | None:
-    if exit_code >= 0:
+def _how(exit_code: int | None, signal_name: str | None) -> str:
+    if exit_code is None:
+        return "left its channel to the worker, lived on and was killed"
+    return f"was ended by {signal_name}" if signal_name else f"exited with code {exit_code}"
+
+
+def _signal_name(exit_code: int | None) -> str | None:
+    if exit_code is None or exit_code >= 0:
         return None
     try:
         return signal.Signals(-exit_code).name

@@ -2,7 +2,8 @@
 
 Two builds beside each other make every timing wrong by a factor. So whatever is timed holds the device
 exclusively, against every slot of every worker process of the machine; all other work shares it. The locks are
-the kernel's (flock): those of a killed process are gone with it.
+the kernel's (flock): those of a killed process are gone with it. A process that is stopped (Ctrl-Z, SIGSTOP) keeps
+them; its builds are taken from it after a while, and so is the device.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
+import structlog
+
 from pt2hub.errors import BadConfiguration, WorkerLost
+from pt2hub_workers.holders import described, holders, is_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,7 +30,13 @@ Mode = Literal["shared", "exclusive"]
 
 POLL_SECONDS = 0.02
 """Between two tries at a lock that is held: a blocking flock could not be called off."""
+POLLS_PER_LOOK = 50
+"""Once a second a waiting process looks who it waits for."""
+STOPPED_LOOKS = 20
+"""So many looks in a row at processes that are all stopped: they count as lost workers by then, and their device as
+free. Looks and not seconds: who waits may have been stopped together with them."""
 _FOR_ALL = 0o666
+_log = structlog.get_logger()
 
 
 class Halting(Protocol):
@@ -67,12 +77,12 @@ class Device:
             os.close(_opened(file))
 
     @contextlib.contextmanager
-    def shared(self, halt: Halting, on_wait: Callable[[], object] | None = None) -> Iterator[Hold]:
+    def shared(self, halt: Halting, on_wait: Callable[[str], object] | None = None) -> Iterator[Hold]:
         """Holds the device beside others.
 
         Args:
             halt: Ends the wait.
-            on_wait: Called once if it has to wait.
+            on_wait: Called if it has to wait, with who uses the device; again where that changes.
 
         Raises:
             WorkerLost: The halt came first.
@@ -81,12 +91,12 @@ class Device:
             yield hold
 
     @contextlib.contextmanager
-    def exclusive(self, halt: Halting, on_wait: Callable[[], object] | None = None) -> Iterator[Hold]:
+    def exclusive(self, halt: Halting, on_wait: Callable[[str], object] | None = None) -> Iterator[Hold]:
         """Holds the device alone.
 
         Args:
             halt: Ends the wait.
-            on_wait: Called once if it has to wait.
+            on_wait: Called if it has to wait, with who uses the device; again where that changes.
 
         Raises:
             WorkerLost: The halt came first.
@@ -95,7 +105,7 @@ class Device:
             yield hold
 
     @contextlib.contextmanager
-    def _held(self, mode: Mode, halt: Halting, on_wait: Callable[[], object] | None) -> Iterator[Hold]:
+    def _held(self, mode: Mode, halt: Halting, on_wait: Callable[[str], object] | None) -> Iterator[Hold]:
         hold = Hold(self._path, self._turnstile, halt)
         try:
             hold.become(mode, on_wait)
@@ -131,12 +141,12 @@ class Hold:
         """How the device is held now; None where it is not."""
         return self._mode
 
-    def become(self, mode: Mode, on_wait: Callable[[], object] | None = None) -> None:
+    def become(self, mode: Mode, on_wait: Callable[[str], object] | None = None) -> None:
         """Holds the device in another mode; others may have had it in between.
 
         Args:
             mode: `shared` or `exclusive`; the present one changes nothing.
-            on_wait: Called once if it has to wait.
+            on_wait: Called if it has to wait, with who uses the device; again where that changes.
 
         Raises:
             WorkerLost: The halt came first; nothing is held.
@@ -164,22 +174,36 @@ class Hold:
 
 
 class _Wait:
-    """Patience that ends with a halt."""
+    """Patience that ends with a halt, or with holders that do nothing any more."""
 
-    def __init__(self, halt: Halting, on_wait: Callable[[], object] | None) -> None:
+    def __init__(self, halt: Halting, on_wait: Callable[[str], object] | None) -> None:
         self._halt = halt
         self._on_wait = on_wait
+        self._told = ""
+        self._polls = 0
+        self._still = 0
 
     def check(self) -> None:
         if self._halt.is_set():
             raise _halted()
 
-    def once(self) -> None:
-        announce, self._on_wait = self._on_wait, None
-        if announce is not None:
-            announce()
+    def once(self, descriptor: int) -> bool:
+        """Waits a moment; returns whether it is in vain."""
         if self._halt.wait(POLL_SECONDS):
             raise _halted()
+        self._polls += 1
+        return self._polls % POLLS_PER_LOOK == 1 and self._look(descriptor)
+
+    def _look(self, descriptor: int) -> bool:
+        found = holders(descriptor)
+        self._still = self._still + 1 if found and all(map(is_stopped, found)) else 0
+        told, self._told = self._told, described(found)
+        if self._on_wait is not None and told != self._told:
+            self._on_wait(self._told)
+        if self._still < STOPPED_LOOKS:
+            return False
+        _log.warning("the device is taken from stopped processes", processes=found)
+        return True
 
 
 def _halted() -> WorkerLost:
@@ -187,15 +211,34 @@ def _halted() -> WorkerLost:
 
 
 def _locked(path: Path, operation: int, wait: _Wait) -> int:
-    wait.check()
-    descriptor = _opened(path)
-    try:
-        while not _tried(descriptor, operation):
-            wait.once()
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+    while True:
+        wait.check()
+        descriptor = _opened(path)
+        try:
+            if _taken(descriptor, path, operation, wait):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        _unlock(descriptor)
+
+
+def _taken(descriptor: int, path: Path, operation: int, wait: _Wait) -> bool:
+    """Waits for a lock; returns False where its path names another file by now, which is the one to lock."""
+    while not _tried(descriptor, operation):
+        in_vain = wait.once(descriptor)
+        if not _is_at(path, descriptor):
+            return False
+        if in_vain:
+            with contextlib.suppress(OSError):  # another user's, in a folder where only they may remove it
+                path.unlink()
+    return _is_at(path, descriptor)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(path.stat(follow_symlinks=False), os.fstat(descriptor))
+    return False
 
 
 def _tried(descriptor: int, operation: int) -> bool:

@@ -62,9 +62,8 @@ def run_gate(
 def _gate_died(died: ChildDied) -> Pt2hubError:
     if died.from_outside:
         return lost(died, "the gate's process")
-    how = died.signal_name or f"exit code {died.exit_code}"
     return ArtifactCrashed(
-        f"the artifact ended its process by {how} during: {died.doing}",
+        f"the artifact's process {died.how} during: {died.doing}",
         where="verify",
         hint="It was not published. A compiler that links libstdc++ statically is one known cause: "
         "set CXX to the system's g++.",

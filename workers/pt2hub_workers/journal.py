@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pt2hub.domain.builds import Claim, LogLine
 
 StepState = Literal["running", "done", "failed"]
-FLUSH_SECONDS = 0.1
+FLUSH_SECONDS = 0.2
 """How long a line may wait for others: a compile prints hundreds at once."""
 RETRY_SECONDS = 0.5
 """Pause before what the database did not take is sent again."""
@@ -145,6 +145,11 @@ class Journal:
         if self._step != "claim":
             self.step(self._step, "failed")
 
+    def unsent_steps(self) -> list[StepReport]:
+        """What the database may not know yet; it will also be sent as ever."""
+        with self._lock:
+            return list(self._steps.values())
+
     def flush(self, timeout: float = FLUSH_TIMEOUT_SECONDS) -> bool:
         """Waits until all that was said is stored; returns whether it is.
 
@@ -209,7 +214,7 @@ class Journal:
             self._wake.wait()
             self._closing.wait(FLUSH_SECONDS)
             self._wake.clear()
-            closing = self._closing.is_set()  # asked after the clearing: who closes sets this first, then wakes
+            closing = self._closing.is_set()  # after the clearing: who closes sets this first, then wakes
             sent = self._send_all()
             if closing and (sent or time.monotonic() > self._deadline):
                 return

@@ -27,7 +27,7 @@ class Machine:
         environment: What makes its timings comparable.
         packages: Versions a submission pins.
         cpu_flags: The CPU's instruction-set flags.
-        device: What its timings hold alone: `cpu`, or the GPU's UUID.
+        device: What its timings hold alone: `cpu`, the GPU's UUID, or `noop` where nothing is timed.
     """
 
     target: Target

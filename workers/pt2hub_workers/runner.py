@@ -8,9 +8,19 @@ from typing import TYPE_CHECKING
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from pt2hub.errors import FatalError, InternalError, Pt2hubError, StaleAttempt, TransientError
+from pt2hub.errors import (
+    BadConfiguration,
+    FatalError,
+    InternalError,
+    Pt2hubError,
+    StaleAttempt,
+    TransientError,
+    WorkerLost,
+)
+from pt2hub.wire.problems import from_dict
 from pt2hub_workers.attempt import Attempt
 from pt2hub_workers.halting import Halted
+from pt2hub_workers.inside.shortage import shortage
 from pt2hub_workers.journal import CLOSE_SECONDS, Journal
 from pt2hub_workers.outages import persisting
 from pt2hub_workers.workspace import workspace
@@ -19,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pt2hub.domain.builds import Claim
+    from pt2hub.server.redaction import Redactor
     from pt2hub.server.services.builds import BuildService
     from pt2hub_workers.attempt import Tools
     from pt2hub_workers.halting import Halt
@@ -86,7 +97,7 @@ class BuildRunner:
         except Exception as error:  # noqa: BLE001  # a build always ends in a state that its owner can read
             if isinstance(error, StaleAttempt):
                 self._overseer.lose(claim, halt)
-            _Ending(self._builds, claim, journal, halt).settle(error)
+            _Ending(self._builds, claim, journal, halt, self._tools.redactor).settle(error)
         finally:
             journal.close(LAST_SECONDS if halt.is_set() else CLOSE_SECONDS)
 
@@ -94,11 +105,14 @@ class BuildRunner:
 class _Ending:
     """What becomes of an attempt that did not succeed."""
 
-    def __init__(self, builds: BuildService, claim: Claim, journal: Journal, halt: Halt) -> None:
+    def __init__(
+        self, builds: BuildService, claim: Claim, journal: Journal, halt: Halt, redactor: Redactor
+    ) -> None:
         self._builds = builds
         self._claim = claim
         self._journal = journal
         self._halt = halt
+        self._redactor = redactor
 
     def settle(self, error: Exception) -> None:
         """Records the outcome, however long the database is away, unless the build is someone else's by now."""
@@ -117,7 +131,8 @@ class _Ending:
 
     def _told(self, error: Exception) -> Pt2hubError:
         """Says in both logs how it ended; our own error for it."""
-        known = error if isinstance(error, Pt2hubError) else InternalError(f"{type(error).__name__}: {error}")
+        known = _ours(error)
+        known = from_dict(self._redactor.clean_value(known.as_dict()))  # it may quote what the model printed
         if self._halt.reason:
             _log.info("build halted", reason=self._halt.reason)
             self._journal.line(_HALTED[self._halt.reason], "warning")
@@ -125,7 +140,8 @@ class _Ending:
         # A model's own fault is the submitter's to read; only defects need a traceback here.
         trace = error if isinstance(known, FatalError) else None
         _log.warning("build failed", code=known.code, exc_info=trace)
-        self._journal.line(str(known), "error")
+        for line in str(known).splitlines():
+            self._journal.line(line, "error")
         return known
 
     def _recorded(self, error: Pt2hubError) -> bool:
@@ -146,6 +162,14 @@ class _Ending:
             _log.warning("outcome not recorded yet", error=str(second))
             return False
         return True
+
+
+def _ours(error: Exception) -> Pt2hubError:
+    if isinstance(error, BadConfiguration):  # the worker's, such as a scratch directory that went away
+        return WorkerLost(f"the worker cannot work: {error.message}", where=error.where, hint=error.hint)
+    if isinstance(error, Pt2hubError):
+        return error
+    return shortage(error) or InternalError(f"{type(error).__name__}: {error}")
 
 
 _HALTED = {

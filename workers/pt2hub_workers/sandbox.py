@@ -11,11 +11,14 @@ import os
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
+
+import structlog
 
 from pt2hub.server.processes import follow
 from pt2hub_workers.inside.channel import CHANNEL_FD
@@ -26,7 +29,12 @@ if TYPE_CHECKING:
 ISOLATION = "process"
 EXIT_SECONDS = 10.0
 """How long a process may take to end after it closed its channel: a core dump or a destructor, no more."""
+REAP_SECONDS = 10.0
+"""How long a killed process may take to end: one that hangs in a driver ends when the driver lets it."""
+SEND_SECONDS = 30
+"""How long a process may read nothing of what it is sent."""
 _OPEN_FILES = 4096
+_log = structlog.get_logger()
 _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox")
 """Children are started by one thread that lives as long as the worker: the kernel takes the end of the
 *thread* that started a child for the parent's death."""
@@ -54,20 +62,25 @@ class Started:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 
-    def exit_code(self) -> int:
-        """The exit code of a process that is ending; one that closed its channel but lives on is killed."""
-        try:
+    def exit_code(self) -> int | None:
+        """The exit code of a process that is ending; None for one that left its channel and lived on: it is killed."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
             return self.process.wait(EXIT_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            return self.process.wait()
+        self.kill()
+        return None
 
     def kill(self) -> None:
-        """Kills the whole process group, and reaps the process."""
+        """Kills the whole process group, ends the dialogue, and reaps the process."""
         self.strike()
-        self.process.wait()
-        self.over = True
+        with contextlib.suppress(OSError):  # it is closed already
+            self.channel.shutdown(socket.SHUT_RDWR)  # a process that left the group may hold the other end
         self.channel.close()
+        try:
+            self.process.wait(REAP_SECONDS)
+        except subprocess.TimeoutExpired:
+            _log.error("a killed process does not end: it hangs in the kernel", pid=self.process.pid)
+        else:
+            self.over = True
 
 
 def start(role: str, *, environ: Mapping[str, str]) -> Started:
@@ -104,6 +117,7 @@ def run_probe(environ: Mapping[str, str], target: str) -> bytes:
 
 def _start(role: str, environ: dict[str, str]) -> Started:
     ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", SEND_SECONDS, 0))
     parent = os.getpid()
 
     def prepare() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -69,7 +70,15 @@ def prepare(scratch: Path) -> None:
 
 
 def _emptied(slot: Path) -> Path:
-    shutil.rmtree(slot, ignore_errors=True)
+    """Makes the slot's directory anew.
+
+    One that is left is put aside first: a compiler that outlived its worker may still write there, so that removing
+    it fails, and must not stand in the way of this build. What cannot be removed now is tried again the next time.
+    """
+    if slot.exists():
+        slot.rename(slot.with_name(f"{slot.name}.left-{secrets.token_hex(4)}"))
+    for left in slot.parent.glob(f"{slot.name}.left-*"):
+        shutil.rmtree(left, ignore_errors=True)
     for name in ("in", "out", "tmp", "cache"):
         (slot / name).mkdir(parents=True)
     return slot

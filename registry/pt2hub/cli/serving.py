@@ -71,18 +71,21 @@ def api(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 0 takes any free one.")] = None,
     processes: Annotated[int | None, typer.Option(min=1, max=64, help="Processes that answer.")] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Run the API alone, in the foreground, on your own PostgreSQL and storage.
+    """Run the API alone, on your own PostgreSQL and storage.
 
-    For containers and service managers: it logs JSON to standard error, keeps nothing on this machine, and answers
-    what it was asked before SIGTERM stops it. Upgrade the database first: pt2hub admin migrate.
+    For containers and service managers: it stays in the foreground, logs JSON to standard error, keeps nothing on
+    this machine, and answers what it was asked before SIGTERM stops it. Upgrade the database first: pt2hub admin
+    migrate.
     """
     require("pt2hub api", "server")
     from pt2hub.server.up.foreground import run_api
 
     given = {"host": host, "port": port, "api_processes": processes}
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    raise typer.Exit(run_api(replace(admin.server_config(), **chosen)))
+    announce = print_json if as_json else None
+    raise typer.Exit(run_api(replace(admin.server_config(), **chosen), announce=announce))
 
 
 def demo(*, as_json: AsJson = False) -> None:

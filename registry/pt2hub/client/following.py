@@ -68,13 +68,13 @@ class Lines:
 
 @dataclass(slots=True)
 class _Place:
-    """Behind which line of which attempt's log a reader is; attempt 0 is the beginning."""
+    """Behind which line of which attempt's log a reader is; in none at first, and in 0 where none had begun."""
 
-    attempt: int = 0
+    attempt: int | None = None
     seq: int = 0
 
     def __str__(self) -> str:
-        return f"{self.attempt}.{self.seq}" if self.attempt else ""
+        return "" if self.attempt is None else f"{self.attempt}.{self.seq}"
 
     def move(self, event_id: str) -> None:
         attempt, _, seq = event_id.partition(".")
@@ -162,7 +162,8 @@ class Follower:
 
     def _polled_lines(self, build_id: str, place: _Place, latest: int, *, summary: bool) -> Iterator[LogView]:
         """What the log has beyond a place now: the rest of that attempt's, and the whole of those after it."""
-        for attempt in range(place.attempt or latest, latest + 1):
+        first = latest if place.attempt is None else max(place.attempt, min(latest, 1))
+        for attempt in range(first, latest + 1):
             if attempt != place.attempt:
                 place.attempt, place.seq = attempt, 0
             wanted = attempt if attempt < latest else None

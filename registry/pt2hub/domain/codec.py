@@ -16,16 +16,19 @@ from typing import Any, TypeVar
 from pt2hub.errors import BadResponse
 
 T = TypeVar("T")
+_PLAIN = frozenset({str, int, float, bool})
 
 
 def encode(value: Any) -> Any:  # noqa: ANN401  # any dataclass or JSON value
     """JSON values of a dataclass, with None and empty containers kept."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if value is None or type(value) in _PLAIN:  # most of a config is: asked before anything that costs more
+        return value
     if isinstance(value, tuple | list):
         return [encode(item) for item in value]
     if isinstance(value, dict):
         return {key: encode(item) for key, item in value.items()}
+    if names := _names(typing.cast("typing.Hashable", type(value))):
+        return {name: encode(getattr(value, name)) for name in names}
     return value
 
 
@@ -44,11 +47,24 @@ def decode(cls: type[T], value: Any, *, where: str = "") -> T:  # noqa: ANN401  
 
 
 @functools.cache
-def _hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
+def _names(cls: typing.Hashable) -> tuple[str, ...]:
+    """The fields of a dataclass; none of anything else."""
+    return tuple(item.name for item in dataclasses.fields(cls)) if dataclasses.is_dataclass(cls) else ()
+
+
+@functools.cache
+def _fields(cls: type) -> tuple[tuple[str, Any, bool], ...]:
+    """Name, type and whether it must be given, of each field of a dataclass."""
+    hints, missing = typing.get_type_hints(cls), dataclasses.MISSING
+    return tuple(
+        (item.name, hints[item.name], item.default is missing and item.default_factory is missing)
+        for item in dataclasses.fields(cls)
+    )
 
 
 def _decode(kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401  # a type and a value of it
+    if type(value) is kind:  # most values: asked before anything that costs more
+        return value
     origin = typing.get_origin(kind)
     if kind is Any or isinstance(kind, TypeVar):
         return value
@@ -86,13 +102,12 @@ def _decode_container(origin: Any, args: tuple[Any, ...], value: Any, where: str
 def _decode_dataclass(cls: type, value: Any, where: str) -> Any:  # noqa: ANN401  # as _decode
     if not isinstance(value, dict):
         raise BadResponse(f"{where} holds {type(value).__name__} where an object belongs")
-    hints = _hints(cls)
     given = {}
-    for field in dataclasses.fields(cls):
-        if field.name in value:
-            given[field.name] = _decode(hints[field.name], value[field.name], f"{where}.{field.name}")
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise BadResponse(f"{where}.{field.name} is missing")
+    for name, hint, required in _fields(cls):
+        if name in value:
+            given[name] = _decode(hint, value[name], f"{where}.{name}")
+        elif required:
+            raise BadResponse(f"{where}.{name} is missing")
     return cls(**given)
 
 

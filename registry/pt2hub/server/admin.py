@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import logging
 import os
+import sys
 from typing import TYPE_CHECKING, Any
+
+import structlog
 
 from pt2hub.errors import HomeInUse
 from pt2hub.server.container import open_container
@@ -136,13 +140,27 @@ def _services(config: ServerConfig, *, upgrading: bool = True) -> Iterator[Conta
         config: The server's settings.
         upgrading: Bring the schema up to date; else refuse a foreign database that is not.
     """
-    with _database(config) as database_url:
+    with _quiet(), _database(config) as database_url:
         if upgrading or config.database_url is None:
             migrating.upgrade(database_url)
         else:
             migrating.require(database_url)
         with open_container(config, database_url=database_url) as container:
             yield container
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps what services log from standard output, which is the command's: it says itself what it did."""
+    before = structlog.get_config()
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
 
 
 @contextlib.contextmanager

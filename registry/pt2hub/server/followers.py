@@ -23,7 +23,7 @@ class Followers:
             database_url: `postgresql://...`.
             most: How many may follow at a time; each holds a thread.
         """
-        self._listener = Listener(database_url, self._changed)
+        self._listener = Listener(database_url, self._changed, progress=True)
         self._places = threading.BoundedSemaphore(most)
         self._most = most
         self._lock = threading.Lock()

@@ -16,14 +16,16 @@ if TYPE_CHECKING:
     from pt2hub.server.container import Container
 
 _TIDY_SECONDS = 10.0
+_PATIENCE_SECONDS = 3.0
 _log = structlog.get_logger(__name__)
 
 
 class Reaper:
     """Takes builds from lost workers, and keeps house.
 
-    After an outage of the database every worker looks lost, until each has had time to say that it lives. So a
-    reaper that could not reach the database itself, or has only begun, first waits as long as a worker may be silent.
+    After an outage of the database, or a jump of its clock, every worker looks lost, until each has had time to say
+    that it lives. So a reaper that could not reach the database itself, saw such a jump, or has only begun, first
+    waits as long as a worker may be silent.
     """
 
     def __init__(
@@ -39,14 +41,16 @@ class Reaper:
         Args:
             container: The process's services.
             silence: Seconds without a heartbeat after which a worker is lost.
-            every: Seconds between two looks.
+            every: Seconds between two looks, and between two heartbeats.
             clock: Seconds that only ever grow.
         """
         self._upkeep = container.upkeep
         self._silence = silence
+        # A worker's last sign of life may be a heartbeat older than the gap.
+        self._longest_gap = silence - every
         self._clock = clock
         self._since: float | None = None
-        self._last = 0.0
+        self._last = self._last_told = 0.0
         self._stopped = threading.Event()
         # Two threads: putting logs into a slow storage must not keep builds waiting.
         self._threads = (
@@ -60,11 +64,12 @@ class Reaper:
             thread.start()
 
     def stop(self) -> None:
-        """Ends the threads, after the look that they may be in."""
+        """Ends the threads, after the look that they may be in where that is soon over: cutting it does no harm."""
         self._stopped.set()
+        patience = time.monotonic() + _PATIENCE_SECONDS
         for thread in self._threads:
             if thread.is_alive():
-                thread.join()
+                thread.join(max(0.0, patience - time.monotonic()))
 
     def look(self) -> None:
         """Looks once: what the thread does again and again.
@@ -72,21 +77,26 @@ class Reaper:
         Raises:
             Pt2hubError: The database did not answer; the wait begins anew.
         """
-        began = self._clock()
         try:
-            self._upkeep.contact()
-            if self._trusts(began):
+            told = self._upkeep.contact()
+            if self._trusts(self._clock(), told):
                 for build in self._upkeep.requeue_lost():
                     _log.warning("build taken from a lost worker, or delivered again", build=build)
         except BaseException:
             self._since = None
             raise
-        self._last = began
 
-    def _trusts(self, now: float) -> bool:
-        """Whether this process has reached the database, without a gap, for as long as workers may be silent."""
-        if self._since is None or now - self._last > self._silence:
-            self._since = now  # it was cut off, or frozen together with others
+    def _trusts(self, now: float, told: float) -> bool:
+        """Whether this process has reached the database, without a gap, for as long as workers may be silent.
+
+        Args:
+            now: When the database answered.
+            told: What its own clock said then.
+        """
+        gap, by_database = now - self._last, told - self._last_told
+        if self._since is None or max(gap, by_database) > self._longest_gap or by_database < 0:
+            self._since = now  # it was cut off, or frozen together with others, or the clock was set
+        self._last, self._last_told = now, told
         return now - self._since >= self._silence
 
     def _tidy(self) -> None:

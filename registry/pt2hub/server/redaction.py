@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, MutableMapping
@@ -30,7 +30,9 @@ _LISTS = ("PT2HUB_BUILD_ENV",)
 _FORMS = re.compile(
     r"""
       (?P<token> \b pt2_[a-z2-7]{16,} (?: _[a-z2-7]+ )? )
-    | (?P<address> (?<= :// ) [^\s:/@"']* : ) [^\s/@"']+ (?= @ )
+    | (?P<address> (?<= :// ) [^\s:/@"']* : ) [^\s/"']+ (?= @ )
+    | (?P<user> (?<= :// ) [^\s:/@"']{20,} (?= @ ) )
+    | (?P<password> \b [Pp]assword \s? = \s? ["']? ) [^\s&"',;()]{6,}
     | (?P<key> \b A(?:KIA|SIA) [0-9A-Z]{16} \b )
     | (?P<signed> \b [Xx]-[Aa]mz-(?:[Ss]ignature|[Ss]ecurity-[Tt]oken|[Cc]redential) (?: = | ["']?:\s*["']? ) ) [^\s&"',;<>]+
     | (?P<signature> \b Credential=\S+?, \s* SignedHeaders=\S+?, \s* Signature= ) [0-9a-f]+
@@ -42,6 +44,7 @@ _FORMS = re.compile(
 _HINTS = (
     "pt2_",
     "://",
+    "assword",
     "AKIA",
     "ASIA",
     "mz-",
@@ -64,9 +67,9 @@ class Redactor:
         Args:
             secrets: Their texts; those shorter than `LEAST` are not looked for.
         """
-        forms = {
-            form for secret in secrets for form in (secret, quote(secret, safe="")) if len(secret) >= LEAST
-        }
+        # Logs come line by line, and so does a secret of several lines.
+        parts = {part for secret in secrets for part in (secret, *secret.splitlines())}
+        forms = {form for part in parts for form in (part, quote(part, safe="")) if len(part) >= LEAST}
         longest_first = sorted(forms, key=lambda form: (-len(form), form))  # one may be part of another
         self._known = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
@@ -79,19 +82,19 @@ class Redactor:
         return text
 
     def clean_value(self, value: Any) -> Any:  # noqa: ANN401  # any value of a log line
-        """A JSON value whose texts are clean; other values as they are."""
-        if isinstance(value, str):
-            return self.clean(value)
+        """A JSON value whose texts are clean; what is no JSON value becomes its text."""
+        if value is None or isinstance(value, int | float):
+            return value
         if isinstance(value, list | tuple):
             return [self.clean_value(item) for item in value]
         if isinstance(value, dict):
             return {key: self.clean_value(item) for key, item in value.items()}
-        return value
+        return self.clean(str(value))
 
 
 def _hidden(match: re.Match[str]) -> str:
     """What names the secret stays, so that the reader knows what stood there."""
-    kept = match.lastgroup not in ("token", "key")
+    kept = match.lastgroup not in ("token", "user", "key")
     return f"{match[match.lastgroup]}{HIDDEN}" if kept and match.lastgroup else HIDDEN
 
 
@@ -124,11 +127,13 @@ def _pairs(text: str) -> dict[str, str]:
 
 def _passwords(address: str) -> Iterator[str]:
     try:
-        password = urlsplit(address).password
+        parts = urlsplit(address)
+        password = parts.password
     except ValueError:
         return
     if password:
         yield from {password, unquote(password)}
+    yield from parse_qs(parts.query).get("password", ())  # libpq takes it there too
 
 
 def processor(redactor: Redactor) -> Processor:

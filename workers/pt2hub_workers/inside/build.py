@@ -22,7 +22,7 @@ from pt2hub_workers.inside.exporting import Exported, export, used_constants
 from pt2hub_workers.inside.keying import constants_of, program_key
 from pt2hub_workers.inside.proving import Proof, Subject
 from pt2hub_workers.inside.recipe import compile_options
-from pt2hub_workers.inside.tuning import Tuning, asked_for
+from pt2hub_workers.inside.tuning import Tuning, asked_for, shaping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,7 +125,9 @@ class Build:
             reused = self._channel.ask("code", key=encode(key))
         packed, tuned = self._code(model, exported, options, reused)
         parts = self._parts(exported, key, packed, model)
-        parts["autotuning"] = _tuned_before(reused) if reused else tuned.summary()
+        parts["autotuning"] = (
+            _tuned_before(reused) if reused else tuned.summary() if asked_for(options) else None
+        )
         with self._channel.step("verify"):
             report = self._verify(model, exported, packed, parts)
         with self._channel.step("measure"), self._alone():
@@ -192,20 +194,16 @@ class Build:
                     f"compile option {name}={value} is {options[name]} on this target", "warning"
                 )
         changed = settings.changed(self._before, settings.compiler_configuration())
+        tuned_within = shaping(options, job.spec.limits.autotune_seconds)
         key = program_key(
             exported,
             separate=weights.names_in(model.layer),
             options=options,
-            settings={**settings.numeric_settings(), "changed": changed, **self._budget(options)},
+            settings={**settings.numeric_settings(), "changed": changed, **tuned_within},
             toolchain=job.toolchain,
             target=job.target,
         )
         return key, options
-
-    def _budget(self, options: dict[str, Any]) -> dict[str, int]:
-        """The budget shapes the code where autotuning runs: what it cut short is not what it would have become."""
-        seconds = self._job.spec.limits.autotune_seconds
-        return {"autotune_seconds": seconds} if seconds is not None and asked_for(options) else {}
 
     def _code(
         self, model: Model, exported: Exported, options: dict[str, Any], reused: dict[str, Any] | None
@@ -234,8 +232,10 @@ class Build:
         return packed, tuned
 
     def _compile(self, exported: Exported, options: dict[str, Any], package: Path) -> Tuning:
-        """Compiles beside other builds until something is timed, then alone."""
-        budget = self._job.spec.limits.autotune_seconds if asked_for(options) else None
+        """Compiles beside other builds; where autotuning is on, alone as soon as something is timed."""
+        if not asked_for(options):  # a GPU's few standard choices are timed in milliseconds, beside others
+            return compiling.compile_program(exported.program, options, package)
+        budget = self._job.spec.limits.autotune_seconds
         tuning = Tuning(budget, on_begin=lambda: self._channel.ask("device", mode="exclusive"))
         compiling.compile_program(exported.program, options, package, tuning)
         if tuning.begun:

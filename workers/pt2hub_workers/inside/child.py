@@ -6,17 +6,31 @@ forked after torch ran an operator (facts/aoti.md, section 4).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import sysconfig
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pt2hub.errors import InternalError, Pt2hubError
+import pt2hub
+import pt2hub_workers
+from pt2hub.errors import ExportFailed, InternalError, Pt2hubError, TransientError
 from pt2hub_workers.inside.channel import Channel
+from pt2hub_workers.inside.shortage import shortage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_SITE = sysconfig.get_path("purelib")
+_OTHERS = (
+    *(f"{Path(package.__file__ or '').parent}{os.sep}" for package in (pt2hub, pt2hub_workers)),
+    f"{_SITE}{os.sep}torch{os.sep}",
+    "<",
+)
+"""Where code lies that is not the model's, beside Python itself."""
+_PYTHON = f"{sysconfig.get_path('stdlib')}{os.sep}"
 
 
 def main(role: str) -> None:
@@ -31,14 +45,47 @@ def main(role: str) -> None:
     message = channel.receive()
     try:
         channel.send("result", value=work(message, channel))
-    except Pt2hubError as error:
-        channel.log(traceback.format_exc(), "compiler")
-        channel.send("error", error=error.as_dict())
-    except MemoryError:
-        channel.send("error", error=InternalError("the child ran out of memory", where=role).as_dict())
+    except SystemExit as ended:  # else the parent would see a process that ends for no reason
+        said = f"the model's code called sys.exit({'' if ended.code is None else repr(ended.code)})"
+        tell(channel, ExportFailed(said, where=role, hint="A model must leave the process alone."), role)
     except Exception as error:  # noqa: BLE001  # the last resort: whatever it is, the build must say it
-        channel.log(traceback.format_exc(), "error")
-        channel.send("error", error=InternalError(f"{type(error).__name__}: {error}", where=role).as_dict())
+        tell(channel, error, role)
+
+
+def tell(channel: Channel, error: Exception, role: str) -> None:
+    """Tells the parent what went wrong, and the log where.
+
+    Args:
+        channel: To the parent.
+        error: What was raised; one that is not ours is a defect of ours.
+        role: `build` or `gate`.
+    """
+    known = isinstance(error, Pt2hubError)
+    with contextlib.suppress(MemoryError):
+        if known and (found := _in_the_model(error)):
+            channel.log(found, "output")
+        channel.log("".join(traceback.format_exception(error)), "compiler" if known else "error")
+    if not isinstance(error, TransientError):
+        error = shortage(error, role) or error
+    if not isinstance(error, Pt2hubError):
+        error = InternalError(f"{type(error).__name__}: {error}", where=role)
+    channel.send("error", error=error.as_dict())
+
+
+def _in_the_model(error: Exception) -> str:
+    """The part of a traceback that its author looks for: neither ours nor torch's nor Python's."""
+    cause = error.__cause__
+    if cause is None:
+        return ""
+    own = [frame for frame in traceback.extract_tb(cause.__traceback__) if _is_models(frame.filename)]
+    head = "Traceback (most recent call last), the model's own part:\n"
+    lines = [*traceback.format_list(own), *traceback.format_exception_only(cause)]
+    return "".join([head, *lines]) if own else ""
+
+
+def _is_models(file: str) -> bool:
+    pythons = file.startswith(_PYTHON) and "-packages" not in file
+    return not (pythons or file.startswith(_OTHERS))
 
 
 def _prepare_build() -> Callable[[dict[str, Any], Channel], dict[str, Any]]:

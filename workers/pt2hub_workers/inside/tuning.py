@@ -23,6 +23,16 @@ def asked_for(options: Mapping[str, Any]) -> bool:
     return any(options.get(name) for name in OPTIONS)
 
 
+def shaping(options: Mapping[str, Any], budget: int | None) -> dict[str, int]:
+    """What the program key says of a budget: code that it cut short is not what it would have become without.
+
+    Args:
+        options: Inductor's options.
+        budget: Seconds for autotuning, None without an end.
+    """
+    return {"autotune_seconds": budget} if budget is not None and asked_for(options) else {}
+
+
 @dataclass(slots=True)
 class Tuning:
     """The autotuning of one compile.

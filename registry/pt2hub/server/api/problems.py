@@ -106,7 +106,8 @@ def register(app: Flask) -> None:
 
 def _ours(error: errors.Pt2hubError) -> Response:
     response = problem(error)
-    if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+    # Who is refused a stream asks instead, again and again: nothing failed.
+    if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, errors.Busy):
         _log.error("request failed", code=error.code, where=error.where, exc_info=error)
     return response
 

@@ -47,6 +47,8 @@ SAFETY_SECONDS = 2.0
 """How long a follower believes that no notification means no change."""
 GAP_SECONDS = 0.1
 """Between two looks, however often a build changes."""
+STALLED_SECONDS = 10.0
+"""How long a reader may take nothing, as one that Ctrl-Z stopped: longer and it would hold its place for ever."""
 _TICK_SECONDS = 0.25
 _KEY = "pt2hub.followers"
 _HANG_UP = select.POLLHUP | select.POLLERR | select.POLLRDHUP
@@ -121,6 +123,8 @@ def _stream(looks: Looks, build_ids: list[str]) -> Response:
     connection = request.environ.get("gunicorn.socket") or request.environ.get("werkzeug.socket")
 
     def chunks() -> Iterator[bytes]:
+        if connection is not None:
+            connection.settimeout(STALLED_SECONDS)  # the server sets it anew for the next request
         try:
             with all_of_them.following(build_ids) as wake:
                 yield from _paced(looks, wake, lambda: _gone(connection))
@@ -146,10 +150,11 @@ def _paced(looks: Looks, wake: threading.Event, gone: Callable[[], bool]) -> Ite
         if (yield from looks.look()):
             yield event("end", {})
             return
-        looked = time.monotonic()
-        while not _due(wake, looked):
+        looked, due = time.monotonic(), False
+        while not due:
+            due = _due(wake, looked)
             now = time.monotonic()
-            if closing.is_set() or now > ends or gone():
+            if closing.is_set() or now > ends or gone():  # also where a build is busy all the time
                 return
             if now > spoke + KEEP_ALIVE_SECONDS:
                 yield b": still here\n\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,13 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn publishes no types
         if not (conn.initialized or conn.data_ready or conn.wait_for_data(patience)):
             return _DEFER
         return super().handle(conn)
+
+    def handle_request(self, req: Any, conn: Any) -> Any:  # noqa: ANN401  # gunicorn's
+        """As gunicorn's, but a reader that stalled is one that hung up, and no failure to be logged as one."""
+        try:
+            return super().handle_request(req, conn)
+        except TimeoutError as exc:
+            raise ConnectionResetError(errno.ECONNRESET, "the reader stalled") from exc
 
     def set_accept_enabled(self, enabled: bool) -> None:
         """As gunicorn's, but a worker that stops answers who connected before, and refuses who comes later."""

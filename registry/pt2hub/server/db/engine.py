@@ -25,6 +25,8 @@ _DEFAULTS = {
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,
+    # Keepalives are not sent while a question waits to be acknowledged: that alone would take a quarter of an hour.
+    "tcp_user_timeout": 20_000,
     "connect_timeout": 10,
 }
 _SETTINGS = """

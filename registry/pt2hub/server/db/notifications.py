@@ -6,6 +6,8 @@ now and then by itself.
 
 from __future__ import annotations
 
+import os
+import select
 import threading
 from typing import TYPE_CHECKING
 
@@ -21,29 +23,41 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 CHANNEL = "pt2hub_builds"
-_LISTEN_SECONDS = 1.0
-"""How long a listener waits before it looks whether it should stop."""
+"""Builds that changed hands: what a worker that has one must hear."""
+PROGRESS = "pt2hub_progress"
+"""Builds that went on, several times a second each: what only those hear who follow builds."""
 _PAUSE_SECONDS = 1.0
+_JOIN_SECONDS = 2.0
+"""Patience with a thread that is just connecting to a database which is away."""
 _NOTIFY = text("SELECT pg_notify(:channel, :build)")
 _log = structlog.get_logger(__name__)
 
 
 def notify(session: Session, build_id: str) -> None:
-    """Tells every listener that a build changed, when the session's transaction commits."""
+    """Tells every listener that a build changed hands, when the session's transaction commits."""
     session.execute(_NOTIFY, {"channel": CHANNEL, "build": build_id})
+
+
+def notify_progress(session: Session, build_id: str) -> None:
+    """Tells who follows builds that one went on, when the session's transaction commits."""
+    session.execute(_NOTIFY, {"channel": PROGRESS, "build": build_id})
 
 
 class Listener:
     """A thread that hears of every change, over a connection of its own."""
 
-    def __init__(self, database_url: str, on_change: Callable[[str | None], None]) -> None:
+    def __init__(
+        self, database_url: str, on_change: Callable[[str | None], None], *, progress: bool = False
+    ) -> None:
         """Opens nothing before `start`.
 
         Args:
             database_url: `postgresql://...`.
             on_change: Called with a build's id; with None after a pause in which anything may have been missed.
                 It must not block, nor raise.
+            progress: Whether to hear of progress too.
         """
+        self._channels = (CHANNEL, PROGRESS) if progress else (CHANNEL,)
         self._conninfo = engines.conninfo(database_url)
         self._on_change = on_change
         self._stopped = threading.Event()
@@ -51,15 +65,23 @@ class Listener:
 
     def start(self) -> None:
         """Begins to listen, and goes on through every outage of the database until `stop`."""
+        self._bell, self._rope = os.pipe()
         self._thread.start()
 
     def stop(self) -> None:
         """Ends the thread."""
         self._stopped.set()
         if self._thread.is_alive():
-            self._thread.join()
+            os.close(self._rope)  # which wakes it
+            self._thread.join(_JOIN_SECONDS)
 
     def _run(self) -> None:
+        try:
+            self._listen_on()
+        finally:
+            os.close(self._bell)
+
+    def _listen_on(self) -> None:
         while not self._stopped.is_set():
             try:
                 self._listen()
@@ -69,8 +91,13 @@ class Listener:
 
     def _listen(self) -> None:
         with psycopg.connect(self._conninfo, autocommit=True) as connection:
-            connection.execute(f"LISTEN {CHANNEL}")
+            for channel in self._channels:
+                connection.execute(f"LISTEN {channel}")
             self._on_change(None)
+            heard = select.poll()
+            for descriptor in (connection.fileno(), self._bell):
+                heard.register(descriptor, select.POLLIN)
             while not self._stopped.is_set():
-                for change in connection.notifies(timeout=_LISTEN_SECONDS):
+                for change in connection.notifies(timeout=0):
                     self._on_change(change.payload)
+                heard.poll()

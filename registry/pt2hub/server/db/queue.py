@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import procrastinate
@@ -45,7 +46,9 @@ _UNDELIVERABLE = text("""
         SELECT 1 FROM procrastinate_jobs AS jobs
         LEFT JOIN procrastinate_workers AS holders ON holders.id = jobs.worker_id
         WHERE jobs.args ->> 'build_id' = builds.id AND jobs.task_name = :task
-        AND (jobs.status = 'todo' OR (jobs.status = 'doing' AND holders.last_heartbeat >= now() - :silence))
+        AND (jobs.status = 'todo' OR (
+            jobs.status = 'doing' AND holders.last_heartbeat BETWEEN now() - :silence AND now() + :silence
+        ))
     )
     ORDER BY builds.id
     FOR NO KEY UPDATE OF builds SKIP LOCKED
@@ -191,6 +194,8 @@ class BuildConsumer:
 
     async def _run(self) -> None:
         loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+        # asyncio's own pool has a few threads more than there are cores; each slot needs one for as long as it builds.
+        loop.set_default_executor(ThreadPoolExecutor(self._concurrency + 4, thread_name_prefix="slot"))
         self._wake = lambda: loop.call_soon_threadsafe(stopped.set)
         pause = _FIRST_PAUSE
         while not self._stopping:

@@ -207,7 +207,7 @@ class BuildAttempt(Base):
 
     __tablename__ = "build_attempts"
     __table_args__ = (
-        Index("ix_build_attempts_unarchived", "ended_at", postgresql_where=text("log IS NULL")),
+        Index("ix_build_attempts_unarchived", "ended_at", postgresql_where=text("log_lines IS NULL")),
         Index("ix_build_attempts_uncounted", "ended_at", postgresql_where=text("NOT counted")),
     )
 

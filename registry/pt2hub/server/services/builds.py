@@ -16,7 +16,7 @@ from pt2hub.domain.builds import BuildState, Claim
 from pt2hub.domain.publications import Publication, ReusableCode
 from pt2hub.errors import BadResponse, BuildActive, BuildOver, NotFound, StaleAttempt, TooLarge
 from pt2hub.server.blobs.keys import StorageKey
-from pt2hub.server.db.notifications import notify
+from pt2hub.server.db.notifications import notify_progress
 from pt2hub.server.db.stores.artifacts import ArtifactStore
 from pt2hub.server.db.stores.attempts import AttemptStore
 from pt2hub.server.db.stores.build_views import BuildViewStore
@@ -156,7 +156,7 @@ class BuildService:
             claim = BuildStore(session).claim(build_id, worker_id)
             if claim is not None:
                 AttemptStore(session).begin(build_id, claim.attempt, worker_id)
-                notify(session, build_id)
+                notify_progress(session, build_id)
             return claim
 
     def standing(self, build_id: str) -> tuple[BuildState, int]:
@@ -189,7 +189,7 @@ class BuildService:
             progress = ProgressStore(session)
             progress.put_steps(claim.build, claim.attempt, steps)
             progress.add_lines(claim.build, claim.attempt, lines)
-            notify(session, claim.build)
+            notify_progress(session, claim.build)
 
     def find_code(self, program_key: Digest) -> ReusableCode | None:
         """Compiled code of any published artifact with this program key whose bytes are still there."""
@@ -226,7 +226,7 @@ class BuildService:
         """
         return self._record(claim, lambda versions: versions.record_golden(claim.version_id, digest))
 
-    def publish(self, claim: Claim, publication: Publication) -> None:
+    def publish(self, claim: Claim, publication: Publication, steps: Sequence[StepReport] = ()) -> None:
         """Ends an attempt with an artifact, in one transaction.
 
         The same artifact of the same attempt may come again: the first one's answer may have been lost.
@@ -234,6 +234,7 @@ class BuildService:
         Args:
             claim: The attempt.
             publication: Its result; blobs and manifests are in the storage already.
+            steps: What was not reported yet: who waits for the end must see all of them then.
 
         Raises:
             StaleAttempt: The attempt was overtaken; nothing was written.
@@ -245,6 +246,7 @@ class BuildService:
                 if builds.published(claim, publication.manifest.digest):
                     return
                 raise _overtaken(claim)
+            ProgressStore(session).put_steps(claim.build, claim.attempt, steps)
             reused = bool(publication.config.provenance.get("code_reused_from"))
             Transitions(session, self._queue).succeed(build, reused=reused)
             ArtifactStore(session).add(claim.build, claim.attempt, publication)

@@ -102,7 +102,8 @@ class LogService:
     def archive(self, build_id: str, attempt: int) -> Digest | None:
         """Puts the log of an attempt that is over into the storage and drops its rows; once is enough.
 
-        The log of the attempt that published the artifact becomes a referrer of it.
+        The log of the attempt that published the artifact becomes a referrer of it. Of an attempt that left no line
+        it is noted, so that nobody looks again.
 
         Returns:
             The log's digest; None where there is nothing to put away: the attempt is not over, or left no line,
@@ -115,19 +116,17 @@ class LogService:
         if ended is None or ended.log:
             return ended.log.digest if ended and ended.log else None
         log = self._store(build_id, attempt)
-        if log is None:
-            return None
-        manifest = self._refer(artifact, build_id, ended, log) if artifact else None
+        manifest = self._refer(artifact, build_id, ended, log) if artifact and log else None
         with self._sessions.begin() as session:
             store = LogStore(session)
             if store.ended(build_id, attempt, lock=True) != ended:
                 return None
-            if store.rows(build_id, attempt, after=log.lines, limit=1):
+            if store.rows(build_id, attempt, after=log.lines if log else 0, limit=1):
                 return None
             store.record(build_id, attempt, log)
             if artifact and manifest:
                 store.refer(artifact, manifest)
-        return log.digest
+        return log.digest if log else None
 
     def text(self, build_id: str, attempt: int | None = None) -> Iterator[bytes]:
         """The whole log of an attempt, line by line, each with its end.

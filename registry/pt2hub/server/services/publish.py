@@ -11,7 +11,7 @@ from pt2hub.domain.specs import DEFAULT_FACTORIES, Spec, TargetSpec, check_facto
 from pt2hub.domain.targets import parse_target
 from pt2hub.errors import Conflict, Detail, InvalidInput, NoLiveWorker, NotFound, UnknownTarget
 from pt2hub.server.blobs.keys import StorageKey
-from pt2hub.server.db.notifications import notify
+from pt2hub.server.db.notifications import notify_progress
 from pt2hub.server.db.stores.build_views import BuildViewStore
 from pt2hub.server.db.stores.builds import BuildStore, build_request
 from pt2hub.server.db.stores.versions import StoredVersion, VersionStore
@@ -156,7 +156,7 @@ class PublishService:
         if raised := BuildStore(session).raise_priority(version.id, targets, priority):
             self._queue.raise_priority(session, raised, priority)
             for build_id in raised:
-                notify(session, build_id)
+                notify_progress(session, build_id)
 
     def _add_builds(
         self,

@@ -12,7 +12,7 @@ import structlog
 
 from pt2hub.domain.builds import MAX_FAILURES, BuildState, Outcome, backoff
 from pt2hub.errors import WorkerLost
-from pt2hub.server.db.notifications import notify
+from pt2hub.server.db.notifications import notify, notify_progress
 from pt2hub.server.db.stores.attempts import AttemptStore
 from pt2hub.server.db.stores.builds import BuildStore
 from pt2hub.server.db.stores.values import storable
@@ -53,7 +53,7 @@ class Transitions:
         """
         self._builds.finish(build, BuildState.SUCCEEDED)
         self._attempts.close(build.id, build.attempt, Outcome.SUCCEEDED, reused=reused)
-        notify(self._session, build.id)
+        notify_progress(self._session, build.id)  # its worker knows
 
     def fail(self, build: HeldBuild, error: Pt2hubError) -> None:
         """Ends a running build with an error."""

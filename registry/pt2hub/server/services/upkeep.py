@@ -9,22 +9,20 @@ from typing import TYPE_CHECKING
 import structlog
 from sqlalchemy import text
 
-from pt2hub.errors import Pt2hubError
+from pt2hub.errors import Pt2hubError, TransientError
 from pt2hub.server.db.stores.attempts import AttemptStore
 from pt2hub.server.db.stores.builds import BuildStore
 from pt2hub.server.db.stores.workers import WorkerStore
 from pt2hub.server.services.transitions import Transitions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sqlalchemy.orm import Session
+    from collections.abc import Callable, Sequence
 
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.queue import BuildQueue
 
 _LOCK = text("SELECT pg_try_advisory_xact_lock(84000002)")
-_CONTACT = text("SELECT 1")
+_CONTACT = text("SELECT CAST(extract(epoch FROM clock_timestamp()) AS float8)")
 _REST = timedelta(seconds=10)
 """How long an attempt is over before its log is put away: its last lines come after the deed."""
 _ARCHIVE_SECONDS = 20.0
@@ -53,7 +51,7 @@ class UpkeepService:
             sessions: Opens transactions.
             queue: Takes the builds of lost workers.
             silence: Time without a heartbeat after which a worker is lost.
-            archive: Puts the log of a build's attempt away; answers None where there is none.
+            archive: Puts the log of a build's attempt away, if it left one.
             add_up: Adds ended attempts to the sums that are kept of them.
         """
         self._sessions = sessions
@@ -62,14 +60,18 @@ class UpkeepService:
         self._archive = archive
         self._add_up = add_up
 
-    def contact(self) -> None:
+    def contact(self) -> float:
         """Asks the database for a sign of life.
+
+        Returns:
+            What its clock says, in seconds.
 
         Raises:
             DatabaseUnavailable: It gives none.
         """
         with self._sessions.begin() as session:
-            session.execute(_CONTACT)
+            told: float = session.execute(_CONTACT).scalar_one()
+        return told
 
     def requeue_lost(self) -> list[str]:
         """Takes running builds from lost workers, and delivers queued ones whose job went astray.
@@ -109,18 +111,17 @@ class UpkeepService:
         self._add_up()
         with self._sessions.begin() as session:
             if session.scalar(_LOCK):
-                self._archive_logs(session)
+                self._archive_logs(AttemptStore(session).unarchived(rest=_REST, limit=_ARCHIVE_AT_MOST))
 
-    def _archive_logs(self, session: Session) -> None:
-        """Puts logs away; the session only keeps others from doing the same, and its own changes for the end."""
+    def _archive_logs(self, attempts: Sequence[tuple[str, int]]) -> None:
+        """Puts logs away, each in a transaction of its own; the caller's keeps others from doing the same."""
         until = time.monotonic() + _ARCHIVE_SECONDS
-        attempts = AttemptStore(session)
-        for build_id, attempt in attempts.unarchived(rest=_REST, limit=_ARCHIVE_AT_MOST):
+        for build_id, attempt in attempts:
             if time.monotonic() > until:
                 break
             try:
-                if self._archive(build_id, attempt) is None:
-                    attempts.mark_without_log(build_id, attempt)
-            except Pt2hubError as error:  # the storage is away: another pass comes soon
+                self._archive(build_id, attempt)
+            except Pt2hubError as error:
                 _log.warning("log not put away", build=build_id, attempt=attempt, error=str(error))
-                break
+                if isinstance(error, TransientError):  # the storage is away: another pass comes soon
+                    break

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import structlog
 
@@ -21,19 +21,22 @@ from pt2hub.server.up.listening import Probe, listen_for_each
 from pt2hub.server.up.services import stop_all, tend_all
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pt2hub.server.config import ServerConfig
 
 _START_SECONDS = 60.0
 _log = structlog.get_logger(__name__)
 
 
-def run_api(config: ServerConfig) -> int:
+def run_api(config: ServerConfig, *, announce: Callable[[dict[str, Any]], None] | None = None) -> int:
     """Runs the API until SIGINT or SIGTERM; call it from the main thread.
 
     What was asked before the signal is answered, for as long as `grace_seconds`; who comes later is refused.
 
     Args:
         config: The server's settings; they must name a database and a storage.
+        announce: Takes where it answers, once it does.
 
     Returns:
         The exit code: 0 after a signal.
@@ -47,31 +50,33 @@ def run_api(config: ServerConfig) -> int:
         InternalError: The API did not start.
     """
     logs.configure()
-    migrating.require(_database_of(config))
-    interrupts = Interrupts()
+    database_url, interrupts = _database_of(config), Interrupts()
     with interrupts.installed(), contextlib.suppress(Interrupted), ExitStack() as stack:
+        migrating.require(database_url)
         try:
-            _serve(config, stack)
+            _serve(config, stack, announce)
         finally:
             interrupts.disarm()
             _log.info("the API stops", grace_seconds=config.grace_seconds)
     return 0
 
 
-def _serve(config: ServerConfig, stack: ExitStack) -> NoReturn:
+def _serve(
+    config: ServerConfig, stack: ExitStack, announce: Callable[[dict[str, Any]], None] | None
+) -> NoReturn:
     listeners = listen_for_each(config.host, config.port, processes=config.api_processes)
     services = api_services(listeners, os.environ, log=None, grace=config.grace_seconds, report=_log.warning)
     stack.callback(stop_all, services)
-    for (
-        listener
-    ) in listeners:  # closed before the processes stop: who comes later is refused, and not kept waiting
-        stack.enter_context(listener)
+    for listener in listeners:
+        stack.enter_context(listener)  # closed before the processes stop: who comes later is refused at once
     probe = Probe(listeners[0])
     for service in services:
         service.start()
     for service in services:
         await_service(service, probe.alive, _START_SECONDS)
     _log.info("the API answers", url=probe.url, processes=len(services))
+    if announce:
+        announce({"url": probe.url, "processes": len(services)})
     tend_all(services)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
@@ -28,7 +28,16 @@ from pt2hub.server.db.stores.workers import WorkerStore
 from pt2hub.wire.shapes import ArtifactRef
 
 if TYPE_CHECKING:
+    from sqlalchemy import Table
     from sqlalchemy.orm import DeclarativeBase, Session
+
+
+_CANDIDATES = 16
+"""Artifacts whose code may be taken: a model that is retrained daily has thousands with one program key."""
+
+
+_TABLE = cast("Table", SQLArtifact.__table__)
+_ADD = insert(_TABLE).on_conflict_do_nothing(index_elements=["digest"]).returning(_TABLE.c.digest)
 
 
 class ArtifactStore:
@@ -53,8 +62,7 @@ class ArtifactStore:
         workers.add_target(publication.config.target)
         environment = workers.add_environment(publication.config.environment)
         row = _artifact(publication) | {"build_id": build_id, "attempt": attempt, "environment": environment}
-        statement = insert(SQLArtifact).values(row).on_conflict_do_nothing(index_elements=["digest"])
-        if self._session.execute(statement.returning(SQLArtifact.digest)).first() is None:
+        if self._session.execute(_ADD, row).first() is None:
             return False
         self._add_index(publication, environment)
         return True
@@ -105,11 +113,12 @@ class ArtifactStore:
         return ArtifactRef(found[0], Digest(found[1]), stamp(found[2])) if found else None
 
     def with_key(self, program_key: Digest) -> list[Digest]:
-        """Manifest digests of the artifacts with a program key, newest first."""
+        """Manifest digests of the newest artifacts with a program key, newest first."""
         statement = (
             select(SQLArtifact.digest)
             .where(SQLArtifact.program_key == program_key)
             .order_by(SQLArtifact.created_at.desc(), SQLArtifact.digest)
+            .limit(_CANDIDATES)
         )
         return [Digest(digest) for digest in self._session.scalars(statement)]
 
@@ -154,8 +163,9 @@ class ArtifactStore:
         self._add_rows(SQLReferrer, artifact, [_referrer(item) for item in publication.referrers])
 
     def _add_rows(self, table: type[DeclarativeBase], artifact: Digest, rows: list[dict[str, Any]]) -> None:
-        if rows:
-            self._session.execute(insert(table), [{"artifact": artifact, **storable(row)} for row in rows])
+        if rows:  # of the table and not of its class, which SQLAlchemy would look up for each row
+            values = [{"artifact": artifact, **storable(row)} for row in rows]
+            self._session.execute(insert(cast("Table", table.__table__)), values)
 
     def _below(self, table: type[DeclarativeBase], artifact: Digest, order: str) -> list[dict[str, Any]]:
         columns = table.__table__.c

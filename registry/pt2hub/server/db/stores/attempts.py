@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import exists, func, literal, select, update
+from sqlalchemy import func, literal, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
 from pt2hub.domain.builds import BuildState, Outcome
 from pt2hub.domain.digests import Digest
 from pt2hub.server.db.schema import Build as SQLBuild
 from pt2hub.server.db.schema import BuildAttempt as SQLBuildAttempt
-from pt2hub.server.db.schema import BuildLog as SQLBuildLog
 from pt2hub.server.db.schema import BuildStep as SQLBuildStep
 from pt2hub.server.db.stores.values import optional_stamp, stamp
 from pt2hub.wire.shapes import AttemptView
@@ -20,8 +19,22 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
 
-    from sqlalchemy import ColumnElement
+    from sqlalchemy import Table
     from sqlalchemy.orm import Session
+
+
+# Changes name the table and not its class: SQLAlchemy would look for objects in memory to change as well.
+_ATTEMPTS = cast("Table", SQLBuildAttempt.__table__)
+_STEPS = cast("Table", SQLBuildStep.__table__)
+_BEGIN = text("INSERT INTO build_attempts (build_id, attempt, worker_id) VALUES (:build, :attempt, :worker)")
+# In plain SQL, as what it precedes in `ProgressStore`: every running attempt asks several times a second.
+_TAKES_REPORTS = text("""
+    SELECT 1 FROM build_attempts JOIN builds ON builds.id = build_attempts.build_id
+    WHERE build_attempts.build_id = :build AND build_attempts.attempt = :attempt
+    AND builds.attempt = :attempt AND builds.state <> :queued
+    AND build_attempts.log_lines IS NULL
+    FOR KEY SHARE OF build_attempts
+""")
 
 
 class AttemptStore:
@@ -33,9 +46,7 @@ class AttemptStore:
 
     def begin(self, build_id: str, attempt: int, worker_id: str) -> None:
         """Notes that a worker took a build."""
-        self._session.execute(
-            insert(SQLBuildAttempt).values(build_id=build_id, attempt=attempt, worker_id=worker_id)
-        )
+        self._session.execute(_BEGIN, {"build": build_id, "attempt": attempt, "worker": worker_id})
 
     def close(
         self,
@@ -56,19 +67,19 @@ class AttemptStore:
             reused: Whether an earlier build's code was taken.
         """
         self._session.execute(
-            update(SQLBuildAttempt)
-            .where(SQLBuildAttempt.build_id == build_id, SQLBuildAttempt.attempt == attempt)
+            update(_ATTEMPTS)
+            .where(_ATTEMPTS.c.build_id == build_id, _ATTEMPTS.c.attempt == attempt)
             .values(ended_at=func.clock_timestamp(), outcome=outcome, error=error, reused=reused)
         )
         # Its worker reports the last step's end after the deed, or never.
         ended: dict[str, Any] = {"state": "failed"}
         if outcome is Outcome.SUCCEEDED:
-            took = func.extract("epoch", func.clock_timestamp() - SQLBuildStep.started_at)
+            took = func.extract("epoch", func.clock_timestamp() - _STEPS.c.started_at)
             ended = {"state": "done", "seconds": func.greatest(took, literal(0.0))}
         self._session.execute(
-            update(SQLBuildStep)
-            .where(SQLBuildStep.build_id == build_id, SQLBuildStep.attempt == attempt)
-            .where(SQLBuildStep.state == "running")
+            update(_STEPS)
+            .where(_STEPS.c.build_id == build_id, _STEPS.c.attempt == attempt)
+            .where(_STEPS.c.state == "running")
             .values(**ended)
         )
 
@@ -89,15 +100,8 @@ class AttemptStore:
 
         Nor will it be put away before the transaction ends. A build that waits for another attempt takes no more.
         """
-        statement = (
-            select(SQLBuildAttempt.attempt)
-            .join(SQLBuild, SQLBuild.id == SQLBuildAttempt.build_id)
-            .where(SQLBuildAttempt.build_id == build_id, SQLBuildAttempt.attempt == attempt)
-            .where(SQLBuild.attempt == attempt, SQLBuild.state != BuildState.QUEUED)
-            .where(SQLBuildAttempt.log.is_(None), SQLBuildAttempt.log_lines.is_(None))
-            .with_for_update(read=True, key_share=True, of=SQLBuildAttempt)
-        )
-        return self._session.execute(statement).first() is not None
+        given = {"build": build_id, "attempt": attempt, "queued": BuildState.QUEUED.value}
+        return self._session.execute(_TAKES_REPORTS, given).first() is not None
 
     def of(self, build_id: str) -> list[AttemptView]:
         """Every attempt at a build, first to last."""
@@ -131,7 +135,7 @@ class AttemptStore:
         )
         closed = self._session.execute(
             update(SQLBuildAttempt)
-            .where(SQLBuildAttempt.ended_at.is_(None), SQLBuildAttempt.log.is_(None), ~running.exists())
+            .where(SQLBuildAttempt.ended_at.is_(None), SQLBuildAttempt.log_lines.is_(None), ~running.exists())
             .values(ended_at=func.now(), outcome=func.coalesce(SQLBuildAttempt.outcome, Outcome.LOST))
             .returning(SQLBuildAttempt.build_id)
             .execution_options(synchronize_session=False)
@@ -147,29 +151,11 @@ class AttemptStore:
         """
         rows = self._session.execute(
             select(SQLBuildAttempt.build_id, SQLBuildAttempt.attempt)
-            .where(*_unarchived(rest))
+            .where(SQLBuildAttempt.log_lines.is_(None), SQLBuildAttempt.ended_at < func.now() - rest)
             .order_by(SQLBuildAttempt.ended_at)
             .limit(limit)
         )
         return [(build_id, attempt) for build_id, attempt in rows]
-
-    def mark_without_log(self, build_id: str, attempt: int) -> None:
-        """Notes that an attempt left no line, if it left none, so that nobody looks again."""
-        lines = exists().where(SQLBuildLog.build_id == build_id, SQLBuildLog.attempt == attempt)
-        self._session.execute(
-            update(SQLBuildAttempt)
-            .where(SQLBuildAttempt.build_id == build_id, SQLBuildAttempt.attempt == attempt)
-            .where(SQLBuildAttempt.log.is_(None), ~lines)
-            .values(log_bytes=0, log_lines=0)
-        )
-
-
-def _unarchived(rest: timedelta) -> list[ColumnElement[bool]]:
-    return [
-        SQLBuildAttempt.log.is_(None),
-        SQLBuildAttempt.log_lines.is_(None),
-        SQLBuildAttempt.ended_at < func.now() - rest,
-    ]
 
 
 def _view(row: SQLBuildAttempt) -> AttemptView:

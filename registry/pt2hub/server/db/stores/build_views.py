@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, func, or_, select, tuple_
+from sqlalchemy import and_, bindparam, func, or_, select, tuple_
 from sqlalchemy.orm import aliased
 
 from pt2hub.domain.builds import BuildFilter, BuildState, Outcome
@@ -94,8 +95,9 @@ class BuildViewStore:
         rows = self._session.execute(_viewed(silence).where(condition).order_by(SQLBuild.position)).all()
         ids = [row.Build.id for row in rows]
         positions = self._positions(rows)
-        steps = ProgressStore(self._session).steps(ids)
-        attempts = AttemptStore(self._session).of_each(ids)
+        begun = [row.Build.id for row in rows if row.Build.attempt]
+        steps = ProgressStore(self._session).steps(begun) if begun else {}
+        attempts = AttemptStore(self._session).of_each(begun) if begun else {}
         return [
             _view(row, _Beside(positions.get(it), tuple(steps.get(it, ())), tuple(attempts.get(it, ()))))
             for it, row in zip(ids, rows, strict=True)
@@ -106,12 +108,14 @@ class BuildViewStore:
         queued = [row.Build for row in rows if row.Build.state == BuildState.QUEUED]
         if not queued:
             return {}
-        statement = _counted(queued) if len(queued) <= _FEW else _ranked(queued)
-        return {build_id: place for build_id, place in self._session.execute(statement)}  # noqa: C416  # rows are not pairs to mypy
+        statement = _counted() if len(queued) <= _FEW else _ranked(queued)
+        ids = {"ids": [build.id for build in queued]}
+        return {build_id: place for build_id, place in self._session.execute(statement, ids)}  # noqa: C416  # rows are not pairs to mypy
 
 
-def _counted(queued: Sequence[SQLBuild]) -> Select[str, int]:
-    """Places of few builds: each counts those before it."""
+@functools.cache
+def _counted() -> Select[str, int]:
+    """Places of the few builds `ids`: each counts those before it."""
     other = aliased(SQLBuild)
     same = and_(
         other.priority == SQLBuild.priority,
@@ -123,8 +127,8 @@ def _counted(queued: Sequence[SQLBuild]) -> Select[str, int]:
         .where(or_(other.priority > SQLBuild.priority, same))
         .scalar_subquery()
     )
-    ids = [build.id for build in queued]
-    return select(SQLBuild.id, place).where(SQLBuild.id.in_(ids), SQLBuild.state == BuildState.QUEUED)
+    wanted = SQLBuild.id.in_(bindparam("ids", expanding=True))
+    return select(SQLBuild.id, place).where(wanted, SQLBuild.state == BuildState.QUEUED)
 
 
 def _ranked(queued: Sequence[SQLBuild]) -> Select[str, int]:
@@ -137,9 +141,10 @@ def _ranked(queued: Sequence[SQLBuild]) -> Select[str, int]:
         .where(SQLBuild.target.in_({build.target for build in queued}))
         .subquery()
     )
-    return select(ranked.c.id, ranked.c.place).where(ranked.c.id.in_([build.id for build in queued]))
+    return select(ranked.c.id, ranked.c.place).where(ranked.c.id.in_(bindparam("ids", expanding=True)))
 
 
+@functools.cache
 def _viewed(silence: timedelta) -> Select[SQLBuild, str, int, str, SQLBuildAttempt, bool, datetime | None]:
     """What views of builds are made of."""
     latest = and_(SQLBuildAttempt.build_id == SQLBuild.id, SQLBuildAttempt.attempt == SQLBuild.attempt)

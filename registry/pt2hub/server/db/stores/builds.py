@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import bindparam, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime, timedelta
 
-    from sqlalchemy import ColumnElement, Row
+    from sqlalchemy import ColumnElement, Row, Table
     from sqlalchemy.orm import Session
 
     from pt2hub.domain.specs import TargetSpec
@@ -66,6 +66,21 @@ _HELD = (
 )
 
 
+# Changes name the table and not its class: SQLAlchemy would look for objects in memory to change as well.
+_BUILDS = cast("Table", SQLBuild.__table__)
+_CLAIM = (
+    update(_BUILDS)
+    .where(_BUILDS.c.id == bindparam("build"), _BUILDS.c.state == BuildState.QUEUED)
+    .where(or_(_BUILDS.c.not_before.is_(None), _BUILDS.c.not_before <= func.now()))
+    .values(
+        state=BuildState.RUNNING,
+        attempt=_BUILDS.c.attempt + 1,
+        worker_id=bindparam("worker"),
+        started_at=func.now(),
+        not_before=None,
+    )
+    .returning(_BUILDS.c.id)
+)
 _STANDING = Prepared.of(select(SQLBuild.state, SQLBuild.attempt).where(SQLBuild.id == bindparam("build")))
 
 
@@ -151,21 +166,8 @@ class BuildStore:
         Returns:
             What the attempt needs, or None where the build is not queued or must wait longer.
         """
-        statement = (
-            update(SQLBuild)
-            .where(SQLBuild.id == build_id, SQLBuild.state == BuildState.QUEUED)
-            .where(or_(SQLBuild.not_before.is_(None), SQLBuild.not_before <= func.now()))
-            .values(
-                state=BuildState.RUNNING,
-                attempt=SQLBuild.attempt + 1,
-                worker_id=worker_id,
-                started_at=func.now(),
-                not_before=None,
-            )
-            .returning(SQLBuild.id)
-            .execution_options(synchronize_session=False)
-        )
-        return self._claim(build_id) if self._session.execute(statement).first() else None
+        given = {"build": build_id, "worker": worker_id}
+        return self._claim(build_id) if self._session.execute(_CLAIM, given).first() else None
 
     def held(self, claim: Claim) -> HeldBuild | None:
         """Locks a running build, if this attempt still holds it."""
@@ -334,9 +336,11 @@ class BuildStore:
         return [_held_build(row) for row in self._session.execute(statement)]
 
     def _move(self, build: HeldBuild, **values: Any) -> datetime | None:  # noqa: ANN401  # columns' values
-        statement = update(SQLBuild).where(SQLBuild.id == build.id).values(**values)
-        statement = statement.execution_options(synchronize_session=False)
-        return self._session.execute(statement.returning(SQLBuild.not_before)).scalar_one()
+        statement = update(_BUILDS).where(_BUILDS.c.id == build.id).values(**values)
+        not_before: datetime | None = self._session.execute(
+            statement.returning(_BUILDS.c.not_before)
+        ).scalar_one()
+        return not_before
 
     def _claim(self, build_id: str) -> Claim:
         build, version, model = self._session.execute(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 NOISE = "compiler"
 """The level that summaries leave out."""
+_EMPTY = {"log_bytes": 0, "log_lines": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +117,18 @@ class LogStore:
         ).first()
         return row is None or row[0] is not None or bool(row[1])
 
-    def record(self, build_id: str, attempt: int, log: PutAway) -> None:
-        """Notes where an attempt's log lies and drops the rows that it holds."""
+    def record(self, build_id: str, attempt: int, log: PutAway | None) -> None:
+        """Notes where an attempt's log lies, or that there is none, and drops the rows that it holds."""
+        values = {"log": log.digest, "log_bytes": log.size, "log_lines": log.lines} if log else _EMPTY
         self._session.execute(
             update(SQLBuildAttempt)
             .where(SQLBuildAttempt.build_id == build_id, SQLBuildAttempt.attempt == attempt)
-            .values(log=log.digest, log_bytes=log.size, log_lines=log.lines)
+            .values(**values)
         )
-        self._session.execute(
-            delete(SQLBuildLog).where(*_of(build_id, attempt), SQLBuildLog.seq <= log.lines)
-        )
+        if log:
+            self._session.execute(
+                delete(SQLBuildLog).where(*_of(build_id, attempt), SQLBuildLog.seq <= log.lines)
+            )
 
     def artifact(self, build_id: str, attempt: int) -> Digest | None:
         """The artifact that an attempt published, or None."""

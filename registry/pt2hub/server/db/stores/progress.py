@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import func, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import select, text
 
 from pt2hub.domain.builds import STEPS
+from pt2hub.domain.codec import encode
 from pt2hub.server.db.schema import Build as SQLBuild
-from pt2hub.server.db.schema import BuildLog as SQLBuildLog
 from pt2hub.server.db.schema import BuildStep as SQLBuildStep
 from pt2hub.server.db.stores.values import stamp, storable
 from pt2hub.wire.shapes import StepView
@@ -17,10 +18,32 @@ from pt2hub.wire.shapes import StepView
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from sqlalchemy import TextClause
     from sqlalchemy.orm import Session
 
     from pt2hub.domain.builds import LogLine, StepReport
 
+# One round trip for any number of rows, in plain SQL: every attempt comes here several times a second, and building
+# such statements anew costs more than PostgreSQL needs for them.
+_PUT_STEPS = text("""
+    INSERT INTO build_steps (build_id, attempt, name, state, started_at, seconds, detail)
+    SELECT :build, :attempt, name, state, to_timestamp(started), seconds, detail
+    FROM jsonb_to_recordset(CAST(:rows AS jsonb))
+        AS given (name text, state text, started float8, seconds float8, detail text)
+    ON CONFLICT (build_id, attempt, name) DO UPDATE SET state = excluded.state, seconds = excluded.seconds,
+        detail = coalesce(excluded.detail, build_steps.detail)
+    WHERE EXISTS (
+        SELECT 1 FROM build_attempts AS own
+        WHERE own.build_id = build_steps.build_id AND own.attempt = build_steps.attempt AND own.ended_at IS NULL
+    )
+""")
+_ADD_LINES = text("""
+    INSERT INTO build_logs (build_id, attempt, seq, at, step, level, text)
+    SELECT :build, :attempt, seq, at, step, level, text
+    FROM jsonb_to_recordset(CAST(:rows AS jsonb))
+        AS given (seq int, at float8, step text, level text, text text)
+    ON CONFLICT DO NOTHING
+""")
 _PLACE = {name: place for place, name in enumerate(STEPS)}
 
 
@@ -32,32 +55,20 @@ class ProgressStore:
         self._session = session
 
     def put_steps(self, build_id: str, attempt: int, steps: Iterable[StepReport]) -> None:
-        """Adds steps, or moves them on; a step's start stays the first one noted.
+        """Adds steps, or moves them on; a step's start stays the first one noted, and its end that of the attempt.
 
         Args:
             build_id: The build.
             attempt: The attempt that does them.
             steps: In the order in which they were reported.
         """
+        merged: dict[str, StepReport] = {}
         for step in steps:
-            changed = {"state": step.state, "seconds": step.seconds}
-            statement = insert(SQLBuildStep).values(
-                build_id=build_id,
-                attempt=attempt,
-                name=step.name,
-                started_at=func.to_timestamp(step.started),
-                detail=storable(step.detail),
-                **changed,
-            )
-            self._session.execute(
-                statement.on_conflict_do_update(
-                    index_elements=["build_id", "attempt", "name"],
-                    set_={
-                        **changed,
-                        "detail": func.coalesce(statement.excluded.detail, SQLBuildStep.detail),
-                    },
-                )
-            )
+            before = merged.get(step.name, step)
+            merged[step.name] = replace(step, started=before.started, detail=step.detail or before.detail)
+        if merged:
+            rows = [storable(encode(step)) for step in merged.values()]
+            self._put(_PUT_STEPS, build_id, attempt, rows)
 
     def steps(self, build_ids: Sequence[str]) -> dict[str, list[StepView]]:
         """The steps of each build's latest attempt, in order."""
@@ -74,17 +85,8 @@ class ProgressStore:
 
     def add_lines(self, build_id: str, attempt: int, lines: Sequence[LogLine]) -> None:
         """Adds log lines; those already there, by position, are left as they are."""
-        rows = [
-            {
-                "build_id": build_id,
-                "attempt": attempt,
-                "seq": line.seq,
-                "at": line.at,
-                "step": line.step,
-                "level": line.level,
-                "text": storable(line.text),
-            }
-            for line in lines
-        ]
-        if rows:
-            self._session.execute(insert(SQLBuildLog).on_conflict_do_nothing(), rows)
+        if lines:
+            self._put(_ADD_LINES, build_id, attempt, [storable(encode(line)) for line in lines])
+
+    def _put(self, statement: TextClause, build_id: str, attempt: int, rows: list[dict[str, Any]]) -> None:
+        self._session.execute(statement, {"build": build_id, "attempt": attempt, "rows": json.dumps(rows)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import func, select, update
 from sqlalchemy.dialects.postgresql import insert
@@ -15,7 +15,7 @@ from pt2hub.server.db.schema import Version as SQLVersion
 from pt2hub.server.db.stores.values import stamp
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement
+    from sqlalchemy import ColumnElement, Table
     from sqlalchemy.orm import Session
 
     from pt2hub.domain.artifacts import VersionIdentity
@@ -66,6 +66,9 @@ class Numbers:
     newest: int
     below: int | None
     above: int | None
+
+
+_VERSIONS = cast("Table", SQLVersion.__table__)
 
 
 class VersionStore:
@@ -189,9 +192,7 @@ class VersionStore:
         Returns:
             The blob that is set now.
         """
-        statement = update(SQLVersion).where(SQLVersion.id == version_id, SQLVersion.weights.is_(None))
-        self._session.execute(statement.values(weights=digest))
-        return self._existing(SQLVersion.id == version_id).weights or digest
+        return self._recorded("weights", version_id, digest)
 
     def record_golden(self, version_id: int, digest: Digest) -> Digest:
         """Sets the golden blob if none is set.
@@ -199,9 +200,14 @@ class VersionStore:
         Returns:
             The blob that is set now.
         """
-        statement = update(SQLVersion).where(SQLVersion.id == version_id, SQLVersion.golden.is_(None))
-        self._session.execute(statement.values(golden=digest))
-        return self._existing(SQLVersion.id == version_id).golden or digest
+        return self._recorded("golden", version_id, digest)
+
+    def _recorded(self, column: str, version_id: int, digest: Digest) -> Digest:
+        statement = update(_VERSIONS).where(_VERSIONS.c.id == version_id)
+        value = {column: func.coalesce(_VERSIONS.c[column], digest)}
+        return Digest(
+            self._session.execute(statement.values(value).returning(_VERSIONS.c[column])).scalar_one()
+        )
 
     def _existing(self, *conditions: ColumnElement[bool]) -> StoredVersion:
         version = self._one(*conditions)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import ColumnElement, and_, delete, exists, func, or_, select, true, update
 from sqlalchemy.dialects.postgresql import insert
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime, timedelta
 
-    from sqlalchemy import ScalarSelect, Select
+    from sqlalchemy import ScalarSelect, Select, Table
     from sqlalchemy.orm import InstrumentedAttribute, Session
 
     from pt2hub.domain.artifacts import Environment
@@ -34,13 +34,21 @@ if TYPE_CHECKING:
     from pt2hub.domain.workers import Registration
 
 
+# Written once: every submission and every publish says them.
+_ADD_TARGET = insert(cast("Table", SQLTarget.__table__)).on_conflict_do_nothing()
+_ADD_ENVIRONMENT = insert(cast("Table", SQLEnvironment.__table__)).on_conflict_do_nothing()
+
+
 def lives(silence: timedelta) -> ColumnElement[bool]:
     """Whether a worker lives, by the database's clock: those of the workers may be wrong.
+
+    A sign of life from the future is from before that clock was set back, and says as little as one of long ago.
 
     Args:
         silence: Time without a heartbeat after which a worker is lost.
     """
-    return and_(SQLWorker.left_at.is_(None), SQLWorker.last_seen >= func.now() - silence)
+    recently = SQLWorker.last_seen.between(func.now() - silence, func.now() + silence)
+    return and_(SQLWorker.left_at.is_(None), recently)
 
 
 def offered(target: InstrumentedAttribute[str], silence: timedelta) -> ColumnElement[bool]:
@@ -62,8 +70,7 @@ class WorkerStore:
 
     def add_target(self, target: Target) -> None:
         """Makes a target known."""
-        row = {"name": target.name, **encode(target)}
-        self._session.execute(insert(SQLTarget).values(row).on_conflict_do_nothing())
+        self._session.execute(_ADD_TARGET, {"name": target.name, **encode(target)})
 
     def add_environment(self, environment: Environment) -> Digest:
         """Makes an environment known.
@@ -73,7 +80,7 @@ class WorkerStore:
         """
         fields = encode(environment)
         digest = digest_json(fields)
-        self._session.execute(insert(SQLEnvironment).values(digest=digest, **fields).on_conflict_do_nothing())
+        self._session.execute(_ADD_ENVIRONMENT, {"digest": digest, **fields})
         return digest
 
     def register(self, registration: Registration) -> float:

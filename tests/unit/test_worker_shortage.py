@@ -1,0 +1,46 @@
+"""Which failures are the machine's, and pass."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from pt2hub.errors import CompileFailed, FactoryFailed
+from pt2hub_workers.inside.shortage import shortage
+
+
+class OutOfMemoryError(RuntimeError):
+    """Named as torch's."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/scratch/0/tmp/x.o"),
+        BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)),
+        MemoryError(),
+        OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: Error code 12 (Cannot allocate memory)"),
+        RuntimeError(
+            "C++ compile error\ng++: fatal error: Killed signal terminated program cc1plus\ncompilation ended"
+        ),
+    ],
+)
+def test_a_machine_without_room_is_no_fault_of_the_build_wherever_it_shows(error: Exception) -> None:
+    assert shortage(error) is not None
+    wrapped = CompileFailed("AOTInductor failed")
+    wrapped.__cause__ = error
+    found = shortage(wrapped, "compile")
+
+    assert found is not None
+    assert found.where == "compile"
+    assert len(found.message.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [FileNotFoundError(2, "No such file"), FactoryFailed("boom"), KeyError("x")]
+)
+def test_other_failures_are_not_the_machines(error: Exception) -> None:
+    assert shortage(error) is None

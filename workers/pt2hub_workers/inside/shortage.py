@@ -1,0 +1,60 @@
+"""Failures of the machine and not of the build: no memory, no disk, no processes left at the moment."""
+
+from __future__ import annotations
+
+import errno
+import re
+from typing import TYPE_CHECKING
+
+from pt2hub.errors import WorkerLost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_NUMBERS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE})
+_TEXTS = re.compile(
+    r".*(No space left on device|Disk quota exceeded|Cannot allocate memory|virtual memory exhausted"
+    r"|Killed signal terminated program).*"
+)
+"""What compilers print, and torch's allocator: neither raises an error of its own kind."""
+_MOST = 300
+
+
+def shortage(error: BaseException, where: str | None = None) -> WorkerLost | None:
+    """The error of a build that its machine had no room for: another attempt may find more.
+
+    Args:
+        error: What was raised; its causes count too.
+        where: Where it happened.
+
+    Returns:
+        None where it failed for another reason.
+    """
+    for cause in _chain(error):
+        if said := _said(cause):
+            return WorkerLost(
+                f"the machine that builds ran short: {said[:_MOST]}",
+                where=where,
+                hint="Free memory or disk there, or run fewer builds at a time (PT2HUB_CONCURRENCY). Where it stays, "
+                "the model is too large for that machine.",
+            )
+    return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    following: BaseException | None = error
+    while following is not None and id(following) not in seen:
+        seen.add(id(following))
+        yield following
+        hidden = following.__suppress_context__
+        following = following.__cause__ or (None if hidden else following.__context__)
+
+
+def _said(error: BaseException) -> str | None:
+    name, text = type(error).__name__, " ".join(str(error).split()) or "no more memory"
+    by_kind = isinstance(error, MemoryError) or name == "OutOfMemoryError"  # torch's, where it is imported
+    if by_kind or (isinstance(error, OSError) and error.errno in _NUMBERS):
+        return f"{name}: {text}"
+    found = _TEXTS.search(str(error))
+    return found[0].strip() if found else None
