@@ -241,7 +241,9 @@ def test_a_failed_attempt_keeps_its_error_and_its_last_step(registry: Registry) 
     assert view.worker == "w1"
 
 
-def test_whoever_sees_a_build_succeed_sees_all_of_its_steps_and_they_change_no_more(registry: Registry) -> None:
+def test_whoever_sees_a_build_succeed_sees_all_of_its_steps_and_they_change_no_more(
+    registry: Registry,
+) -> None:
     claim = registry.claim(registry.submit().builds[0].id)
     registry.step(claim, "measure", "running")
     unsent = [
