@@ -6,22 +6,19 @@ This module imports nothing of pt2hub and knows no transport: the HTTP status of
     +-- UsageError              the caller, the spec or the model is at fault; never retried
     |   +-- InvalidInput        a document or an argument has wrong fields (details name each)
     |   |   +-- UnknownTarget, NoLiveWorker
-    |   +-- UnknownFactory, FactoryFailed, FactoryArguments
-    |   +-- UnknownInput, InputRefused, IndexOutOfRange, ExampleOutOfRange, DimensionSpecialised
-    |   +-- NondeterministicModel, UnsupportedOutput, NanOutput, WeightsMismatch, ExportFailed
-    |   +-- SourceDrifted, NoPower, ToleranceMissed, BuildTimedOut
+    |   +-- UnknownFactory, FactoryFailed, FactoryArguments, UnknownInput, InputRefused, IndexOutOfRange
+    |   +-- ExampleOutOfRange, DimensionSpecialised, NondeterministicModel, UnsupportedOutput, NanOutput
+    |   +-- WeightsMismatch, ExportFailed, SourceDrifted, NoPower, ToleranceMissed, BuildTimedOut
     |   +-- NotFound, Ambiguous, Unauthorized, TooLarge, UploadTruncated, RangeNotSatisfiable
     |   +-- Conflict
     |   |   +-- AliasMoved, NotReady, BuildActive, BuildOver
-    |   +-- ClientTooOld, ServerTooOld
-    |   +-- BadCall, Incompatible, ForkedProcess
-    |   +-- HomeInUse, HomeUnusable, PortTaken, NamespacesRefused, SchemaNewer, SchemaOlder,
-    |       BadConfiguration
+    |   +-- ClientTooOld, ServerTooOld, BadCall, Incompatible, ForkedProcess
+    |   +-- HomeInUse, HomeUnusable, PortTaken, NamespacesRefused, SchemaNewer, SchemaOlder, BadConfiguration
     +-- TransientError          storage, network or a worker failed; worth another try
     |   +-- StorageUnavailable, StorageFull, DatabaseUnavailable, ServerUnreachable, WorkerLost, Busy
     +-- FatalError              our bug or a broken worker; never retried, alarmed
-        +-- CompileFailed, LayoutUnproven, ArtifactCrashed, ArtifactHung, ArtifactWrong
-        +-- DigestMismatch, CorruptArchive, StaleAttempt, BadResponse, InternalError
+        +-- CompileFailed, LayoutUnproven, ArtifactCrashed, ArtifactHung, ArtifactWrong, DigestMismatch
+        +-- CorruptArchive, StaleAttempt, BadResponse, InternalError
 """
 
 from __future__ import annotations
@@ -137,9 +134,6 @@ class FatalError(Pt2hubError):
 
     code = "fatal"
     kind = "fatal"
-
-
-# -- what was asked for is wrong -----------------------------------------------------------------------
 
 
 class InvalidInput(UsageError):
@@ -400,9 +394,6 @@ class BadConfiguration(UsageError):
     code = "bad_configuration"
 
 
-# -- another try may succeed ---------------------------------------------------------------------------
-
-
 class StorageUnavailable(TransientError):
     """The blob storage did not do what was asked."""
 
@@ -437,9 +428,6 @@ class Busy(TransientError):
     """The server follows as many builds as it can."""
 
     code = "busy"
-
-
-# -- defects -------------------------------------------------------------------------------------------
 
 
 class CompileFailed(FatalError):

@@ -23,6 +23,8 @@ MODULES = {
     "worker": ("numpy", "safetensors", "torch", "torchvision"),
 }
 """The modules of each extra in `pyproject.toml`; the worker needs those of the server too."""
+LATER = frozenset({"boto3"})
+"""Needed by some settings only: a GPU machine without a package registry is carried what it needs, and no more."""
 
 
 def require(what: str, *extras: str, otherwise: str = "") -> None:
@@ -36,7 +38,8 @@ def require(what: str, *extras: str, otherwise: str = "") -> None:
     Raises:
         BadConfiguration: A package is not installed.
     """
-    absent = [name for extra in extras for name in MODULES[extra] if find_spec(name) is None]
+    wanted = [name for extra in extras for name in MODULES[extra] if name not in LATER]
+    absent = [name for name in wanted if find_spec(name) is None]
     if absent:
         raise lacking(what, absent, otherwise=otherwise)
 

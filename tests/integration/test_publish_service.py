@@ -86,6 +86,12 @@ def test_auto_stands_for_the_targets_of_live_workers_and_is_stored_resolved(regi
     assert view.pins["targets"] == [V3, V4]
 
 
+def test_auto_never_stands_for_the_target_of_the_no_op_toolchain(registry: Registry) -> None:
+    registry.worker("w1")
+    registry.worker("w2", "torch0.0-cpu-x86_64")
+    assert [build.target for build in registry.submit(targets=["auto"]).builds] == [V4]
+
+
 def test_auto_leaves_a_target_to_the_entry_that_names_it(registry: Registry) -> None:
     registry.worker("w1", V4)
     registry.worker("w2", V3)

@@ -15,6 +15,7 @@ from pt2hub.cli import main as cli
 from pt2hub.client.client import Client
 from pt2hub.client.config import ClientConfig
 from pt2hub.errors import BadConfiguration
+from pt2hub.server.blobs.opening import open_storage
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
@@ -32,6 +33,16 @@ def test_loading_without_torch_says_what_to_install_before_anything_is_fetched(
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(BadConfiguration, match=r"pip install 'torch=="):
         Client(ClientConfig(home=tmp_path, url="http://127.0.0.1:1")).load("team/net@1")
+
+
+def test_boto3_is_missed_only_where_the_storage_is_in_s3(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    extras.require("pt2hub up", "server")
+    open_storage(str(tmp_path))
+    with pytest.raises(BadConfiguration, match="A storage in S3 needs the package boto3"):
+        open_storage("s3://bucket/models")
 
 
 @pytest.mark.parametrize(

@@ -131,11 +131,8 @@ class Attempt:
                 config = self._final_config(parts)
                 publication = persisting(lambda: upload(parts, config, self._storage), self._halt)
                 self._check_proven(publication.manifest)
-        with self._journal.timed("publish"):
-            persisting(
-                lambda: self._builds.publish(self._claim, publication, self._journal.unsent_steps()),
-                self._halt,
-            )
+        with self._journal.timed("publish"), self._journal.handing_over() as steps:
+            persisting(lambda: self._builds.publish(self._claim, publication, steps), self._halt)
 
     def _take_device(self, mode: Mode) -> None:
         if self._hold is None:

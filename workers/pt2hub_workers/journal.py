@@ -88,6 +88,7 @@ class Journal:
         self._steps: dict[str, StepReport] = {}
         self._printed = Classifier()
         self._stale = False
+        self._sending = threading.Lock()
         self._wake, self._closing = threading.Event(), threading.Event()
         self._deadline = 0.0
         self._thread = threading.Thread(target=self._run, daemon=True, name="journal")
@@ -145,10 +146,14 @@ class Journal:
         if self._step != "claim":
             self.step(self._step, "failed")
 
-    def unsent_steps(self) -> list[StepReport]:
-        """What the database may not know yet; it will also be sent as ever."""
-        with self._lock:
-            return list(self._steps.values())
+    @contextmanager
+    def handing_over(self) -> Iterator[list[StepReport]]:
+        """The steps that are not sent yet, for who stores them in a transaction of its own; nothing is sent meanwhile."""
+        with self._sending:
+            with self._lock:
+                steps = list(self._steps.values())
+            yield steps
+            self._forget(steps, 0)
 
     def flush(self, timeout: float = FLUSH_TIMEOUT_SECONDS) -> bool:
         """Waits until all that was said is stored; returns whether it is.
@@ -225,21 +230,29 @@ class Journal:
     def _send_all(self) -> bool:
         """Sends until nothing waits; False where the database did not answer."""
         while not self._stale:
-            with self._lock:
-                steps, lines = list(self._steps.values()), self._lines.batch()
-            if not steps and not lines:
-                break
-            try:
-                self._builds.report(self._claim, steps, lines)
-            except StaleAttempt:
-                self._give_up()
-                break
-            except TransientError as error:
-                _log.warning("log lines wait for the database", build=self._claim.build, error=str(error))
-                return False
-            except Pt2hubError as error:  # it would be refused each time
-                _log.warning("log lines refused", build=self._claim.build, lines=len(lines), error=str(error))
-            self._forget(steps, len(lines))
+            with self._sending:
+                sent = self._send_batch()
+            if sent is not True:
+                return sent is None
+        return True
+
+    def _send_batch(self) -> bool | None:
+        """Sends some; False where the database did not answer, None where nothing waits or will ever be taken."""
+        with self._lock:
+            steps, lines = list(self._steps.values()), self._lines.batch()
+        if not steps and not lines:
+            return None
+        try:
+            self._builds.report(self._claim, steps, lines)
+        except StaleAttempt:
+            self._give_up()
+            return None
+        except TransientError as error:
+            _log.warning("log lines wait for the database", build=self._claim.build, error=str(error))
+            return False
+        except Pt2hubError as error:  # it would be refused each time
+            _log.warning("log lines refused", build=self._claim.build, lines=len(lines), error=str(error))
+        self._forget(steps, len(lines))
         return True
 
     def _forget(self, steps: Sequence[StepReport], lines: int) -> None:

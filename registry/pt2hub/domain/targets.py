@@ -47,6 +47,11 @@ class Target:
         middle = f"cu{self.cuda}" if self.device == "cuda" else "cpu"
         return f"torch{self.torch}-{middle}-{self.arch}"
 
+    @property
+    def exists(self) -> bool:
+        """Whether a machine can be this target: torch 0.0, for which the no-op toolchain builds, never was."""
+        return self.torch != "0.0"
+
     def __str__(self) -> str:
         return self.name
 

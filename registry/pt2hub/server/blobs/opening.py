@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pt2hub.errors import BadConfiguration
+from pt2hub.extras import lacking
 from pt2hub.server.blobs.local import LocalStorage
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ def open_storage(url: str) -> Storage:
             usual variables and files.
 
     Raises:
-        BadConfiguration: The text names neither.
+        BadConfiguration: The text names neither, or boto3 is not installed.
         StorageUnavailable: The directory cannot be made.
     """
     if "://" not in url:
@@ -36,6 +38,8 @@ def open_storage(url: str) -> Storage:
             where="PT2HUB_STORAGE",
             hint="Write s3://bucket/prefix (bucket names have 3 to 63 lower-case characters) or a directory.",
         )
+    if find_spec("boto3") is None:
+        raise lacking("A storage in S3", ["boto3"])
     from pt2hub.server.blobs.s3 import S3Storage  # boto3 takes 0.3 s to import: only who uses S3 pays
 
     return S3Storage(match["bucket"], match["prefix"] or "")

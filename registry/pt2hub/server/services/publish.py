@@ -88,9 +88,8 @@ class PublishService:
         check_tensors(spec, blobs, self._storage)
         with self._sessions.begin() as session:
             live = WorkerStore(session).live_packages(self._silence)
-            requests = _expand(
-                spec.requests(), sorted(live), known=() if live else WorkerStore(session).known()
-            )
+            usable = sorted(name for name in live if parse_target(name).exists)
+            requests = _expand(spec.requests(), usable, known=() if usable else WorkerStore(session).known())
             version, created = self._ensure_version(session, spec, _pins(requests, live, blobs))
             present = BuildStore(session).requests(version.id)
             _check_overrides(requests, present, _named(spec))
