@@ -92,6 +92,13 @@ def test_auto_never_stands_for_the_target_of_the_no_op_toolchain(registry: Regis
     assert [build.target for build in registry.submit(targets=["auto"]).builds] == [V4]
 
 
+def test_the_no_op_toolchain_never_builds_what_a_real_one_builds(registry: Registry) -> None:
+    registry.submit(targets=[V4])
+    for targets in (["torch0.0-cpu-x86_64"], [V3, "torch0.0-cpu-x86_64"]):
+        with pytest.raises(InvalidInput, match="no-op toolchain"):
+            registry.submit(targets=targets)
+
+
 def test_auto_leaves_a_target_to_the_entry_that_names_it(registry: Registry) -> None:
     registry.worker("w1", V4)
     registry.worker("w2", V3)

@@ -55,7 +55,9 @@ _ALIKE = tuple(
         r" {2,}": "  ",  # columns are as wide as what stands in them
     }.items()
 )
-_PASSING = re.compile(r"^<target>  (queued|running|.* so far).*\n", re.MULTILINE)
+_WAITED = re.compile(r" +waited [^\n]* for the device$", re.MULTILINE)
+"""Another program on this machine may hold the device."""
+_PASSING = re.compile(r"^(<target>  (queued|running|.* so far)|-- ).*\n", re.MULTILINE)
 """Lines of progress that depend on when one looks."""
 
 
@@ -253,7 +255,7 @@ def alike(text: str) -> str:
     """A text without what differs from run to run."""
     for pattern, word in _ALIKE:
         text = pattern.sub(word, text)
-    return _PASSING.sub("", text)
+    return _WAITED.sub("", _PASSING.sub("", text))
 
 
 def assert_alike(shown: str, printed: str, about: str) -> None:

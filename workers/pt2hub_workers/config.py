@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pt2hub.errors import BadConfiguration
-from pt2hub.server.config import ServerConfig
+from pt2hub.server.config import DEFAULT_DRAIN_SECONDS, ServerConfig
 from pt2hub.server.db.embedded import EmbeddedPostgres
 from pt2hub.server.home import Home
 from pt2hub.server.redaction import known_secrets
@@ -26,8 +26,6 @@ SECRETS = ("PT2HUB_DATABASE_URL", "PT2HUB_TOKEN", "PT2HUB_STORAGE", "AWS_", "PG"
 """Beginnings of variables that no child process gets."""
 AUTO = "auto"
 TOOLCHAINS = ("aoti", "noop")
-DRAIN_SECONDS = 20.0
-"""Enough for the last steps of a build, and less than service managers wait before they kill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ class WorkerConfig:
     target: str = AUTO
     concurrency: int = 1
     toolchain: str = "aoti"
-    drain_seconds: float = DRAIN_SECONDS
+    drain_seconds: float = DEFAULT_DRAIN_SECONDS
     gate_seconds: float = 300.0
     secrets: tuple[str, ...] = field(default=(), repr=False)
     noop_pauses: dict[str, float] = field(default_factory=dict)
@@ -83,7 +81,7 @@ class WorkerConfig:
             target=environ.get("PT2HUB_WORKER_TARGET") or AUTO,
             concurrency=_concurrency(environ.get("PT2HUB_CONCURRENCY") or "1"),
             toolchain=_toolchain(environ.get("PT2HUB_TOOLCHAIN") or TOOLCHAINS[0]),
-            drain_seconds=DRAIN_SECONDS if drain is None else drain,
+            drain_seconds=DEFAULT_DRAIN_SECONDS if drain is None else drain,
             gate_seconds=_seconds(environ.get("PT2HUB_GATE_SECONDS") or "300"),
             secrets=known_secrets(environ),
             noop_pauses=read_pauses(environ.get("PT2HUB_NOOP_PAUSES", "")),

@@ -101,6 +101,7 @@ def logs(
     With --follow it goes on from attempt to attempt, and with --json it then prints one JSON value a line.
     """
     from pt2hub.cli.references import NO_BUILD, build_of, hinted
+    from pt2hub.cli.statuses import Statuses
     from pt2hub.client.client import Client
     from pt2hub.errors import InvalidInput
 
@@ -113,7 +114,9 @@ def logs(
     with Client() as client, hinted(NO_BUILD):
         build_id = build_of(client, build, target)
         if follow:
-            _print_followed(client.follow_logs(build_id, summary=not whole), as_json=as_json)
+            told = None if as_json else Statuses()
+            lines = client.follow_logs(build_id, summary=not whole, on_build=told)
+            _print_followed(lines, as_json=as_json)
             return
         lines = client.all_logs(build_id, attempt=attempt, summary=not whole)
         if as_json:

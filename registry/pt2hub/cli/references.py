@@ -91,7 +91,7 @@ def build_of(client: Client, text: str, target: str | None, *, otherwise: str = 
     """
     if "/" not in text:
         return text
-    version = version_of(client, text)
+    version = _any_version(client, text)
     found = [build for build in version.builds if target in (None, build.target)]
     if len(found) == 1:
         return found[0].id
@@ -102,6 +102,17 @@ def build_of(client: Client, text: str, target: str | None, *, otherwise: str = 
             "It has several builds", where=where, hint=f"Choose one with --target: {choices}.{otherwise}"
         )
     raise NotFound(f"It has no build for {target}", where=where, hint=f"It has: {choices or 'none'}.")
+
+
+def _any_version(client: Client, text: str) -> VersionView:
+    """The version that a reference names; of a model the newest one, since builds matter before it is ready."""
+    if "@" in text:
+        return version_of(client, text)
+    model = model_name(text)
+    newest = client.model(model).newest
+    if newest is None:
+        raise NotFound(f"{model} has no version yet", where="model", hint=NO_BUILD)
+    return client.version(model, newest)
 
 
 def _choice(build: BuildView) -> str:

@@ -13,7 +13,7 @@ from pt2hub.client.config import ClientConfig, checked_token
 from pt2hub.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pt2hub.client.cache import Verify
     from pt2hub.client.catalog import Catalog
@@ -204,9 +204,21 @@ class Client:
         """Every line of an attempt's log that is there now; see `logs`."""
         return self._publisher.all_logs(build_id, attempt=attempt, summary=summary)
 
-    def follow_logs(self, build_id: str, *, summary: bool = False) -> Iterator[LogView]:
-        """The lines of a build's log as they come, from attempt to attempt, until the build is final."""
-        return self._publisher.follow_logs(build_id, summary=summary)
+    def follow_logs(
+        self,
+        build_id: str,
+        *,
+        summary: bool = False,
+        on_build: Callable[[BuildView], object] | None = None,
+    ) -> Iterator[LogView]:
+        """The lines of a build's log as they come, from attempt to attempt, until the build is final.
+
+        Args:
+            build_id: The build.
+            summary: Leave the compiler's noise out.
+            on_build: Called with the build at first and at each change, between the lines.
+        """
+        return self._publisher.follow_logs(build_id, summary=summary, on_build=on_build)
 
     def models(self, search: str | None = None) -> list[ModelView]:
         """Models in the order of their names; those whose name holds `search` where it is given."""

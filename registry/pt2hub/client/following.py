@@ -82,6 +82,11 @@ class _Place:
             self.attempt, self.seq = int(attempt), int(seq)
 
 
+def _nothing(build: BuildView) -> None:
+    """Who only reads the log asks for nothing else."""
+    del build
+
+
 class Follower:
     """Follows one thing over one transport."""
 
@@ -121,20 +126,24 @@ class Follower:
             if not self._streams:
                 time.sleep(pace.pause(moved=any(moved)))
 
-    def log(self, build_id: str, *, summary: bool = False) -> Iterator[LogView]:
+    def log(
+        self, build_id: str, *, summary: bool = False, on_build: Callable[[BuildView], object] = _nothing
+    ) -> Iterator[LogView]:
         """The lines of a build's log as they come, from attempt to attempt, until the build is final.
 
         Args:
             build_id: The build.
             summary: Leave the compiler's noise out.
+            on_build: Called with the build at first and at each change, between the lines.
         """
         path = build_path(build_id)
         place, pace = _Place(), Pace()
         while True:
-            yield from self._streamed_lines(path, place, summary=summary)
+            yield from self._streamed_lines(path, place, summary=summary, on_build=on_build)
             build = patiently(lambda: self._transport.fetch(BuildView, path))
             before = str(place)
             yield from self._polled_lines(build_id, place, build.attempt, summary=summary)
+            on_build(build)
             if over(build):
                 return
             if not self._streams:
@@ -152,12 +161,16 @@ class Follower:
         """Whether a stream is worth asking for."""
         return time.monotonic() >= self._shut_until
 
-    def _streamed_lines(self, path: str, place: _Place, *, summary: bool) -> Iterator[LogView]:
+    def _streamed_lines(
+        self, path: str, place: _Place, *, summary: bool, on_build: Callable[[BuildView], object]
+    ) -> Iterator[LogView]:
         query = "?summary=true" if summary else ""
         with closing(self._streamed(f"{path}/events{query}", last=str(place))) as events:
             for event_id, said in events:
                 if isinstance(said, LogView):
                     yield said
+                else:
+                    on_build(said)
                 place.move(event_id)
 
     def _polled_lines(self, build_id: str, place: _Place, latest: int, *, summary: bool) -> Iterator[LogView]:

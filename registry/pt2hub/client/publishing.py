@@ -15,7 +15,7 @@ from pt2hub.errors import InvalidInput, NotFound
 from pt2hub.wire.shapes import BuildView, VersionView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pt2hub.client.events import OnEvent
     from pt2hub.client.transport import Transport
@@ -142,14 +142,23 @@ class Publisher:
         """
         return self._follower().version(version, on_event)
 
-    def follow_logs(self, build_id: str, *, summary: bool = False) -> Iterator[LogView]:
+    def follow_logs(
+        self,
+        build_id: str,
+        *,
+        summary: bool = False,
+        on_build: Callable[[BuildView], object] | None = None,
+    ) -> Iterator[LogView]:
         """The lines of a build's log as they come, from attempt to attempt, until the build is final.
 
         Args:
             build_id: The build.
             summary: Leave the compiler's noise out.
+            on_build: Called with the build at first and at each change, between the lines.
         """
-        return self._follower().log(build_id, summary=summary)
+        if on_build is None:
+            return self._follower().log(build_id, summary=summary)
+        return self._follower().log(build_id, summary=summary, on_build=on_build)
 
     def _follower(self) -> Follower:
         return Follower(self._transport)

@@ -141,7 +141,7 @@ def _services(config: ServerConfig, *, upgrading: bool = True) -> Iterator[Conta
         upgrading: Bring the schema up to date; else refuse a foreign database that is not.
     """
     with _quiet(), _database(config) as database_url:
-        if upgrading or config.database_url is None:
+        if upgrading or config.database_url is None:  # its own server's, which brings it up to date as well
             migrating.upgrade(database_url)
         else:
             migrating.require(database_url)

@@ -7,7 +7,7 @@ Credentials, region, endpoint and addressing style of S3 are boto3's usual varia
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,8 @@ DEFAULT_MAX_BLOB_BYTES = 1 << 35
 DEFAULT_HEARTBEAT_SECONDS = 3.0
 DEFAULT_LOST_WORKER_SECONDS = 15.0
 """Half of the 30 s within which a build goes on after a fault: the other half is for the worker that takes it over."""
+DEFAULT_DRAIN_SECONDS = 20.0
+"""Orchestrators commonly give 30 s before they kill: the rest is for handing back."""
 MISSED_HEARTBEATS = 3
 """A worker may miss two heartbeats in a row, to a slow disk or a database failing over, and still be alive."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -54,6 +56,7 @@ class ServerConfig:
         drain_seconds: How long a worker, told to stop, goes on with what it builds (`PT2HUB_DRAIN_SECONDS`); None
             for the worker's own default, and for none at all under `pt2hub up`.
         log_level: What is logged at least: `debug`, `info`, `warning` or `error` (`PT2HUB_LOG_LEVEL`).
+        storage_is_own: Whether no storage was named, so that blobs are kept in the home.
     """
 
     home: Path
@@ -69,11 +72,7 @@ class ServerConfig:
     grace_seconds: float = 10.0
     drain_seconds: float | None = None
     log_level: str = LOG_LEVELS[1]
-
-    @property
-    def storage_is_own(self) -> bool:
-        """Whether blobs are kept in the home, where no other machine sees them."""
-        return self.storage == str(_own_storage(self.home))
+    storage_is_own: bool = field(default=False, compare=False)
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> ServerConfig:
@@ -93,6 +92,7 @@ class ServerConfig:
         )
         return cls(
             home=home,
+            storage_is_own=not environ.get("PT2HUB_STORAGE"),
             storage=_storage(environ.get("PT2HUB_STORAGE") or str(_own_storage(home))),
             database_url=_database_url(environ.get("PT2HUB_DATABASE_URL")),
             host=environ.get("PT2HUB_HOST") or "127.0.0.1",
@@ -111,7 +111,7 @@ class ServerConfig:
             ),
             factories=_modules(environ.get("PT2HUB_FACTORIES")),
             grace_seconds=_number(environ, "PT2HUB_GRACE_SECONDS", 10.0, low=0, high=3600),
-            drain_seconds=_number(environ, "PT2HUB_DRAIN_SECONDS", 0.0, low=0, high=86400)
+            drain_seconds=_number(environ, "PT2HUB_DRAIN_SECONDS", DEFAULT_DRAIN_SECONDS, low=0, high=86400)
             if environ.get("PT2HUB_DRAIN_SECONDS")
             else None,
             log_level=log_level(environ),

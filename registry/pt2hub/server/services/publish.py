@@ -93,6 +93,7 @@ class PublishService:
             version, created = self._ensure_version(session, spec, _pins(requests, live, blobs))
             present = BuildStore(session).requests(version.id)
             _check_overrides(requests, present, _named(spec))
+            _check_real({*present, *(request.target for request in requests)})
             self._raise(session, version, requests, priority)
             missing = [request for request in requests if request.target not in present]
             self._add_builds(session, version, missing, position=len(present), priority=priority)
@@ -220,6 +221,17 @@ def _unknown(path: str, name: str) -> list[Detail]:
     except UnknownTarget as exc:
         return [Detail(path, exc.message, given=name[:80], allowed=exc.hint)]
     return []
+
+
+def _check_real(targets: set[str]) -> None:
+    """Refuses the no-op toolchain's target beside others: what it makes up would become the version's weights."""
+    unreal = sorted(name for name in targets if not parse_target(name).exists)
+    if unreal and len(targets) > len(unreal):
+        raise InvalidInput(
+            f"{unreal[0]} is the no-op toolchain's, and cannot stand beside real targets",
+            where="targets",
+            hint="Publish under another model's name to try the build plane.",
+        )
 
 
 def _expand(requests: list[TargetSpec], live: list[str], *, known: Sequence[str]) -> list[TargetSpec]:

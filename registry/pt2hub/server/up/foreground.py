@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import structlog
@@ -92,5 +93,11 @@ def _database_of(config: ServerConfig) -> str:
             "The API alone needs a storage that the workers see too.",
             where="PT2HUB_STORAGE",
             hint="Write s3://bucket/prefix or a directory that all machines share.",
+        )
+    if "://" not in config.storage and not Path(config.storage).is_dir():
+        raise BadConfiguration(  # making it would hide that a share is not mounted
+            "There is no such directory.",
+            where=f"PT2HUB_STORAGE: {config.storage}",
+            hint="Mount it, or make it if the name is right: blobs that were stored elsewhere are not found here.",
         )
     return config.database_url

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import http.client
 import json
+import os
 import socket
 import struct
 from http import HTTPStatus
@@ -100,6 +101,12 @@ class Probe:
         """Names of the targets with a live worker."""
         answer = self._get("/api/v1/targets") or {"targets": []}
         return tuple(item["name"] for item in answer["targets"] if item["live_workers"])
+
+    def has_worker(self, process: int) -> bool:
+        """Whether the worker that is this process of this machine lives, as its name tells."""
+        answer = self._get("/api/v1/workers") or {"workers": []}
+        name = f"{os.uname().nodename}-{process}"
+        return any(item["id"].rpartition("-")[0] == name for item in answer["workers"])
 
     def _get(self, path: str) -> Any:  # noqa: ANN401  # a JSON value
         connection = http.client.HTTPConnection(self._host, self._port, timeout=_ANSWER_SECONDS)

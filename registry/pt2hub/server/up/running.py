@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from pt2hub.errors import Unauthorized
@@ -204,6 +205,10 @@ def _hand_back(config: ServerConfig) -> float:
     return HAND_BACK_SECONDS + (config.drain_seconds or 0)
 
 
+def _lives(worker: Service, probe: Probe) -> bool:
+    return probe.has_worker(worker.pid)
+
+
 def _await_services(
     apis: list[Service], workers: list[Service], probe: Probe, options: UpOptions
 ) -> tuple[str, ...]:
@@ -211,5 +216,5 @@ def _await_services(
     for api in apis:
         await_service(api, probe.ready, options.api_seconds)
     for worker in workers:
-        await_service(worker, lambda: bool(probe.live_targets()), options.worker_seconds)
+        await_service(worker, partial(_lives, worker, probe), options.worker_seconds)
     return probe.live_targets()

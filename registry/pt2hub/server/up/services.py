@@ -48,6 +48,11 @@ class Service:
         self._began = self._due = 0.0
         self._until: float | None = None
 
+    @property
+    def pid(self) -> int:
+        """Number of its process; 0 while there is none."""
+        return self._child.pid if self._child else 0
+
     def start(self) -> None:
         """Starts the process."""
         self._child = self._launch()
