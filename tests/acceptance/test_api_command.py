@@ -48,7 +48,11 @@ def test_it_serves_logs_json_keeps_nothing_here_and_ends_with_0(tmp_path: Path, 
 
 @pytest.mark.parametrize(
     ("unset", "variable"),
-    [({"PT2HUB_DATABASE_URL": ""}, "PT2HUB_DATABASE_URL"), ({"PT2HUB_STORAGE": ""}, "PT2HUB_STORAGE")],
+    [
+        ({"PT2HUB_DATABASE_URL": ""}, "PT2HUB_DATABASE_URL"),
+        ({"PT2HUB_STORAGE": ""}, "PT2HUB_STORAGE"),
+        ({"PT2HUB_STORAGE": "/nowhere/at/all"}, "PT2HUB_STORAGE"),
+    ],
 )
 def test_without_a_database_or_a_storage_it_says_which_variable_to_set(
     tmp_path: Path, migrated_url: str, unset: Mapping[str, str], variable: str

@@ -183,6 +183,13 @@ def test_an_operator_takes_a_build_from_its_worker(operator: Shell, served: Regi
     assert operator.json("admin", "requeue", "nothing")[1]["error"]["code"] == "not_found"
 
 
+def test_a_home_without_a_server_has_no_queues(operator: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PT2HUB_DATABASE_URL")
+    for command in (("queue",), ("requeue", "b1")):
+        code, document = operator.json("admin", *command)
+        assert (code, document["error"]["message"]) == (1, "No server was ever started in this home")
+
+
 def test_an_operator_inspects_the_queues(operator: Shell, served: Registry) -> None:
     assert "No target is known yet" in operator("admin", "queue").out
     (build,) = queued(served)

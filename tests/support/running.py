@@ -84,6 +84,7 @@ class Api:
     ) -> None:
         self.folder = folder
         self.log = folder / "api.log"
+        (folder / "blobs").mkdir(exist_ok=True)
         given = {"PT2HUB_DATABASE_URL": database_url, "PT2HUB_STORAGE": str(folder / "blobs")}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(

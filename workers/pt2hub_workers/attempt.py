@@ -105,6 +105,7 @@ class Attempt:
         self._report: dict[str, Any] | None = None
         self._proven: tuple[Digest, ...] = ()
         self._hold: Hold | None = None
+        self._waits_since: float | None = None
         self._answers: dict[str, Callable[[dict[str, Any]], Any]] = {
             "weights": self._answer_weights,
             "golden": self._answer_golden,
@@ -123,6 +124,7 @@ class Attempt:
         """
         # The whole attempt shares the device, for hashing a large file disturbs timings as well.
         with self._tools.device.shared(self._halt, self._say_waiting) as self._hold:
+            self._say_waited()
             with self._journal.timed("fetch"):
                 job = self._fetch()
             parts = self._prove(job)
@@ -137,19 +139,17 @@ class Attempt:
     def _take_device(self, mode: Mode) -> None:
         if self._hold is None:
             raise InternalError("the attempt holds no device", where=self._step)
-        began, waited = time.monotonic(), False
-
-        def wait(whom: str) -> None:
-            nonlocal waited
-            waited = True
-            self._say_waiting(whom)
-
-        self._hold.become(mode, wait)
-        if waited:
-            self._tell(f"waited {time.monotonic() - began:.1f} s for the device")
+        self._hold.become(mode, self._say_waiting)
+        self._say_waited()
 
     def _say_waiting(self, whom: str) -> None:
+        self._waits_since = self._waits_since or time.monotonic()
         self._tell(f"waits for the device: {whom}")
+
+    def _say_waited(self) -> None:
+        if self._waits_since is not None:
+            self._tell(f"waited {time.monotonic() - self._waits_since:.1f} s for the device")
+            self._waits_since = None
 
     def _tell(self, detail: str) -> None:
         self._journal.step(self._step, "running", detail=detail)

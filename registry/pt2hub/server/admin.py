@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from pt2hub.errors import HomeInUse
+from pt2hub.errors import BadConfiguration, HomeInUse
 from pt2hub.server.container import open_container
 from pt2hub.server.db import migrating
 from pt2hub.server.db.embedded import EmbeddedPostgres
@@ -140,6 +140,12 @@ def _services(config: ServerConfig, *, upgrading: bool = True) -> Iterator[Conta
         config: The server's settings.
         upgrading: Bring the schema up to date; else refuse a foreign database that is not.
     """
+    if not upgrading and config.database_url is None and not Home(config.home).database.exists():
+        raise BadConfiguration(
+            "No server was ever started in this home",
+            where=str(config.home),
+            hint="Set PT2HUB_HOME as for pt2hub up, or PT2HUB_DATABASE_URL as for pt2hub api.",
+        )
     with _quiet(), _database(config) as database_url:
         if upgrading or config.database_url is None:  # its own server's, which brings it up to date as well
             migrating.upgrade(database_url)

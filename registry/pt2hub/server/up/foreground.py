@@ -96,8 +96,8 @@ def _database_of(config: ServerConfig) -> str:
         )
     if "://" not in config.storage and not Path(config.storage).is_dir():
         raise BadConfiguration(  # making it would hide that a share is not mounted
-            "There is no such directory.",
-            where=f"PT2HUB_STORAGE: {config.storage}",
+            f"The API alone needs a storage that is there, and {config.storage} is no directory.",
+            where="PT2HUB_STORAGE",
             hint="Mount it, or make it if the name is right: blobs that were stored elsewhere are not found here.",
         )
     return config.database_url
