@@ -174,7 +174,12 @@ class _Worker:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--processes", type=int, default=2, help="processes of workers (default 2)")
-    parser.add_argument("--workers", type=int, default=3, help="workers in each of them (default 3)")
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=1,
+        help="workers in each of them (default 1: more only wait for each other on two cores)",
+    )
     parser.add_argument("--builds", type=int, default=1000, help="builds to do (default 1000)")
     parser.add_argument("--submitters", type=int, default=2, help="threads that submit (default 2)")
     return parser.parse_args()
