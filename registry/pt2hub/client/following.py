@@ -82,11 +82,6 @@ class _Place:
             self.attempt, self.seq = int(attempt), int(seq)
 
 
-def _nothing(build: BuildView) -> None:
-    """Who only reads the log asks for nothing else."""
-    del build
-
-
 class Follower:
     """Follows one thing over one transport."""
 
@@ -127,7 +122,11 @@ class Follower:
                 time.sleep(pace.pause(moved=any(moved)))
 
     def log(
-        self, build_id: str, *, summary: bool = False, on_build: Callable[[BuildView], object] = _nothing
+        self,
+        build_id: str,
+        *,
+        summary: bool = False,
+        on_build: Callable[[BuildView], object] | None = None,
     ) -> Iterator[LogView]:
         """The lines of a build's log as they come, from attempt to attempt, until the build is final.
 
@@ -143,7 +142,8 @@ class Follower:
             build = patiently(lambda: self._transport.fetch(BuildView, path))
             before = str(place)
             yield from self._polled_lines(build_id, place, build.attempt, summary=summary)
-            on_build(build)
+            if on_build:
+                on_build(build)
             if over(build):
                 return
             if not self._streams:
@@ -162,14 +162,14 @@ class Follower:
         return time.monotonic() >= self._shut_until
 
     def _streamed_lines(
-        self, path: str, place: _Place, *, summary: bool, on_build: Callable[[BuildView], object]
+        self, path: str, place: _Place, *, summary: bool, on_build: Callable[[BuildView], object] | None
     ) -> Iterator[LogView]:
         query = "?summary=true" if summary else ""
         with closing(self._streamed(f"{path}/events{query}", last=str(place))) as events:
             for event_id, said in events:
                 if isinstance(said, LogView):
                     yield said
-                else:
+                elif on_build:
                     on_build(said)
                 place.move(event_id)
 

@@ -156,8 +156,6 @@ class Publisher:
             summary: Leave the compiler's noise out.
             on_build: Called with the build at first and at each change, between the lines.
         """
-        if on_build is None:
-            return self._follower().log(build_id, summary=summary)
         return self._follower().log(build_id, summary=summary, on_build=on_build)
 
     def _follower(self) -> Follower:

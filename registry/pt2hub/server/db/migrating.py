@@ -15,6 +15,8 @@ from pt2hub.errors import InternalError, SchemaNewer, SchemaOlder
 from pt2hub.server.db import engine as engines
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import sqlalchemy
 
 _LOCK = 8400_0001
@@ -95,13 +97,12 @@ def require(database_url: str) -> None:
         SchemaNewer: The database was written by a newer pt2hub.
         DatabaseUnavailable: The database did not answer.
     """
-    with engines.translated(), engines.connected(database_url) as connection:
-        current = _refuse_newer(connection)
-    needed = set(ScriptDirectory(str(migrations_directory())).get_heads())
-    if current != needed:
-        found = f"at revision {', '.join(sorted(current))}" if current else "empty"
+    found = current(database_url)
+    needed = _listed(ScriptDirectory(str(migrations_directory())).get_heads())
+    if found != needed:
+        stands = f"at revision {found}" if found else "empty"
         raise SchemaOlder(
-            f"The database's schema is {found}; this pt2hub needs revision {', '.join(sorted(needed))}",
+            f"The database's schema is {stands}; this pt2hub needs revision {needed}",
             where="PT2HUB_DATABASE_URL",
             hint="Upgrade it first, once and on any machine that reaches it: pt2hub admin migrate",
         )
@@ -118,7 +119,11 @@ def current(database_url: str) -> str:
         DatabaseUnavailable: The database did not answer.
     """
     with engines.translated(), engines.connected(database_url) as connection:
-        return ", ".join(sorted(_refuse_newer(connection)))
+        return _listed(_refuse_newer(connection))
+
+
+def _listed(revisions: Iterable[str]) -> str:
+    return ", ".join(sorted(revisions))
 
 
 def configuration(connection: sqlalchemy.Connection) -> alembic.config.Config:
