@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from pt2hub.domain.artifacts import Environment, Toolchain
 from pt2hub.domain.targets import Target
+
+Isolation: TypeAlias = Literal["sandbox", "process", "none"]
 
 NOTABLE_SKEW = 5.0
 """Seconds that a worker's clock may be off before anyone is told. Nothing goes wrong beyond it either: the
@@ -26,6 +29,8 @@ class Registration:
         version: Its release of pt2hub.
         concurrency: Builds it takes at a time.
         clock: Its own clock, seconds since the epoch, read just before it registers.
+        isolation: How it confines what it runs for others: `sandbox`, `process`, or `none` where it runs nothing.
+        isolation_profile: Digest of the sandbox's profile, None without one.
     """
 
     worker_id: str
@@ -37,3 +42,5 @@ class Registration:
     version: str
     concurrency: int
     clock: float
+    isolation: Isolation = "process"
+    isolation_profile: str | None = None

@@ -49,6 +49,8 @@ class WorkerView(Printed):
         started_at: ISO 8601, UTC, by the database's clock, as all times here.
         last_seen: When it was last heard of.
         clock_skew: Seconds that its own clock was ahead of the database's when it registered.
+        isolation: How it confines what it runs: `sandbox`, `process`, or `none` where it runs nothing of others.
+        isolation_profile: Digest of the sandbox's profile, None without one.
     """
 
     id: str
@@ -63,6 +65,8 @@ class WorkerView(Printed):
     toolchain: dict[str, Any] = field(default_factory=dict)
     environment: Digest | None = None
     clock_skew: float = 0.0
+    isolation: str = "process"
+    isolation_profile: str | None = None
 
     def _sheet(self) -> Sheet:
         return printing.worker(self)

@@ -10,7 +10,9 @@ from pt2hub.domain.artifacts import MANIFEST_TYPE
 from pt2hub.domain.digests import Digest, hex_of
 
 Kind: TypeAlias = Literal["blobs", "manifests"]
-_PATH = re.compile(r"(blobs|manifests)/sha256/([0-9a-f]{2})/(\2[0-9a-f]{62})")
+_PATH = re.compile(r"(blobs|manifests)/sha256/([0-9a-f]{2})/(\2[0-9a-f]{62})(?:\.([1-9]\d{0,8}))?")
+FIRST = 1
+"""The generation of what was never deleted."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -20,10 +22,13 @@ class StorageKey:
     Attributes:
         kind: `blobs`, or `manifests`, which are kept apart so that a reindex can list them.
         digest: Digest of the bytes.
+        generation: How often these bytes were stored anew after having been deleted, from 1 on; None for any of
+            them, which to a reader are the same. Writers name one: see `server.db.schema.Blob`.
     """
 
     kind: Kind
     digest: Digest
+    generation: int | None = None
 
     @classmethod
     def blob(cls, digest: Digest) -> StorageKey:
@@ -41,13 +46,25 @@ class StorageKey:
         match = _PATH.fullmatch(path)
         if match is None:
             return None
-        return cls("manifests" if match[1] == "manifests" else "blobs", Digest(f"sha256:{match[3]}"))
+        kind: Kind = "manifests" if match[1] == "manifests" else "blobs"
+        generation = int(match[4] or FIRST)
+        if match[4] and generation == FIRST:
+            return None
+        return cls(kind, Digest(f"sha256:{match[3]}"), generation)
+
+    def at(self, generation: int) -> StorageKey:
+        """The same bytes in a generation."""
+        return StorageKey(self.kind, self.digest, generation)
 
     @property
     def path(self) -> str:
-        """Its path below the root of the storage; the first two digits keep folders small."""
+        """Its path below the root of the storage; the first two digits keep folders small.
+
+        The first generation's is the digest alone, so that nearly everything is found at once.
+        """
         digits = hex_of(self.digest)
-        return f"{self.kind}/sha256/{digits[:2]}/{digits}"
+        suffix = f".{self.generation}" if (self.generation or FIRST) > FIRST else ""
+        return f"{self.kind}/sha256/{digits[:2]}/{digits}{suffix}"
 
     @property
     def content_type(self) -> str:

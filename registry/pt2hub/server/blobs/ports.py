@@ -7,12 +7,14 @@ what each method names.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from pt2hub.domain.digests import Digest
     from pt2hub.server.blobs.keys import Kind, StorageKey
 
 
@@ -97,5 +99,125 @@ class Measures(Protocol):
         ...
 
 
-class Storage(Reads, Writes, Lists, Measures, Protocol):
+class Checks(Protocol):
+    """A storage that can be tried out before anything relies on it."""
+
+    def check(self) -> None:
+        """Tries what pt2hub relies on: that it can be written, and that nothing is ever overwritten.
+
+        Called when a server or a worker starts. What it leaves behind is of constant size.
+
+        Raises:
+            BadConfiguration: The settings name a bucket that is not there, or credentials that may not write.
+            StorageUnsafe: It takes conditional creates and ignores the condition.
+            StorageFull: It has no room.
+            StorageUnavailable: It does not answer.
+        """
+        ...
+
+    def sweep(self, older_than: float) -> int:
+        """Removes what writers that died left half-written.
+
+        Args:
+            older_than: Seconds for which nobody wrote to it.
+
+        Returns:
+            How many were removed.
+        """
+        ...
+
+
+class Storage(Reads, Writes, Lists, Measures, Checks, Protocol):
     """A storage that can do all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedRequest:
+    """A request that needs no credentials of its own, for a few minutes.
+
+    Attributes:
+        method: GET or PUT.
+        url: Whole address. Its query is a secret: it must stand in no log.
+        headers: Headers that are signed and must be sent as they are.
+    """
+
+    method: str
+    url: str = field(repr=False)
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Transfers(Protocol):
+    """A storage that clients can reach by themselves.
+
+    What is uploaded in parts lies under `incoming/` until it was hashed: only then it is copied to its key.
+
+    Attributes:
+        single_bytes: Largest object for one signed PUT; 0 where the server does not check the digest that is
+            signed with it, as `Checks.check` found out.
+        part_bytes: Size of a part of a larger one.
+    """
+
+    single_bytes: int
+    part_bytes: int
+
+    def sign_read(self, key: StorageKey, *, seconds: float) -> SignedRequest:
+        """A request for the bytes or a range of them.
+
+        Raises:
+            NotFound: Nothing is stored there.
+        """
+        ...
+
+    def sign_write(self, key: StorageKey, size: int, *, seconds: float) -> SignedRequest:
+        """A request that creates this object once, with this size and this digest, or is refused."""
+        ...
+
+    def begin_parts(self, upload: str) -> str:
+        """Begins an upload in parts.
+
+        Args:
+            upload: The upload's id: letters, digits and `-`.
+
+        Returns:
+            S3's own id of it.
+        """
+        ...
+
+    def sign_part(
+        self, upload: str, multipart: str, number: int, *, size: int, md5: str, seconds: float
+    ) -> SignedRequest:
+        """A request that stores one part, with this size and this MD5 (base64), or is refused.
+
+        MD5 because every S3 server checks it, and only against accidents: what counts is the hash of the whole,
+        which `hash_parts` takes.
+        """
+        ...
+
+    def finish_parts(self, upload: str, multipart: str, etags: Sequence[str]) -> int:
+        """Puts the parts together under `incoming/`; where that was done already, nothing happens.
+
+        Returns:
+            The size of the whole.
+
+        Raises:
+            UploadIncomplete: S3 does not have these parts.
+        """
+        ...
+
+    def hash_parts(self, upload: str, on_bytes: Callable[[int], None]) -> Digest:
+        """The digest of what lies under `incoming/`.
+
+        Args:
+            upload: The upload's id.
+            on_bytes: Called now and then with the number of bytes hashed so far.
+        """
+        ...
+
+    def admit(self, upload: str, key: StorageKey, size: int) -> None:
+        """Copies what lies under `incoming/` to its key, unless the key exists; the storage moves the bytes."""
+        ...
+
+    def discard(self, upload: str, multipart: str | None) -> None:
+        """Removes everything of an upload; what is gone already is no error."""
+        ...

@@ -153,6 +153,82 @@ class Worker(Base):
     last_seen: Mapped[datetime] = _now()
     draining_at: Mapped[datetime | None]
     left_at: Mapped[datetime | None]
+    isolation: Mapped[str] = mapped_column(server_default="process")
+    isolation_profile: Mapped[str | None]
+
+
+class ServerSetting(Base):
+    """What the operator decided for the whole server, written by the API when it starts and read by workers."""
+
+    __tablename__ = "server_settings"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[str]
+    set_at: Mapped[datetime] = _now()
+
+
+class Blob(Base):
+    """What is known of stored bytes; a row stays when they are deleted, so that no generation is used twice.
+
+    `state`: `pending` (being written under a lease), `stored`, `deleting` (a collector took it: nothing may refer to
+    it any more), `deleted`. Whoever writes a `deleting` or `deleted` one takes the next generation, so that a
+    collector that is late deletes only what it meant to.
+    """
+
+    __tablename__ = "blobs"
+    __table_args__ = (CheckConstraint("state IN ('pending', 'stored', 'deleting', 'deleted')", name="state"),)
+
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    digest: Mapped[str] = mapped_column(primary_key=True)
+    generation: Mapped[int] = mapped_column(Integer, server_default="1")
+    state: Mapped[str]
+    size: Mapped[int]
+    changed_at: Mapped[datetime] = _now()
+
+
+class BlobLease(Base):
+    """A blob that somebody writes or is about to refer to: it is not collected before `pending_until`."""
+
+    __tablename__ = "blob_leases"
+
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    digest: Mapped[str] = mapped_column(primary_key=True)
+    holder: Mapped[str] = mapped_column(primary_key=True)
+    pending_until: Mapped[datetime] = mapped_column(index=True)
+
+
+class BlobReference(Base):
+    """Something that needs a blob: `version:<id>`, `artifact:<digest>` or `log:<build>:<attempt>`."""
+
+    __tablename__ = "blob_references"
+
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    digest: Mapped[str] = mapped_column(primary_key=True)
+    owner: Mapped[str] = mapped_column(primary_key=True)
+
+
+class Upload(Base):
+    """An upload by a client that the server checks before it counts.
+
+    `state`: `open` (bytes arrive), `checking` (a process hashes them, and says so until `checking_until`), `stored`,
+    `failed` (`error` says why).
+    """
+
+    __tablename__ = "uploads"
+    __table_args__ = (CheckConstraint("state IN ('open', 'checking', 'stored', 'failed')", name="state"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    digest: Mapped[str]
+    size: Mapped[int]
+    holder: Mapped[str]
+    state: Mapped[str]
+    multipart: Mapped[str | None]
+    part_bytes: Mapped[int | None]
+    checked_bytes: Mapped[int] = mapped_column(server_default="0")
+    checking_until: Mapped[datetime | None]
+    error: Mapped[dict[str, Any] | None]
+    pending_until: Mapped[datetime] = mapped_column(index=True)
+    created_at: Mapped[datetime] = _now()
 
 
 class Build(Base):
