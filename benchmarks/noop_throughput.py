@@ -141,7 +141,7 @@ class _Worker:
     """A worker as `pt2hub_workers.main` makes it, but in this process and on a device of its own."""
 
     def __init__(self, container: Container, url: str, folder: Path) -> None:
-        toolchain = NoopToolchain()
+        toolchain = NoopToolchain(folder / "scratch")
         machine = toolchain.machine()
         folder.mkdir()
         registration = Registration(
@@ -154,10 +154,13 @@ class _Worker:
             version=__version__,
             concurrency=1,
             clock=time.time(),
+            isolation="none",
         )
         tools = Tools(container, machine, toolchain, Device(folder / "device.lock"), (), gate_seconds=60.0)
-        self._overseer = Overseer(container, registration, database_url=url, every=3.0)
-        runner = BuildRunner(tools, self._overseer, scratch=folder / "scratch")
+        self._overseer = Overseer(
+            container, registration, database_url=url, every=3.0, on_refused=lambda: None
+        )
+        runner = BuildRunner(tools, self._overseer)
         self._consumer = BuildConsumer(url, queue=machine.target.name, handler=runner.run)
         self._thread = threading.Thread(target=self._consumer.run, name=folder.name)
 

@@ -3,6 +3,7 @@
 import signal
 
 pytest_plugins = [
+    "support.attempts",
     "support.postgres",
     "support.registry",
     "support.s3",

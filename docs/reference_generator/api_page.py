@@ -22,13 +22,16 @@ _INTRO = """
 The REST API of a server, under `/api/v1` of its address. A running server describes itself: the same as OpenAPI 3.1
 at `GET /api/v1/openapi.json`, and as a page at `GET /api/v1/docs`.
 
-* **Reading needs no token.** What changes something needs `Authorization: Bearer <token>`; `pt2hub admin token` makes
-  one. Routes below say so.
+* **Reading needs no token**, but for uploads. What changes something needs `Authorization: Bearer <token>`;
+  `pt2hub admin token` makes one. Routes below say so.
 * **Errors** are problem documents (RFC 9457, `application/problem+json`): [Problem](#problem), with a stable `code`.
   Any route may answer with one; [Errors](errors.md) has every code with its status.
 * **Times** are ISO 8601 in UTC; those of log lines are seconds since the epoch. **Digests** are `sha256:` and 64 hex digits.
 * **Lists** come in pages. `next` is what the query's `after` or `before` must be for those that follow; null at the end.
 * **Bytes** go by their digest and never change: answers carry `ETag` and may be cached for ever; `Range` is served.
+  Where the storage is in S3, a `GET` is sent on to it (307), and uploads go to it by
+  [requests that the server signs](#post-apiv1uploads). Signed addresses are secrets for as long as they are valid:
+  send them no token, and keep their query out of logs.
 * **Versions.** Every answer says the server's release in `Pt2hub-Version`; pt2hub's client says its own in `User-Agent`.
   Within `/api/v1` the API only grows: readers ignore fields that they do not know. A client or a server that is too old
   is refused with `client_too_old` or `server_too_old`.

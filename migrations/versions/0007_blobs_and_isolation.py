@@ -35,6 +35,7 @@ def upgrade() -> None:
         sa.Column("pending_until", _TIME, nullable=False),
         sa.PrimaryKeyConstraint("kind", "digest", "holder", name=op.f("pk_blob_leases")),
     )
+    op.create_index(op.f("ix_blob_leases_holder"), "blob_leases", ["holder"])
     op.create_index(op.f("ix_blob_leases_pending_until"), "blob_leases", ["pending_until"])
     op.create_table(
         "blob_references",

@@ -13,7 +13,8 @@ import pytest
 
 from pt2hub.domain.digests import digest_bytes
 from support.api_process import answer
-from support.running import Api, processes_of, wait_for_none
+from support.running import Api, oldest, processes_of, wait_for_none
+from support.s3 import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -63,6 +64,50 @@ def test_without_a_database_or_a_storage_it_says_which_variable_to_set(
     assert said.startswith(f"pt2hub: {variable}: The API alone needs a ")
     assert "[bad_configuration]" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("given", "required"), [({}, "sandbox"), ({"PT2HUB_ISOLATION": "process"}, "process")]
+)
+def test_it_says_for_the_whole_server_how_much_models_code_must_be_confined(
+    tmp_path: Path, migrated_url: str, container: Container, given: Mapping[str, str], required: str
+) -> None:
+    container.isolation.allow("sandbox" if required == "process" else "process")
+    api = Api(tmp_path, migrated_url, environ=given).wait_ready()
+    assert container.isolation.allowed() == required
+    assert api.end() == 0
+
+
+def test_what_only_a_worker_can_decide_is_refused(tmp_path: Path, migrated_url: str) -> None:
+    api = Api(tmp_path, migrated_url, environ={"PT2HUB_ISOLATION": "auto"})
+    assert api.process.wait(30) == 1
+    said = api.log.read_text()
+    assert said.startswith("pt2hub: PT2HUB_ISOLATION: auto is for workers")
+    assert "[bad_configuration]" in said
+
+
+def test_a_bucket_that_is_not_there_is_told_in_one_sentence(
+    tmp_path: Path, migrated_url: str, s3_url: str
+) -> None:
+    storage = s3_url.replace("artifacts", "absent")
+    api = Api(tmp_path, migrated_url, environ={"PT2HUB_STORAGE": storage})
+    assert api.process.wait(60) == 1
+    said = api.log.read_text()
+    assert said.startswith("pt2hub: ")
+    assert "absent" in said
+    assert "[bad_configuration]" in said
+    assert "Traceback" not in said
+
+
+def test_a_storage_that_does_not_answer_ends_the_start_as_a_database_does(
+    tmp_path: Path, migrated_url: str, s3_url: str
+) -> None:
+    (port,) = free_ports(1)
+    away = {"PT2HUB_STORAGE": s3_url, "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{port}"}
+    api = Api(tmp_path, migrated_url, environ=away)
+    assert api.process.wait(60) == 1
+    assert "[storage_unavailable]" in api.log.read_text()
+    assert wait_for_none(tmp_path) == {}
 
 
 def test_a_database_with_an_older_schema_is_refused_and_left_as_it_is(
@@ -141,7 +186,7 @@ def test_a_process_that_dies_is_started_again_and_nobody_is_refused_meanwhile(
 ) -> None:
     api = Api(tmp_path, migrated_url, environ={"PT2HUB_API_PROCESSES": "2"}).wait_ready()
     wait_for(lambda: len(apis(tmp_path)) == 4)  # each process that answers has one above it
-    os.kill(apis(tmp_path)[0], signal.SIGKILL)
+    os.kill(oldest(tmp_path, "pt2hub.server.api.serve"), signal.SIGKILL)
     wait_for(lambda: any("it starts again" in line["event"] for line in api.lines()))
     assert {api.get("/healthz")[0] for _ in range(40)} == {200}
     assert len(apis(tmp_path)) == 4

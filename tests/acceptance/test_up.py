@@ -20,7 +20,7 @@ import psycopg
 import pytest
 
 from pt2hub.server.db.embedded import EmbeddedPostgres
-from support.running import Up, clean_environ, processes_of, wait_for_none
+from support.running import Up, clean_environ, oldest, processes_of, wait_for_none
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -153,14 +153,9 @@ def test_up_starts_at_once_after_kill_9_while_the_old_database_still_stops(home:
     assert Up(home).wait_ready().end()[0] == 0
 
 
-def only(home: Path, words: str) -> int:
-    """The oldest process of a home whose arguments hold these words."""
-    return min(pid for pid, arguments in processes_of(home).items() if words in arguments)
-
-
 def test_an_api_that_dies_is_started_again_on_the_same_socket(home: Path) -> None:
     up = Up(home).wait_ready()
-    os.kill(only(home, "pt2hub.server.api.serve"), signal.SIGKILL)
+    os.kill(oldest(home, "pt2hub.server.api.serve"), signal.SIGKILL)
     assert up.process.stderr is not None
     told = next(line for line in up.process.stderr if not line.startswith("up: "))
     assert "The API ended with signal SIGKILL; it starts again in 0.5 s" in told
@@ -172,7 +167,7 @@ def test_an_api_that_dies_is_started_again_on_the_same_socket(home: Path) -> Non
 def test_several_api_processes_share_the_port_and_one_that_dies_comes_back(home: Path) -> None:
     up = Up(home, environ={"PT2HUB_API_PROCESSES": "2"}).wait_ready()
     assert len(sockets_served(home)) == 2
-    os.kill(only(home, "pt2hub.server.api.serve"), signal.SIGKILL)
+    os.kill(oldest(home, "pt2hub.server.api.serve"), signal.SIGKILL)
     assert up.process.stderr is not None
     next(line for line in up.process.stderr if "it starts again" in line)
     assert {up.request("GET", "/readyz")[0] for _ in range(20)} == {200}
@@ -191,7 +186,7 @@ def sockets_served(home: Path) -> set[str]:
 
 def kill_database(home: Path) -> int:
     """Kills the database's first process; its sessions notice. Returns its process id."""
-    pid = only(home, "/postgres -D")
+    pid = oldest(home, "/postgres -D")
     os.kill(pid, signal.SIGKILL)
     return pid
 
@@ -221,7 +216,7 @@ def test_a_database_that_dies_is_started_again_and_the_api_goes_on(home: Path) -
         assert "PostgreSQL ended with signal SIGKILL; it starts again" in told
         assert wait_until(lambda: up.request("GET", "/readyz")[0] == 200) < 10
         assert ask_all() == {200}
-        assert only(home, "/postgres -D") != before
+        assert oldest(home, "/postgres -D") != before
     status, _ = up.request("POST", "/api/v1/versions", SPEC, token=up.settings["token"])
     assert status == 201
     assert apis <= set(processes_of(home))
@@ -267,7 +262,7 @@ def test_a_database_that_dies_again_and_again_ends_up_with_a_sentence(home: Path
 def _kill_database_until_up_ends(up: Up, kills: list[int]) -> None:
     while up.process.poll() is None:
         with contextlib.suppress(ValueError, OSError):  # there is none just now
-            if up.request("GET", "/readyz")[0] == 200 and only(up.home, "/postgres -D") not in kills:
+            if up.request("GET", "/readyz")[0] == 200 and oldest(up.home, "/postgres -D") not in kills:
                 kills.append(kill_database(up.home))
         time.sleep(0.1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,9 +13,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pt2hub.domain.digests import digest_json
 from pt2hub.server.db import migrating
 from pt2hub.server.db.embedded import EmbeddedPostgres
-from support.working import WorkerProcess, environ_of, members, until
+from support.headers import PLACE
+from support.working import WorkerProcess, environ_of, until
 
 if TYPE_CHECKING:
     from support.working import Works
@@ -83,16 +86,17 @@ def test_a_worker_does_as_many_builds_at_a_time_as_it_says(works: Works) -> None
 @pytest.mark.compiles
 def test_a_cancel_ends_every_process_of_a_running_build_within_a_second(works: Works) -> None:
     worker = works.start()
-    note = works.folder / "note"
-    factory = {"factory": "support.tiny_models:sleeping", "kwargs": {"note": str(note)}, "seed": 1}
+    factory = {"factory": "support.tiny_models:sleeping", "kwargs": {"note": "/tmp/note"}, "seed": 1}
     build = works.publish(source=factory)
-    until(lambda: note.exists() and len(note.read_text().split()) == 2)
-    group, program = map(int, note.read_text().split())
-    assert {group, program} <= set(members(group))
+    until(lambda: _sleepers(worker.process.pid))
+    (sleeper,) = _sleepers(worker.process.pid)
+    namespace = _namespace(sleeper)
+    assert namespace != _namespace(os.getpid())
+    assert len(_living_in(namespace)) >= 2  # the build's process, too
 
     began = time.monotonic()
     works.services.builds.cancel(build, "test")
-    until(lambda: not members(group), 5)
+    until(lambda: not _living_in(namespace), 5)
     took = time.monotonic() - began
 
     print(f"cancel to the last process's end: {took * 1000:.0f} ms")
@@ -102,6 +106,43 @@ def test_a_cancel_ends_every_process_of_a_running_build_within_a_second(works: W
     until(lambda: [line for line in works.services.logs.lines(build)[1] if "every process" in line.text])
     worker.signal()
     assert worker.wait() == 0
+
+
+def test_a_worker_without_a_sandbox_is_refused_by_a_server_that_demands_one(works: Works) -> None:
+    works.services.isolation.allow("sandbox")
+    worker = works.start("--isolation", "process", ready=False)
+
+    assert worker.wait() == 1
+    assert "takes only workers that run models' code in a sandbox" in worker.output
+    assert "apt-get install bubblewrap" in worker.output
+    assert "Traceback" not in worker.output
+    assert works.workers() == []
+
+
+def test_a_machine_that_cannot_confine_says_so_before_anything_else(works: Works) -> None:
+    worker = works.start(ready=False, PT2HUB_BWRAP="/bin/false")
+
+    assert worker.wait() == 1
+    assert "bubblewrap (/bin/false) cannot make a sandbox" in worker.output
+    assert "Traceback" not in worker.output
+
+
+def test_a_worker_may_do_with_what_can_be_had_and_says_why(works: Works) -> None:
+    works.services.isolation.allow("process")
+    worker = works.start("--isolation", "auto", PT2HUB_BWRAP="/bin/false")
+
+    assert "isolation is only process: " in worker.output
+    assert [(found.isolation, found.isolation_profile) for found in works.workers()] == [("process", None)]
+
+
+def test_a_worker_says_how_it_confines_what_it_runs(works: Works) -> None:
+    worker = works.start()
+
+    (registered,) = works.workers()
+    (said,) = [line for line in worker.lines if line["event"] == "how models' code is confined"]
+    assert registered.isolation == said["document"]["level"] == "sandbox"
+    assert registered.isolation_profile == said["profile"] == digest_json(said["document"])
+    assert str(PLACE) in said["document"]["readable"]
 
 
 def test_a_clock_ten_minutes_off_changes_nothing(works: Works) -> None:
@@ -226,6 +267,40 @@ def test_a_signal_while_it_starts_ends_it_without_a_word(works: Works) -> None:
     assert "Traceback" not in worker.output
 
 
+def _sleepers(worker: int) -> list[int]:
+    """Programs that a factory started, as this machine numbers them; inside their sandbox they have other numbers."""
+    return [
+        pid
+        for pid in _below(worker)
+        if Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:2] == [b"sleep", b"600"]
+    ]
+
+
+def _below(pid: int) -> list[int]:
+    try:
+        children = _children(pid)
+    except OSError:  # it has just ended
+        return []
+    return [found for child in children for found in (child, *_below(child))]
+
+
+def _namespace(pid: int) -> str:
+    return str(Path(f"/proc/{pid}/ns/pid").readlink())
+
+
+def _living_in(namespace: str) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):  # it has just ended
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                if state != "Z" and _namespace(int(entry.name)) == namespace:
+                    found.append(int(entry.name))
+    return found
+
+
 def _children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(word) for word in tasks.read_text().split()]
+    tasks = Path(f"/proc/{pid}/task").glob(
+        "*/children"
+    )  # a worker's children are started by a thread of its own
+    return [int(word) for task in tasks for word in task.read_text().split()]

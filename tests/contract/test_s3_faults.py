@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import secrets
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
@@ -10,22 +13,33 @@ import pytest
 from moto import mock_aws
 
 from pt2hub.domain.digests import digest_bytes
-from pt2hub.errors import DigestMismatch, NotFound, StorageFull, StorageUnavailable
+from pt2hub.errors import (
+    BadConfiguration,
+    DigestMismatch,
+    NotFound,
+    StorageFull,
+    StorageUnavailable,
+    StorageUnsafe,
+)
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.opening import open_storage
 from pt2hub.server.blobs.s3 import S3Storage
-from support.s3 import s3_client
+from pt2hub.server.blobs.s3.client import connect
+from support.s3 import READER, s3_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from email.message import Message
     from pathlib import Path
-
-    from types_boto3_s3 import S3Client
 
     from support.s3 import S3Server
 
 DATA = b"bytes" * 1000
 KEY = StorageKey.blob(digest_bytes(DATA))
+PART = 5 << 20
+LARGE = bytes(PART) + b"tail"
+LARGE_KEY = StorageKey.blob(digest_bytes(LARGE))
+SECRET = "thesecretkey"
 
 
 class Faulty(ThreadingHTTPServer):
@@ -33,11 +47,15 @@ class Faulty(ThreadingHTTPServer):
 
     def __init__(self, script: list[tuple[str, int, bytes, int]]) -> None:
         self.script = script
-        self.asked: list[tuple[str, str | None]] = []
+        self.asked: list[tuple[str, Message]] = []
         super().__init__(("127.0.0.1", 0), Answer)
 
-    def client(self) -> S3Client:
-        return s3_client(f"http://127.0.0.1:{self.server_port}")
+    def storage(self, *, tries: int = 1, conflict_tries: int = 3) -> S3Storage:
+        client = s3_client(f"http://127.0.0.1:{self.server_port}", secret_key=SECRET, tries=tries)
+        return S3Storage("artifacts", client=client, part_bytes=PART, conflict_tries=conflict_tries)
+
+    def conditions(self) -> list[tuple[str, str | None]]:
+        return [(method, headers.get("If-None-Match")) for method, headers in self.asked]
 
 
 class Answer(BaseHTTPRequestHandler):
@@ -47,15 +65,17 @@ class Answer(BaseHTTPRequestHandler):
     def answer(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         method, status, body, claimed = self.server.script.pop(0)
-        self.server.asked.append((self.command, self.headers.get("If-None-Match")))
-        self.send_response(status if method == self.command else 500)
+        self.server.asked.append((self.command, self.headers))
+        self.send_response(status if method == self.command else 418)
         self.send_header("Content-Length", str(claimed))
+        self.send_header("ETag", '"etag"')
+        self.send_header("Last-Modified", "Sat, 21 Nov 2026 21:00:00 GMT")
         self.send_header("Connection", "close")
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    do_GET = do_PUT = do_HEAD = do_DELETE = answer  # noqa: N815  # names of the standard library
+    do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = answer  # noqa: N815  # names of the standard library
 
     def log_message(self, *_: object) -> None:
         pass
@@ -72,6 +92,10 @@ def faulty() -> Iterator[Faulty]:
     server.server_close()
 
 
+def md5(data: bytes) -> str:
+    return base64.b64encode(hashlib.md5(data).digest()).decode()
+
+
 def error_of(code: str) -> bytes:
     return f"<Error><Code>{code}</Code><Message>m</Message></Error>".encode()
 
@@ -81,61 +105,168 @@ def answers(*script: tuple[str, int, bytes]) -> list[tuple[str, int, bytes, int]
 
 
 HEAD_MISSING = ("HEAD", 404, b"")
-BUCKET = ("HEAD", 200, b"")
+CONFLICT = ("PUT", 409, error_of("ConditionalRequestConflict"))
+SLOW_DOWN = error_of("SlowDown")
+EXISTS = error_of("PreconditionFailed")
+STORED = ("PUT", 200, b"")
+LISTED = ("GET", 200, b"<ListBucketResult></ListBucketResult>")
+MIB = 1 << 20
+BEGUN = (
+    "POST",
+    200,
+    b"<InitiateMultipartUploadResult><UploadId>up</UploadId></InitiateMultipartUploadResult>",
+)
+COMPLETED = ("POST", 200, b"<CompleteMultipartUploadResult></CompleteMultipartUploadResult>")
 
 
-def test_a_body_that_breaks_off_is_our_error_inside_the_iteration(faulty: Faulty, tmp_path: Path) -> None:
-    storage = S3Storage("artifacts", client=faulty.client())
-    faulty.script = [("GET", 200, bytes(1 << 20), 3 << 20)] * 2
+def broken(faulty: Faulty, *pieces: tuple[int, int]) -> None:
+    """Answers to reading: bytes that come and bytes that were announced, each."""
+    faulty.script = [("GET", 206, bytes(came), claimed) for came, claimed in pieces]
+
+
+def test_a_read_goes_on_where_the_connection_broke_as_long_as_bytes_come(faulty: Faulty) -> None:
+    broken(faulty, (2 * MIB, 6 * MIB), (MIB, 4 * MIB), (3 * MIB, 3 * MIB))
+    assert b"".join(faulty.storage().read(KEY, 10)) == bytes(6 * MIB)
+    assert [(headers["Range"], headers["If-Match"]) for _, headers in faulty.asked] == [
+        ("bytes=10-", None),
+        (f"bytes={2 * MIB + 10}-", '"etag"'),
+        (f"bytes={3 * MIB + 10}-", '"etag"'),
+    ]
+
+
+def test_a_range_that_broke_ends_where_it_was_to_end(faulty: Faulty) -> None:
+    broken(faulty, (2 * MIB, 3 * MIB), (MIB, MIB))
+    assert b"".join(faulty.storage().read(KEY, 5, 3 * MIB + 5)) == bytes(3 * MIB)
+    assert [headers["Range"] for _, headers in faulty.asked] == [
+        f"bytes=5-{3 * MIB + 4}",
+        f"bytes={2 * MIB + 5}-{3 * MIB + 4}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        (("GET", 206, b""), "IncompleteReadError"),
+        (("GET", 404, error_of("NoSuchKey")), "NoSuchKey"),
+        (("GET", 412, EXISTS), "PreconditionFailed"),
+    ],
+    ids=["nothing comes", "deleted", "replaced"],
+)
+def test_a_read_that_cannot_go_on_is_our_error_inside_the_iteration(
+    faulty: Faulty, tmp_path: Path, end: tuple[str, int, bytes], code: str
+) -> None:
+    claimed = 2 * MIB if code == "IncompleteReadError" else len(end[2])
+    script = [("GET", 200, bytes(MIB), 3 * MIB), (*end, claimed)]
+    storage = faulty.storage()
+    faulty.script = [*script, *script]
     pieces = storage.read(KEY)
     assert next(pieces)
     with pytest.raises(StorageUnavailable) as caught:
         list(pieces)
     assert caught.value.where == f"s3://artifacts/{KEY.path}"
+    assert caught.value.context == {"s3_code": code}
     with pytest.raises(StorageUnavailable):
         storage.fetch(KEY, tmp_path / "file")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_create_that_meets_another_one_is_tried_again(faulty: Faulty) -> None:
-    conflict = ("PUT", 409, error_of("ConditionalRequestConflict"))
-    faulty.script = answers(HEAD_MISSING, BUCKET, conflict, conflict, ("PUT", 200, b""))
-    assert S3Storage("artifacts", client=faulty.client()).write(KEY, [DATA]) == len(DATA)
-    assert faulty.asked[-3:] == [("PUT", "*")] * 3
+    faulty.script = answers(HEAD_MISSING, CONFLICT, CONFLICT, STORED)
+    assert faulty.storage().write(KEY, [DATA]) == len(DATA)
+    assert faulty.conditions()[-3:] == [("PUT", "*")] * 3
 
 
 def test_a_create_that_meets_others_for_ever_gives_up(faulty: Faulty) -> None:
-    conflict = ("PUT", 409, error_of("ConditionalRequestConflict"))
-    faulty.script = answers(HEAD_MISSING, BUCKET, *[conflict] * 5)
-    with pytest.raises(StorageUnavailable, match="ConditionalRequestConflict"):
-        S3Storage("artifacts", client=faulty.client()).write(KEY, [DATA])
+    faulty.script = answers(HEAD_MISSING, *[CONFLICT] * 3)
+    with pytest.raises(StorageUnavailable, match=r"ConditionalRequestConflict.*\n.*try again later"):
+        faulty.storage().write(KEY, [DATA])
+    assert faulty.script == []
+
+
+@pytest.mark.parametrize(("conflicts", "stored"), [(2, True), (3, False)])
+def test_parts_that_are_put_together_while_others_do_the_same_are_tried_again(
+    faulty: Faulty, conflicts: int, stored: bool
+) -> None:
+    conflict = ("POST", 409, error_of("ConditionalRequestConflict"))
+    faulty.script = answers(HEAD_MISSING, BEGUN, STORED, STORED, *[conflict] * conflicts)
+    faulty.script += answers(COMPLETED if stored else ("DELETE", 204, b""))
+    if stored:
+        assert faulty.storage().write(LARGE_KEY, [LARGE]) == len(LARGE)
+        assert faulty.conditions()[-3:] == [("POST", "*")] * 3
+    else:
+        with pytest.raises(StorageUnavailable, match="ConditionalRequestConflict"):
+            faulty.storage().write(LARGE_KEY, [LARGE])
+    assert faulty.script == []
+
+
+@pytest.mark.parametrize("code", ["SlowDown", "InternalError"])
+def test_a_storm_that_passes_is_outlived(faulty: Faulty, code: str) -> None:
+    storm = ("PUT", 503 if code == "SlowDown" else 500, error_of(code))
+    faulty.script = answers(HEAD_MISSING, storm, storm, STORED)
+    assert faulty.storage(tries=3).write(KEY, [DATA]) == len(DATA)
+    assert [headers["Content-MD5"] for _, headers in faulty.asked[1:]] == [md5(DATA)] * 3
+
+
+def test_a_storm_that_does_not_pass_ends_in_our_error(faulty: Faulty) -> None:
+    faulty.script = answers(HEAD_MISSING, *[("PUT", 503, SLOW_DOWN)] * 2)
+    with pytest.raises(StorageUnavailable, match=r"SlowDown.*\n.*overloaded") as caught:
+        faulty.storage(tries=2).write(KEY, [DATA])
+    assert caught.value.context == {"s3_code": "SlowDown"}
+    assert faulty.script == []
+
+
+def test_requests_are_tried_often_enough_to_outlive_a_storm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.delenv("AWS_MAX_ATTEMPTS", raising=False)
+    for variable, tries in ((None, 8), ("2", 2)):
+        if variable:
+            monkeypatch.setenv("AWS_MAX_ATTEMPTS", variable)
+        config = vars(connect().meta.config)
+        assert config["retries"] == {"mode": "standard", "total_max_attempts": tries}
 
 
 @pytest.mark.parametrize(("length", "right"), [(len(DATA), True), (7, False)])
 def test_after_already_exists_the_sizes_are_compared(faulty: Faulty, length: int, right: bool) -> None:
-    exists = ("PUT", 412, error_of("PreconditionFailed"))
-    faulty.script = [*answers(HEAD_MISSING, BUCKET, exists), ("HEAD", 200, b"", length)]
-    storage = S3Storage("artifacts", client=faulty.client())
+    faulty.script = [*answers(HEAD_MISSING, ("PUT", 412, EXISTS)), ("HEAD", 200, b"", length)]
     if right:
-        assert storage.write(KEY, [DATA]) == len(DATA)
+        assert faulty.storage().write(KEY, [DATA]) == len(DATA)
     else:
         with pytest.raises(DigestMismatch, match="7 bytes"):
-            storage.write(KEY, [DATA])
+            faulty.storage().write(KEY, [DATA])
+
+
+@pytest.mark.parametrize(("found", "right"), [(200, True), (404, False)])
+def test_an_upload_that_is_gone_when_its_end_is_sent_again_had_succeeded_if_the_object_is_there(
+    faulty: Faulty, found: int, right: bool
+) -> None:
+    lost, gone = ("POST", 500, error_of("InternalError")), ("POST", 404, error_of("NoSuchUpload"))
+    faulty.script = [
+        *answers(HEAD_MISSING, BEGUN, STORED, STORED, lost, gone, ("DELETE", 404, error_of("NoSuchUpload"))),
+        ("HEAD", found, b"", len(LARGE)),
+    ]
+    if right:
+        assert faulty.storage(tries=2).write(LARGE_KEY, [LARGE]) == len(LARGE)
+    else:
+        with pytest.raises(StorageUnavailable):
+            faulty.storage(tries=2).write(LARGE_KEY, [LARGE])
+    assert faulty.script == []
 
 
 @pytest.mark.parametrize(
     ("status", "code", "hint"),
     [
-        (503, "SlowDown", "Try again"),
+        (503, "SlowDown", "overloaded"),
+        (500, "InternalError", "Try again"),
         (403, "InvalidAccessKeyId", "AWS_ACCESS_KEY_ID"),
         (403, "SignatureDoesNotMatch", "AWS_SECRET_ACCESS_KEY"),
+        (403, "AccessDenied", "right to list, read, write"),
         (404, "NoSuchBucket", "Create the bucket"),
     ],
 )
 def test_an_answer_of_s3_is_our_error_with_what_to_do(
     faulty: Faulty, status: int, code: str, hint: str
 ) -> None:
-    storage = S3Storage("artifacts", client=faulty.client())
+    storage = faulty.storage()
     faulty.script = answers(*[("GET", status, error_of(code))] * 2)
     for act in (lambda: next(storage.read(KEY)), lambda: next(storage.keys("blobs"))):
         with pytest.raises(StorageUnavailable) as caught:
@@ -144,15 +275,136 @@ def test_an_answer_of_s3_is_our_error_with_what_to_do(
         assert hint in str(caught.value)
 
 
-def test_a_server_without_room_is_told_apart(faulty: Faulty) -> None:
-    faulty.script = answers(("HEAD", 404, b""), ("HEAD", 200, b""), ("PUT", 507, error_of("StorageFull")))
+def test_an_answer_that_is_no_xml_is_our_error(faulty: Faulty) -> None:
+    faulty.script = answers(("GET", 200, b"<html>It works!"))
+    with pytest.raises(StorageUnavailable, match="S3 answered 500"):
+        next(faulty.storage().keys("blobs"))
+
+
+@pytest.mark.parametrize("code", ["SignatureDoesNotMatch", "?X-Amz-Signature=0123&X-Amz-Credential=AKIA"])
+def test_no_request_and_no_credential_is_in_an_error(faulty: Faulty, code: str) -> None:
+    body = f"<Error><Code>{code.replace('&', '&amp;')}</Code><Message>for {SECRET}</Message>"
+    body += (
+        f"<StringToSign>AWS4-HMAC-SHA256 {SECRET}</StringToSign><AWSAccessKeyId>key</AWSAccessKeyId></Error>"
+    )
+    faulty.script = answers(("GET", 403, body.encode()))
+    with pytest.raises(StorageUnavailable) as caught:
+        next(faulty.storage().read(KEY))
+    text = str(caught.value.as_dict())
+    for secret in (SECRET, "AWS4-HMAC", "X-Amz", "Authorization", "AKIA"):
+        assert secret not in text
+
+
+FULL = [
+    (507, "InsufficientStorage"),
+    (507, "XMinioStorageFull"),
+    (403, "QuotaExceeded"),
+    (400, "XMinioAdminBucketQuotaExceeded"),
+]
+
+
+@pytest.mark.parametrize(("status", "code"), FULL)
+def test_a_full_bucket_is_told_apart(faulty: Faulty, status: int, code: str) -> None:
+    faulty.script = answers(HEAD_MISSING, ("PUT", status, error_of(code)))
+    with pytest.raises(StorageFull, match=rf"{code}.*\n.*quota"):
+        faulty.storage().write(KEY, [DATA])
+
+
+def test_a_bucket_that_fills_up_in_the_middle_of_an_upload_keeps_nothing_of_it(faulty: Faulty) -> None:
+    full = ("PUT", 507, error_of("StorageFull"))
+    faulty.script = answers(HEAD_MISSING, BEGUN, full, full, ("DELETE", 204, b""))
     with pytest.raises(StorageFull):
-        S3Storage("artifacts", client=faulty.client()).write(KEY, [DATA])
+        faulty.storage().write(LARGE_KEY, [LARGE])
+    assert faulty.asked[-1][0] == "DELETE"
+
+
+def test_a_server_that_ignores_the_condition_of_a_create_is_refused(faulty: Faulty) -> None:
+    faulty.script = answers(LISTED, STORED, STORED)
+    with pytest.raises(StorageUnsafe) as caught:
+        faulty.storage().check()
+    assert caught.value.where == "PT2HUB_STORAGE"
+    assert "412" in str(caught.value.hint)
+    assert faulty.conditions()[1:] == [("PUT", "*")] * 2
+
+
+WRONG = ("PUT", 400, error_of("BadDigest"))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_server_that_minds_the_condition_is_taken(faulty: Faulty, first: bool) -> None:
+    exists = ("PUT", 412, EXISTS)
+    faulty.script = answers(LISTED, *([STORED, exists] if first else [exists]), WRONG)
+    storage = faulty.storage()
+    storage.check()
+    assert faulty.script == []
+    assert storage.single_bytes > 0
+
+
+def test_from_a_server_that_compares_no_digests_everything_is_hashed_again(faulty: Faulty) -> None:
+    faulty.script = answers(LISTED, ("PUT", 412, EXISTS), STORED)
+    storage = faulty.storage()
+    storage.check()
+    assert storage.single_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("script", "error"),
+    [
+        ([("GET", 503, SLOW_DOWN)], StorageUnavailable),
+        ([LISTED, ("PUT", 507, error_of("StorageFull"))], StorageFull),
+        ([LISTED, ("PUT", 403, error_of("AccessDenied"))], BadConfiguration),
+        ([LISTED, *[CONFLICT] * 3], StorageUnavailable),
+    ],
+    ids=["storm", "full", "no right to write", "conflicts"],
+)
+def test_a_check_says_what_is_wrong(
+    faulty: Faulty, script: list[tuple[str, int, bytes]], error: type[Exception]
+) -> None:
+    faulty.script = answers(*script)
+    with pytest.raises(error):
+        faulty.storage().check()
+
+
+def test_a_bucket_that_is_not_there_is_not_made_and_said_to_be_missing(s3_server: S3Server) -> None:
+    with pytest.raises(BadConfiguration, match="Create the bucket") as caught:
+        S3Storage("nobucket", client=s3_server.client()).check()
+    assert caught.value.where == "PT2HUB_STORAGE"
+    assert "s3://nobucket/" in caught.value.message
+    buckets = s3_server.client().list_buckets()["Buckets"]
+    assert "nobucket" not in [each["Name"] for each in buckets]
+
+
+def test_credentials_that_may_not_write_read_and_are_told_at_once(s3_server: S3Server) -> None:
+    prefix = secrets.token_hex(8)
+    S3Storage(s3_server.bucket, prefix, client=s3_server.client()).write(KEY, [DATA])
+    storage = S3Storage(s3_server.bucket, prefix, client=s3_server.client(READER), part_bytes=PART)
+    assert b"".join(storage.read(KEY)) == DATA
+    with pytest.raises(BadConfiguration, match=r"AccessDenied.*\n.*right to list, read, write") as caught:
+        storage.check()
+    assert caught.value.where == "PT2HUB_STORAGE"
+    for data in (b"other", LARGE):
+        with pytest.raises(StorageUnavailable, match="right to list, read, write"):
+            storage.write(StorageKey.blob(digest_bytes(data)), [data])
+
+
+@pytest.mark.parametrize(
+    ("key", "secret", "hint"),
+    [("stranger", "any", "AWS_ACCESS_KEY_ID"), (READER, "wrong", "AWS_SECRET_ACCESS_KEY")],
+)
+def test_credentials_that_s3_does_not_know_are_the_settings_fault(
+    s3_server: S3Server, key: str, secret: str, hint: str
+) -> None:
+    storage = S3Storage(s3_server.bucket, client=s3_client(s3_server.endpoint, key, secret))
+    with pytest.raises(BadConfiguration, match=hint):
+        storage.check()
 
 
 def test_a_server_that_is_not_there_is_our_error() -> None:
-    with pytest.raises(StorageUnavailable, match="EndpointConnectionError"):
-        S3Storage("artifacts", client=s3_client("http://127.0.0.1:1")).size(KEY)
+    storage = S3Storage("artifacts", client=s3_client("http://127.0.0.1:1"))
+    acts: list[Callable[[], object]] = [lambda: storage.size(KEY), storage.check, lambda: storage.sweep(0)]
+    for act in acts:
+        with pytest.raises(StorageUnavailable, match="EndpointConnectionError"):
+            act()
 
 
 def test_missing_credentials_are_our_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -162,8 +414,14 @@ def test_missing_credentials_are_our_error(monkeypatch: pytest.MonkeyPatch, tmp_
         monkeypatch.setenv(name, str(tmp_path / "none"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
+    storage = open_storage("s3://artifacts/x")
+    assert isinstance(storage, S3Storage)
     with pytest.raises(StorageUnavailable, match="AWS_ACCESS_KEY_ID"):
-        open_storage("s3://artifacts/x").size(KEY)
+        storage.size(KEY)
+    with pytest.raises(StorageUnavailable, match="AWS_ACCESS_KEY_ID"):
+        storage.sign_write(KEY, len(DATA), seconds=60)
+    with pytest.raises(BadConfiguration, match="AWS_ACCESS_KEY_ID"):
+        storage.check()
 
 
 def test_a_missing_bucket_is_our_error_and_not_a_missing_blob() -> None:
@@ -179,7 +437,7 @@ def test_an_address_opens_a_real_server_by_boto3s_variables(s3_url: str, s3_serv
     storage = open_storage(s3_url)
     assert storage.write(KEY, [DATA]) == len(DATA)
     assert b"".join(storage.read(KEY, 3, 9)) == DATA[3:9]
-    assert list(storage.keys("blobs")) == [KEY]
+    assert list(storage.keys("blobs")) == [KEY.at(1)]
     prefix = s3_url.removeprefix(f"s3://{s3_server.bucket}/")
     stored = s3_server.client().head_object(Bucket=s3_server.bucket, Key=f"{prefix}/{KEY.path}")
     assert stored["CacheControl"] == KEY.cache_control

@@ -7,12 +7,13 @@ import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from moto import mock_aws
 
-from pt2hub.domain.digests import digest_bytes
+from pt2hub.domain.digests import Digest, digest_bytes
 from pt2hub.errors import DigestMismatch, NotFound, TooLarge
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.local import LocalStorage
@@ -23,7 +24,6 @@ from support.s3 import s3_client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from types_boto3_s3 import S3Client
 
@@ -45,11 +45,15 @@ class Subject:
         storage: The storage.
         plant: Puts bytes under a path behind its back.
         remains: Counts what a failed write left: temporary files, unfinished uploads.
+        begin: Leaves behind what a writer does that dies; None where nothing can be left.
+        dates: Whether it knows when that was.
     """
 
     storage: Storage
     plant: Callable[[str, bytes], object]
     remains: Callable[[], int]
+    begin: Callable[[], object] | None = None
+    dates: bool = True
 
 
 def memory() -> Subject:
@@ -58,7 +62,7 @@ def memory() -> Subject:
     def plant(path: str, data: bytes) -> None:
         key = StorageKey.from_path(path)
         if key is not None:
-            storage._stored[key] = data
+            storage._stored[key.exact] = data
 
     return Subject(storage, plant, lambda: 0)
 
@@ -69,12 +73,18 @@ def local(root: Path) -> Subject:
         (root / path).unlink(missing_ok=True)
         (root / path).write_bytes(data)
 
-    return Subject(
-        LocalStorage(root), plant, lambda: sum(".incomplete" in path.name for path in root.rglob("*"))
-    )
+    def begin() -> None:
+        plant(
+            str(Path(blob(DATA).path).with_name(f".{secrets.token_hex(4)}.0123456789abcdef.incomplete")), DATA
+        )
+
+    def remains() -> int:
+        return sum(".incomplete" in path.name for path in root.rglob("*"))
+
+    return Subject(LocalStorage(root), plant, remains, begin)
 
 
-def s3(client: S3Client, bucket: str, prefix: str) -> Subject:
+def s3(client: S3Client, bucket: str, prefix: str, *, dates: bool = True) -> Subject:
     def remains() -> int:
         uploads = client.list_multipart_uploads(Bucket=bucket, Prefix=prefix).get("Uploads", [])
         return len(uploads)
@@ -83,6 +93,8 @@ def s3(client: S3Client, bucket: str, prefix: str) -> Subject:
         S3Storage(bucket, prefix, client=client, part_bytes=PART),
         lambda path, data: client.put_object(Bucket=bucket, Key=f"{prefix}/{path}", Body=data),
         remains,
+        lambda: client.create_multipart_upload(Bucket=bucket, Key=f"{prefix}/{blob(b'half').path}"),
+        dates,
     )
 
 
@@ -96,7 +108,7 @@ def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Subject]
         with mock_aws():
             client = s3_client(None)
             client.create_bucket(Bucket="artifacts")
-            yield s3(client, "artifacts", "team/prefix")
+            yield s3(client, "artifacts", "team/prefix", dates=False)
     else:
         server: S3Server = request.getfixturevalue("s3_server")
         yield s3(server.client(), server.bucket, secrets.token_hex(8))
@@ -276,8 +288,8 @@ def test_keys_are_listed_by_kind_in_the_order_of_digests(subject: Subject) -> No
     for data in stored:
         subject.storage.write(blob(data), [data])
     subject.storage.write(StorageKey.manifest(digest_bytes(b"{}")), [b"{}"])
-    assert list(subject.storage.keys("blobs")) == sorted(blob(data) for data in stored)
-    assert list(subject.storage.keys("manifests")) == [StorageKey.manifest(digest_bytes(b"{}"))]
+    assert list(subject.storage.keys("blobs")) == sorted(blob(data).at(1) for data in stored)
+    assert list(subject.storage.keys("manifests")) == [StorageKey.manifest(digest_bytes(b"{}")).at(1)]
 
 
 def test_the_room_that_is_left_is_known_or_not_limited(subject: Subject) -> None:
@@ -295,11 +307,15 @@ def test_foreign_and_unfinished_things_are_not_listed(subject: Subject) -> None:
         f"blobs/sha256/ab/.{digits}.0123456789abcdef.incomplete",
         f"blobs/sha256/ac/{digits}",
         "blobs/sha256/ab/notes.txt",
+        f"blobs/sha256/ab/{digits}.0",
+        f"blobs/sha256/ab/{digits}.1",
+        f"blobs/sha256/ab/{digits}.old",
         "blobs/README",
     ):
         subject.plant(path, b"foreign")
     subject.storage.write(blob(DATA), [DATA])
-    assert list(subject.storage.keys("blobs")) == [blob(DATA)]
+    assert list(subject.storage.keys("blobs")) == [blob(DATA).at(1)]
+    assert subject.storage.size(StorageKey.blob(Digest(f"sha256:{digits}"))) is None
 
 
 def test_an_iterator_may_be_left_before_its_end(subject: Subject) -> None:
@@ -309,3 +325,61 @@ def test_an_iterator_may_be_left_before_its_end(subject: Subject) -> None:
         assert next(pieces)[:3] == LARGE[:3]
         del pieces
     assert subject.storage.size(blob(LARGE)) == len(LARGE)
+
+
+def test_a_later_generation_is_found_by_whoever_names_none(subject: Subject, tmp_path: Path) -> None:
+    key, storage = blob(DATA), subject.storage
+    for generation in (12, 3):
+        assert storage.write(key.at(generation), [DATA]) == len(DATA)
+    assert storage.size(key) == len(DATA)
+    assert whole(storage, key) == DATA
+    assert b"".join(storage.read(key, 5, 9)) == DATA[5:9]
+    assert list(storage.read(key, 9, 9)) == []
+    storage.fetch(key, tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == DATA
+    assert sorted(storage.keys("blobs")) == [key.at(3), key.at(12)]
+
+
+def test_a_named_generation_is_that_one_alone(subject: Subject, tmp_path: Path) -> None:
+    key, storage = blob(DATA), subject.storage
+    storage.write(key.at(2), [DATA])
+    for other in (1, 3):
+        assert storage.size(key.at(other)) is None
+        with pytest.raises(NotFound):
+            next(storage.read(key.at(other)))
+        with pytest.raises(NotFound):
+            storage.fetch(key.at(other), tmp_path / "file")
+
+
+@pytest.mark.parametrize("by_file", [False, True])
+def test_a_writer_that_names_no_generation_writes_the_first(
+    subject: Subject, tmp_path: Path, by_file: bool
+) -> None:
+    key, storage = blob(DATA), subject.storage
+    (tmp_path / "file").write_bytes(DATA)
+    storage.write(key.at(2), [DATA])
+    written = storage.write_file(key, tmp_path / "file") if by_file else storage.write(key, [DATA])
+    assert written == len(DATA)
+    assert list(storage.keys("blobs")) == [key.at(1), key.at(2)]
+
+
+def test_a_storage_that_does_what_is_relied_on_passes_its_check_again_and_again(subject: Subject) -> None:
+    for _ in range(3):
+        subject.storage.check()
+    assert list(subject.storage.keys("blobs")) == []
+    assert subject.remains() == 0
+
+
+def test_what_a_dead_writer_left_is_swept_when_it_is_old_enough_and_nothing_else(subject: Subject) -> None:
+    subject.storage.write(blob(DATA), [DATA])
+    assert subject.storage.sweep(0) == 0
+    if subject.begin is None:
+        return
+    subject.begin()
+    subject.begin()
+    if subject.dates:
+        assert subject.storage.sweep(3600) == 0
+    assert subject.remains() == 2
+    assert subject.storage.sweep(0) == 2
+    assert subject.remains() == 0
+    assert whole(subject.storage, blob(DATA)) == DATA

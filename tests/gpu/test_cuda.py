@@ -1,4 +1,8 @@
-"""The main job on a CUDA device. By hand: `make test-gpu` (needs the machine's own torch, no virtual environment)."""
+"""The main job on a CUDA device, in the sandbox.
+
+By hand: `make test-gpu` (needs the machine's own torch, no virtual environment, and bubblewrap with libseccomp; on a
+machine without them `PT2HUB_ISOLATION=process make test-gpu`).
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from pt2hub.client.client import Client
 
 pytestmark = pytest.mark.gpu
+LEVEL = os.environ.get("PT2HUB_ISOLATION", "sandbox")
 ROOT = Path(__file__).resolve().parents[2]
 STOCK = """
 import json, sys, torch, torch._inductor
@@ -34,9 +39,8 @@ torch.save(model(x), sys.argv[3])
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     paths = os.pathsep.join(str(ROOT / name) for name in ("registry", "workers"))
-    trial = Trial(
-        tmp_path_factory.mktemp("gpu"), PYTHONPATH=paths + os.pathsep + os.environ.get("PYTHONPATH", "")
-    )
+    path = paths + os.pathsep + os.environ.get("PYTHONPATH", "")
+    trial = Trial(tmp_path_factory.mktemp("gpu"), PYTHONPATH=path, PT2HUB_ISOLATION=LEVEL)
     with trial.server() as made:
         yield made
 
@@ -46,6 +50,11 @@ def _published(client: Client, **fields: Any) -> str:
     build, seconds = demo.publish(client, spec, print)
     print(json.dumps({"target": build.target, "seconds": seconds, "steps": demo.steps_of(build)}))
     assert "cu" in build.target
+    assert build.artifact is not None
+    provenance = client.artifact(build.artifact).provenance
+    print(json.dumps({key: provenance[key] for key in ("isolation", "isolation_profile")}))
+    assert provenance["isolation"] == LEVEL
+    assert (provenance["isolation_profile"] is None) == (LEVEL == "process")
     return f"{spec['model']}@{build.number}"
 
 

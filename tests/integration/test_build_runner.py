@@ -19,9 +19,9 @@ from pt2hub_workers.attempt import Tools
 from pt2hub_workers.device import Device
 from pt2hub_workers.overseer import Overseer
 from pt2hub_workers.runner import BuildRunner
-from pt2hub_workers.toolchains import AotiToolchain
+from support.headers import ready
 from support.registry import SILENCE, Registry, a_registration
-from support.workbench import FACTORIES, child_environ, tiny_spec
+from support.workbench import FACTORIES, child_environ, tiny_spec, toolchain_in
 from support.working import members
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pt2hub.wire.shapes import BuildView
+    from pt2hub_workers.sandbox import Level
 
 pytestmark = pytest.mark.compiles
 
@@ -36,16 +37,19 @@ pytestmark = pytest.mark.compiles
 class Shop(Registry):
     """The services and one worker, run build by build."""
 
-    def __init__(self, services: Container, url: str, scratch: Path, target: str = "auto") -> None:
+    def __init__(
+        self, services: Container, url: str, scratch: Path, target: str = "auto", level: Level = "process"
+    ) -> None:
         super().__init__(services, url)
-        self.toolchain = AotiToolchain(child_environ(), target=target)
+        self.toolchain = toolchain_in(scratch / "rooms", target=target, level=level)
+        ready(self.toolchain, child_environ(), scratch)
         machine = self.toolchain.machine()
         tools = Tools(
             services, machine, self.toolchain, Device(scratch / "device"), (FACTORIES,), gate_seconds=120.0
         )
         said = a_registration("w1", machine.target.name, packages=machine.packages)
-        self.overseer = Overseer(services, said, database_url=url, every=1.0)
-        self.runner = BuildRunner(tools, self.overseer, scratch=scratch)
+        self.overseer = Overseer(services, said, database_url=url, every=1.0, on_refused=print)
+        self.runner = BuildRunner(tools, self.overseer)
         self.overseer.start()
 
     def build(self, **fields: Any) -> BuildView:
@@ -76,8 +80,8 @@ def shop_of(migrated_url: str, tmp_path: Path) -> Iterator[Callable[..., Shop]]:
     )
     made: list[Shop] = []
 
-    def make(target: str = "auto") -> Shop:
-        made.append(Shop(services, migrated_url, tmp_path, target))
+    def make(target: str = "auto", level: Level = "process") -> Shop:
+        made.append(Shop(services, migrated_url, tmp_path, target, level))
         return made[-1]
 
     yield make
@@ -110,6 +114,34 @@ def test_code_that_was_stored_under_a_wrong_key_is_caught_and_compiled_anew(shop
     provenance = shop.services.resolve.artifact(retrained.artifact).provenance
     assert provenance["code_reused_from"] is None
     assert provenance["compiler_processes"] != []
+
+
+def test_a_build_in_the_sandbox_reuses_code_fails_as_any_and_says_how_it_was_confined(
+    shop_of: Callable[..., Shop], tmp_path: Path
+) -> None:
+    shop = shop_of(level="sandbox")
+
+    first = shop.build()
+    retrained = shop.build(source={"factory": f"{FACTORIES}:Mlp", "seed": 4})
+    failed = shop.build(source={"factory": f"{FACTORIES}:NotANumber", "seed": 4})
+    ended = shop.build(source={"factory": f"{FACTORIES}:leaving", "seed": 4})
+
+    assert first.state == "succeeded", first.error
+    assert retrained.state == "succeeded", retrained.error
+    assert first.artifact is not None
+    assert retrained.artifact is not None
+    for digest, reused in ((first.artifact, False), (retrained.artifact, True)):
+        provenance = shop.services.resolve.artifact(digest).provenance
+        assert provenance["isolation"] == "sandbox"
+        assert provenance["isolation_profile"] == shop.toolchain.isolation_profile
+        assert (provenance["code_reused_from"] is not None) is reused
+    assert failed.error is not None
+    assert failed.error["code"] == "nan_output"
+    assert ended.error is not None
+    assert (ended.error["code"], ended.error["where"]) == ("export_failed", "export")
+    assert "exited with code 0 during export" in ended.error["message"]
+    shop.close()
+    assert list((tmp_path / "rooms").iterdir()) == []
 
 
 def test_an_overtaken_build_ends_without_a_trace_of_the_late_worker(shop: Shop) -> None:

@@ -206,7 +206,7 @@ def test_the_first_build_to_record_weights_and_golden_wins(registry: Registry) -
     view = registry.submit(targets=[V4, V3])
     builds = registry.services.builds
     one, other = (registry.claim(build.id) for build in view.builds)
-    mine, theirs = digest_bytes(b"mine"), digest_bytes(b"theirs")
+    mine, theirs = registry.blob(b"mine").digest, registry.blob(b"theirs").digest
     for record in (builds.record_weights, builds.record_golden):
         assert record(one, mine) == mine
         assert record(other, theirs) == mine
@@ -236,20 +236,20 @@ def test_code_with_the_same_program_key_is_found_across_versions(registry: Regis
 def test_code_whose_bytes_are_lost_is_not_reused(registry: Registry) -> None:
     registry.published(key="graph", code=b"compiled")
     storage = registry.services.storage
-    del storage._stored[StorageKey.blob(digest_bytes(b"compiled"))]  # type: ignore[attr-defined]  # a MemoryStorage
+    del storage._stored[StorageKey.blob(digest_bytes(b"compiled")).exact]  # type: ignore[attr-defined]  # a MemoryStorage
     assert registry.services.builds.find_code(digest_bytes(b"graph")) is None
 
 
 def test_a_manifest_that_is_lost_only_costs_the_reuse(registry: Registry) -> None:
     digest = registry.published(key="graph")
     storage = registry.services.storage
-    del storage._stored[StorageKey.manifest(digest)]  # type: ignore[attr-defined]  # a MemoryStorage
+    del storage._stored[StorageKey.manifest(digest).exact]  # type: ignore[attr-defined]  # a MemoryStorage
     assert registry.services.builds.find_code(digest_bytes(b"graph")) is None
 
 
 @pytest.mark.parametrize("damaged", [b"no JSON", b"{}", None])
 def test_a_manifest_that_is_damaged_only_costs_the_reuse(registry: Registry, damaged: bytes | None) -> None:
-    key = StorageKey.manifest(registry.published(key="graph"))
+    key = StorageKey.manifest(registry.published(key="graph")).exact
     stored = registry.services.storage._stored  # type: ignore[attr-defined]  # a MemoryStorage
     stored[key] = damaged or stored[key].replace(b"code.v1+zip", b"code.v2+zip")
     assert registry.services.builds.find_code(digest_bytes(b"graph")) is None

@@ -127,15 +127,16 @@ def test_workers_and_targets_are_tables(shell: Shell, served: Registry) -> None:
     assert "Start a worker: pt2hub up" in shell("targets").out
     claim = served.claim(queued(served)[0])
     served.services.builds.report(claim, [StepReport("compile", "running", 0.0)], [])
-    served.worker("w2", GPU, concurrency=2, clock=0.0)
+    served.services.isolation.allow("process")
+    served.worker("w2", GPU, concurrency=2, clock=0.0, isolation="process")
     served.services.workers.leave(served.worker("w3"))
     queued(served, GPU, seed=1)
     headings, *rows = shell("workers").lines
-    assert headings[:5] == ["WORKER", "TARGET", "STATE", "DOING", "SLOTS"]
+    assert headings[:6] == ["WORKER", "TARGET", "STATE", "DOING", "SLOTS", "ISOLATION"]
     rows_of = {row[0]: " ".join(row) for row in rows}
     assert set(rows_of) == {"w1", "w2"}
-    assert f"{V4} busy {MODEL}@1 compile 1/1 0.1.0 host" in rows_of["w1"]
-    assert f"{GPU} idle - 0/2" in rows_of["w2"]
+    assert f"{V4} busy {MODEL}@1 compile 1/1 sandbox 0.1.0 host" in rows_of["w1"]
+    assert f"{GPU} idle - 0/2 process" in rows_of["w2"]
     assert rows_of["w2"].endswith("h behind")
     assert "w3" in {row[0] for row in shell("workers", "--all").lines}
     assert len(shell.json("workers", "--all")[1]["workers"]) == 3

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,105 +13,31 @@ from pt2hub.client.judging import check_host
 from pt2hub.domain.artifacts import CODE_TYPE, WEIGHTS_TYPE
 from pt2hub.domain.builds import STEPS
 from pt2hub.domain.digests import digest_bytes
-from pt2hub.domain.workers import Registration
 from pt2hub.errors import BadConfiguration, Incompatible
 from pt2hub.server.blobs.keys import StorageKey
-from pt2hub.server.blobs.local import LocalStorage
-from pt2hub.server.container import compose
-from pt2hub.server.db import engine as engines
-from pt2hub.server.db.queue import BuildQueue
-from pt2hub.server.services.documents import read_config, read_manifest
-from pt2hub_workers.attempt import Attempt, Tools
+from pt2hub.server.services.documents import read_manifest
 from pt2hub_workers.children import ChildHung
-from pt2hub_workers.device import Device
 from pt2hub_workers.halting import Halt, Halted
-from pt2hub_workers.journal import Journal
 from pt2hub_workers.noop import NoopToolchain, read_pauses
-from pt2hub_workers.workspace import workspace
 from support.packages import safetensors
 from support.plane import noop_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from pt2hub.server.container import Container
-    from pt2hub.wire.shapes import VersionView
+    from support.attempts import AttemptBench
 
 
-class _Bench:
-    """Attempts with the no-op toolchain, over services of their own and a real directory."""
+def test_it_walks_every_step_and_publishes_an_artifact_that_says_what_it_is(attempts: AttemptBench) -> None:
+    version = attempts.submit()
+    attempts.attempt(version)
 
-    def __init__(self, services: Container, folder: Path) -> None:
-        self.services = services
-        self._folder = folder
-        machine = NoopToolchain().machine()
-        services.workers.register(
-            Registration(
-                worker_id="worker",
-                target=machine.target,
-                toolchain=machine.toolchain,
-                environment=machine.environment,
-                packages=machine.packages,
-                host="here",
-                version="1",
-                concurrency=1,
-                clock=time.time(),
-            )
-        )
-
-    def submit(self, **fields: Any) -> VersionView:
-        """Submits a spec."""
-        return self.services.publish.submit(noop_spec("net", **fields))
-
-    def attempt(self, version: VersionView, halt: Halt | None = None, **pauses: float) -> None:
-        """Runs the version's build in this thread."""
-        toolchain = NoopToolchain(pauses)
-        machine = toolchain.machine()
-        claim = self.services.builds.claim(version.builds[0].id, "worker")
-        assert claim is not None
-        tools = Tools(
-            self.services, machine, toolchain, Device(self._folder / "device.lock"), (), gate_seconds=10.0
-        )
-        journal = Journal(self.services.builds, claim)
-        try:
-            with workspace(self._folder / "scratch") as directory:
-                Attempt(claim, tools, journal, directory, halt or Halt()).run()
-        finally:
-            journal.close()
-
-    def config(self, version: VersionView) -> Any:
-        """The config of the version's artifact."""
-        digest = self.services.builds.view(version.builds[0].id).artifact
-        assert digest is not None
-        return read_config(self.services.storage, read_manifest(self.services.storage, digest))
-
-
-@pytest.fixture
-def bench(migrated_url: str, tmp_path: Path) -> Iterator[_Bench]:
-    """A bench on an empty database."""
-    engine = engines.create(migrated_url)
-    services = compose(
-        engines.Sessions(engine),
-        BuildQueue(migrated_url),
-        LocalStorage(tmp_path / "blobs"),
-        silence=timedelta(seconds=60),
-        factories=("support.tiny_models",),
-    )
-    yield _Bench(services, tmp_path)
-    engine.dispose()
-
-
-def test_it_walks_every_step_and_publishes_an_artifact_that_says_what_it_is(bench: _Bench) -> None:
-    version = bench.submit()
-    bench.attempt(version)
-
-    build = bench.services.builds.view(version.builds[0].id)
+    build = attempts.services.builds.view(version.builds[0].id)
     assert build.state == "succeeded"
     assert [(step.name, step.state) for step in build.steps] == [
         (name, "done") for name in STEPS if name != "reuse"
     ]
-    config = bench.config(version)
+    config = attempts.config(version)
     assert config.verification["toolchain"] == "noop"
     assert config.toolchain.torch == "0.0.0+noop"
     assert config.provenance["compiler_processes"] == []
@@ -120,11 +45,13 @@ def test_it_walks_every_step_and_publishes_an_artifact_that_says_what_it_is(benc
         check_host(config)
 
 
-def test_its_blobs_are_valid_and_the_single_file_can_be_assembled(bench: _Bench, tmp_path: Path) -> None:
-    version = bench.submit()
-    bench.attempt(version)
+def test_its_blobs_are_valid_and_the_single_file_can_be_assembled(
+    attempts: AttemptBench, tmp_path: Path
+) -> None:
+    version = attempts.submit()
+    attempts.attempt(version)
 
-    storage, digest = bench.services.storage, bench.services.builds.view(version.builds[0].id).artifact
+    storage, digest = attempts.services.storage, attempts.services.builds.view(version.builds[0].id).artifact
     assert digest is not None
     manifest = read_manifest(storage, digest)
     files = {}
@@ -133,7 +60,7 @@ def test_its_blobs_are_valid_and_the_single_file_can_be_assembled(bench: _Bench,
         assert layer is not None
         files[media_type] = tmp_path / layer.digest.removeprefix("sha256:")
         storage.fetch(StorageKey.blob(layer.digest), files[media_type])
-    constants = bench.config(version).constants
+    constants = attempts.config(version).constants
     assert [item.fqn for item in constants.table] == list(
         archive.read_safetensors_header(files[WEIGHTS_TYPE])
     )
@@ -144,21 +71,21 @@ def test_its_blobs_are_valid_and_the_single_file_can_be_assembled(bench: _Bench,
         constants.blob_size,
         tmp_path / "model.pt2",
     )
-    assert single == bench.config(version).single_file
+    assert single == attempts.config(version).single_file
 
 
-def test_other_weights_of_the_same_shapes_reuse_its_code(bench: _Bench) -> None:
+def test_other_weights_of_the_same_shapes_reuse_its_code(attempts: AttemptBench) -> None:
     digests = []
     for value in (b"first weights 16", b"other weights 16"):
         data = safetensors({"w": ("F32", (4,), value)})
         digests.append(digest_bytes(data))
-        bench.services.storage.write(StorageKey.blob(digests[-1]), [data])
-    versions = [bench.submit(weights=digest) for digest in digests]
+        attempts.services.storage.write(StorageKey.blob(digests[-1]), [data])
+    versions = [attempts.submit(weights=digest) for digest in digests]
     for version in versions:
-        bench.attempt(version)
+        attempts.attempt(version)
 
-    first, second = (bench.config(version) for version in versions)
-    steps = {step.name for step in bench.services.builds.view(versions[1].builds[0].id).steps}
+    first, second = (attempts.config(version) for version in versions)
+    steps = {step.name for step in attempts.services.builds.view(versions[1].builds[0].id).steps}
     assert "reuse" in steps
     assert "compile" not in steps
     assert second.key == first.key
@@ -166,18 +93,18 @@ def test_other_weights_of_the_same_shapes_reuse_its_code(bench: _Bench) -> None:
     assert second.single_file.digest != first.single_file.digest
 
 
-def test_a_halt_ends_a_pause_at_once(bench: _Bench) -> None:
-    version, halt = bench.submit(), Halt()
+def test_a_halt_ends_a_pause_at_once(attempts: AttemptBench) -> None:
+    version, halt = attempts.submit(), Halt()
     threading.Timer(0.3, lambda: halt.set("cancelled")).start()
     began = time.monotonic()
     with pytest.raises(Halted):
-        bench.attempt(version, halt, compile=30.0)
+        attempts.attempt(version, halt, compile=30.0)
     assert time.monotonic() - began < 5.0
 
 
 def test_a_pause_beyond_the_specs_limit_is_a_build_that_took_too_long(tmp_path: Path) -> None:
-    hand = NoopToolchain({"export": 0.2}).take("build")
-    job = {"spec": noop_spec("net"), "directory": str(tmp_path)}
+    hand = NoopToolchain(tmp_path, {"export": 0.2}).take("build")
+    job = {"spec": noop_spec("net"), "directory": str(hand.room.inside)}
     with pytest.raises(ChildHung, match=r"no answer within 0\.05 s during export"):
         hand.work(job, on_event=lambda _: None, on_output=lambda _: None, seconds=0.05, halt=Halt())
 

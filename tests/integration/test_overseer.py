@@ -31,7 +31,11 @@ def overseer_of(registry: Registry) -> Iterator[Callable[..., Overseer]]:
 
     def start(name: str = "w1", *, every: float = NEVER) -> Overseer:
         overseer = Overseer(
-            registry.services, a_registration(name), database_url=registry.database_url, every=every
+            registry.services,
+            a_registration(name),
+            database_url=registry.database_url,
+            every=every,
+            on_refused=lambda: None,
         )
         started.append(overseer)
         overseer.start()
@@ -119,6 +123,27 @@ def test_a_worker_that_the_database_forgot_registers_again(
     while not registry.services.workers.workers().workers:
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_a_forgotten_worker_that_the_server_does_not_take_any_more_is_to_end(registry: Registry) -> None:
+    registry.services.isolation.allow("process")
+    said, ended = a_registration("w1", isolation="process", isolation_profile=None), threading.Semaphore(0)
+    overseer = Overseer(
+        registry.services, said, database_url=registry.database_url, every=0.1, on_refused=ended.release
+    )
+    overseer.start()
+    try:
+        registry.services.isolation.allow("sandbox")
+        assert not ended.acquire(timeout=0.5)  # one that is registered stays
+        registry.sql("DELETE FROM workers")
+
+        assert ended.acquire(timeout=5)
+        assert overseer.refused is not None
+        assert "sandbox" in overseer.refused.message
+        assert not ended.acquire(timeout=0.5)  # told once
+        assert registry.services.workers.workers().workers == ()
+    finally:
+        overseer.stop()
 
 
 def test_a_cancel_is_heard_after_the_connections_were_cut(

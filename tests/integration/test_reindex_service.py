@@ -83,7 +83,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_added(registry: Registry) 
     foreign = registry.blob(b"no JSON")
     registry.services.storage.write(StorageKey.manifest(foreign.digest), [b"no JSON"])
     lose_everything_but_tokens(registry)
-    del registry.services.storage._stored[StorageKey.blob(config)]  # type: ignore[attr-defined]  # a MemoryStorage
+    del registry.services.storage._stored[StorageKey.blob(config).exact]  # type: ignore[attr-defined]  # a MemoryStorage
     report = registry.services.reindex.reindex()
     assert report["added"] == 1
     assert set(report["unreadable"]) == {foreign.digest, broken}

@@ -20,16 +20,19 @@ if TYPE_CHECKING:
 def test_a_worker_without_its_scratch_directory_fails_no_build_for_good(
     registry: Registry, tmp_path: Path
 ) -> None:
-    services, toolchain, scratch = registry.services, NoopToolchain(), tmp_path / "scratch"
+    services, scratch = registry.services, tmp_path / "scratch"
+    toolchain = NoopToolchain(scratch)
     scratch.touch()  # in place of the directory that it had when it started
     tools = Tools(
         services, toolchain.machine(), toolchain, Device(tmp_path / "device"), (), gate_seconds=10.0
     )
-    overseer = Overseer(services, a_registration("w1"), database_url=registry.database_url, every=60.0)
+    overseer = Overseer(
+        services, a_registration("w1"), database_url=registry.database_url, every=60.0, on_refused=print
+    )
     overseer.start()
     build = registry.submit().builds[0].id
     try:
-        BuildRunner(tools, overseer, scratch=scratch).run(build)
+        BuildRunner(tools, overseer).run(build)
     finally:
         overseer.stop()
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -14,6 +15,7 @@ import pytest
 from pt2hub.errors import BadConfiguration, InternalError, PortTaken
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.processes import Child, spawn, tail
+from pt2hub.server.up.confining import confining, warning
 from pt2hub.server.up.interrupts import Interrupted, Interrupts
 from pt2hub.server.up.listening import Probe, listen, listen_for_each
 from pt2hub.server.up.running import _environ
@@ -159,4 +161,42 @@ def test_the_worker_of_up_hands_builds_back_at_once_unless_the_user_wants_it_to_
     given: dict[str, str], passed: str
 ) -> None:
     config = ServerConfig.from_environ({"PT2HUB_HOME": "/home", **given})
-    assert _environ(config, "postgresql://host/database")["PT2HUB_DRAIN_SECONDS"] == passed
+    assert _environ(config, "postgresql://host/database", "sandbox")["PT2HUB_DRAIN_SECONDS"] == passed
+
+
+@pytest.mark.parametrize(
+    ("host", "isolation", "required", "told"),
+    [
+        ("127.0.0.1", None, "process", "auto"),
+        ("localhost", None, "process", "auto"),
+        ("127.0.0.1", "sandbox", "sandbox", "sandbox"),
+        ("127.0.0.1", "process", "process", "process"),
+        ("0.0.0.0", None, "sandbox", "sandbox"),
+        ("0.0.0.0", "auto", "process", "auto"),
+    ],
+)
+def test_a_sandbox_is_a_must_as_soon_as_others_reach_the_api(
+    host: str, isolation: str | None, required: str, told: str
+) -> None:
+    with listen(host, 0) as listener:
+        found = confining(isolation, listener)
+    assert (found.required, found.worker) == (required, told)
+    config = ServerConfig.from_environ({"PT2HUB_HOME": "/home"})
+    assert _environ(config, "postgresql://host/database", found.worker)["PT2HUB_ISOLATION"] == told
+
+
+def test_the_warning_says_what_the_workers_log_says_is_missing(tmp_path: Path) -> None:
+    log = tmp_path / "worker.log"
+    said = [
+        {"event": "isolation is only process: an older start"},
+        {"event": "isolation is only process: bwrap: it is not installed\n  Install it."},
+        {"event": "worker ready"},
+    ]
+    log.write_text("\n".join(["no JSON", *map(json.dumps, said), "[1]"]))
+    assert warning(log) == (
+        "WARNING: models' code runs with the rights of this user: bwrap: it is not installed",
+        "  Install it.",
+        "  Publish only what you trust.",
+    )
+    log.write_text("")
+    assert warning(log)[0].endswith("this user: PT2HUB_ISOLATION=process")

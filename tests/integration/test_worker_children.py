@@ -2,47 +2,48 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pt2hub_workers import children, sandbox
+from pt2hub_workers import children
 from pt2hub_workers.children import Child, ChildDied, ChildHung
 from pt2hub_workers.device import Device
 from pt2hub_workers.halting import Halt, Halted
-from pt2hub_workers.inside.channel import CHANNEL_FD
 from pt2hub_workers.pool import Pool
+from pt2hub_workers.rooms import Rooms
+from pt2hub_workers.sandbox import starting
+from support.scripted import CHANNEL, READY, Script
+from support.workbench import child_environ, launcher_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
-CHANNEL = f"int(os.environ['{CHANNEL_FD}'])"
+    from pt2hub_workers.sandbox import Isolation, Launcher
+
 SECONDS = 20.0
-READY = f'os.write({CHANNEL}, b\'{{"event": "ready"}}\\n\'); time.sleep(60)'
-"""A child that is warm at once."""
+
+
+def script(statements: str, level: Isolation = "process") -> Launcher:
+    """What starts children that run the given statements in place of pt2hub's own."""
+    return Script(launcher_of(level, {}), statements)  # type: ignore[return-value]  # as much of one as a child needs
 
 
 @pytest.fixture
-def child_that(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Child]:
-    """Starts a child that runs the given statements in place of pt2hub's own."""
+def child_that() -> Iterator[Callable[[str], Child]]:
+    """Starts a child that runs the given statements."""
+    made: list[Child] = []
 
     def start(statements: str) -> Child:
-        popen = subprocess.Popen
+        made.append(Child("gate", script(statements), environ={}))
+        return made[-1]
 
-        def other(command: list[str], **options: object) -> subprocess.Popen[bytes]:
-            assert command[1:3] == ["-m", "pt2hub_workers.inside.child"]
-            program = f"import os, signal, time\n{statements}"
-            return popen([sys.executable, "-c", program], **options)  # type: ignore[call-overload,no-any-return]  # the same options
-
-        monkeypatch.setattr(sandbox.subprocess, "Popen", other)
-        return Child("gate", {})
-
-    return start
+    yield start
+    for child in made:
+        child.close()
 
 
 def _work(child: Child, seconds: float = SECONDS) -> list[str]:
@@ -79,7 +80,7 @@ def test_a_dead_child_is_noticed_although_a_process_it_forked_holds_the_channel(
 def test_a_child_that_closes_its_channel_and_lives_on_is_ended(
     child_that: Callable[[str], Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandbox, "EXIT_SECONDS", 0.5)
+    monkeypatch.setattr(starting, "EXIT_SECONDS", 0.5)
     child = child_that(f"os.read({CHANNEL}, 9); os.close({CHANNEL}); time.sleep(60)")
 
     with pytest.raises(ChildDied) as caught:
@@ -93,8 +94,8 @@ def test_a_child_that_closes_its_channel_and_lives_on_is_ended(
 def test_a_child_that_never_reads_what_it_is_sent_holds_its_slot_for_a_while_only(
     child_that: Callable[[str], Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandbox, "EXIT_SECONDS", 0.1)
-    monkeypatch.setattr(sandbox, "SEND_SECONDS", 1)
+    monkeypatch.setattr(starting, "EXIT_SECONDS", 0.1)
+    monkeypatch.setattr(starting, "SEND_SECONDS", 1)
     child = child_that("time.sleep(60)")
 
     with pytest.raises(ChildDied):
@@ -124,7 +125,9 @@ def test_what_a_process_that_left_the_group_prints_later_reaches_nobody(
     time.sleep(0.3)
     assert len(printed) == heard
     mine = [thread for thread in threading.enumerate() if thread.name == f"gate-{child.pid}"]
-    assert len(mine) == 1  # who reads on; who waits for messages has ended
+    assert (
+        len(mine) <= 1
+    )  # who reads on, where no control group ended what prints; who waits for messages has ended
 
 
 def test_a_silent_child_is_ended_at_its_time_limit(child_that: Callable[[str], Child]) -> None:
@@ -196,32 +199,58 @@ def test_a_signal_that_no_fault_raises_came_from_outside(
     assert (caught.value.signal_name, caught.value.from_outside) == (number, outside)
 
 
-def test_children_are_not_started_while_someone_measures(
-    child_that: Callable[[str], Child], tmp_path: Path
-) -> None:
-    child_that(READY).kill()  # from here on every child is of that kind
-    device = Device(tmp_path / "device")
-    pool = Pool({}, device=device, spares=2)
+@pytest.mark.parametrize("level", ["process", "sandbox"])
+def test_children_are_not_started_while_someone_measures(level: Isolation, tmp_path: Path) -> None:
+    launcher, device = script(f"{READY}; time.sleep(60)", level), Device(tmp_path / "device")
+    rooms = Rooms(tmp_path / "rooms", inside=launcher.inside)
+    pool = Pool(launcher, rooms, {}, device=device, spares=2)
     with device.exclusive(threading.Event()):
         pool.refill()
         assert not pool.wait_warm(0.5)
         own = pool.take("build")  # what cannot wait is started at once
-        own.kill()
+        own.close()
     assert pool.wait_warm(SECONDS)
     first, second = pool.take("gate"), pool.take("gate")
     assert (first.warm, second.warm, first is second) == (True, True, False)
+    assert first.room.host != second.room.host
     pool.close()
-    first.kill()
-    second.kill()
+    first.close()
+    second.close()
+    assert list((tmp_path / "rooms").iterdir()) == []
 
 
-def test_a_pool_that_is_closed_while_it_waits_for_the_device_starts_nothing(
-    child_that: Callable[[str], Child], tmp_path: Path
+def test_a_waiting_child_without_a_sandbox_holds_no_slot_so_that_builds_keep_their_path(
+    tmp_path: Path,
 ) -> None:
-    child_that(READY).kill()
+    launcher, device = script(f"{READY}; time.sleep(60)"), Device(tmp_path / "device")
+    pool = Pool(launcher, Rooms(tmp_path / "rooms", inside=None), {}, device=device)
+    pool.refill()
+    assert pool.wait_warm(SECONDS)
+    paths = []
+    for _ in range(2):
+        child = pool.take("build")
+        paths.append(child.room.host)
+        child.close()
+    pool.close()
+    assert paths == [tmp_path / "rooms" / "build-0"] * 2
+
+
+def test_a_pool_that_is_closed_while_it_waits_for_the_device_starts_nothing(tmp_path: Path) -> None:
     device = Device(tmp_path / "device")
-    pool = Pool({}, device=device)
+    pool = Pool(script(READY), Rooms(tmp_path / "rooms", inside=None), {}, device=device)
     with device.exclusive(threading.Event()):
         pool.refill()
         pool.close()
     assert not pool.wait_warm(0.3)
+
+
+def test_a_judge_never_loads_torch(tmp_path: Path) -> None:
+    launcher = launcher_of("process", {})
+    room = Rooms(tmp_path, inside=None).open("judge")
+    judge = Child("judge", launcher, environ=child_environ(), room=room)
+    assert judge.wait_warm(SECONDS)
+    mapped = (Path("/proc") / str(judge.pid) / "maps").read_text()
+    judge.close()
+
+    assert "numpy" in mapped
+    assert "libtorch" not in mapped

@@ -11,11 +11,13 @@ from sqlalchemy import Engine, event
 from structlog.testing import capture_logs
 
 from pt2hub.domain.builds import StepReport
-from pt2hub.errors import CompileFailed, NotFound
+from pt2hub.domain.digests import digest_bytes
+from pt2hub.errors import CompileFailed, IsolationRefused, NotFound
 from pt2hub.wire.workers import WorkerBuild
 from support.registry import ENVIRONMENT, TOOLCHAIN, V3, V4, a_registration
 
 if TYPE_CHECKING:
+    from pt2hub.domain.workers import Required
     from support.registry import Registry
 
 
@@ -238,6 +240,52 @@ def test_a_worker_whose_clock_is_ten_minutes_off_is_told_and_shown_and_works(reg
     started = datetime.fromisoformat(shown.started_at).timestamp()
     assert started == pytest.approx(time.time(), abs=5)
     registry.services.builds.publish(claim, registry.publication(claim))
+
+
+def test_a_worker_without_a_sandbox_is_refused_until_the_operator_lets_it(registry: Registry) -> None:
+    isolation = registry.services.isolation
+    assert isolation.allowed() == "sandbox", "nobody decided"
+    with pytest.raises(IsolationRefused, match="in a sandbox") as caught:
+        registry.worker("w1", isolation="process")
+    assert caught.value.where == "PT2HUB_ISOLATION"
+    assert "apt-get install bubblewrap libseccomp2" in (caught.value.hint or "")
+    assert states(registry) == {}
+    isolation.allow("process")
+    registry.worker("w1", isolation="process")
+    isolation.allow("sandbox")
+    with pytest.raises(IsolationRefused):
+        registry.worker("w2", isolation="process")
+    assert states(registry) == {"w1": "idle"}
+    with pytest.raises(NotFound):  # a worker that is told so registers again, and is refused
+        registry.services.workers.beat("w1", {})
+
+
+@pytest.mark.parametrize("allowed", ["sandbox", "process"])
+def test_a_worker_with_a_sandbox_or_without_models_is_always_taken(
+    registry: Registry, allowed: Required
+) -> None:
+    registry.services.isolation.allow(allowed)
+    profile = digest_bytes(b"profile")
+    registry.worker("w1", isolation="sandbox", isolation_profile=profile)
+    registry.worker("w2", isolation="none", isolation_profile=None)
+    shown = {worker.id: worker for worker in registry.services.workers.workers().workers}
+    assert {name: (worker.isolation, worker.isolation_profile) for name, worker in shown.items()} == {
+        "w1": ("sandbox", profile),
+        "w2": ("none", None),
+    }
+
+
+def test_what_was_decided_keeps_the_time_when_it_was_decided(registry: Registry) -> None:
+    def standing() -> list[tuple[object, ...]]:
+        return registry.sql("SELECT value, set_at FROM server_settings WHERE name = 'isolation'")
+
+    registry.services.isolation.allow("process")
+    first = standing()
+    registry.services.isolation.allow("process")  # every start says it again
+    assert standing() == first
+    registry.services.isolation.allow("sandbox")
+    ((value, _),) = standing()
+    assert value == "sandbox"
 
 
 def test_a_small_difference_of_clocks_is_nobodys_business(registry: Registry) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -34,6 +35,7 @@ from pt2hub.server.container import Container, compose
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db import migrating
 from pt2hub.server.db.queue import BuildQueue
+from pt2hub.server.services.blobs import Piece
 from support.artifacts import a_config
 from support.postgres import create_database
 
@@ -102,6 +104,8 @@ def a_registration(name: str, target: str = V4, **changes: Any) -> Registration:
         version="0.1.0",
         concurrency=1,
         clock=time.time(),
+        isolation="sandbox",
+        isolation_profile=digest_bytes(b"profile"),
     )
     return replace(said, **changes)
 
@@ -153,15 +157,20 @@ class Registry:
             build,
         )
 
-    def blob(self, data: bytes, media_type: str = "application/octet-stream") -> Descriptor:
+    def blob(
+        self, data: bytes, media_type: str = "application/octet-stream", *, holder: str = "api"
+    ) -> Descriptor:
         """Stores a blob."""
         digest = digest_bytes(data)
-        self.services.storage.write(StorageKey.blob(digest), [data])
+        self.services.blobs.store([Piece(StorageKey.blob(digest), len(data), data)], holder=holder)
         return Descriptor(media_type, digest, len(data))
 
-    def manifest(self, manifest: Manifest) -> Manifest:
+    def manifest(self, manifest: Manifest, *, holder: str = "api") -> Manifest:
         """Stores a manifest."""
-        self.services.storage.write(StorageKey.manifest(manifest.digest), [manifest.as_bytes()])
+        data = manifest.as_bytes()
+        self.services.blobs.store(
+            [Piece(StorageKey.manifest(manifest.digest), len(data), data)], holder=holder
+        )
         return manifest
 
     def publication(
@@ -174,8 +183,9 @@ class Registry:
         **changes: Any,
     ) -> Publication:
         """What a worker publishes, its blobs and manifests stored first."""
-        weights = claim.weights or self.blob(weights_data).digest
-        golden = claim.golden or self.blob(b"golden").digest
+        blob = partial(self.blob, holder=claim.holder)
+        weights = claim.weights or blob(weights_data).digest
+        golden = claim.golden or blob(b"golden").digest
         members = (
             Member("model/version", 1, digest_bytes(b"0")),
             Member("model/a.so", 4, digest_bytes(code)),
@@ -199,13 +209,17 @@ class Registry:
         manifest = self.manifest(
             Manifest(
                 artifactType=oci.ARTIFACT_TYPE,
-                config=self.blob(canonical_json(encode(config)), oci.CONFIG_TYPE),
-                layers=(self.blob(code, oci.CODE_TYPE), self.blob(weights_data, oci.WEIGHTS_TYPE)),
+                config=blob(canonical_json(encode(config)), oci.CONFIG_TYPE),
+                layers=(blob(code, oci.CODE_TYPE), blob(weights_data, oci.WEIGHTS_TYPE)),
                 annotations={oci.CREATED: "2026-11-21T10:00:00+00:00", oci.BUILD: claim.build},
-            )
+            ),
+            holder=claim.holder,
         )
         tables = {oci.AUTOTUNE_TYPE: AUTOTUNE, oci.MEASUREMENTS_TYPE: MEASUREMENTS}
-        referrers = [self._referrer(manifest, kind, canonical_json(rows)) for kind, rows in tables.items()]
+        referrers = [
+            self._referrer(manifest, kind, canonical_json(rows), claim.holder)
+            for kind, rows in tables.items()
+        ]
         return Publication(manifest, config, tuple(referrers), AUTOTUNE, MEASUREMENTS)
 
     def published(self, version: VersionView | None = None, **changes: Any) -> Digest:
@@ -216,14 +230,15 @@ class Registry:
         self.services.builds.publish(claim, publication)
         return publication.manifest.digest
 
-    def _referrer(self, subject: Manifest, kind: str, data: bytes) -> Manifest:
+    def _referrer(self, subject: Manifest, kind: str, data: bytes, holder: str) -> Manifest:
         return self.manifest(
             Manifest(
                 artifactType=kind,
-                config=self.blob(b"{}", oci.EMPTY_TYPE),
-                layers=(self.blob(data, kind),),
+                config=self.blob(b"{}", oci.EMPTY_TYPE, holder=holder),
+                layers=(self.blob(data, kind, holder=holder),),
                 subject=Descriptor(oci.MANIFEST_TYPE, subject.digest, len(subject.as_bytes())),
-            )
+            ),
+            holder=holder,
         )
 
 

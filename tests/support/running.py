@@ -17,17 +17,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 START_SECONDS = 60.0
+_PROGRAM = (sys.executable, "-m", "pt2hub")
 
 
 class Up:
-    """A running `pt2hub up --no-worker` on a port of its own."""
+    """A running `pt2hub up` on a port of its own, without a worker unless one is wanted."""
 
-    def __init__(self, home: Path, *args: str, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, home: Path, *args: str, worker: bool = False, environ: Mapping[str, str] | None = None
+    ) -> None:
         self.home = home
         self.output = ""
         self.progress: list[str] = []
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "pt2hub", "up", "--no-worker", *(args or ("--port", "0"))],
+            [*_PROGRAM, "up", *(() if worker else ("--no-worker",)), *(args or ("--port", "0"))],
             env={**clean_environ(home), **(environ or {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -88,7 +91,7 @@ class Api:
         given = {"PT2HUB_DATABASE_URL": database_url, "PT2HUB_STORAGE": str(folder / "blobs")}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "pt2hub", "api", "--port", "0", *args],
+                [*_PROGRAM, "api", "--port", "0", *args],
                 env={**clean_environ(folder / "home"), **given, **(environ or {})},
                 stdout=subprocess.DEVNULL,
                 stderr=log,
@@ -157,6 +160,20 @@ def processes_of(home: Path) -> dict[int, str]:
             if ours:
                 found[int(entry.name)] = arguments
     return found
+
+
+def oldest(home: Path, words: str) -> int:
+    """The process of a home that was started first of those whose arguments hold these words.
+
+    Numbers do not tell: after a while the kernel begins at low ones again.
+    """
+    found = [pid for pid, arguments in processes_of(home).items() if words in arguments]
+    return min(found, key=_started)
+
+
+def _started(pid: int) -> int:
+    """When a process was started, in ticks since the machine was."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
 
 
 def wait_for_none(home: Path, *, seconds: float = 15.0) -> dict[int, str]:

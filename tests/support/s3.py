@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from types_boto3_s3 import S3Client
 
+READER = "pt2hubreader"
+"""Access key of an identity that may read and list, and not write."""
 _TRIES = 3
 _PATIENCE = 30.0
 _PORTS = ("s3", "master", "filer", "volume", "admin")
@@ -40,8 +42,8 @@ class S3Server:
 
     Attributes:
         endpoint: Its address.
-        access_key: Access key of the one identity, which may do everything.
-        secret_key: Its secret.
+        access_key: Access key of the identity that may do everything.
+        secret_key: Its secret, and the one of `READER`, which may only read.
         bucket: A bucket that exists.
         log: The server's log.
     """
@@ -65,13 +67,15 @@ class S3Server:
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
-    def client(self) -> S3Client:
+    def client(self, access_key: str | None = None) -> S3Client:
         """A client of this server."""
-        return s3_client(self.endpoint, self.access_key, self.secret_key)
+        return s3_client(self.endpoint, access_key or self.access_key, self.secret_key)
 
 
-def s3_client(endpoint: str | None, access_key: str = "key", secret_key: str = "secret") -> S3Client:
-    """A client that tries once; without an endpoint one of AWS, to be made while moto runs."""
+def s3_client(
+    endpoint: str | None, access_key: str = "key", secret_key: str = "secret", *, tries: int = 1
+) -> S3Client:
+    """A client; without an endpoint one of AWS, to be made while moto runs."""
     client: S3Client = _session(mocked=endpoint is None).client(
         "s3",
         endpoint_url=endpoint,
@@ -80,7 +84,8 @@ def s3_client(endpoint: str | None, access_key: str = "key", secret_key: str = "
         aws_secret_access_key=secret_key,
         config=Config(
             s3={"addressing_style": "path"},
-            retries={"total_max_attempts": 1},
+            signature_version="s3v4",
+            retries={"mode": "standard", "total_max_attempts": tries},
             connect_timeout=2,
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
@@ -125,12 +130,16 @@ def _start(folder: Path) -> tuple[S3Server, subprocess.Popen[bytes]]:
     server = S3Server(
         f"http://127.0.0.1:{ports[0]}", "pt2hubtest", secrets.token_hex(16), "artifacts", folder / "weed.log"
     )
-    identity = {
-        "name": "test",
-        "credentials": [{"accessKey": server.access_key, "secretKey": server.secret_key}],
-        "actions": ["Admin", "Read", "Write", "List", "Tagging"],
-    }
-    (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
+    rights = {server.access_key: ["Admin", "Read", "Write", "List", "Tagging"], READER: ["Read", "List"]}
+    identities = [
+        {
+            "name": name,
+            "credentials": [{"accessKey": name, "secretKey": server.secret_key}],
+            "actions": actions,
+        }
+        for name, actions in rights.items()
+    ]
+    (folder / "s3.json").write_text(json.dumps({"identities": identities}))
     (folder / "data").mkdir()
     with server.log.open("wb") as log:
         process = subprocess.Popen(

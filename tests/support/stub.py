@@ -65,7 +65,7 @@ class _Handler(BaseHTTPRequestHandler):
         if answer.cut is not None:
             self.close_connection = True
 
-    do_GET = do_POST = do_PUT = do_HEAD = _answer  # noqa: N815  # the base class's names
+    do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = _answer  # noqa: N815  # the base class's names
 
     def log_message(self, *args: Any) -> None:
         pass

@@ -1,7 +1,8 @@
-"""Builds without a server: the build's code in this process, the gate in a real child."""
+"""Builds without a server: the build's code in this process, gate and judge in real children."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from contextlib import contextmanager
@@ -13,15 +14,26 @@ from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.specs import Spec, TargetSpec
 from pt2hub.errors import Pt2hubError
-from pt2hub_workers.gating import run_gate
+from pt2hub_workers import headers
+from pt2hub_workers.gating import Gate, Listener, Trial
 from pt2hub_workers.halting import Halt
+from pt2hub_workers.inside import files
 from pt2hub_workers.inside.build import Build, Job
 from pt2hub_workers.inside.compiling import CompilerCount
+from pt2hub_workers.machine import probe_machine
+from pt2hub_workers.messages import Fields, read
 from pt2hub_workers.publication import Origin, make_config
+from pt2hub_workers.rooms import Rooms
+from pt2hub_workers.sandbox import SandboxSettings, open_launcher
+from pt2hub_workers.sandbox.limits import limits_from_environ
 from pt2hub_workers.toolchains import AotiToolchain
+from support.headers import PLACE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+
+    from pt2hub_workers.rooms import Room
+    from pt2hub_workers.sandbox import Isolation, Launcher
 
 FACTORIES = "support.tiny_models"
 NOWHERE = Digest("sha256:" + "0" * 64)
@@ -43,7 +55,42 @@ def child_environ() -> dict[str, str]:
     """The environment of real children: they must find the tiny models."""
     root = Path(__file__).resolve().parents[2]
     paths = [str(root / name) for name in ("registry", "workers", "tests")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PT2HUB_HEADERS": str(PLACE)}
+
+
+def launcher_of(
+    level: Isolation, environ: Mapping[str, str], readable: tuple[Path, ...] = (), **limits: str
+) -> Launcher:
+    """What starts children at a level.
+
+    Args:
+        level: `sandbox` or `process`.
+        environ: Of the children.
+        readable: Further paths that they may read.
+        limits: Settings of the limits, such as PT2HUB_BUILD_DISK.
+    """
+    return open_launcher(SandboxSettings(level, limits_from_environ(limits), readable=readable), environ)
+
+
+def toolchain_in(
+    scratch: Path,
+    environ: Mapping[str, str] | None = None,
+    *,
+    target: str = "auto",
+    level: Isolation = "process",
+) -> AotiToolchain:
+    """AOTInductor with real children.
+
+    Args:
+        scratch: Parent of their rooms.
+        environ: Of the children; one with which they find the tiny models where omitted.
+        target: What to build for.
+        level: `sandbox` or `process`.
+    """
+    environ = environ or child_environ()
+    headers.prepare(PLACE)
+    launcher = launcher_of(level, environ, readable=(PLACE,))
+    return AotiToolchain(launcher, probe_machine(launcher, environ, target), scratch, environ)
 
 
 class Workbench:
@@ -55,6 +102,7 @@ class Workbench:
         self.events: list[dict[str, Any]] = []
         self.output: list[str] = []
         self._toolchain = toolchain
+        self._numbers = itertools.count()
 
     def build(
         self,
@@ -69,10 +117,8 @@ class Workbench:
     ) -> dict[str, Any]:
         """Runs a build to the end; returns its parts, with the config an artifact would get under `config`."""
         spec = Spec.model_validate(document)
-        number = len(list(self.directory.iterdir()))
-        place = self.directory / str(number)
-        for name in ("in", "out", "tmp", "cache"):
-            (place / name).mkdir(parents=True)
+        room = Rooms(self.directory, inside=None).open(f"build{next(self._numbers)}")
+        place = room.host
         target = TargetSpec.model_validate({"target": self.machine.target.name, **(request or {})})
         job = Job(
             spec=spec,
@@ -80,27 +126,26 @@ class Workbench:
             target=self.machine.target,
             toolchain=self.machine.toolchain,
             directory=place,
-            weights=weights,
+            weights=_incoming(room, weights, "weights.safetensors"),
             golden=golden,
             examples={},
             host_flags=frozenset(self.machine.cpu_flags),
             factories=(FACTORIES, "torchvision.models"),
         )
-        channel = _Answers(self, spec, place, reuse, gate_seconds)
+        channel = _Answers(self, spec, room, _reusable(room, reuse), gate_seconds)
         with _caches_in(place):
             parts = kind(job, channel, CompilerCount(None)).run()  # type: ignore[arg-type]  # the same methods
-        return {**parts, "config": channel.config(parts), "directory": place, "golden": channel.golden}
+        paths = {name: str(place / parts[name]) for name in ("code_path", "weights_path")}
+        return {**parts, **paths, "config": channel.config(parts), "golden": channel.golden}
 
-    def gate(self, job: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """The gate in a real child."""
-        return run_gate(
-            job,
-            self._toolchain,
-            seconds=seconds,
-            halt=Halt(),
-            on_event=self.events.append,
-            on_output=self.output.append,
+    def prove(self, trial: Trial, seconds: float) -> dict[str, Any]:
+        """Gate and judge in real children."""
+        listener = Listener(
+            progress=lambda text: self.events.append({"event": "progress", "text": text}),
+            line=lambda text, level: self.events.append({"event": "log", "text": text, "level": level}),
+            printed=self.output.append,
         )
+        return Gate(self._toolchain, seconds=seconds, halt=Halt(), listener=listener).prove(trial)
 
     @property
     def steps(self) -> list[str]:
@@ -112,11 +157,11 @@ class _Answers:
     """The parent's side of the channel, in memory."""
 
     def __init__(
-        self, bench: Workbench, spec: Spec, place: Path, reuse: dict[str, Any] | None, gate_seconds: float
+        self, bench: Workbench, spec: Spec, room: Room, reuse: dict[str, Any] | None, gate_seconds: float
     ) -> None:
         self._bench = bench
         self._spec = spec
-        self._place = place
+        self._room = room
         self._reuse = reuse
         self._gate_seconds = gate_seconds
         self.golden: dict[str, Any] | None = None
@@ -139,7 +184,7 @@ class _Answers:
         try:
             return getattr(self, f"_{question}")(values)
         except Pt2hubError:
-            shutil.rmtree(self._place / "cache", ignore_errors=True)
+            shutil.rmtree(self._room.host / "cache", ignore_errors=True)
             raise
 
     def config(self, parts: dict[str, Any]) -> dict[str, Any]:
@@ -148,14 +193,15 @@ class _Answers:
         claim = Claim(
             "b", 1, "w", 1, spec.model, 1, spec.identity(), spec.canonical(), request, machine.target, {}
         )
-        found: dict[str, Any] = encode(make_config(parts, Origin(claim, machine, NOWHERE, NOWHERE, None), []))
+        origin = Origin(claim, machine, NOWHERE, NOWHERE, None, isolation="process")
+        found: dict[str, Any] = encode(make_config(read(Fields, parts), origin, []))
         return found
 
-    def _weights(self, values: dict[str, Any]) -> str:
-        return str(values["path"])
+    def _weights(self, _: dict[str, Any]) -> str:
+        return str(self._room.host / files.WEIGHTS)
 
     def _golden(self, values: dict[str, Any]) -> dict[str, Any]:
-        paths = {n: f"{values['directory']}/golden-{n}.safetensors" for n in ("inputs", "outputs")}
+        paths = {name: str(self._room.host / path) for name, path in files.GOLDEN.items()}
         self.golden = {"document": values["document"], **paths}
         return self.golden
 
@@ -169,16 +215,25 @@ class _Answers:
         return self.config(values["parts"])
 
     def _verify(self, values: dict[str, Any]) -> dict[str, Any]:
-        parts = values["parts"]
-        job = {
-            "directory": str(self._place),
-            "config": self.config(parts),
-            "code": parts["code_path"],
-            "weights": parts["weights_path"],
-            "reference": values["reference"],
-            "accept": list(self._spec.checks.accept),
-        }
-        return self._bench.gate(job, self._gate_seconds)
+        parts, take = values["parts"], self._room.take
+        trial = Trial(
+            config=self.config(parts),
+            code=take(parts["code_path"]),
+            weights=take(parts["weights_path"]),
+            trial=take(files.TRIAL),
+            expected=take(files.EXPECTED),
+            accept=list(self._spec.checks.accept),
+        )
+        return self._bench.prove(trial, self._gate_seconds)
+
+
+def _incoming(room: Room, path: Path | None, name: str) -> Path | None:
+    """A file of another build in this one's room."""
+    return room.give(path, name) if path else None
+
+
+def _reusable(room: Room, reuse: dict[str, Any] | None) -> dict[str, Any] | None:
+    return {**reuse, "code": str(_incoming(room, Path(reuse["code"]), "code.zip"))} if reuse else None
 
 
 @contextmanager
@@ -195,7 +250,7 @@ def _caches_in(place: Path) -> Iterator[None]:
 @contextmanager
 def workbench(directory: Path) -> Iterator[Workbench]:
     """A workbench with its pool of real children."""
-    toolchain = AotiToolchain(child_environ())
+    toolchain = toolchain_in(directory)
     try:
         yield Workbench(directory, toolchain)
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from pt2hub.domain.codec import encode
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import open_container
+from support.headers import PLACE
 from support.registry import Registry
 from support.running import clean_environ
 from support.workbench import FACTORIES, tiny_spec
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 PATIENCE = 60.0
 """Seconds until something that must happen counts as not happening; two busy cores are slow."""
+READY_SECONDS = 300.0
+"""The first worker of a machine compiles PyTorch's headers before it is ready."""
 _ROOT = Path(__file__).resolve().parents[2]
 _PATHS = os.pathsep.join(str(_ROOT / name) for name in ("registry", "workers", "tests"))
 
@@ -50,6 +54,11 @@ class WorkerProcess:
         """What it wrote so far."""
         return self._output.read_text()
 
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """What it logged so far."""
+        return [json.loads(line) for line in self.output.splitlines() if line.startswith("{")]
+
     def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Sends it a signal."""
         self.process.send_signal(number)
@@ -58,9 +67,9 @@ class WorkerProcess:
         """Waits for its end; the exit code."""
         return self.process.wait(seconds)
 
-    def await_output(self, text: str) -> None:
+    def await_output(self, text: str, seconds: float = PATIENCE) -> None:
         """Waits until it has written something."""
-        until(lambda: text in self.output or self.process.poll() is not None)
+        until(lambda: text in self.output or self.process.poll() is not None, seconds)
         assert text in self.output, self.output
 
 
@@ -77,7 +86,7 @@ class Works(Registry):
         """Starts a worker, and waits until it takes builds."""
         self.started.append(WorkerProcess({**self.environ, **environ}, self.folder, *options))
         if ready:
-            self.started[-1].await_output("worker ready")
+            self.started[-1].await_output("worker ready", READY_SECONDS)
         return self.started[-1]
 
     def noop(self, *options: str, **environ: str) -> WorkerProcess:
@@ -142,7 +151,8 @@ def environ_of(tmp_path: Path, database_url: str) -> dict[str, str]:
         "PT2HUB_DATABASE_URL": database_url,
         "PT2HUB_STORAGE": str(tmp_path / "blobs"),
         "PT2HUB_SCRATCH": str(tmp_path),
-        "PT2HUB_FACTORIES": FACTORIES,
+        "PT2HUB_FACTORIES": f"{FACTORIES},support.header_models",
+        "PT2HUB_HEADERS": str(PLACE),
         "TMPDIR": str(tmp_path),  # and so the device's lock: tests beside this one do not wait for each other
     }
 

@@ -91,8 +91,23 @@ def test_places_in_a_queue_are_said_as_people_say_them() -> None:
     [(1.9, ""), (-2.4, "clock 2 s behind"), (600.0, "clock 10 min ahead"), (-86400.0, "clock 24 h behind")],
 )
 def test_a_worker_whose_clock_is_wrong_says_by_how_much(seconds: float, words: str) -> None:
-    worker = WorkerView("w1", V3, "idle", "host", "0.1", 2, "2026", "2026", clock_skew=seconds)
-    assert repr(worker) == f"<Worker w1  idle  {V3}  0 of 2  {words}".rstrip() + ">"
+    worker = WorkerView(
+        "w1", V3, "idle", "host", "0.1", 2, "2026", "2026", clock_skew=seconds, isolation="sandbox"
+    )
+    assert repr(worker) == f"<Worker w1  idle  {V3}  0 of 2  in a sandbox  {words}".rstrip() + ">"
+
+
+@pytest.mark.parametrize(
+    ("isolation", "words"),
+    [
+        ("process", "without a sandbox"),
+        ("none", "runs no models"),
+        ("vm", "vm"),
+    ],  # the last of a newer server
+)
+def test_a_worker_says_whether_models_code_is_confined(isolation: str, words: str) -> None:
+    worker = WorkerView("w1", V3, "idle", "host", "0.1", 2, "2026", "2026", isolation=isolation)
+    assert repr(worker) == f"<Worker w1  idle  {V3}  0 of 2  {words}>"
 
 
 def test_a_build_shows_its_steps() -> None:

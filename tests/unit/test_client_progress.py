@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import os
 import threading
 import time
 from dataclasses import replace
@@ -15,6 +16,8 @@ from rich.text import Text
 
 from pt2hub.client import progress, transfers, watching
 from pt2hub.client.publishing import BuildEvent, changes
+from pt2hub.domain.digests import digest_bytes
+from pt2hub.errors import Conflict, NotFound
 from pt2hub.wire.shapes import AttemptView, BuildView, StepView
 
 if TYPE_CHECKING:
@@ -210,13 +213,42 @@ def test_small_or_unwatched_transfers_show_nothing(
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_file_read_again_is_counted_again(tmp_path: Path) -> None:
+def test_a_part_of_a_file_read_again_is_counted_again(tmp_path: Path) -> None:
     path = tmp_path / "weights"
     path.write_bytes(b"0123456789")
     seen: list[int] = []
-    with path.open("rb") as file:
-        counted = transfers.Counted(file, seen.append)
-        assert (counted.read(6), counted.read()) == (b"012345", b"6789")
-        counted.seek(0)
-        assert (counted.tell(), counted.read(3)) == (0, b"012")
-    assert seen == [6, 10, 3]
+    with transfers.Slice(path, 2, 7, seen.append) as part:
+        assert (part.read(4), part.read(), part.read()) == (b"2345", b"678", b"")
+        part.seek(0)
+        assert (part.tell(), part.read(3)) == (0, b"234")
+    assert seen == [4, 7, 7, 3]
+
+
+def test_a_file_that_becomes_shorter_while_it_is_read_is_said_to_have_changed(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(b"0123456789")
+    with transfers.Slice(path, 0, 10, lambda _: None) as part:
+        path.write_bytes(b"0123")
+        assert part.read() == b"0123"
+        with pytest.raises(Conflict, match="changed while it was uploaded") as caught:
+            part.read()
+    assert caught.value.where == str(path)
+
+
+def test_a_file_that_changed_since_it_was_hashed_is_not_sent(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(b"0123456789")
+    source = transfers.Source.of(path, progress=False)
+    assert (source.size, source.digest) == (10, digest_bytes(b"0123456789"))
+    source.check()
+    path.write_bytes(b"0123456789+")
+    for act in (source.check, lambda: source.open(0, 10, lambda _: None)):
+        with pytest.raises(Conflict, match="changed"):
+            act()
+
+
+def test_what_is_no_file_is_not_hashed(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path, words in ((tmp_path / "pipe", "no file"), (tmp_path, "no file"), (tmp_path / "x", "No such")):
+        with pytest.raises(NotFound, match=words):
+            transfers.Source.of(path, progress=False)

@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -108,11 +109,40 @@ def test_a_file_that_shrinks_while_it_is_read_is_one_error(tmp_path: Path) -> No
         list(pieces)
 
 
+def test_a_check_leaves_nothing_and_reports_a_disk_that_refuses_bytes(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    storage.check()
+    assert list(tmp_path.iterdir()) == []
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        with pytest.raises(StorageUnavailable, match="too large"):
+            storage.check()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_check_reports_a_directory_that_vanished(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path / "blobs")
+    (tmp_path / "blobs").rmdir()
+    with pytest.raises(StorageUnavailable, match="directory exists"):
+        storage.check()
+
+
+def test_checks_of_several_processes_do_not_disturb_each_other(tmp_path: Path) -> None:
+    storages = [LocalStorage(tmp_path) for _ in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda storage: [storage.check() for _ in range(5)], storages))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_key_names_path_and_headers_and_is_found_again_by_its_path() -> None:
     digest = digest_bytes(b"")
     blob, manifest = StorageKey.blob(digest), StorageKey.manifest(digest)
     assert blob.path == f"blobs/sha256/e3/{digest.removeprefix('sha256:')}"
-    assert StorageKey.from_path(manifest.path) == manifest
+    assert StorageKey.from_path(manifest.path) == manifest.at(1) == manifest.exact
+    assert StorageKey.from_path(blob.at(12).path) == blob.at(12) == blob.at(12).exact
     assert (blob.content_type, manifest.content_type) == ("application/octet-stream", MANIFEST_TYPE)
     assert "immutable" in blob.cache_control
 

@@ -14,6 +14,7 @@ def test_everything_has_a_default() -> None:
     assert config.storage == str(config.home / "server" / "blobs")
     assert (config.host, config.port) == ("127.0.0.1", 8400)
     assert config.home.is_absolute()
+    assert (config.isolation, config.s3_public_endpoint_url) == (None, None)
     assert config.lost_worker_seconds >= 3 * config.heartbeat_seconds
 
 
@@ -30,6 +31,8 @@ def test_every_setting_is_read(tmp_path: Path) -> None:
             "PT2HUB_HEARTBEAT_SECONDS": "0.5",
             "PT2HUB_LOST_WORKER_SECONDS": "1.5",
             "PT2HUB_FACTORIES": "torchvision.models, my.models",
+            "PT2HUB_ISOLATION": "process",
+            "PT2HUB_S3_PUBLIC_ENDPOINT_URL": "https://s3.example:8333/",
         }
     )
     assert config == ServerConfig(
@@ -43,11 +46,16 @@ def test_every_setting_is_read(tmp_path: Path) -> None:
         heartbeat_seconds=0.5,
         lost_worker_seconds=1.5,
         factories=("torchvision.models", "my.models"),
+        isolation="process",
+        s3_public_endpoint_url="https://s3.example:8333",
     )
 
 
 def test_an_empty_variable_counts_as_unset() -> None:
-    names = ("HOME", "DATABASE_URL", "STORAGE", "HOST", "PORT", "MAX_BLOB_BYTES", "HEARTBEAT_SECONDS")
+    names = (
+        *("HOME", "DATABASE_URL", "STORAGE", "HOST", "PORT", "MAX_BLOB_BYTES", "HEARTBEAT_SECONDS"),
+        *("ISOLATION", "S3_PUBLIC_ENDPOINT_URL"),
+    )
     assert ServerConfig.from_environ({f"PT2HUB_{name}": "" for name in names}) == ServerConfig.from_environ(
         {}
     )
@@ -77,6 +85,15 @@ def test_a_slow_heartbeat_makes_the_limit_for_lost_workers_longer() -> None:
         ("PT2HUB_HEARTBEAT_SECONDS", "nan"),
         ("PT2HUB_FACTORIES", "os:system"),
         ("PT2HUB_LOG_LEVEL", "loud"),
+        ("PT2HUB_ISOLATION", "none"),  # a worker that runs no models is so by its toolchain, not by a setting
+        ("PT2HUB_ISOLATION", "Sandbox"),
+        ("PT2HUB_S3_PUBLIC_ENDPOINT_URL", "s3.example"),
+        ("PT2HUB_S3_PUBLIC_ENDPOINT_URL", "ftp://s3.example"),
+        ("PT2HUB_S3_PUBLIC_ENDPOINT_URL", "http://"),
+        ("PT2HUB_S3_PUBLIC_ENDPOINT_URL", "http://s3.example:port"),
+        ("PT2HUB_S3_PUBLIC_ENDPOINT_URL", "http://s3.example/bucket"),
+        ("PT2HUB_S3_PUBLIC_ENDPOINT_URL", "http://s3.example?bucket=b"),
+        ("PT2HUB_S3_PUBLIC_ENDPOINT_URL", "http://[s3.example"),
         ("PT2HUB_LOST_WORKER_SECONDS", "6"),  # below three heartbeats of 5 s
     ],
 )
@@ -87,7 +104,14 @@ def test_a_wrong_value_names_its_variable(name: str, value: str) -> None:
     assert caught.value.hint
 
 
-def test_a_wrong_database_address_is_not_repeated_since_it_may_hold_a_password() -> None:
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PT2HUB_DATABASE_URL", "mysql://me:secret@db"),
+        ("PT2HUB_S3_PUBLIC_ENDPOINT_URL", "http://key:secret@s3.example"),
+    ],
+)
+def test_a_wrong_address_is_not_repeated_since_it_may_hold_a_password(name: str, value: str) -> None:
     with pytest.raises(BadConfiguration) as caught:
-        ServerConfig.from_environ({"PT2HUB_DATABASE_URL": "mysql://me:secret@db"})
+        ServerConfig.from_environ({name: value})
     assert "secret" not in str(caught.value)

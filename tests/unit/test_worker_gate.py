@@ -11,7 +11,7 @@ from torch import nn
 from pt2hub.domain.artifacts import Signature, Toolchain
 from pt2hub.domain.targets import Target
 from pt2hub.errors import NanOutput, SourceDrifted
-from pt2hub_workers.inside import comparing, eager, sources, weights
+from pt2hub_workers.inside import allowances, eager, sources, weights
 from pt2hub_workers.inside import golden as goldens
 from pt2hub_workers.inside.exporting import Exported, used_constants
 from pt2hub_workers.inside.inputs import Point
@@ -60,19 +60,19 @@ def test_one_flat_buffer_is_taken_apart_and_ties_within_it_stay() -> None:
     assert a.data_ptr() == tied.data_ptr() != b.data_ptr()
 
 
-def _base(allowed: float, eager_error: float) -> comparing.Allowance:
-    return comparing.Allowance(0, signal=1.0, eager_error=eager_error, allowed=allowed)
+def _base(allowed: float, eager_error: float) -> allowances.Allowance:
+    return allowances.Allowance(0, signal=1.0, eager_error=eager_error, allowed=allowed)
 
 
 def test_an_output_that_a_group_does_not_move_is_not_held_to_one_lucky_number_of_eager() -> None:
-    (found,) = comparing.response_allowances([0.0], [1e-10], [_base(1e-3, 1e-10)])
+    (found,) = allowances.response_allowances([0.0], [1e-10], [_base(1e-3, 1e-10)])
 
     assert found.allowed == 1e-3
     assert not found.powerful
 
 
 def test_an_output_that_responds_must_follow_within_a_part_of_its_response() -> None:
-    (found,) = comparing.response_allowances([0.004], [1e-7], [_base(1e-3, 1e-7)])
+    (found,) = allowances.response_allowances([0.004], [1e-7], [_base(1e-3, 1e-7)])
 
     assert found.allowed == pytest.approx(0.0005)
     assert found.powerful

@@ -1,31 +1,41 @@
-"""Children: started with torch imported before a job comes, used once, watched while they work."""
+"""Children: started before a job comes, used once, watched while they work.
+
+What they send comes from a process in which users' code runs: it is read as such.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
-import queue
 import signal
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from pt2hub.errors import InternalError, Pt2hubError
+from pt2hub.errors import InternalError, LimitExceeded, OutputRefused, Pt2hubError, StaleAttempt
 from pt2hub.wire.problems import from_dict
-from pt2hub_workers import sandbox
+from pt2hub_workers.mailbox import MAX_LINE, Mailbox, read_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pt2hub_workers.halting import Halt
+    from pt2hub_workers.rooms import Room
+    from pt2hub_workers.sandbox import Exceeded, Launcher
 
-MAX_LINE = 64 << 20
-"""Bytes of one message; the largest are configs with thousands of constants."""
+MAX_ERROR = 256 << 10
+"""Characters of an error that a child reports; one with twenty comparisons has some thousands."""
+MAX_MESSAGE = 8192
+"""Characters that are left of a longer one."""
+MAX_DOING = 300
+"""Characters of what a child says it is at."""
 MAX_OUTPUT_LINE = 8192
 """Bytes kept of one line that a child prints."""
 POLL_SECONDS = 0.2
 """Between two looks whether a child lives whose channel someone else holds open."""
 LAST_WORDS_SECONDS = 2.0
 """A process that left the child's group may hold its output open for ever."""
+_READY = b'{"event": "ready"}\n'
 
 
 class ChildDied(Exception):  # the runner turns it into one of our errors, by what the child was at
@@ -37,17 +47,23 @@ class ChildDied(Exception):  # the runner turns it into one of our errors, by wh
         doing: The last thing it announced.
     """
 
-    def __init__(self, exit_code: int | None, doing: str) -> None:
+    def __init__(self, exit_code: int | None, doing: str, *, stopped: bool = False) -> None:
         """Describes the end.
 
         Args:
             exit_code: As subprocess reports it; None for one that neither spoke nor ended, and was killed.
             doing: The last thing it announced.
+            stopped: Whether it was killed because it had stopped itself.
         """
         self.doing = doing
-        self.signal_name = _signal_name(exit_code)
-        self.how = _how(exit_code, self.signal_name)
+        self.signal_name = None if stopped else _signal_name(exit_code)
+        self.how = "stopped itself and was killed" if stopped else _how(exit_code, self.signal_name)
         super().__init__(f"{self.how} during {doing}")
+
+    @property
+    def by_itself(self) -> bool:
+        """Whether it ended, stopped or fell silent without a signal: code that runs there wanted it so."""
+        return self.signal_name is None
 
     @property
     def from_outside(self) -> bool:
@@ -70,17 +86,25 @@ class ChildHung(Exception):  # as ChildDied
 
 
 class Child:
-    """One child process and the dialogue with it."""
+    """One child process, its room and the dialogue with it."""
 
-    def __init__(self, role: str, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, role: str, launcher: Launcher, *, environ: Mapping[str, str], room: Room | None = None
+    ) -> None:
         """Starts the process; it begins to import at once.
 
         Args:
-            role: `build` or `gate`.
+            role: `build`, `gate` or `judge`.
+            launcher: Starts it.
             environ: Its environment.
+            room: Its room, which the child closes; without a sandbox it may be given later, by `enter`.
+
+        Raises:
+            SandboxUnavailable: It cannot be confined.
         """
-        self._started = sandbox.start(role, environ=environ)
-        self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._room = room
+        self._started = launcher.start(role, environ=environ, room=room)
+        self._mailbox = Mailbox()
         self._on_output: Callable[[str], None] = _ignore
         self._doing = "start"
         self._begun = threading.Event()
@@ -92,7 +116,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Process id, and id of its process group."""
+        """Process id of what was started, and id of its process group; in a sandbox the sandbox's own."""
         return self._started.process.pid
 
     @property
@@ -104,6 +128,18 @@ class Child:
     def warm(self) -> bool:
         """Whether it has imported what it needs."""
         return self._warm
+
+    @property
+    def room(self) -> Room:
+        """Where it works."""
+        if self._room is None:
+            raise InternalError("a child was given no room")
+        return self._room
+
+    def enter(self, room: Room) -> Child:
+        """Gives a child without a sandbox its room."""
+        self._room = room
+        return self
 
     def wait_warm(self, seconds: float) -> bool:
         """Waits until it has imported what it needs, or ended; returns whether it is warm."""
@@ -125,7 +161,7 @@ class Child:
             with halt.calling(self._interrupt):
                 self._send(job)
                 return self._until_result(on_event, seconds, halt)
-        except ChildDied:
+        except (ChildDied, LimitExceeded):
             halt.check()  # then it died of us
             raise
         finally:
@@ -134,22 +170,30 @@ class Child:
             self._on_output = _ignore  # whatever a process that left the group still says
 
     def kill(self) -> None:
-        """Ends the process and everything it started."""
+        """Ends the process and everything it started; its room stays."""
         self._started.kill()
+        self._mailbox.end()
+
+    def close(self) -> None:
+        """Ends the process and removes its room."""
+        self.kill()
+        if self._room is not None:
+            room, self._room = self._room, None
+            room.close()
 
     def _interrupt(self) -> None:
         # Runs in the thread that halts, while ours may be busy with the storage: the group dies now, in any case.
         self._started.strike()
-        self._messages.put(None)
+        self._mailbox.wake()
 
     def _until_result(self, on_event: Callable[[dict[str, Any]], Any], seconds: float, halt: Halt) -> Any:  # noqa: ANN401  # as for `work`
         deadline = time.monotonic() + seconds
         while True:
             message = self._next(deadline, seconds, halt)
             if message["event"] == "result":
-                return message["value"]
+                return message.get("value")
             if message["event"] == "error":
-                raise from_dict(message["error"])
+                raise self._told(message.get("error"))
             began = time.monotonic()
             self._serve(message, on_event)
             if message.get("question") == "device":  # others had it: no time of this build
@@ -157,14 +201,15 @@ class Child:
 
     def _serve(self, message: dict[str, Any], on_event: Callable[[dict[str, Any]], Any]) -> None:
         if message["event"] in ("step", "progress"):
-            self._doing = str(message.get("text") or message.get("name"))
+            self._doing = str(message.get("text") or message.get("name"))[:MAX_DOING]
         if message["event"] != "ask":
             on_event(message)
             return
         try:
             self._send({"answer": on_event(message)})
         except Pt2hubError as error:
-            self._send({"error": error.as_dict()})
+            with contextlib.suppress(ChildDied, LimitExceeded):  # then nobody needs to be told
+                self._send({"error": error.as_dict()})
             raise
 
     def _next(self, deadline: float, seconds: float, halt: Halt) -> dict[str, Any]:
@@ -173,45 +218,72 @@ class Child:
             if time.monotonic() > deadline:
                 raise ChildHung(seconds, self._doing)
             dead = not self.alive  # asked before the wait, in which its last message still arrives
-            try:
-                message = self._messages.get(timeout=POLL_SECONDS)
-            except queue.Empty:
-                if dead:  # a process it forked holds the channel open
-                    raise ChildDied(self._started.exit_code(), self._doing) from None
-                continue
-            if message is None:
-                halt.check()
-                raise ChildDied(self._started.exit_code(), self._doing)
-            return message
+            line = self._mailbox.take(POLL_SECONDS)
+            if line:
+                return self._read(line)
+            halt.check()
+            if line is not None or dead:  # where it is None, a process that it forked holds the channel open
+                raise self._ended()
+
+    def _read(self, line: bytes) -> dict[str, Any]:
+        try:
+            return read_message(line)
+        except ValueError as error:
+            raise OutputRefused(
+                f"the process broke the channel to its worker: {str(error)[:MAX_DOING]}",
+                where=self._doing,
+                hint="A model must leave the file descriptors of its build alone.",
+            ) from error
+
+    def _told(self, document: Any) -> Pt2hubError:  # noqa: ANN401  # whatever it sent
+        """The error that it reports, unless it passed a bound: then that is the reason."""
+        if exceeded := self._started.exceeded():
+            return _over(exceeded, self._doing)
+        told = from_dict(document if isinstance(document, dict) else {})
+        if isinstance(told, StaleAttempt):  # only the database says who is overtaken
+            return InternalError(told.message, where=self._doing)
+        if len(json.dumps(told.as_dict())) > MAX_ERROR:
+            return type(told)(told.message[:MAX_MESSAGE], where=self._doing)
+        return told
+
+    def _ended(self) -> ChildDied | LimitExceeded:
+        """Why it ended without an answer."""
+        code = self._started.exit_code()
+        if exceeded := self._started.exceeded():
+            return _over(exceeded, self._doing)
+        return ChildDied(code, self._doing, stopped=self._started.bounds.stopped_itself)
 
     def _send(self, message: Mapping[str, Any]) -> None:
         try:
             self._started.channel.sendall(json.dumps(message).encode() + b"\n")
         except OSError as error:
-            raise ChildDied(self._started.exit_code(), self._doing) from error
+            raise self._ended() from error
 
     def _read_channel(self) -> None:
-        with self._started.channel.makefile("rb") as reader:
-            try:
-                while line := reader.readline(MAX_LINE):
-                    message = json.loads(line)
-                    if message["event"] == "ready":
-                        self._warm = True
-                        self._begun.set()
-                    else:
-                        self._messages.put(message)
-            except OSError:
-                pass  # reset by a child that died before it read what it was sent: its exit code says why
-            except (ValueError, KeyError, TypeError) as error:
-                text = f"the child broke the channel: {error}"
-                self._messages.put({"event": "error", "error": InternalError(text).as_dict()})
+        with self._started.channel.makefile("rb") as reader, contextlib.suppress(OSError):
+            # It is reset by a child that died before it read what it was sent: its exit code says why.
+            while line := reader.readline(MAX_LINE):
+                if not self._warm and line == _READY:
+                    self._warm = True
+                    self._begun.set()
+                elif not self._mailbox.put(line):
+                    break
         self._begun.set()
-        self._messages.put(None)
+        self._mailbox.end()
 
     def _read_output(self) -> None:
         with self._started.output as output:
             while line := output.readline(MAX_OUTPUT_LINE):
                 self._on_output(line.decode(errors="replace").rstrip())
+
+
+def _over(exceeded: Exceeded, doing: str) -> LimitExceeded:
+    return LimitExceeded(
+        exceeded.text,
+        where=doing,
+        hint=exceeded.hint,
+        context={"what": exceeded.what, "limit": exceeded.limit},
+    )
 
 
 def _ignore(line: str) -> None:

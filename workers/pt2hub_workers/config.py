@@ -9,7 +9,7 @@ import tempfile
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pt2hub.errors import BadConfiguration
 from pt2hub.server.config import DEFAULT_DRAIN_SECONDS, ServerConfig
@@ -17,13 +17,15 @@ from pt2hub.server.db.embedded import EmbeddedPostgres
 from pt2hub.server.home import Home
 from pt2hub.server.redaction import known_secrets
 from pt2hub_workers.noop import read_pauses
-from pt2hub_workers.workspace import MAX_SLOTS
+from pt2hub_workers.rooms import MAX_SLOTS
+from pt2hub_workers.sandbox import SandboxSettings, allowed
+from pt2hub_workers.sandbox.limits import limits_from_environ
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SECRETS = ("PT2HUB_DATABASE_URL", "PT2HUB_TOKEN", "PT2HUB_STORAGE", "AWS_", "PG")
-"""Beginnings of variables that no child process gets."""
+    from pt2hub_workers.sandbox import Isolation
+
 AUTO = "auto"
 TOOLCHAINS = ("aoti", "noop")
 
@@ -37,7 +39,12 @@ class WorkerConfig:
         database_url: The server's PostgreSQL (`PT2HUB_DATABASE_URL`, else that of a running `pt2hub up`).
         scratch: Where builds run. A fixed path: it becomes part of the compiled code.
         worker_id: Name of this process in the workers table.
-        child_environ: Environment of the children; `PT2HUB_BUILD_ENV` ("CXX=/bin/false A=b") adds to it.
+        child_environ: Environment of the children: what of the worker's own they may see (`sandbox.environment`);
+            `PT2HUB_BUILD_ENV` ("CXX=/bin/false A=b") adds to it.
+        sandbox: How children are confined and what each may use: `PT2HUB_ISOLATION`, which the server reads as well,
+            `PT2HUB_BWRAP`, `PT2HUB_SANDBOX_READABLE` (paths with `:` between them) and the limits.
+        headers: Where PyTorch's precompiled headers are kept, for all workers of this user on this machine
+            (`PT2HUB_HEADERS`). Not in the scratch directory: it may be another one for each worker.
         target: What to build for, `auto` for what the machine is (`PT2HUB_WORKER_TARGET`).
         concurrency: Builds at a time (`PT2HUB_CONCURRENCY`).
         toolchain: `aoti`, or `noop`, which compiles nothing (`PT2HUB_TOOLCHAIN`).
@@ -53,6 +60,8 @@ class WorkerConfig:
     scratch: Path
     worker_id: str
     child_environ: dict[str, str] = field(repr=False)
+    sandbox: SandboxSettings
+    headers: Path
     target: str = AUTO
     concurrency: int = 1
     toolchain: str = "aoti"
@@ -72,12 +81,19 @@ class WorkerConfig:
         server = ServerConfig.from_environ(environ)
         base = Path(environ.get("PT2HUB_SCRATCH") or tempfile.gettempdir())
         drain = server.drain_seconds
+        headers = _headers(environ)
         return cls(
             server=server,
             database_url=server.database_url or _of_running_up(Home(server.home)),
             scratch=base / f"pt2hub-build-{os.getuid()}",
             worker_id=f"{host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}",
-            child_environ={**_harmless(environ), **_added(environ.get("PT2HUB_BUILD_ENV", ""))},
+            child_environ={
+                **allowed(environ),
+                **_added(environ.get("PT2HUB_BUILD_ENV", "")),
+                "PT2HUB_HEADERS": str(headers),
+            },
+            sandbox=_sandbox(environ, server.isolation, headers),
+            headers=headers,
             target=environ.get("PT2HUB_WORKER_TARGET") or AUTO,
             concurrency=_concurrency(environ.get("PT2HUB_CONCURRENCY") or "1"),
             toolchain=_toolchain(environ.get("PT2HUB_TOOLCHAIN") or TOOLCHAINS[0]),
@@ -120,8 +136,30 @@ def _of_running_up(home: Home) -> str:
     )
 
 
-def _harmless(environ: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in environ.items() if not key.startswith(SECRETS)}
+def _headers(environ: Mapping[str, str]) -> Path:
+    named = environ.get("PT2HUB_HEADERS")
+    return Path(named or Path(tempfile.gettempdir(), f"pt2hub-headers-{os.getuid()}")).absolute()
+
+
+def _sandbox(environ: Mapping[str, str], isolation: str | None, headers: Path) -> SandboxSettings:
+    named = filter(None, environ.get("PT2HUB_SANDBOX_READABLE", "").split(os.pathsep))
+    return SandboxSettings(
+        isolation=cast("Isolation", isolation or "sandbox"),  # the server's settings refuse other values
+        limits=limits_from_environ(environ),
+        bwrap=environ.get("PT2HUB_BWRAP") or None,
+        readable=(*(_readable(path) for path in named), headers),
+    )
+
+
+def _readable(text: str) -> Path:
+    path = Path(text)
+    if not path.is_absolute() or not path.exists():
+        raise BadConfiguration(
+            f"{text[:200]!r} is no path of something that is there",
+            where="PT2HUB_SANDBOX_READABLE",
+            hint="Write absolute paths of what builds need to read, with ':' between them: /opt/models:/opt/compilers.",
+        )
+    return path
 
 
 def _added(text: str) -> dict[str, str]:

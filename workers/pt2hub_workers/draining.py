@@ -49,6 +49,10 @@ class Signals:
         readable, _, _ = select.select([self._reader], [], [], seconds)
         return signal.Signals(os.read(self._reader, 1)[0]) if readable else None
 
+    def end(self) -> None:
+        """Ends the worker as SIGTERM does, from any thread, once it serves."""
+        os.write(self._writer, bytes([signal.SIGTERM]))
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
         del frame
         if not self._serving:

@@ -11,10 +11,14 @@ from pt2hub.domain.artifacts import Environment, Toolchain
 from pt2hub.domain.codec import decode
 from pt2hub.domain.targets import Target
 from pt2hub.errors import BadConfiguration, UnknownTarget
-from pt2hub_workers import sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from pt2hub_workers.sandbox import Launcher, Level
+
+_INSTALL = "Install the worker's packages: pip install 'pt2hub[worker]'."
+_IN_SANDBOX = "If it starts outside of the sandbox, something that it reads lies elsewhere: name it in PT2HUB_SANDBOX_READABLE."
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +42,11 @@ class Machine:
     device: str = "cpu"
 
 
-def probe_machine(environ: Mapping[str, str], target: str = "auto") -> Machine:
-    """Asks a child process, so that the worker itself never imports torch.
+def probe_machine(launcher: Launcher, environ: Mapping[str, str], target: str = "auto") -> Machine:
+    """Asks a child process, so that the worker itself never imports torch, and torch is seen to start where builds run.
 
     Args:
+        launcher: Starts it as it starts builds.
         environ: The environment of the children: their compiler is the one to record.
         target: What to be, of what the machine can be; `auto` for the best of it.
 
@@ -50,13 +55,9 @@ def probe_machine(environ: Mapping[str, str], target: str = "auto") -> Machine:
         UnknownTarget: The machine cannot be that; the error lists what it can be.
     """
     try:
-        answer = json.loads(sandbox.run_probe(environ, target))
-    except (subprocess.CalledProcessError, ValueError) as error:
-        raise BadConfiguration(
-            f"the worker's torch does not start: {error}",
-            where="worker",
-            hint="Install the worker's packages: pip install 'pt2hub[worker]'.",
-        ) from error
+        answer = json.loads(launcher.run_probe(environ, target))
+    except (subprocess.SubprocessError, ValueError) as error:
+        raise _no_torch(launcher.level, error) from error
     if "candidates" in answer:
         raise UnknownTarget(
             f"this machine cannot be {target[:80]!r}",
@@ -64,3 +65,12 @@ def probe_machine(environ: Mapping[str, str], target: str = "auto") -> Machine:
             hint=f"It can be: auto, {', '.join(answer['candidates'])}.",
         )
     return decode(Machine, answer)
+
+
+def _no_torch(level: Level, error: Exception) -> BadConfiguration:
+    where, hint = (" in the sandbox", f"{_INSTALL} {_IN_SANDBOX}") if level == "sandbox" else ("", _INSTALL)
+    # Not the whole command: in a sandbox it names every mount.
+    why = f"exit code {error.returncode}" if isinstance(error, subprocess.CalledProcessError) else str(error)
+    return BadConfiguration(
+        f"the worker's torch does not start{where}: {why[:300]}", where="worker", hint=hint
+    )

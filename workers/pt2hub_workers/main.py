@@ -21,19 +21,22 @@ from pt2hub.server.db import migrating
 from pt2hub.server.db.queue import BuildConsumer
 from pt2hub.server.reaper import Reaper
 from pt2hub.server.redaction import Redactor
-from pt2hub_workers import workspace
+from pt2hub_workers import headers, rooms
 from pt2hub_workers.attempt import Tools
 from pt2hub_workers.config import WorkerConfig, host
 from pt2hub_workers.device import Device, device_path
 from pt2hub_workers.draining import Drain, Signals
+from pt2hub_workers.headers import Headers
 from pt2hub_workers.overseer import Overseer
 from pt2hub_workers.runner import BuildRunner
+from pt2hub_workers.sandbox import open_launcher
 from pt2hub_workers.toolchains import open_toolchain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pt2hub_workers.machine import Machine
+    from pt2hub_workers.sandbox import Launcher
+    from pt2hub_workers.toolchains import Toolchain
 
 WARM_SECONDS = 60.0
 """How long a worker waits for its first children before it offers itself."""
@@ -45,6 +48,7 @@ _OPTIONS = {
     "concurrency": "PT2HUB_CONCURRENCY",
     "toolchain": "PT2HUB_TOOLCHAIN",
     "drain_seconds": "PT2HUB_DRAIN_SECONDS",
+    "isolation": "PT2HUB_ISOLATION",
 }
 """Each option and the variable that it stands for: one place checks both."""
 _log = structlog.get_logger()
@@ -105,19 +109,28 @@ def _check(config: WorkerConfig, *, as_json: bool) -> int:
 
 def _run(config: WorkerConfig, signals: Signals) -> None:
     config.check_storage()
-    workspace.prepare(config.scratch)
+    rooms.prepare(config.scratch)
+    launcher = _launcher(config)
     _await_database(config.database_url)
     with ExitStack() as stack:
-        toolchain = open_toolchain(config)
+        toolchain = open_toolchain(config, launcher)
         stack.callback(toolchain.close)
-        toolchain.refill()
         machine = toolchain.machine()
         container = stack.enter_context(open_container(config.server, database_url=config.database_url))
+        container.health.check_storage()
+        device = Device(device_path(machine.device))
+        if launcher is not None:
+            confining = launcher.for_device(machine.device)
+            _log.info("how models' code is confined", profile=confining.profile, document=confining.document)
+            prepared = Headers(config.headers, toolchain, config.child_environ)
+            stack.callback(prepared.close)
+            prepared.ensure(device)
+        toolchain.refill()
         tools = Tools(
             container,
             machine,
             toolchain,
-            Device(device_path(machine.device)),
+            device,
             config.server.factories,
             config.gate_seconds,
             Redactor(config.secrets),
@@ -129,17 +142,33 @@ def _run(config: WorkerConfig, signals: Signals) -> None:
         _serve(config, tools, signals, stack)
 
 
+def _launcher(config: WorkerConfig) -> Launcher | None:
+    """What starts children, as far as the machine can confine them; None where nothing of others is run.
+
+    Raises:
+        SandboxUnavailable: It cannot, and the settings demand it.
+    """
+    if config.toolchain == "noop":
+        return None
+    headers.prepare(config.headers)
+    launcher = open_launcher(config.sandbox, config.child_environ)
+    if launcher.reason is not None:
+        _log.warning(f"isolation is only process: {launcher.reason}")  # `pt2hub up` looks for it
+    return launcher
+
+
 def _serve(config: WorkerConfig, tools: Tools, signals: Signals, stack: ExitStack) -> None:
     """Takes builds until a signal has ended it."""
     container, every = tools.container, config.server.heartbeat_seconds
+    registration = _registration(config, tools.toolchain)
     overseer = Overseer(
-        container, _registration(config, tools.machine), database_url=config.database_url, every=every
+        container, registration, database_url=config.database_url, every=every, on_refused=signals.end
     )
     reaper = Reaper(container, silence=config.server.lost_worker_seconds, every=every)
     consumer = BuildConsumer(
         config.database_url,
         queue=tools.machine.target.name,
-        handler=BuildRunner(tools, overseer, scratch=config.scratch).run,
+        handler=BuildRunner(tools, overseer).run,
         concurrency=config.concurrency,
     )
     for part in (reaper, overseer):
@@ -152,11 +181,16 @@ def _serve(config: WorkerConfig, tools: Tools, signals: Signals, stack: ExitStac
         target=tools.machine.target.name,
         toolchain=config.toolchain,
         concurrency=config.concurrency,
+        isolation=registration.isolation,
+        isolation_profile=registration.isolation_profile,
     )
     consumer.run()
+    if overseer.refused is not None:
+        raise overseer.refused
 
 
-def _registration(config: WorkerConfig, machine: Machine) -> Registration:
+def _registration(config: WorkerConfig, toolchain: Toolchain) -> Registration:
+    machine = toolchain.machine()
     return Registration(
         worker_id=config.worker_id,
         target=machine.target,
@@ -167,6 +201,8 @@ def _registration(config: WorkerConfig, machine: Machine) -> Registration:
         version=__version__,
         concurrency=config.concurrency,
         clock=time.time(),
+        isolation=toolchain.isolation,
+        isolation_profile=toolchain.isolation_profile,
     )
 
 

@@ -11,7 +11,9 @@ import os
 import platform
 import struct
 import time
+from collections.abc import Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,11 +34,15 @@ from pt2hub.domain.digests import canonical_json, digest_bytes, digest_json
 from pt2hub.domain.targets import Target
 from pt2hub.errors import BadConfiguration
 from pt2hub_workers.children import ChildHung
+from pt2hub_workers.inside import files
 from pt2hub_workers.machine import Machine
+from pt2hub_workers.rooms import Room, Rooms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
+    from pt2hub.domain.digests import Digest
+    from pt2hub.domain.workers import Isolation
     from pt2hub_workers.halting import Halt
     from pt2hub_workers.toolchains import Hand
 
@@ -77,14 +83,19 @@ def read_pauses(text: str) -> dict[str, float]:
 
 
 class NoopToolchain:
-    """Stands in for a compiler."""
+    """Stands in for a compiler; it runs nothing of others, so there is nothing to confine."""
 
-    def __init__(self, pauses: Mapping[str, float] | None = None) -> None:
-        """Needs nothing.
+    isolation: Isolation = "none"
+    isolation_profile: Digest | None = None
+
+    def __init__(self, scratch: Path, pauses: Mapping[str, float] | None = None) -> None:
+        """Needs no more than a place.
 
         Args:
+            scratch: Parent of the rooms.
             pauses: Seconds that a step takes, by its name (`STEPS`); the others take next to none.
         """
+        self._rooms = Rooms(scratch, inside=None)
         self._pauses = dict(pauses or {})
 
     def machine(self) -> Machine:
@@ -112,8 +123,10 @@ class NoopToolchain:
         )
 
     def take(self, role: str) -> Hand:
-        """One for a job: `build` or `gate`."""
-        return NoopBuild(self._pauses) if role == "build" else NoopGate()
+        """One for a job: `build`, `gate` or `judge`."""
+        if role == "build":
+            return NoopBuild(self._rooms.open(), self._pauses)
+        return NoopGate(_NoRoom()) if role == "gate" else NoopJudge(_NoRoom())
 
     def refill(self) -> None:
         """There is nothing to prepare."""
@@ -127,7 +140,57 @@ class NoopToolchain:
         """Nothing waits."""
 
 
-class NoopGate:
+class _NoRoom(Room):
+    """Where those work who touch no file: making and removing directories would be most of what they do."""
+
+    def __init__(self) -> None:
+        self.host = self.inside = Path(os.sep)
+
+    def give(self, path: Path, name: str) -> Path:
+        """The file where it is."""
+        del name
+        return path
+
+    def take(self, relative: object) -> Path:
+        """An empty file."""
+        del relative
+        return Path(os.devnull)
+
+    def close(self) -> None:
+        """There is nothing to remove."""
+
+
+@dataclass(frozen=True, slots=True)
+class _InRoom:
+    """One that works in a room."""
+
+    room: Room
+
+    def close(self) -> None:
+        """Removes the room."""
+        self.room.close()
+
+
+class NoopGate(_InRoom):
+    """Runs nothing."""
+
+    def work(
+        self,
+        job: Mapping[str, Any],
+        *,
+        on_event: Callable[[dict[str, Any]], Any],
+        on_output: Callable[[str], None],
+        seconds: float,
+        halt: Halt,
+    ) -> Any:  # noqa: ANN401  # as `Hand.work`
+        """The runs of an artifact that cannot run; see `toolchains.Hand`."""
+        del job, on_output, seconds
+        halt.check()
+        on_event({"event": "progress", "text": "the no-op toolchain compares nothing"})
+        return {"threads": 1, "runs": []}
+
+
+class NoopJudge(_InRoom):
     """Passes everything, and says that it is no proof."""
 
     def work(
@@ -140,9 +203,8 @@ class NoopGate:
         halt: Halt,
     ) -> Any:  # noqa: ANN401  # as `Hand.work`
         """The report of a gate that compares nothing; see `toolchains.Hand`."""
-        del job, on_output, seconds
+        del job, on_event, on_output, seconds
         halt.check()
-        on_event({"event": "progress", "text": "the no-op toolchain compares nothing"})
         return {
             "passed": True,
             "verdict": "passed",
@@ -153,16 +215,16 @@ class NoopGate:
         }
 
 
-class NoopBuild:
-    """One build, step by step as `inside.build.Build`."""
+@dataclass(frozen=True, slots=True)
+class NoopBuild(_InRoom):
+    """One build, step by step as `inside.build.Build`.
 
-    def __init__(self, pauses: Mapping[str, float]) -> None:
-        """Prepares it.
+    Attributes:
+        room: Where it works.
+        pauses: Seconds by step.
+    """
 
-        Args:
-            pauses: Seconds by step.
-        """
-        self._pauses = pauses
+    pauses: Mapping[str, float]
 
     def work(
         self,
@@ -174,7 +236,7 @@ class NoopBuild:
         halt: Halt,
     ) -> Any:  # noqa: ANN401  # as `Hand.work`
         """Does the steps; see `toolchains.Hand`."""
-        return _Run(job, _Parent(on_event, halt, self._pauses, seconds), on_output).parts()
+        return _Run(job, _Parent(on_event, halt, self.pauses, seconds), on_output).parts()
 
 
 class _Parent:
@@ -224,7 +286,8 @@ class _Run:
         self._spec = job["spec"]
         self._parent = parent
         self._on_output = on_output
-        self._out = Path(job["directory"]) / "out"
+        self._directory = Path(job["directory"])
+        self._out = self._directory / "out"
 
     def parts(self) -> dict[str, Any]:
         with self._parent.step("export"):
@@ -245,9 +308,9 @@ class _Run:
     def _weights(self) -> Path:
         if self._job["weights"]:
             return Path(self._job["weights"])
-        path = self._out / "weights.safetensors"
-        path.write_bytes(_safetensors({"noop.weight": digest_json(self._spec["source"]).encode()[-16:]}))
-        return Path(self._parent.ask("weights", path=str(path)))
+        data = _safetensors({"noop.weight": digest_json(self._spec["source"]).encode()[-16:]})
+        (self._directory / files.WEIGHTS).write_bytes(data)
+        return Path(self._parent.ask("weights"))
 
     def _key(self, entries: Mapping[str, archive.TensorEntry]) -> ProgramKey:
         """What would shape the code, if there were any: not the weights' values, as for real code."""
@@ -290,22 +353,22 @@ class _Run:
             "key": encode(key),
             "single_file": encode(single),
             "dtype": self._job["request"].get("dtype"),
-            "code_path": str(code),
-            "weights_path": str(weights),
+            "code_path": str(code.relative_to(self._directory)),
+            "weights_path": str(weights.relative_to(self._directory)),
             "compiler_processes": [],
         }
 
     def _verified(self, parts: dict[str, Any]) -> dict[str, Any]:
-        reference = self._out / "reference.safetensors"
-        reference.write_bytes(_safetensors({}))
-        report: dict[str, Any] = self._parent.ask("verify", parts=parts, reference=str(reference))
+        for name in (files.TRIAL, files.EXPECTED):
+            (self._directory / name).write_bytes(_safetensors({}))
+        report: dict[str, Any] = self._parent.ask("verify", parts=parts)
         if not self._job["golden"]:
             document: dict[str, Any] = {"schema": 1, "points": [], "notes": ["of the no-op toolchain"]}
-            for name in ("inputs", "outputs"):
+            for name, path in files.GOLDEN.items():
                 data = _safetensors({})
-                (self._out / f"golden-{name}.safetensors").write_bytes(data)
+                (self._directory / path).write_bytes(data)
                 document[name] = digest_bytes(data)
-            self._parent.ask("golden", directory=str(self._out), document=document)
+            self._parent.ask("golden", document=document)
         return report
 
     def _measured(self, parts: dict[str, Any]) -> None:

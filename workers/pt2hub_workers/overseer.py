@@ -16,12 +16,12 @@ import structlog
 
 from pt2hub.domain.builds import BuildState
 from pt2hub.domain.workers import NOTABLE_SKEW
-from pt2hub.errors import NotFound, Pt2hubError
+from pt2hub.errors import IsolationRefused, NotFound, Pt2hubError
 from pt2hub.server.db.notifications import Listener
 from pt2hub_workers.halting import Halt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pt2hub.domain.builds import Claim
     from pt2hub.domain.workers import Registration
@@ -40,10 +40,17 @@ class Overseer:
     Attributes:
         worker_id: The worker.
         ending: Set when the whole worker must stop now.
+        refused: Why the server does not take this worker any more, where it had to register again and was refused.
     """
 
     def __init__(
-        self, container: Container, registration: Registration, *, database_url: str, every: float
+        self,
+        container: Container,
+        registration: Registration,
+        *,
+        database_url: str,
+        every: float,
+        on_refused: Callable[[], object],
     ) -> None:
         """Prepares; `start` begins.
 
@@ -52,12 +59,15 @@ class Overseer:
             registration: What the worker says about itself; its clock is read anew each time.
             database_url: Where notifications come from.
             every: Seconds between heartbeats.
+            on_refused: Called once `refused` is set: the worker is to end.
         """
         self.worker_id = registration.worker_id
         self.ending = Halt()
+        self.refused: IsolationRefused | None = None
         self._container = container
         self._registration = registration
         self._every = every
+        self._on_refused = on_refused
         self._offset = 0.0
         self._held: dict[tuple[str, int], Halt] = {}
         self._changed = threading.Condition()
@@ -83,6 +93,7 @@ class Overseer:
 
         Raises:
             DatabaseUnavailable: The database does not answer.
+            IsolationRefused: The server demands a sandbox, and this worker has none.
         """
         self._register()
         self._heart.start()
@@ -201,13 +212,26 @@ class Overseer:
         try:
             lost = self._container.workers.beat(self.worker_id, held)
         except NotFound:
-            _log.warning("the database does not know this worker; it registers again", worker=self.worker_id)
-            self._register()
-            if self._draining:
-                self._container.workers.drain(self.worker_id)
+            if not self._registers_again():
+                return
             lost = self._container.workers.beat(self.worker_id, held)
         for build in lost:
             self._look(build)
+
+    def _registers_again(self) -> bool:
+        """Registers a worker that the database does not know; False where the server does not take it any more."""
+        if self.refused is not None:
+            return False
+        _log.warning("the database does not know this worker; it registers again", worker=self.worker_id)
+        try:
+            self._register()
+        except IsolationRefused as error:
+            self.refused = error
+            self._on_refused()
+            return False
+        if self._draining:
+            self._container.workers.drain(self.worker_id)
+        return True
 
     def _look(self, build: str) -> None:
         """Halts the attempts at a build that do not have it any more."""

@@ -1,26 +1,28 @@
-"""From a build's parts to blobs and manifests in the storage, and the rows over them."""
+"""From a build's files and figures to blobs and manifests, all of them known before the first is stored."""
 
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain import artifacts
 from pt2hub.domain.artifacts import ArtifactConfig, Descriptor, Manifest, StepTiming, VersionIdentity
 from pt2hub.domain.builds import Claim
-from pt2hub.domain.codec import decode, encode
+from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest, canonical_json, digest_bytes, digest_file
 from pt2hub.domain.publications import Publication
+from pt2hub.domain.workers import Isolation
 from pt2hub.server.blobs.keys import StorageKey
-from pt2hub_workers import sandbox
+from pt2hub.server.services.blobs import Piece
 from pt2hub_workers.machine import Machine
+from pt2hub_workers.messages import read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pt2hub.server.blobs.ports import Storage
+    from pt2hub_workers.messages import Fields, Result
 
 
 EMPTY_CONFIG = b"{}"
@@ -37,6 +39,8 @@ class Origin:
         weights: The version's weights blob.
         golden: The version's golden blob.
         reused: Digest of the code layer that was reused, or None.
+        isolation: How the worker confines what it runs.
+        isolation_profile: Digest of the sandbox's profile, None without one.
         image: The container image that the worker runs in, or None.
     """
 
@@ -45,58 +49,114 @@ class Origin:
     weights: Digest
     golden: Digest
     reused: Digest | None
+    isolation: Isolation
+    isolation_profile: Digest | None = None
     image: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The files of an artifact, out of reach of the process that made them.
+
+    Attributes:
+        code: The code layer.
+        weights: The weights layer.
+        sources: Generated sources, None where code was reused.
+    """
+
+    code: Held
+    weights: Held
+    sources: Held | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A file that was taken.
+
+    Attributes:
+        path: Where it lies.
+        digest: Its digest when it was taken; other bytes are not stored under it.
+        size: Likewise its length.
+    """
+
+    path: Path
+    digest: Digest
+    size: int
+
+    @classmethod
+    def of(cls, path: Path) -> Held:
+        """A file as it is now."""
+        return cls(path, digest_file(path), path.stat().st_size)
+
+    @property
+    def piece(self) -> Piece:
+        """The file, to be stored."""
+        return Piece(StorageKey.blob(self.digest), self.size, self.path)
+
+
 def make_config(
-    parts: dict[str, Any], origin: Origin, timings: Sequence[tuple[str, float]]
+    fields: Fields,
+    origin: Origin,
+    timings: Sequence[tuple[str, float]],
+    verification: dict[str, Any] | None = None,
 ) -> ArtifactConfig:
-    """The artifact's config; before the gate has run its report is empty.
+    """The artifact's config.
 
     Args:
-        parts: What the build's process found out, as JSON.
+        fields: What the build's process found out.
         origin: Where the artifact comes from.
         timings: Steps finished so far, seconds.
+        verification: The report; None before the gate has run.
+
+    Raises:
+        OutputRefused: The build's process found out something else than a config holds.
     """
     claim, machine = origin.claim, origin.machine
+    told = {
+        name: getattr(fields, name) for name in ("signature", "constants", "native", "key", "single_file")
+    }
     document = {
         "schema": artifacts.CONFIG_SCHEMA,
         "version": encode(_identity(origin)),
         "target": encode(claim.target),
         "toolchain": encode(machine.toolchain),
         "environment": encode(machine.environment),
-        **{name: parts[name] for name in ("signature", "constants", "native", "key", "single_file", "dtype")},
+        **told,
+        "dtype": fields.dtype,
         "steps": [encode(StepTiming(name, round(seconds, 4))) for name, seconds in timings],
-        "verification": parts.get("verification", {}),
+        "verification": verification or {},
         "provenance": {
             "build": claim.build,
             "attempt": claim.attempt,
             "worker": claim.worker,
-            "isolation": sandbox.ISOLATION,
+            "isolation": origin.isolation,
+            "isolation_profile": origin.isolation_profile,
             "code_reused_from": origin.reused,
-            "compiler_processes": parts["compiler_processes"],
+            "compiler_processes": fields.compiler_processes,
+            "autotuning": fields.autotuning,
             "request": claim.request,
             "image": origin.image,
         },
     }
-    return decode(ArtifactConfig, document)
+    return read(ArtifactConfig, document)
 
 
-def upload(parts: dict[str, Any], config: ArtifactConfig, storage: Storage) -> Publication:
-    """Stores blobs, then the manifest, then its referrers: blob before whatever names it.
+def compose(files: Files, result: Result, config: ArtifactConfig) -> tuple[Publication, list[Piece]]:
+    """An artifact's manifests, and everything that is to be stored: blob before whatever names it.
 
     Args:
-        parts: What the build's process returned.
+        files: Layers and sources.
+        result: What the build's process returned.
         config: The final config.
-        storage: Where to.
     """
+    pieces = _Pieces()
     layers = (
-        _put_file(storage, Path(parts["code_path"]), artifacts.CODE_TYPE, artifacts.CODE_NAME),
-        _put_file(storage, Path(parts["weights_path"]), artifacts.WEIGHTS_TYPE, artifacts.WEIGHTS_NAME),
+        pieces.add_file(files.code, artifacts.CODE_TYPE, artifacts.CODE_NAME),
+        pieces.add_file(files.weights, artifacts.WEIGHTS_TYPE, artifacts.WEIGHTS_NAME),
     )
     manifest = Manifest(
         artifactType=artifacts.ARTIFACT_TYPE,
-        config=_put_bytes(storage, canonical_json(encode(config)), artifacts.CONFIG_TYPE),
+        config=pieces.add(canonical_json(encode(config)), artifacts.CONFIG_TYPE),
         layers=layers,
         annotations={
             artifacts.CREATED: dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
@@ -106,21 +166,49 @@ def upload(parts: dict[str, Any], config: ArtifactConfig, storage: Storage) -> P
             artifacts.BUILD: str(config.provenance["build"]),
         },
     )
-    _put_manifest(storage, manifest)
-    measurements = [*parts["measurements"], *_sizes(layers, config), *_times(config)]
-    referrers = [
-        _refer(
-            storage, manifest, artifacts.MEASUREMENTS_TYPE, canonical_json(measurements), "measurements.json"
+    pieces.add_manifest(manifest)
+    measurements = [*encode(result.measurements), *_sizes(layers, config), *_times(config)]
+    told = pieces.add(canonical_json(measurements), artifacts.MEASUREMENTS_TYPE, "measurements.json")
+    referrers = [pieces.refer(manifest, told)]
+    if result.autotune:
+        told = pieces.add(canonical_json(result.autotune), artifacts.AUTOTUNE_TYPE, "autotune.json")
+        referrers.append(pieces.refer(manifest, told))
+    if files.sources:
+        told = pieces.add_file(files.sources, artifacts.SOURCES_TYPE, "sources.zip")
+        referrers.append(pieces.refer(manifest, told))
+    publication = Publication(manifest, config, tuple(referrers), result.autotune, measurements)
+    return publication, pieces.found
+
+
+@dataclass(slots=True)
+class _Pieces:
+    """What is to be stored, in order."""
+
+    found: list[Piece] = field(default_factory=list)
+
+    def add(self, data: bytes, media_type: str, title: str | None = None) -> Descriptor:
+        digest = digest_bytes(data)
+        self.found.append(Piece(StorageKey.blob(digest), len(data), data))
+        return Descriptor(media_type, digest, len(data), {artifacts.TITLE: title} if title else {})
+
+    def add_file(self, held: Held, media_type: str, title: str) -> Descriptor:
+        self.found.append(held.piece)
+        return Descriptor(media_type, held.digest, held.size, {artifacts.TITLE: title})
+
+    def add_manifest(self, manifest: Manifest) -> None:
+        data = manifest.as_bytes()
+        self.found.append(Piece(StorageKey.manifest(manifest.digest), len(data), data))
+
+    def refer(self, subject: Manifest, layer: Descriptor) -> Manifest:
+        """A manifest that says something about another one."""
+        manifest = Manifest(
+            artifactType=layer.mediaType,
+            config=self.add(EMPTY_CONFIG, artifacts.EMPTY_TYPE),
+            layers=(layer,),
+            subject=Descriptor(artifacts.MANIFEST_TYPE, subject.digest, len(subject.as_bytes())),
         )
-    ]
-    if parts["autotune"]:
-        data = canonical_json(parts["autotune"])
-        referrers.append(_refer(storage, manifest, artifacts.AUTOTUNE_TYPE, data, "autotune.json"))
-    sources = Path(parts["code_path"]).with_name("sources.zip")
-    if sources.exists():
-        data = sources.read_bytes()
-        referrers.append(_refer(storage, manifest, artifacts.SOURCES_TYPE, data, "sources.zip"))
-    return Publication(manifest, config, tuple(referrers), parts["autotune"], measurements)
+        self.add_manifest(manifest)
+        return manifest
 
 
 def _identity(origin: Origin) -> VersionIdentity:
@@ -161,33 +249,3 @@ def _measurement(metric: str, value: float, unit: str) -> dict[str, Any]:
         "subject": subject,
         "samples": None,
     }
-
-
-def _refer(storage: Storage, subject: Manifest, artifact_type: str, data: bytes, title: str) -> Manifest:
-    body = subject.as_bytes()
-    manifest = Manifest(
-        artifactType=artifact_type,
-        config=_put_bytes(storage, EMPTY_CONFIG, artifacts.EMPTY_TYPE),
-        layers=(_put_bytes(storage, data, artifact_type, title),),
-        subject=Descriptor(artifacts.MANIFEST_TYPE, subject.digest, len(body)),
-    )
-    _put_manifest(storage, manifest)
-    return manifest
-
-
-def _put_manifest(storage: Storage, manifest: Manifest) -> None:
-    storage.write(StorageKey.manifest(manifest.digest), [manifest.as_bytes()])
-
-
-def _put_bytes(storage: Storage, data: bytes, media_type: str, title: str | None = None) -> Descriptor:
-    digest = digest_bytes(data)
-    storage.write(StorageKey.blob(digest), [data])
-    return Descriptor(media_type, digest, len(data), {artifacts.TITLE: title} if title else {})
-
-
-def _put_file(storage: Storage, path: Path, media_type: str, title: str) -> Descriptor:
-    digest = digest_file(path)
-    key = StorageKey.blob(digest)
-    if storage.size(key) is None:
-        storage.write_file(key, path)
-    return Descriptor(media_type, digest, path.stat().st_size, {artifacts.TITLE: title})

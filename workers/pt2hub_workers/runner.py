@@ -23,11 +23,8 @@ from pt2hub_workers.halting import Halted
 from pt2hub_workers.inside.shortage import shortage
 from pt2hub_workers.journal import CLOSE_SECONDS, Journal
 from pt2hub_workers.outages import persisting
-from pt2hub_workers.workspace import workspace
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pt2hub.domain.builds import Claim
     from pt2hub.server.redaction import Redactor
     from pt2hub.server.services.builds import BuildService
@@ -45,18 +42,16 @@ _log = structlog.get_logger()
 class BuildRunner:
     """Runs builds on this worker."""
 
-    def __init__(self, tools: Tools, overseer: Overseer, *, scratch: Path) -> None:
+    def __init__(self, tools: Tools, overseer: Overseer) -> None:
         """Creates the runner.
 
         Args:
             tools: Services, machine, toolchain.
             overseer: Watches over the attempts.
-            scratch: Parent of the workspaces.
         """
         self._tools = tools
         self._overseer = overseer
         self._builds = tools.container.builds
-        self._scratch = scratch
 
     def run(self, build_id: str) -> None:
         """Runs a build, if it is still queued; its outcome is in the database, never an exception."""
@@ -91,8 +86,7 @@ class BuildRunner:
             on_stale=lambda: halt.set("overtaken"),
         )
         try:
-            with workspace(self._scratch) as directory:
-                Attempt(claim, self._tools, journal, directory, halt).run()
+            Attempt(claim, self._tools, journal, halt).run()
             _log.info("build succeeded")
         except Exception as error:  # noqa: BLE001  # a build always ends in a state that its owner can read
             if isinstance(error, StaleAttempt):

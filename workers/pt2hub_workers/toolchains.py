@@ -9,13 +9,19 @@ from pt2hub_workers.device import Device, device_path
 from pt2hub_workers.machine import probe_machine
 from pt2hub_workers.noop import NoopToolchain
 from pt2hub_workers.pool import Pool
+from pt2hub_workers.rooms import Rooms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
+    from pt2hub.domain.digests import Digest
+    from pt2hub.domain.workers import Isolation
     from pt2hub_workers.config import WorkerConfig
     from pt2hub_workers.halting import Halt
     from pt2hub_workers.machine import Machine
+    from pt2hub_workers.rooms import Room
+    from pt2hub_workers.sandbox import Launcher
 
 SPARE_BYTES = 1 << 30
 """Memory of a waiting pair of children, one of each role, rounded up: both have imported torch."""
@@ -25,6 +31,13 @@ SPARE_SHARE = 8
 
 class Hand(Protocol):
     """One that does a single job and is then used up."""
+
+    @property
+    def room(self) -> Room:
+        """Where it works: it is told of files as it sees them, and tells of them relative to its room."""
+
+    def close(self) -> None:
+        """Ends it, and removes its room."""
 
     def work(
         self,
@@ -48,12 +61,22 @@ class Hand(Protocol):
             ChildDied: It ended without an answer.
             ChildHung: It did not end in time.
             Halted: It was told to stop.
+            LimitExceeded: It used more of the machine than it may.
+            OutputRefused: What it sent is no message.
             Pt2hubError: The error it reported.
         """
 
 
 class Toolchain(Protocol):
-    """What a worker builds with."""
+    """What a worker builds with.
+
+    Attributes:
+        isolation: How it confines what it runs for others; every artifact's provenance says so.
+        isolation_profile: Digest of the sandbox's profile, None without one.
+    """
+
+    isolation: Isolation
+    isolation_profile: Digest | None
 
     def machine(self) -> Machine:
         """What this worker is with it.
@@ -64,7 +87,15 @@ class Toolchain(Protocol):
         """
 
     def take(self, role: str) -> Hand:
-        """One for a job: `build` or `gate`."""
+        """One for a job, in an empty room, which the caller closes.
+
+        Args:
+            role: `build`, which runs users' code; `gate`, which runs what was built; `judge`, which runs neither;
+                `headers`, which compiles what builds share.
+
+        Raises:
+            BadConfiguration: There can be no room for it.
+        """
 
     def refill(self) -> None:
         """Prepares what the next jobs will take; returns at once."""
@@ -79,40 +110,60 @@ class Toolchain(Protocol):
 class AotiToolchain(Pool):
     """AOTInductor, in child processes."""
 
-    def __init__(self, environ: Mapping[str, str], *, target: str = "auto", concurrency: int = 1) -> None:
-        """Asks the machine what it is.
+    def __init__(
+        self,
+        launcher: Launcher,
+        machine: Machine,
+        scratch: Path,
+        environ: Mapping[str, str],
+        *,
+        concurrency: int = 1,
+    ) -> None:
+        """Prepares; `refill` starts children.
 
         Args:
-            environ: Environment of the children.
-            target: What to build for, of what the machine can be.
+            launcher: Starts them.
+            machine: What this worker is.
+            scratch: Parent of their rooms.
+            environ: Their environment.
             concurrency: Builds at a time.
 
         Raises:
-            BadConfiguration: torch does not start.
-            UnknownTarget: The machine cannot be that.
+            SandboxUnavailable: The machine's GPU cannot be given to a sandbox.
         """
-        self._machine = probe_machine(environ, target)
+        self._machine = machine
         # A build that comes while all slots are idle starts warm, as far as memory allows; below that a child is
         # started when it is needed, which costs the import of torch.
         spares = min(concurrency, self._machine.environment.memory_bytes // SPARE_SHARE // SPARE_BYTES)
         device = Device(device_path(self._machine.device))
-        super().__init__(environ, device=device, spares=max(1, spares))
+        confining = launcher.for_device(self._machine.device)
+        rooms = Rooms(scratch, inside=confining.inside)
+        super().__init__(confining, rooms, environ, device=device, spares=max(1, spares))
+        self.isolation: Isolation = confining.level
+        self.isolation_profile: Digest | None = confining.profile
 
     def machine(self) -> Machine:
         """What this worker is with it."""
         return self._machine
 
 
-def open_toolchain(config: WorkerConfig) -> Toolchain:
+def open_toolchain(config: WorkerConfig, launcher: Launcher | None) -> Toolchain:
     """The toolchain that the settings name.
+
+    Args:
+        config: The settings.
+        launcher: Starts children; the no-op toolchain has none.
 
     Raises:
         BadConfiguration: It does not start.
         UnknownTarget: It cannot build for the target that the settings name.
+        SandboxUnavailable: The machine's GPU cannot be given to a sandbox.
     """
-    if config.toolchain == "aoti":
-        return AotiToolchain(config.child_environ, target=config.target, concurrency=config.concurrency)
-    toolchain = NoopToolchain(config.noop_pauses)
+    if launcher is not None:
+        environ = config.child_environ
+        machine = probe_machine(launcher, environ, config.target)
+        return AotiToolchain(launcher, machine, config.scratch, environ, concurrency=config.concurrency)
+    toolchain = NoopToolchain(config.scratch, config.noop_pauses)
     only = toolchain.machine().target.name
     if config.target not in ("auto", only):
         raise UnknownTarget(

@@ -116,7 +116,8 @@ def workers(
 ) -> None:
     """List the workers and what each is doing.
 
-    SLOTS is how many builds it has of those that it takes at a time.
+    SLOTS is how many builds it has of those that it takes at a time, ISOLATION how it
+    confines models' code: in a sandbox, only as a process of its own, or none of it runs.
     """
     from pt2hub.client.client import Client
 
@@ -228,7 +229,18 @@ def _print_workers(out: Console, found: list[WorkerView], *, every: bool) -> Non
         more = "" if every else " pt2hub workers --all lists those too that went within a day."
         out.print(f"No worker lives. Start one: pt2hub up, or pt2hub worker.{more}", markup=False)
         return
-    headings = ("WORKER", "TARGET", "STATE", "DOING", "SLOTS", "VERSION", "HOST", "LAST SEEN", "NOTE")
+    headings = (
+        "WORKER",
+        "TARGET",
+        "STATE",
+        "DOING",
+        "SLOTS",
+        "ISOLATION",
+        "VERSION",
+        "HOST",
+        "LAST SEEN",
+        "NOTE",
+    )
     print_table(out, headings, [_worker_row(item) for item in found])
 
 
@@ -237,9 +249,9 @@ def _worker_row(worker: WorkerView) -> tuple[Cell, ...]:
 
     doing = [f"{item.model}@{item.number} {item.step or 'begins'}" for item in worker.builds]
     slots = f"{len(worker.builds)}/{worker.concurrency}"
-    release = (worker.version or NOTHING, worker.host or NOTHING)
+    known = (worker.isolation, worker.version or NOTHING, worker.host or NOTHING)
     seen = when(worker.last_seen)
-    return worker.id, worker.target, worker.state, doing, slots, *release, seen, skew(worker)
+    return worker.id, worker.target, worker.state, doing, slots, *known, seen, skew(worker)
 
 
 def _print_targets(out: Console, found: list[TargetView]) -> None:

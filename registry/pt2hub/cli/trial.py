@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CHILD_SECONDS = 600.0
 STOP_SECONDS = 60.0
-_KEPT = ("PT2HUB_SCRATCH",)
+_KEPT = ("PT2HUB_SCRATCH", "PT2HUB_HEADERS")
 """Settings of the caller that a trial keeps; all others belong to the caller's own server."""
 
 

@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
-def worker(
+def worker(  # noqa: PLR0913  # each is an option
     *,
     target: Annotated[
         str | None, typer.Option(help="What to build for; auto is the best that this machine can.")
@@ -35,6 +35,12 @@ def worker(
     ] = None,
     toolchain: Annotated[
         str | None, typer.Option(help="aoti, or noop, which compiles nothing and tries the build plane.")
+    ] = None,
+    isolation: Annotated[
+        str | None,
+        typer.Option(
+            help="sandbox, the default; process, where the server allows it; or auto, whichever can be had."
+        ),
     ] = None,
     drain_seconds: Annotated[
         float | None, typer.Option(min=0, help="How long builds may go on after SIGTERM; then handed back.")
@@ -50,7 +56,11 @@ def worker(
     Without them those of the `pt2hub up` that runs on PT2HUB_HOME are taken.
 
     The options can also be set as PT2HUB_WORKER_TARGET, PT2HUB_CONCURRENCY,
-    PT2HUB_TOOLCHAIN and PT2HUB_DRAIN_SECONDS.
+    PT2HUB_TOOLCHAIN, PT2HUB_ISOLATION and PT2HUB_DRAIN_SECONDS.
+
+    Models' code runs in a sandbox; what it needs, and is missing here, is said at
+    the start. When a worker starts on a machine for the first time it compiles
+    PyTorch's headers, once for all builds, which takes half a minute.
 
     The first signal drains: nothing more is taken, and what runs may go on for the
     drain's time, then it is handed back. A second signal hands it back at once.
@@ -61,6 +71,7 @@ def worker(
         "target": target,
         "concurrency": concurrency,
         "toolchain": toolchain,
+        "isolation": isolation,
         "drain-seconds": None if drain_seconds is None else f"{drain_seconds:f}",
     }
     words = [f"--{name}={value}" for name, value in given.items() if value is not None]

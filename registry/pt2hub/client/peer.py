@@ -57,24 +57,24 @@ class Peer:
 
     def unreachable(self, exc: urllib3.exceptions.HTTPError) -> ServerUnreachable:
         """The error of no answer, or of one that broke off."""
-        cut = _cut(exc)
-        if cut:
-            came, rest = cut
+        broken = cut(exc)
+        if broken:
+            came, rest = broken
             return ServerUnreachable(
                 f"The answer broke off after {came} of {came + rest} bytes",
                 where=self.url,
                 hint="Try again; if it stays so, look at the server's log and at proxies before it.",
                 context={"received": came, "expected": came + rest},
             )
-        reason = _reason(exc)
-        if "WRONG_VERSION_NUMBER" in reason:  # OpenSSL's words for an answer in plain text
+        why = reason(exc)
+        if "WRONG_VERSION_NUMBER" in why:  # OpenSSL's words for an answer in plain text
             return ServerUnreachable(
                 "The server speaks http, not https",
                 where=self.url,
                 hint=f"Write the address with http://.{self._origin()}",
             )
         return ServerUnreachable(
-            f"The server did not answer: {reason}",
+            f"The server did not answer: {why}",
             where=self.url,
             hint=f"Start one with `pt2hub up`, or set PT2HUB_URL to the address of yours.{self._origin()}",
         )
@@ -110,7 +110,7 @@ class Peer:
     def elsewhere(self, response: BaseHTTPResponse) -> BadResponse:
         """The error of a redirection that is not followed: of a change, or after too many others."""
         return BadResponse(
-            f"HTTP {response.status} sends this request to {str(response.headers['Location'])[:_ADDRESS]!r}",
+            f"HTTP {response.status} sends this request to {_address(response)!r}",
             where=self.url,
             hint=f"Set PT2HUB_URL to the address the server is really at.{self._origin()}",
             context={"status": response.status},
@@ -123,10 +123,6 @@ class Peer:
             where=self.url + path,
             hint=self._not_ours(),
         )
-
-    def unauthorized(self) -> Unauthorized:
-        """The error of a refused request whose answer has no body to say more."""
-        return Unauthorized(where=self.url, hint=self._token())
 
     def _not_ours(self) -> str:
         skew = skew_hint(self.release)
@@ -150,12 +146,17 @@ class Peer:
         return "No token was sent: set PT2HUB_TOKEN to one that `pt2hub admin token` made on the server."
 
 
+def _address(response: BaseHTTPResponse) -> str:
+    """Where an answer sends; without a query, which may be a secret."""
+    return str(response.headers["Location"]).partition("?")[0][:_ADDRESS]
+
+
 def media_type(response: BaseHTTPResponse) -> str:
     """The content type of an answer, without parameters."""
     return str(response.headers.get("Content-Type", "")).partition(";")[0].strip().lower()
 
 
-def _cut(exc: urllib3.exceptions.HTTPError) -> tuple[int, int] | None:
+def cut(exc: urllib3.exceptions.HTTPError) -> tuple[int, int] | None:
     """Bytes that came and that were missing, where an answer ended before its announced length."""
     for inner in (exc, *exc.args, exc.__cause__):
         if isinstance(inner, urllib3.exceptions.IncompleteRead):
@@ -165,8 +166,11 @@ def _cut(exc: urllib3.exceptions.HTTPError) -> tuple[int, int] | None:
     return None
 
 
-def _reason(exc: urllib3.exceptions.HTTPError) -> str:
+def reason(exc: urllib3.exceptions.HTTPError) -> str:
+    """Why there was no answer, in few words and without the address."""
     inner = getattr(exc, "reason", None) or exc
     last = inner.args[-1] if inner.args else None  # of a time-out, whose text would name an object's address
+    if isinstance(last, OSError):  # of a connection that ended before there was an answer
+        return last.strerror or str(last)
     words = getattr(inner, "message", None) or (last if isinstance(last, str) else str(inner))
     return str(words).rpartition("): ")[2] or type(inner).__name__

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from pt2hub.client.events import BuildEvent, changes, over
 from pt2hub.client.following import Follower, Pace, build_path
 from pt2hub.client.peer import JSON_TYPE
-from pt2hub.client.transfers import SMALL, Counted, hashed, meter
 from pt2hub.domain.names import parse_model_name
 from pt2hub.errors import InvalidInput, NotFound
 from pt2hub.wire.shapes import BuildView, VersionView
@@ -73,26 +72,14 @@ class Publisher:
 
         Raises:
             NotFound: There is no such file.
+            Conflict: The file changed meanwhile.
             Unauthorized: The token is missing or wrong.
             TooLarge: The server takes no file of that size.
+            StorageUnavailable: The storage that the server named did not take the bytes.
         """
-        try:
-            digest = hashed(path, progress)
-            address = f"/api/v1/blobs/{digest}"
-            if not self._transport.exists(address):
-                self._send(path, address, progress)
-        except OSError as exc:
-            raise NotFound(
-                f"The file cannot be read: {exc.strerror or exc}",
-                where=str(path),
-                hint="Name a file that you may read.",
-            ) from exc
-        return digest
+        from pt2hub.client.uploading import upload  # following builds does without
 
-    def _send(self, path: Path, address: str, progress: bool | None) -> None:
-        size = path.stat().st_size
-        with path.open("rb") as file, meter(f"uploading {path.name}", size, progress) as seen:
-            self._transport.put(address, Counted(file, seen) if size >= SMALL else file, size)
+        return upload(self._transport, path, progress)
 
     def version(self, model: str, number: int) -> VersionView:
         """A version and its builds."""

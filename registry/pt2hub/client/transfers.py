@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import stat
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, BinaryIO
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
-from pt2hub.domain.digests import CHUNK, Digest, digest_chunks
+from pt2hub.domain.digests import CHUNK, Digest
+from pt2hub.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
     from typing import TypeAlias
 
     from rich.console import Console
@@ -72,42 +76,132 @@ def counted(chunks: Iterable[bytes], what: str, total: int, progress: bool | Non
             yield chunk
 
 
-def hashed(path: Path, progress: bool | None) -> Digest:
-    """The digest of a user's file, shown while it is read."""
-    with (
-        path.open("rb") as file,
-        meter(f"hashing {path.name}", path.stat().st_size, progress) as seen,
-    ):
-        reader = Counted(file, seen)
-        return digest_chunks(iter(lambda: reader.read(CHUNK), b""))
+class Slice:
+    """A part of a file that is sent; its position is shown as it is read, and a further try begins anew."""
 
-
-class Counted:
-    """A file whose position is shown as it is read; an upload that is tried again begins anew."""
-
-    def __init__(self, file: BinaryIO, seen: Meter) -> None:
-        """Wraps a file.
+    def __init__(self, path: Path, start: int, size: int, seen: Meter) -> None:
+        """Opens the file.
 
         Args:
-            file: Open for reading.
-            seen: Takes the position.
+            path: The file.
+            start: Its first byte that is sent.
+            size: Their number.
+            seen: Takes the position in the part; what it raises ends the reading.
+
+        Raises:
+            NotFound: It cannot be read.
         """
-        self._file = file
-        self._seen = seen
+        self._path, self._start, self._size, self._seen = path, start, size, seen
+        with readable(path):
+            self._file = path.open("rb")
+        self.seek(0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._file.close()
 
     def read(self, size: int = -1) -> bytes:
-        """Reads on."""
-        data = self._file.read(size)
-        self._seen(self._file.tell())
+        """Reads on.
+
+        Raises:
+            Conflict: The file has become shorter.
+        """
+        left = self._size - self.tell()
+        with readable(self._path):
+            data = self._file.read(left if size < 0 else min(left, size))
+        if left and size and not data:
+            raise changed(self._path)
+        self._seen(self.tell())
         return data
 
     def tell(self) -> int:
-        """The position."""
-        return self._file.tell()
+        """The position in the part."""
+        return self._file.tell() - self._start
 
     def seek(self, position: int) -> int:
-        """Goes to a position."""
-        return self._file.seek(position)
+        """Goes to a position in the part."""
+        return self._file.seek(self._start + position) - self._start
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A user's file, as it was when its digest was taken.
+
+    Attributes:
+        path: The file.
+        size: Its length in bytes.
+        digest: Of its bytes.
+        stamp: Tells whether it changed since.
+    """
+
+    path: Path
+    size: int
+    digest: Digest
+    stamp: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, path: Path, progress: bool | None) -> Source:
+        """Hashes a file, shown while it is read.
+
+        Raises:
+            NotFound: It cannot be read.
+            Conflict: It changed meanwhile.
+        """
+        stamp = _stamp(path)
+        hasher, size = hashlib.sha256(), 0
+        with (
+            readable(path),
+            path.open("rb") as file,
+            meter(f"hashing {path.name}", stamp[0], progress) as seen,
+        ):
+            while chunk := file.read(CHUNK):
+                hasher.update(chunk)
+                seen(size := size + len(chunk))
+        source = cls(path, size, Digest(f"sha256:{hasher.hexdigest()}"), stamp)
+        source.check()
+        return source
+
+    def check(self) -> None:
+        """Looks whether it is still that file.
+
+        Raises:
+            Conflict: It is not.
+        """
+        if _stamp(self.path) != self.stamp or self.stamp[0] != self.size:
+            raise changed(self.path)
+
+    def open(self, start: int, size: int, seen: Meter) -> Slice:
+        """A part of it, for one try to send it."""
+        self.check()
+        return Slice(self.path, start, size, seen)
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """The seam of a user's file.
+
+    Raises:
+        NotFound: The block raised an OSError.
+    """
+    try:
+        yield
+    except OSError as exc:
+        raise NotFound(
+            f"The file cannot be read: {exc.strerror or exc}",
+            where=str(path),
+            hint="Name a file that you may read.",
+        ) from exc
+
+
+def changed(path: Path) -> Conflict:
+    """The error of a file that is not any more what was hashed."""
+    return Conflict(
+        "The file changed while it was uploaded",
+        where=str(path),
+        hint="Upload it again once nothing writes to it.",
+    )
 
 
 def _bar(out: Console) -> Progress:
@@ -121,6 +215,14 @@ def _bar(out: Console) -> Progress:
         rich.TimeRemainingColumn(),
         console=out,
     )
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    with readable(path):
+        found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise NotFound("It is no file", where=str(path), hint="Name a file.")
+    return found.st_size, found.st_mtime_ns, found.st_ino
 
 
 def _unseen(_: int) -> None:

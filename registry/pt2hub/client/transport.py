@@ -11,17 +11,17 @@ from urllib.parse import urlencode
 
 import urllib3
 
-from pt2hub.client.peer import EVENT_TYPE, JSON_TYPE, PROBLEM_TYPE, Peer, media_type
+from pt2hub.client.direct import PARALLEL, SEND_BYTES, Direct, pieces, ranged
+from pt2hub.client.peer import EVENT_TYPE, JSON_TYPE, Peer, media_type
 from pt2hub.domain.codec import decode
 from pt2hub.domain.digests import CHUNK
-from pt2hub.errors import BadResponse, ServerUnreachable
+from pt2hub.errors import BadResponse, Pt2hubError, ServerUnreachable, StorageUnavailable
 from pt2hub.wire.compatibility import USER_AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from typing import BinaryIO
 
-    from pt2hub.client.transfers import Counted
+    from pt2hub.client.transfers import Slice
 
 T = TypeVar("T")
 MAX_ANSWER_BYTES = 64 << 20
@@ -31,6 +31,8 @@ _READ_SECONDS = 60.0
 _SILENCE_SECONDS = 20.0
 """A stream says every five seconds that it lives."""
 _ATTEMPTS = 3
+_STORAGE_ATTEMPTS = 6
+"""A storage that says SlowDown means it: with the pauses between, six seconds."""
 _PAUSE_SECONDS = 0.2
 _READING = ("GET", "HEAD")
 _RETRIES = urllib3.Retry(
@@ -51,7 +53,12 @@ _ONCE = urllib3.Retry(total=_ATTEMPTS, connect=0, read=0, status=0, other=0, rai
 
 
 class Transport:
-    """Requests to one server. Nothing is sent before the first request."""
+    """Requests to one server. Nothing is sent before the first request.
+
+    Attributes:
+        url: The server's address.
+        direct: Requests to its storage.
+    """
 
     def __init__(
         self,
@@ -77,12 +84,15 @@ class Transport:
         self._pool = urllib3.PoolManager(
             retries=_RETRIES,
             timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=_READ_SECONDS),
-            blocksize=CHUNK,
+            maxsize=PARALLEL,
+            blocksize=SEND_BYTES,
         )
+        self.direct = Direct(self.url)
 
     def close(self) -> None:
         """Closes idle connections."""
         self._pool.clear()
+        self.direct.close()
 
     def get(self, path: str, query: Mapping[str, str | int] | None = None) -> Any:  # noqa: ANN401  # JSON
         """The JSON value that a path answers.
@@ -121,30 +131,16 @@ class Transport:
         """
         return self._json(method, path, body=body, headers={"Content-Type": content_type})
 
-    def post(self, path: str, body: bytes, *, content_type: str = JSON_TYPE) -> Any:  # noqa: ANN401  # JSON
-        """Sends a document once and returns the JSON answer; errors as for `get`."""
-        return self.send("POST", path, body, content_type=content_type)
-
     def read(self, path: str) -> bytes:
         """The bytes of a small answer, such as a manifest; errors as for `get`."""
         return self._answer("GET", path)[1]
 
-    def exists(self, path: str) -> bool:
-        """Whether there is something at a path; errors as for `get`."""
-        with self._guard(), self._send("HEAD", path) as response:
-            if response.status in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
-                return response.status == HTTPStatus.OK
-            if media_type(response) == PROBLEM_TYPE and response.status == HTTPStatus.UNAUTHORIZED:
-                raise self._peer.unauthorized()
-            if media_type(response) != PROBLEM_TYPE or response.status < HTTPStatus.INTERNAL_SERVER_ERROR:
-                raise self._peer.foreign(response, b"")
-            raise ServerUnreachable(  # the answer to HEAD has no body that would say more
-                f"The server answered HTTP {response.status}",
-                where=self.url + path,
-                hint="Try again; if it stays so, look at the server's log.",
-            )
+    def delete(self, path: str) -> None:
+        """Asks once, and briefly, that something be removed; errors as for `get`."""
+        with self._open("DELETE", path, timeout=_CONNECT_SECONDS, retries=_ONCE):
+            pass
 
-    def put(self, path: str, file: BinaryIO | Counted, size: int) -> None:
+    def put(self, path: str, file: Slice, size: int) -> None:
         """Uploads a file.
 
         Args:
@@ -162,12 +158,15 @@ class Transport:
     def stream(self, path: str, size: int) -> Iterator[bytes]:
         """The bytes of a blob, in pieces; resumed where the connection breaks, as long as each try brings some.
 
+        They come from the server, or from its storage where the server says so.
+
         Args:
             path: Below the server's address.
             size: How many there must be.
 
         Raises:
             ServerUnreachable: The connection broke again and again; the error says how much came.
+            StorageUnavailable: The same for the storage, or it refused again and again.
             BadResponse: The answer has another length.
             Pt2hubError: The server's own error, as the class it raised.
         """
@@ -178,11 +177,11 @@ class Transport:
                 for chunk in self._pieces(path, done, size):
                     done += len(chunk)
                     yield chunk
-            except ServerUnreachable as exc:
+            except (ServerUnreachable, StorageUnavailable) as exc:
                 vain = 1 if done > before else vain + 1
-                if vain == _ATTEMPTS:
+                if vain == (_ATTEMPTS if isinstance(exc, ServerUnreachable) else _STORAGE_ATTEMPTS):
                     raise self._gave_up(exc, path, done, size) from exc
-                time.sleep(_PAUSE_SECONDS * vain)
+                time.sleep(_PAUSE_SECONDS * 2 ** (vain - 1))
             else:
                 return
 
@@ -201,28 +200,31 @@ class Transport:
             while piece := response.read1(CHUNK):
                 yield piece
 
-    def _gave_up(self, exc: ServerUnreachable, path: str, done: int, size: int) -> ServerUnreachable:
-        return ServerUnreachable(
-            f"The download stopped after {done} of {size} bytes, and {_ATTEMPTS} tries brought no more: "
-            f"{exc.message}",
-            where=self.url + path,
+    def _gave_up(
+        self, exc: ServerUnreachable | StorageUnavailable, path: str, done: int, size: int
+    ) -> Pt2hubError:
+        return type(exc)(
+            f"The download stopped after {done} of {size} bytes, and further tries brought no more: {exc.message}",
+            where=self.url + path if isinstance(exc, ServerUnreachable) else exc.where,
             hint=exc.hint,
             context={"received": done, "expected": size},
         )
 
     def _pieces(self, path: str, start: int, size: int) -> Iterator[bytes]:
-        headers = {"Range": f"bytes={start}-"} if start else {}
-        with self._open("GET", path, headers=headers) as response:
-            announced = response.headers.get("Content-Length")
-            begins = response.headers.get("Content-Range", "bytes 0-").partition("-")[0]
-            if announced != str(size - start) or begins != f"bytes {start}":
-                raise BadResponse(
-                    f"The blob was announced with {announced} bytes from {begins.removeprefix('bytes ')} "
-                    f"where {size - start} from {start} belong",
-                    where=self.url + path,
-                    hint="Something between server and client changes answers; look for a proxy.",
-                )
-            yield from response.stream(CHUNK)
+        headers = ranged(start)
+        with self._guard(), self._send("GET", path, headers=headers, redirect=False) as response:
+            if response.status < HTTPStatus.MULTIPLE_CHOICES:
+                yield from pieces(response, start, size, where=self.url + path)
+                return
+            if not response.get_redirect_location():
+                raise self._peer.failure(response, self._body(response))
+            elsewhere = response.status != HTTPStatus.TEMPORARY_REDIRECT
+            address = response.headers["Location"]
+        if elsewhere:  # a server that moved, which does not concern its storage
+            with self._open("GET", path, headers=headers) as response:
+                yield from pieces(response, start, size, where=self.url + path)
+        else:
+            yield from self.direct.read(address, start, size)
 
     def _json(self, method: str, path: str, **options: Any) -> Any:  # noqa: ANN401  # urllib3's and JSON
         response, body = self._answer(method, path, **options)
@@ -263,12 +265,12 @@ class Transport:
     @contextmanager
     def _send(self, method: str, path: str, **options: Any) -> Iterator[urllib3.BaseHTTPResponse]:  # noqa: ANN401  # urllib3's
         headers = self._headers | options.pop("headers", {})
+        options.setdefault("redirect", method in _READING)  # else a file's body would be at its end
         response = self._pool.request(
             method,
             self.url + path,
             headers=headers,
             preload_content=False,
-            redirect=method in _READING,  # elsewhere the token is left out and a file's body is at its end
             **options,
         )
         try:

@@ -138,6 +138,11 @@ class Claim:
     weights: Digest | None = None
     golden: Digest | None = None
 
+    @property
+    def holder(self) -> str:
+        """Whose the leases are of what the attempt stores, until it publishes."""
+        return f"build:{self.build}:{self.attempt}"
+
 
 @dataclass(frozen=True, slots=True)
 class StepReport:

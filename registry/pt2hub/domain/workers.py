@@ -9,6 +9,8 @@ from pt2hub.domain.artifacts import Environment, Toolchain
 from pt2hub.domain.targets import Target
 
 Isolation: TypeAlias = Literal["sandbox", "process", "none"]
+Required: TypeAlias = Literal["sandbox", "process"]
+"""The least that a server demands of its workers."""
 
 NOTABLE_SKEW = 5.0
 """Seconds that a worker's clock may be off before anyone is told. Nothing goes wrong beyond it either: the

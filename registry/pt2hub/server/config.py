@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import platformdirs
 
@@ -33,6 +34,7 @@ DEFAULT_DRAIN_SECONDS = 20.0
 MISSED_HEARTBEATS = 3
 """A worker may miss two heartbeats in a row, to a slow disk or a database failing over, and still be alive."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
+ISOLATIONS = ("sandbox", "process", "auto")
 _DATABASE = re.compile(r"postgres(ql)?(\+psycopg)?://.*")
 
 
@@ -55,6 +57,11 @@ class ServerConfig:
         grace_seconds: How long the API, told to stop, answers what it was asked before (`PT2HUB_GRACE_SECONDS`).
         drain_seconds: How long a worker, told to stop, goes on with what it builds (`PT2HUB_DRAIN_SECONDS`); None
             for the worker's own default, and for none at all under `pt2hub up`.
+        isolation: How workers must confine models' code (`PT2HUB_ISOLATION`): `sandbox`, or `process`, which lets it do
+            whatever the worker's user may do; None where nothing was said, which for the server is `sandbox`.
+            `auto` is for workers and `pt2hub up`: `sandbox` where the machine can, else `process`.
+        s3_public_endpoint_url: Where clients reach the S3 server, if not where this process does
+            (`PT2HUB_S3_PUBLIC_ENDPOINT_URL`).
         log_level: What is logged at least: `debug`, `info`, `warning` or `error` (`PT2HUB_LOG_LEVEL`).
         storage_is_own: Whether no storage was named, so that blobs are kept in the home.
     """
@@ -71,6 +78,8 @@ class ServerConfig:
     factories: tuple[str, ...] = DEFAULT_FACTORIES
     grace_seconds: float = 10.0
     drain_seconds: float | None = None
+    isolation: str | None = None
+    s3_public_endpoint_url: str | None = None
     log_level: str = LOG_LEVELS[1]
     storage_is_own: bool = field(default=False, compare=False)
 
@@ -114,6 +123,8 @@ class ServerConfig:
             drain_seconds=_number(environ, "PT2HUB_DRAIN_SECONDS", DEFAULT_DRAIN_SECONDS, low=0, high=86400)
             if environ.get("PT2HUB_DRAIN_SECONDS")
             else None,
+            isolation=_isolation(environ.get("PT2HUB_ISOLATION")),
+            s3_public_endpoint_url=_public_endpoint(environ.get("PT2HUB_S3_PUBLIC_ENDPOINT_URL")),
             log_level=log_level(environ),
         )
 
@@ -162,6 +173,34 @@ def _database_url(value: str | None) -> str | None:
             hint="Write postgresql://user@host/database, or unset it for the embedded PostgreSQL.",
         )
     return value or None
+
+
+def _isolation(value: str | None) -> str | None:
+    if value and value not in ISOLATIONS:
+        raise BadConfiguration(
+            f"{value[:80]!r} is no way to confine models' code",
+            where="PT2HUB_ISOLATION",
+            hint="Write sandbox, the default, or process, which lets models' code do whatever the worker's user may do.",
+        )
+    return value or None
+
+
+def _public_endpoint(value: str | None) -> str | None:
+    if not value:
+        return None
+    try:
+        parts = urlsplit(value)
+        right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is no number, a bracket too many
+        right, parts = False, urlsplit("")
+    if not right or parts.path.rstrip("/") or parts.query or parts.fragment or "@" in parts.netloc:
+        # Not repeated: who writes credentials into it must not find them in a log.
+        raise BadConfiguration(
+            "The value is no address of an S3 server as clients reach it",
+            where="PT2HUB_S3_PUBLIC_ENDPOINT_URL",
+            hint="Write https://s3.example.org or http://127.0.0.1:8333, without a path; the bucket is PT2HUB_STORAGE's.",
+        )
+    return value.rstrip("/")
 
 
 def _modules(text: str | None) -> tuple[str, ...]:

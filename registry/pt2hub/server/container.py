@@ -9,21 +9,25 @@ from typing import TYPE_CHECKING
 
 from pt2hub.domain.specs import DEFAULT_FACTORIES
 from pt2hub.server.blobs.opening import open_storage
-from pt2hub.server.blobs.ports import Storage
+from pt2hub.server.blobs.ports import Storage, Transfers
+from pt2hub.server.config import DEFAULT_MAX_BLOB_BYTES
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db.queue import BuildQueue
 from pt2hub.server.services.access import AccessService
 from pt2hub.server.services.aliases import AliasService
+from pt2hub.server.services.blobs import BlobService
 from pt2hub.server.services.builds import BuildService
 from pt2hub.server.services.catalog import CatalogService
 from pt2hub.server.services.health import HealthService
+from pt2hub.server.services.isolation import IsolationService
 from pt2hub.server.services.logs import LogService
 from pt2hub.server.services.publish import PublishService
 from pt2hub.server.services.reindex import ReindexService
 from pt2hub.server.services.resolve import ResolveService
 from pt2hub.server.services.single_file import SingleFileService
 from pt2hub.server.services.statistics import StatisticsService
-from pt2hub.server.services.upkeep import UpkeepService
+from pt2hub.server.services.upkeep import LEFT_SECONDS, Hourly, UpkeepService
+from pt2hub.server.services.uploads import UploadService
 from pt2hub.server.services.workers import WorkerService
 
 if TYPE_CHECKING:
@@ -45,12 +49,15 @@ class Container:
         resolve: References, manifests and artifacts.
         single_file: The one `model.pt2` of an artifact.
         workers: Who lives, what they offer and what they do.
+        isolation: How much workers must confine what they run.
         upkeep: What lost workers leave behind, and what nobody needs any more; `Reaper` calls it.
         statistics: What is counted.
         health: Whether this process can do its work.
         access: API tokens.
         reindex: Rebuilding rows from the storage.
-        storage: Blobs and manifests.
+        blobs: Storing bytes so that they stay until they are referred to.
+        uploads: Uploads of clients that reach the storage by themselves; closed with the container.
+        storage: Blobs and manifests, to be read.
         queue: Puts builds into the queue.
         database_url: Where listeners and consumers connect to by themselves.
     """
@@ -63,11 +70,14 @@ class Container:
     resolve: ResolveService
     single_file: SingleFileService
     workers: WorkerService
+    isolation: IsolationService
     upkeep: UpkeepService
     statistics: StatisticsService
     health: HealthService
     access: AccessService
     reindex: ReindexService
+    blobs: BlobService
+    uploads: UploadService
     storage: Storage
     queue: BuildQueue
     database_url: str
@@ -84,17 +94,20 @@ def open_container(config: ServerConfig, *, database_url: str) -> Iterator[Conta
     Raises:
         BadConfiguration: A setting cannot be used.
     """
-    storage = open_storage(config.storage)
+    storage = open_storage(config.storage, public_endpoint=config.s3_public_endpoint_url)
     engine = engines.create(database_url)
+    container = compose(
+        engines.Sessions(engine),
+        BuildQueue(database_url),
+        storage,
+        silence=timedelta(seconds=config.lost_worker_seconds),
+        factories=config.factories,
+        max_blob_bytes=config.max_blob_bytes,
+    )
     try:
-        yield compose(
-            engines.Sessions(engine),
-            BuildQueue(database_url),
-            storage,
-            silence=timedelta(seconds=config.lost_worker_seconds),
-            factories=config.factories,
-        )
+        yield container
     finally:
+        container.uploads.close()
         engine.dispose()
 
 
@@ -105,6 +118,7 @@ def compose(
     *,
     silence: timedelta,
     factories: tuple[str, ...] = DEFAULT_FACTORIES,
+    max_blob_bytes: int = DEFAULT_MAX_BLOB_BYTES,
 ) -> Container:
     """The services over parts that exist already; tests give a storage of their own.
 
@@ -114,8 +128,12 @@ def compose(
         storage: Blobs and manifests.
         silence: Time without a heartbeat after which a worker is lost.
         factories: Modules whose factories a spec may name.
+        max_blob_bytes: Largest upload.
     """
-    logs = LogService(sessions, storage)
+    blobs = BlobService(sessions, storage)
+    transfers = storage if isinstance(storage, Transfers) else None
+    uploads = UploadService(sessions, blobs, transfers, limit=max_blob_bytes)
+    logs = LogService(sessions, storage, blobs)
     statistics = StatisticsService(sessions, silence=silence)
     return Container(
         publish=PublishService(sessions, queue, storage, silence=silence, factories=factories),
@@ -126,13 +144,25 @@ def compose(
         resolve=ResolveService(sessions, storage),
         single_file=SingleFileService(sessions, storage),
         workers=WorkerService(sessions, queue, silence=silence),
+        isolation=IsolationService(sessions),
         upkeep=UpkeepService(
-            sessions, queue, silence=silence, archive=logs.archive, add_up=statistics.add_up
+            sessions,
+            queue,
+            silence=silence,
+            archive=logs.archive,
+            chores=(
+                statistics.add_up,
+                uploads.sweep,
+                blobs.tidy,
+                Hourly(lambda: storage.sweep(LEFT_SECONDS)),
+            ),
         ),
         statistics=statistics,
         health=HealthService(sessions, storage, database_url=queue.database_url),
         access=AccessService(sessions),
         reindex=ReindexService(sessions, storage),
+        blobs=blobs,
+        uploads=uploads,
         storage=storage,
         queue=queue,
         database_url=queue.database_url,

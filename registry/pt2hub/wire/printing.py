@@ -45,6 +45,8 @@ _OUTCOMES = {
     "handed_back": "was handed back",
 }
 
+_CONFINED = {"sandbox": "in a sandbox", "process": "without a sandbox", "none": "runs no models"}
+
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
@@ -139,6 +141,11 @@ def attempts(build: BuildView) -> str:
 def _ended(attempt: AttemptView) -> str:
     words = _OUTCOMES.get(attempt.outcome or "", f"ended: {attempt.outcome}")
     return f"attempt {attempt.number} {words}" + (f" ({attempt.code})" if attempt.code else "")
+
+
+def confined(view: WorkerView) -> str:
+    """How a worker confines what it runs for others, in words."""
+    return _CONFINED.get(view.isolation, view.isolation)
 
 
 def skew(view: WorkerView) -> str:
@@ -253,7 +260,7 @@ def worker(view: WorkerView) -> Sheet:
         for item in view.builds
     )
     title = f"{view.id}  {view.state}  {view.target}  {len(view.builds)} of {view.concurrency}"
-    return Sheet(f"{title}  {skew(view)}".rstrip(), rows)
+    return Sheet(f"{title}  {confined(view)}  {skew(view)}".rstrip(), rows)
 
 
 def log(view: LogView) -> Sheet:

@@ -17,7 +17,7 @@ from pt2hub.domain.artifacts import ArtifactConfig, Toolchain
 from pt2hub.domain.codec import decode, encode
 from pt2hub.domain.specs import Spec, TargetSpec
 from pt2hub.domain.targets import Target
-from pt2hub_workers.inside import compiling, eager, inputs, packing, settings, sources, weights
+from pt2hub_workers.inside import compiling, eager, files, inputs, packing, settings, sources, weights
 from pt2hub_workers.inside.exporting import Exported, export, used_constants
 from pt2hub_workers.inside.keying import constants_of, program_key
 from pt2hub_workers.inside.proving import Proof, Subject
@@ -46,7 +46,7 @@ class Job:
         request: The target asked for, with its overrides.
         target: What to build for.
         toolchain: The worker's versions.
-        directory: The job's directory; results go to its `out`.
+        directory: The room, as this process sees it; results go to its `out`.
         weights: The version's weights, None for the first build of a seeded source.
         golden: Golden document and files, None for the first build.
         examples: Uploaded example tensors by input name.
@@ -139,10 +139,9 @@ class Build:
         module = sources.build_module(spec.source, self._job.factories)
         path = self._job.weights
         if path is None:
-            own = self._out / "weights.safetensors"
-            weights.write_weights(module, own)
+            weights.write_weights(module, self._job.directory / files.WEIGHTS)
             # Another target's first build may have been quicker: whoever recorded first decides for all.
-            path = Path(self._channel.ask("weights", path=str(own)))
+            path = Path(self._channel.ask("weights"))
         weights.load_weights(module, path)
         module = module.to(self._device)
         if self._job.request.dtype is None:
@@ -227,7 +226,7 @@ class Build:
             tuned = self._compile(exported, options, package)
         with self._channel.step("pack"):
             packed = packing.pack_compiled(package, around, self._out)
-            packing.write_sources(packed.sources, self._out / "sources.zip")
+            packing.write_sources(packed.sources, self._job.directory / files.SOURCES)
             package.unlink()
         return packed, tuned
 
@@ -259,8 +258,8 @@ class Build:
             "key": encode(key),
             "single_file": encode(packed.single_file),
             "dtype": self._job.request.dtype,
-            "code_path": str(packed.code),
-            "weights_path": str(model.layer),
+            "code_path": self._named(packed.code),
+            "weights_path": self._named(model.layer),
             "compiler_processes": list(self._compilers.programs),
         }
 
@@ -275,8 +274,12 @@ class Build:
             swappable=frozenset(item.fqn for item in packed.constants.table),
             tolerance=self._tolerance(),
         )
-        proof = Proof(self._job.spec, self._job.examples, self._channel, self._out)
+        proof = Proof(self._job.spec, self._job.examples, self._channel, self._job.directory)
         return proof.run(subject, parts, self._job.golden)
+
+    def _named(self, path: Path) -> str:
+        """A file of the room as the parent, who sees the room elsewhere, is told of it."""
+        return str(path.relative_to(self._job.directory))
 
     def _tolerance(self) -> float:
         return max(self._job.spec.checks.tolerance, DTYPE_TOLERANCE.get(self._job.request.dtype or "", 0.0))

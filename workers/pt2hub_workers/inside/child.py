@@ -1,4 +1,4 @@
-"""Entry of a worker's child process: imports torch, waits for one job, does it, ends.
+"""Entry of a worker's child process: imports what its role needs, waits for one job, does it, ends.
 
 `python -m pt2hub_workers.inside.child ROLE`, with the channel inherited. A child is used once and never
 forked after torch ran an operator (facts/aoti.md, section 4).
@@ -11,8 +11,9 @@ import os
 import sys
 import sysconfig
 import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import pt2hub
 import pt2hub_workers
@@ -20,9 +21,8 @@ from pt2hub.errors import ExportFailed, InternalError, Pt2hubError, TransientErr
 from pt2hub_workers.inside.channel import Channel
 from pt2hub_workers.inside.shortage import shortage
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
+Work: TypeAlias = Callable[[dict[str, Any], Channel], dict[str, Any]]
+"""Does the one job and returns its result."""
 _SITE = sysconfig.get_path("purelib")
 _OTHERS = (
     *(f"{Path(package.__file__ or '').parent}{os.sep}" for package in (pt2hub, pt2hub_workers)),
@@ -37,10 +37,10 @@ def main(role: str) -> None:
     """Prepares, reports readiness, does one job.
 
     Args:
-        role: `build` or `gate`.
+        role: `build`, `gate`, `judge` or `headers`.
     """
     channel = Channel.inherited()
-    work = _prepare_build() if role == "build" else _prepare_gate()
+    work = _ROLES[role]()
     channel.send("ready")
     message = channel.receive()
     try:
@@ -58,7 +58,7 @@ def tell(channel: Channel, error: Exception, role: str) -> None:
     Args:
         channel: To the parent.
         error: What was raised; one that is not ours is a defect of ours.
-        role: `build` or `gate`.
+        role: What this process is.
     """
     known = isinstance(error, Pt2hubError)
     with contextlib.suppress(MemoryError):
@@ -88,7 +88,7 @@ def _is_models(file: str) -> bool:
     return not (pythons or file.startswith(_OTHERS))
 
 
-def _prepare_build() -> Callable[[dict[str, Any], Channel], dict[str, Any]]:
+def _prepare_build() -> Work:
     from pt2hub_workers.inside.schemas import declare_torchvision
 
     declare_torchvision()
@@ -96,7 +96,7 @@ def _prepare_build() -> Callable[[dict[str, Any], Channel], dict[str, Any]]:
     import torch.export
     import torchvision
 
-    from pt2hub_workers.inside import build
+    from pt2hub_workers.inside import build, headers
     from pt2hub_workers.inside.compiling import CompilerCount
 
     del torch, torchvision
@@ -104,20 +104,40 @@ def _prepare_build() -> Callable[[dict[str, Any], Channel], dict[str, Any]]:
     def work(message: dict[str, Any], channel: Channel) -> dict[str, Any]:
         job = build.Job.read(message)
         build.isolate_caches(job.directory)
+        headers.use_prepared(os.environ, job.directory / "cache" / "precompiled_headers")
         return build.Build(job, channel, CompilerCount(os.environ.get("CXX"))).run()
 
     return work
 
 
-def _prepare_gate() -> Callable[[dict[str, Any], Channel], dict[str, Any]]:
+def _prepare_gate() -> Work:
     from pt2hub_workers.inside import gate
 
     def work(message: dict[str, Any], channel: Channel) -> dict[str, Any]:
         os.environ["TMPDIR"] = str(Path(message["directory"]) / "tmp")
-        return gate.check(message, channel)
+        return gate.run(message, channel)
 
     return work
 
+
+def _prepare_headers() -> Work:
+    from pt2hub_workers.inside import headers
+
+    return headers.compile_headers
+
+
+def _prepare_judge() -> Work:
+    from pt2hub_workers.inside import judging  # numpy, and no torch: the model's code never runs here
+
+    return judging.judge
+
+
+_ROLES: dict[str, Callable[[], Work]] = {
+    "build": _prepare_build,
+    "gate": _prepare_gate,
+    "judge": _prepare_judge,
+    "headers": _prepare_headers,
+}
 
 if __name__ == "__main__":
     main(sys.argv[1])

@@ -2,48 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
-
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-POWER = 4.0
-"""A comparison has power when the signal is at least this many times what the comparison lets pass: a wrong
-output is off by about the signal itself."""
-EAGER_FACTOR = 2.0
-"""An error within twice eager's own against float64 passes (design: reference of the gate)."""
-RESPONSE_SHARE = 8.0
-"""Under perturbed constants an artifact must follow to within this part of the response it should show."""
-
-
-@dataclass(frozen=True, slots=True)
-class Allowance:
-    """What a comparison of one output lets pass.
-
-    Attributes:
-        output: Index of the output tensor.
-        signal: Root mean square of the difference between the reference's outputs for two inputs (or, for
-            perturbed constants, of the response to the perturbation), in the output's own unit.
-        eager_error: Largest difference of eager from the reference, likewise.
-        allowed: Largest difference that passes.
-    """
-
-    output: int
-    signal: float
-    eager_error: float
-    allowed: float
-
-    @property
-    def powerful(self) -> bool:
-        """Whether a wrong output would be caught."""
-        return self.signal > 0 and self.signal >= POWER * self.allowed
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON values for the report."""
-        return asdict(self)
 
 
 def difference(left: torch.Tensor, right: torch.Tensor) -> float:
@@ -71,31 +30,3 @@ def ratio(left: torch.Tensor, right: torch.Tensor) -> float:
         return 1.0
     sizes = [float(tensor.double().square().mean().sqrt()) for tensor in (left, right)]
     return sizes[0] / sizes[1] if all(sizes) else 1.0
-
-
-def base_allowances(
-    signals: Sequence[float], eager_errors: Sequence[float], tolerance: float
-) -> list[Allowance]:
-    """What passes at the golden weights: within the tolerance of the signal or twice eager's own error."""
-    return [
-        Allowance(index, signal, error, max(tolerance * signal, EAGER_FACTOR * error))
-        for index, (signal, error) in enumerate(zip(signals, eager_errors, strict=True))
-    ]
-
-
-def response_allowances(
-    responses: Sequence[float], eager_errors: Sequence[float], base: Sequence[Allowance]
-) -> list[Allowance]:
-    """What passes under perturbed constants: at most a part of the response that must be followed.
-
-    An output that does not respond visibly (another head's) is no witness for these constants: it passes as at
-    the golden weights. Held to rounding alone, a single lucky number of eager's would refuse a right artifact.
-    """
-    found = []
-    for response, error, item in zip(responses, eager_errors, base, strict=True):
-        rounding = EAGER_FACTOR * max(error, item.eager_error)
-        strict = Allowance(
-            item.output, response, error, max(min(item.allowed, response / RESPONSE_SHARE), rounding)
-        )
-        found.append(strict if strict.powerful else replace(strict, allowed=max(item.allowed, rounding)))
-    return found

@@ -10,8 +10,9 @@ import torch
 
 from pt2hub.domain.digests import digest_file
 from pt2hub.errors import Pt2hubError, SourceDrifted
-from pt2hub_workers.inside import comparing, eager
-from pt2hub_workers.inside.inputs import EXAMPLE, OTHER, Point, Tensors
+from pt2hub_workers.inside import comparing, eager, files
+from pt2hub_workers.inside.inputs import Point, Tensors
+from pt2hub_workers.inside.trial import EXAMPLE, OTHER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -109,7 +110,7 @@ def make_golden(module: torch.nn.Module, points: Iterable[Point], inputs: dict[s
     return Golden(chosen, inputs, single, double, tuple(notes))
 
 
-def save_golden(golden: Golden, directory: Path) -> dict[str, Any]:
+def save_golden(golden: Golden, room: Path) -> dict[str, Any]:
     """Writes golden inputs and outputs as two files; the document that names them is the golden blob.
 
     Two files, since inputs depend on the spec's inputs alone: a retrained version finds them stored.
@@ -121,10 +122,7 @@ def save_golden(golden: Golden, directory: Path) -> dict[str, Any]:
         for label, tensors in group.items()
         for index, tensor in enumerate(tensors)
     }
-    paths = {
-        "inputs": directory / "golden-inputs.safetensors",
-        "outputs": directory / "golden-outputs.safetensors",
-    }
+    paths = {name: room / path for name, path in files.GOLDEN.items()}
     for name, tensors in (("inputs", inputs), ("outputs", outputs)):
         safetensors.torch.save_file({k: v.contiguous().clone() for k, v in tensors.items()}, paths[name])
     return {

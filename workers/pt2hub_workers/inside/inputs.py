@@ -40,10 +40,6 @@ class Point:
         return f"{self.name}.{self.draw}"
 
 
-EXAMPLE, OTHER = "example.0", "example.1"
-"""Labels of the two points with the example's sizes and different values."""
-
-
 def points(spec: Spec, largest: Mapping[str, int]) -> list[Point]:
     """The points of the gate: the example twice with different values, the smallest, the largest.
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pt2hub_workers.inside import eager, inputs, reference
+from pt2hub_workers.inside import eager, files, inputs, reference
 from pt2hub_workers.inside.golden import Golden, check_drift, load_golden, make_golden, save_golden
 from pt2hub_workers.inside.memory import largest_sizes
+from pt2hub_workers.inside.trial import EXAMPLE
 
 if TYPE_CHECKING:
     from pt2hub.domain.specs import Spec
@@ -51,12 +52,12 @@ class Proof:
             spec: For the points.
             examples: Uploaded example tensors by input name.
             channel: To the parent.
-            directory: Where golden values and the reference are written.
+            directory: The build's room; where golden values and references are written.
         """
         self._spec = spec
         self._examples = examples
         self._channel = channel
-        self._directory = directory
+        self._room = directory
         self._notes: list[str] = []
 
     def run(self, subject: Subject, parts: dict[str, Any], stored: dict[str, Any] | None) -> dict[str, Any]:
@@ -75,11 +76,13 @@ class Proof:
             Pt2hubError: What the gate found.
         """
         golden, now, document = self._golden(subject, stored)
-        base = reference.golden_allowances(golden, self._own(subject, golden, now), subject.tolerance)
-        found = self._responses(subject, golden, base[inputs.EXAMPLE])
-        path = self._directory / "reference.safetensors"
-        reference.save_reference(found, base, golden, path)
-        report: dict[str, Any] = self._channel.ask("verify", parts=parts, reference=str(path))
+        own = self._own(subject, golden, now)
+        base = reference.golden_allowances(golden, own, subject.tolerance)
+        found = self._responses(subject, golden, base[EXAMPLE])
+        # Two files: what runs the artifact must not know what it should compute.
+        reference.save_trial(found, golden, self._room / files.TRIAL)
+        reference.save_expected(found, base, golden, own, self._room / files.EXPECTED)
+        report: dict[str, Any] = self._channel.ask("verify", parts=parts)
         error = report["relative_error"]
         self._channel.detail(
             "verify", "no power" if error is None else f"largest error {error:.2g} of the signal"
@@ -103,7 +106,7 @@ class Proof:
         points = inputs.points(self._spec, largest)
         given = {point.label: inputs.make(self._spec, point, self._examples) for point in points}
         golden = make_golden(subject.original, points, given)
-        return golden, golden, save_golden(golden, self._directory)
+        return golden, golden, save_golden(golden, self._room)
 
     def _own(self, subject: Subject, golden: Golden, now: Golden) -> dict[str, Any]:
         if subject.module is subject.original:
@@ -116,7 +119,7 @@ class Proof:
     def _responses(self, subject: Subject, golden: Golden, base: list[Any]) -> list[Response]:
         self._channel.detail("verify", "reference under perturbed constants")
         started = time.monotonic()
-        example = subject.moved(golden.inputs[inputs.EXAMPLE])
+        example = subject.moved(golden.inputs[EXAMPLE])
         found = reference.responses(subject.module, example, base, subject.used)
         self._channel.log(f"reference of {len(found)} perturbations in {time.monotonic() - started:.2f} s")
         return [item for item in found if self._counts(item, subject)]
@@ -137,7 +140,7 @@ class Proof:
         return True
 
     def _record(self, subject: Subject, document: dict[str, Any]) -> None:
-        winner = self._channel.ask("golden", directory=str(self._directory), document=document)
+        winner = self._channel.ask("golden", document=document)
         if winner["document"] != document:
             self._channel.log("another build of this version recorded its golden outputs first")
             check_drift(_load(winner), subject.original)

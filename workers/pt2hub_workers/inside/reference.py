@@ -12,9 +12,11 @@ import torch
 
 from pt2hub.errors import Pt2hubError
 from pt2hub_workers.inside import comparing, eager
-from pt2hub_workers.inside.comparing import Allowance
-from pt2hub_workers.inside.inputs import EXAMPLE, Tensors
+from pt2hub_workers.inside.allowances import Allowance, base_allowances, response_allowances
+from pt2hub_workers.inside.inputs import Tensors
 from pt2hub_workers.inside.perturbing import Group, groups_of, perturb
+from pt2hub_workers.inside.tensors import dtype_name, storable
+from pt2hub_workers.inside.trial import EXPECTED, TRIAL
 from pt2hub_workers.inside.weights import named_tensors
 
 if TYPE_CHECKING:
@@ -63,7 +65,7 @@ def golden_allowances(golden: Golden, own: Mapping[str, Outputs], tolerance: flo
         tolerance: Relative to signal.
     """
     signals, errors = golden.signals(), golden.errors_of(own)
-    return {label: comparing.base_allowances(signals[label], errors[label], tolerance) for label in signals}
+    return {label: base_allowances(signals[label], errors[label], tolerance) for label in signals}
 
 
 def responses(
@@ -125,7 +127,7 @@ def _respond(subject: _Subject, base: list[Allowance], group: Group) -> Response
             continue
         moves = [comparing.spread(a, b) for a, b in zip(best, subject.before, strict=True)]
         errors = [comparing.difference(a, b) for a, b in zip(single, best, strict=True)]
-        response = Response(tried, best, comparing.response_allowances(moves, errors, base))
+        response = Response(tried, best, response_allowances(moves, errors, base))
         if response.powerful or shrinking:
             break
         scale *= GROWTH
@@ -149,20 +151,43 @@ def _replaced(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> I
             own[name].copy_(tensor)
 
 
-def save_reference(found: list[Response], base: Allowances, golden: Golden, path: Path) -> None:
-    """Writes what the gate compares with: golden values and responses, in one file the gate's process reads."""
-    tensors = {f"group/{n}/{i}": t for n, item in enumerate(found) for i, t in enumerate(item.outputs)}
-    for label, inputs in golden.inputs.items():
-        tensors |= {f"golden/{label}/{i}": t for i, t in enumerate(golden.best(label))}
-        tensors |= {f"input/{label}/{name}": t for name, t in inputs.items()}
-    document = {
-        "example": EXAMPLE,
-        "base": {label: [item.as_dict() for item in allowed] for label, allowed in base.items()},
-        "points": [{"name": p.name, "sizes": dict(p.sizes), "draw": p.draw} for p in golden.points],
-        "groups": [
-            {"group": asdict(item.group), "allowances": [a.as_dict() for a in item.allowances]}
-            for item in found
-        ],
+def save_trial(found: list[Response], golden: Golden, path: Path) -> None:
+    """Writes what the gate's process needs: inputs and perturbations, and no outputs."""
+    tensors = {
+        f"input/{label}/{name}": tensor.contiguous().clone()
+        for label, inputs in golden.inputs.items()
+        for name, tensor in inputs.items()
     }
-    packed = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
-    safetensors.torch.save_file(packed, path, metadata={"reference": json.dumps(document)})
+    document = {
+        "points": [{"label": point.label, "sizes": dict(point.sizes)} for point in golden.points],
+        "groups": [asdict(item.group) for item in found],
+    }
+    safetensors.torch.save_file(tensors, path, metadata={TRIAL: json.dumps(document)})
+
+
+def save_expected(
+    found: list[Response], base: Allowances, golden: Golden, own: Mapping[str, Outputs], path: Path
+) -> None:
+    """Writes what the judge compares with: golden outputs, responses, and what may differ.
+
+    Args:
+        found: Responses to perturbed constants.
+        base: What passes at the golden weights.
+        golden: The version's golden values.
+        own: Eager outputs on this target by point label, for their dtypes.
+        path: Where to.
+    """
+    tensors = {f"group/{n}/{i}": t for n, item in enumerate(found) for i, t in enumerate(item.outputs)}
+    for point in golden.points:
+        best = golden.best(point.label)
+        tensors |= {f"golden/{point.label}/{i}": tensor for i, tensor in enumerate(best)}
+    document = {
+        "points": [point.label for point in golden.points],
+        "base": {label: [item.as_dict() for item in allowed] for label, allowed in base.items()},
+        "groups": [
+            {"name": item.group.name, "allowances": [a.as_dict() for a in item.allowances]} for item in found
+        ],
+        "dtypes": {label: [dtype_name(tensor) for tensor in outputs] for label, outputs in own.items()},
+    }
+    packed = {name: storable(tensor) for name, tensor in tensors.items()}
+    safetensors.torch.save_file(packed, path, metadata={EXPECTED: json.dumps(document)})

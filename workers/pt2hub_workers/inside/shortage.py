@@ -1,4 +1,4 @@
-"""Failures of the machine and not of the build: no memory, no disk, no processes left at the moment."""
+"""Failures for want of room: of the machine, which has none at the moment, or of the build, which may use no more."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import errno
 import re
 from typing import TYPE_CHECKING
 
-from pt2hub.errors import WorkerLost
+from pt2hub.errors import LimitExceeded, WorkerLost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,8 +20,8 @@ _TEXTS = re.compile(
 _MOST = 300
 
 
-def shortage(error: BaseException, where: str | None = None) -> WorkerLost | None:
-    """The error of a build that its machine had no room for: another attempt may find more.
+def shortage(error: BaseException, where: str | None = None) -> WorkerLost | LimitExceeded | None:
+    """The error of a build that there was no room for: on its machine, where another attempt may find more, or at all.
 
     Args:
         error: What was raised; its causes count too.
@@ -31,6 +31,12 @@ def shortage(error: BaseException, where: str | None = None) -> WorkerLost | Non
         None where it failed for another reason.
     """
     for cause in _chain(error):
+        if isinstance(cause, OSError) and cause.errno == errno.EFBIG:  # RLIMIT_FSIZE
+            return LimitExceeded(
+                "The build wrote a file that is longer than all that it may write.",
+                where=where,
+                hint="Let the model's code write less; an operator can raise PT2HUB_BUILD_DISK of the worker.",
+            )
         if said := _said(cause):
             return WorkerLost(
                 f"the machine that builds ran short: {said[:_MOST]}",

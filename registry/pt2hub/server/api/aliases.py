@@ -1,11 +1,9 @@
 """Aliases of models."""
 
-from flask import Response, request
+from flask import Response
 from flask_openapi3.blueprint import APIBlueprint
-from pydantic import ValidationError
 
-from pt2hub.errors import InvalidInput
-from pt2hub.server.api.context import actor, container, render, wrong_fields
+from pt2hub.server.api.context import actor, body, container, render
 from pt2hub.server.api.shapes import (
     ALIASES,
     TOKEN,
@@ -15,15 +13,15 @@ from pt2hub.server.api.shapes import (
     AliasPath,
     AliasRemoval,
     ModelPath,
+    json_body,
 )
-from pt2hub.wire.documents import JSON_TYPE, parse_document
 
 routes = APIBlueprint(
     "aliases", __name__, url_prefix="/api/v1/models/<team>/<name>/aliases", abp_tags=[ALIASES]
 )
 
 _MAX_CHANGE_BYTES = 1 << 14
-_CHANGE = {"required": True, "content": {JSON_TYPE: {"schema": AliasChange.model_json_schema()}}}
+_HINT = 'Send {"number": 3, "expected": 2, "reason": "..."}; expected is null for a new alias.'
 
 
 @routes.get("", responses={200: Aliases})
@@ -38,10 +36,10 @@ def alias(path: AliasPath) -> Response:
     return render(container().aliases.alias(f"{path.team}/{path.name}", path.alias))
 
 
-@routes.put("/<alias>", responses={200: Alias}, security=TOKEN, openapi_extensions={"requestBody": _CHANGE})
+@routes.put("/<alias>", responses={200: Alias}, security=TOKEN, openapi_extensions=json_body(AliasChange))
 def move(path: AliasPath) -> Response:
     """Puts an alias on a version if it is where you believe; the same move again changes nothing."""
-    change = _change()
+    change = body(AliasChange, most=_MAX_CHANGE_BYTES, what="The move of an alias", hint=_HINT)
     view = container().aliases.move(
         f"{path.team}/{path.name}",
         path.alias,
@@ -60,17 +58,3 @@ def remove(path: AliasPath, query: AliasRemoval) -> Response:
         f"{path.team}/{path.name}", path.alias, expected=query.expected, reason=query.reason, by=actor()
     )
     return render(view)
-
-
-def _change() -> AliasChange:
-    request.max_content_length = _MAX_CHANGE_BYTES
-    document = parse_document(request.get_data(cache=False), content_type=JSON_TYPE)
-    try:
-        return AliasChange.model_validate(document)
-    except ValidationError as exc:
-        raise InvalidInput(
-            "The move of an alias has wrong fields.",
-            where="document",
-            hint='Send {"number": 3, "expected": 2, "reason": "..."}; expected is null for a new alias.',
-            details=wrong_fields(exc),
-        ) from exc

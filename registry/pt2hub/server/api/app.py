@@ -26,6 +26,7 @@ from pt2hub.server.api import (
     models,
     problems,
     streams,
+    uploads,
     versions,
     workers,
 )
@@ -74,7 +75,7 @@ def create_app(container: Container, config: ServerConfig) -> Flask:
     app.after_request(_state_request)
     app.after_request(_log_request)
     app.teardown_request(_end)
-    for module in (models, versions, streams, aliases, artifacts, blobs, workers, meta, metrics):
+    for module in (models, versions, streams, aliases, artifacts, blobs, uploads, workers, meta, metrics):
         app.register_api(module.routes)
     app.add_url_rule("/", view_func=lambda: redirect("/api/v1/docs"), endpoint="front")
     app.add_url_rule("/api/v1/openapi.json", view_func=lambda: render(_description(app)), endpoint="openapi")
@@ -99,8 +100,11 @@ def _end(_error: BaseException | None) -> None:
 
 
 def _authorise() -> None:
-    """Asks for a token wherever something could change, so that no new route can forget to."""
-    if request.method in _CHANGING:
+    """Asks for a token wherever something could change, so that no new route can forget to.
+
+    Whoever may look at an upload may also send its bytes: the view says how.
+    """
+    if request.method in _CHANGING or request.blueprint == uploads.routes.name:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         g.actor = container().access.verify(token.strip() if scheme.lower() == "bearer" else "")
 

@@ -12,14 +12,18 @@ from werkzeug.wrappers import Response as WerkzeugResponse
 from pt2hub.domain.digests import CHUNK, Digest
 from pt2hub.errors import NotFound, StorageFull, TooLarge, UploadTruncated
 from pt2hub.server.api.context import container, context, render
-from pt2hub.server.api.ranges import Content, respond
+from pt2hub.server.api.ranges import Content, is_known, respond
 from pt2hub.server.api.shapes import ARTIFACTS, BYTES, TOKEN, DigestPath, Uploaded
 from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.blobs.ports import Transfers
 
 routes = APIBlueprint("blobs", __name__, url_prefix="/api/v1", abp_tags=[ARTIFACTS])
 
 RESERVE_BYTES = 64 << 20
 """Kept free on the storage's disk: the embedded PostgreSQL and the logs lie there too and stop without it."""
+SIGNED_SECONDS = 900.0
+"""How long a signed address lets a download begin. One that has begun goes on to its end."""
+_HOLDER = "api"
 
 
 @routes.put(
@@ -34,18 +38,27 @@ def upload(path: DigestPath) -> Response:
     storage, limit = container().storage, context().config.max_blob_bytes
     new = storage.size(key) is None
     _admit(request.content_length or 0, limit, new=new)
-    size = storage.write(key, _received(new=new), limit=limit)
+    size = container().blobs.write(key, _received(new=new), holder=_HOLDER, limit=limit)
     return render({"digest": key.digest, "size": size}, HTTPStatus.CREATED)
 
 
-@routes.get("/blobs/<digest>", responses={200: {"content": BYTES}, 206: {"content": BYTES}})
+@routes.get(
+    "/blobs/<digest>",
+    responses={
+        200: {"content": BYTES},
+        206: {"content": BYTES},
+        307: {"description": "The storage has them: `Location`, for some minutes"},
+    },
+)
 def download(path: DigestPath) -> WerkzeugResponse:
-    """Bytes by their digest, whole or a range of them."""
-    key = StorageKey.blob(Digest(path.digest))
-    size = container().storage.size(key)
+    """Bytes by their digest, whole or a range of them; or where the storage itself has them."""
+    key, storage = StorageKey.blob(Digest(path.digest)), container().storage
+    if isinstance(storage, Transfers) and request.method == "GET" and not is_known(key.digest):
+        return _elsewhere(storage, key)
+    size = storage.size(key)
     if size is None:
-        raise NotFound(f"There is no blob {key.digest}.", where=key.digest)
-    read = partial(container().storage.read, key)
+        raise _unknown(key)
+    read = partial(storage.read, key)
     return respond(Content(key.digest, size, key.content_type, key.cache_control, read))
 
 
@@ -65,6 +78,21 @@ def model(path: DigestPath) -> WerkzeugResponse:
     )
     response.headers["Content-Disposition"] = f'attachment; filename="{found.name}"'
     return response
+
+
+def _elsewhere(storage: Transfers, key: StorageKey) -> Response:
+    """Sends whoever asks to the storage, which serves ranges too: 307 keeps the header that asks for one."""
+    try:
+        signed = storage.sign_read(key, seconds=SIGNED_SECONDS)
+    except NotFound as exc:
+        raise _unknown(key) from exc
+    # The address is a secret for as long as it is valid.
+    headers = {"Location": signed.url, "Cache-Control": "no-store"}
+    return Response(status=HTTPStatus.TEMPORARY_REDIRECT, headers=headers)
+
+
+def _unknown(key: StorageKey) -> NotFound:
+    return NotFound(f"There is no blob {key.digest}.", where=key.digest)
 
 
 def _admit(announced: int, limit: int, *, new: bool) -> None:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from flask import Response, current_app, g
+from flask import Response, current_app, g, request
+from pydantic import BaseModel, ValidationError
 
 from pt2hub.domain.codec import encode
-from pt2hub.errors import Detail
+from pt2hub.errors import Detail, InvalidInput
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import Container
+from pt2hub.wire.documents import JSON_TYPE, parse_document
 
 if TYPE_CHECKING:
     from flask import Flask
-    from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 
+T = TypeVar("T", bound=BaseModel)
 _KEY = "pt2hub"
+_MOST_DETAILS = 20
+"""Of a list with ten thousand wrong items the first ones say what is wrong with all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +59,34 @@ def actor() -> str:
 
 
 def wrong_fields(error: ValidationError) -> tuple[Detail, ...]:
-    """What pydantic found wrong, place by place."""
+    """What pydantic found wrong, place by place; of very many places the first ones."""
     return tuple(
-        Detail(".".join(map(str, item["loc"])), item["msg"], given=_given(item)) for item in error.errors()
+        Detail(".".join(map(str, item["loc"])), item["msg"], given=_given(item))
+        for item in error.errors()[:_MOST_DETAILS]
     )
+
+
+def body(shape: type[T], *, most: int, what: str, hint: str) -> T:
+    """The current request's JSON body, checked.
+
+    Args:
+        shape: What it must be.
+        most: Bytes that it may have.
+        what: What it is, as the subject of a sentence.
+        hint: How it is written.
+
+    Raises:
+        InvalidInput: It is no JSON, or has wrong fields.
+        RequestEntityTooLarge: It is longer than it may be.
+    """
+    request.max_content_length = most
+    document = parse_document(request.get_data(cache=False), content_type=JSON_TYPE)
+    try:
+        return shape.model_validate(document)
+    except ValidationError as exc:
+        raise InvalidInput(
+            f"{what} has wrong fields.", where="document", hint=hint, details=wrong_fields(exc)
+        ) from exc
 
 
 def _given(item: ErrorDetails) -> str | None:

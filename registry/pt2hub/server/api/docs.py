@@ -72,8 +72,9 @@ def _prose(text: str | None) -> Markup:
 
 def _codes() -> list[tuple[str, int, str, str]]:
     """Code, status, kind and meaning of every error that we raise, by status."""
+    ours = f"{errors.__name__}."
     found = [
-        cls for cls in errors.walk() if cls is not errors.Pt2hubError and cls.__module__ == errors.__name__
+        cls for cls in errors.walk() if cls is not errors.Pt2hubError and cls.__module__.startswith(ours)
     ]
     rows = [
         (cls.code, int(status_of(cls)), cls.kind, (cls.__doc__ or "").strip().splitlines()[0])

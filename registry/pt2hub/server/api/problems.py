@@ -40,6 +40,8 @@ STATUS: dict[type[errors.Pt2hubError], HTTPStatus] = {
     errors.NotReady: HTTPStatus.CONFLICT,
     errors.BuildActive: HTTPStatus.CONFLICT,
     errors.BuildOver: HTTPStatus.CONFLICT,
+    errors.UploadIncomplete: HTTPStatus.CONFLICT,
+    errors.BlobGone: HTTPStatus.CONFLICT,  # asked again it is gone still: its bytes must be uploaded first
     errors.Ambiguous: HTTPStatus.CONFLICT,
     errors.StaleAttempt: HTTPStatus.CONFLICT,
     errors.TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,

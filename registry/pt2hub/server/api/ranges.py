@@ -45,12 +45,12 @@ def respond(content: Content) -> WerkzeugResponse:
         PreconditionFailed: `If-Match` asks for other bytes.
         RangeNotSatisfiable: The range begins beyond the end.
     """
-    _check_match(content)
+    unchanged = is_known(content.digest)
     response = Response(content_type=content.content_type, direct_passthrough=True)
     response.set_etag(content.digest)
     response.headers["Accept-Ranges"] = "bytes"
     response.headers["Cache-Control"] = content.cache_control
-    if request.if_none_match.contains_weak(content.digest):
+    if unchanged:
         response.status_code = HTTPStatus.NOT_MODIFIED
         return response
     asked = _asked(content)
@@ -64,10 +64,19 @@ def respond(content: Content) -> WerkzeugResponse:
     return response
 
 
-def _check_match(content: Content) -> None:
+def is_known(digest: str) -> bool:
+    """Whether whoever sent the current request says that it has the bytes (`If-None-Match`).
+
+    Args:
+        digest: Their name.
+
+    Raises:
+        PreconditionFailed: `If-Match` asks for other bytes.
+    """
     wanted = request.if_match
-    if wanted and not wanted.star_tag and not wanted.contains(content.digest):
+    if wanted and not wanted.star_tag and not wanted.contains(digest):
         raise PreconditionFailed("If-Match asks for other bytes than these.")
+    return request.if_none_match.contains_weak(digest)
 
 
 def _asked(content: Content) -> tuple[int, int] | None:

@@ -14,10 +14,12 @@ import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+import structlog
 from gunicorn.app.base import BaseApplication
+from gunicorn.errors import AppImportError
 from gunicorn.glogging import Logger
 
-from pt2hub.errors import BadConfiguration, Pt2hubError
+from pt2hub.errors import BadConfiguration, Pt2hubError, TransientError
 from pt2hub.server import logs
 from pt2hub.server.api import expecting
 from pt2hub.server.api.app import create_app
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 
     from flask import Flask
 
+    from pt2hub.server.container import Container
+
+_log = structlog.get_logger(__name__)
 THREADS = 16
 """Each slow upload holds one; the interpreter's lock is free while bytes are hashed, read and written."""
 
@@ -68,7 +73,8 @@ def application(environ: Mapping[str, str]) -> Flask:
         environ: Usually `os.environ`; `PT2HUB_DATABASE_URL` must be set.
 
     Raises:
-        BadConfiguration: A setting is wrong, or no database is named.
+        BadConfiguration: A setting is wrong, no database is named, or the storage cannot be written with the settings.
+        StorageUnsafe: The storage does not keep a promise that we rely on.
     """
     config = ServerConfig.from_environ(environ)
     if not config.database_url:
@@ -80,11 +86,20 @@ def application(environ: Mapping[str, str]) -> Flask:
     stack = ExitStack()
     atexit.register(stack.close)
     container = stack.enter_context(open_container(config, database_url=config.database_url))
+    _try_storage(container)
     app = create_app(container, config)
     reaper = Reaper(container, silence=config.lost_worker_seconds, every=config.heartbeat_seconds)
     stack.callback(reaper.stop)
     reaper.start()
     return app
+
+
+def _try_storage(container: Container) -> None:
+    """Tries the storage out. One that is only away is no reason to stay away, too: most reading does without it."""
+    try:
+        container.health.check_storage()
+    except TransientError as error:
+        _log.warning("not ready: the storage was not tried out yet", code=error.code, error=error.message)
 
 
 class _Server(BaseApplication):  # type: ignore[misc]  # gunicorn publishes no types
@@ -99,7 +114,10 @@ class _Server(BaseApplication):  # type: ignore[misc]  # gunicorn publishes no t
 
     def load(self) -> WSGIApplication:
         logs.configure()
-        return expecting.answered(application(os.environ))
+        try:
+            return expecting.answered(application(os.environ))
+        except Pt2hubError as error:  # gunicorn prints it as it is, and does not try again
+            raise AppImportError(f"pt2hub api: {error}\n  [{error.code}]") from error
 
 
 def main() -> int:

@@ -14,11 +14,13 @@ from pt2hub.server.services.aliases import MAX_REASON
 from pt2hub.server.services.catalog import DEFAULT_LIMIT, MAX_LIMIT
 from pt2hub.wire import shapes
 from pt2hub.wire.artifacts import ArtifactView
+from pt2hub.wire.documents import JSON_TYPE
 from pt2hub.wire.workers import WorkerList
 
 DigestText = Annotated[str, Field(pattern=f"^{DIGEST_PATTERN}$", description="sha256: and 64 hex digits")]
 NameText = Annotated[str, Field(max_length=200, description="Part of the model's name, `team/name`")]
-IdText = Annotated[str, Field(pattern="^[A-Za-z0-9-]+$", max_length=64, description="The build's id")]
+ID_PATTERN = "^[A-Za-z0-9-]+$"
+IdText = Annotated[str, Field(pattern=ID_PATTERN, max_length=64, description="The build's id")]
 
 LimitNumber = Annotated[int, Field(ge=1, le=MAX_LIMIT, description="At most so many")]
 ReasonText = Annotated[
@@ -321,6 +323,25 @@ EVENTS: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}}}
 OBJECT: dict[str, Any] = {"application/json": {"schema": {"type": "object"}}}
 TOKEN: list[dict[str, list[Any]]] = [{"token": []}]
 """Security of every route that changes something."""
+
+
+def json_body(shape: type[BaseModel]) -> dict[str, Any]:
+    """What describes a route's body in OpenAPI."""
+    schema = shape.model_json_schema()
+    parts = schema.pop("$defs", {})  # written where they are used: an OpenAPI document has them elsewhere
+    content = {JSON_TYPE: {"schema": _inlined(schema, parts)}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def _inlined(value: Any, parts: dict[str, Any]) -> Any:  # noqa: ANN401  # any part of a JSON schema
+    if isinstance(value, list):
+        return [_inlined(item, parts) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "$ref" in value:
+        return parts[value["$ref"].rpartition("/")[2]]
+    return {name: _inlined(item, parts) for name, item in value.items()}
+
 
 MODELS = Tag(name="models", description="Models, their versions, and the builds of these.")
 ALIASES = Tag(name="aliases", description="Movable names on versions.")

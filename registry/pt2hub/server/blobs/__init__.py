@@ -1,5 +1,6 @@
 """Content-addressed bytes: ports by capability, and their adapters.
 
-Memory, local directory and S3 pass one contract suite (tests/contract/test_storage.py). Handing out presigned
-addresses is a capability of its own, to come as its own port; no adapter has stubs.
+Memory, local directory and S3 pass one contract suite (tests/contract/test_storage.py). Letting clients transfer
+bytes by themselves is a capability of its own, which S3 alone has (tests/contract/test_transfers.py); no adapter has
+stubs.
 """

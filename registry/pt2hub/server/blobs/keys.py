@@ -57,6 +57,11 @@ class StorageKey:
         return StorageKey(self.kind, self.digest, generation)
 
     @property
+    def exact(self) -> StorageKey:
+        """What a writer means by it: the first generation where none is named."""
+        return self if self.generation else self.at(FIRST)
+
+    @property
     def path(self) -> str:
         """Its path below the root of the storage; the first two digits keep folders small.
 

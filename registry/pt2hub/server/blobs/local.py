@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pt2hub.errors import NotFound
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.verifying import (
+    INCOMPLETE,
     file_chunks,
     kept,
     os_errors,
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
     from pt2hub.server.blobs.keys import Kind
 
+_PROBE = ".probe"
 _READ_ONLY = 0o444
 """Stored bytes never change: what is mapped by a reader must not be rewritten in place."""
 
@@ -44,18 +48,15 @@ class LocalStorage:
 
     def size(self, key: StorageKey) -> int | None:
         """See `Reads.size`."""
-        path = self._root / key.path
-        with os_errors(path):
-            try:
-                return path.stat().st_size
-            except FileNotFoundError:
-                return None
+        found = self._find(key)
+        return None if found is None else found[1]
 
     def read(self, key: StorageKey, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
         """See `Reads.read`."""
-        if self.size(key) is None:
+        found = self._find(key)
+        if found is None:
             raise NotFound("Nothing is stored under this digest.", where=key.digest)
-        yield from file_chunks(self._root / key.path, start, stop)
+        yield from file_chunks(found[0], start, stop)
 
     def fetch(self, key: StorageKey, path: Path) -> None:
         """See `Reads.fetch`."""
@@ -64,7 +65,7 @@ class LocalStorage:
     def write(self, key: StorageKey, chunks: Iterable[bytes], *, limit: int | None = None) -> int:
         """See `Writes.write`."""
         checked = verified(chunks, key.digest, limit=limit)
-        stored = self.size(key)
+        stored = self.size(key.exact)
         if stored is not None:
             return kept(stored, sum(len(chunk) for chunk in checked), key)
         path = self._root / key.path
@@ -73,14 +74,14 @@ class LocalStorage:
 
     def write_file(self, key: StorageKey, path: Path) -> int:
         """See `Writes.write_file`."""
-        stored = self.size(key)
+        stored = self.size(key.exact)
         return self.write(key, file_chunks(path)) if stored is None else stored
 
     def keys(self, kind: Kind) -> Iterator[StorageKey]:
         """See `Lists.keys`."""
         for folder in self._children(self._root / kind / "sha256"):
             for path in self._children(folder):
-                key = StorageKey.from_path(path.relative_to(self._root).as_posix())
+                key = self._key(path)
                 if key is not None:
                     yield key
 
@@ -88,6 +89,41 @@ class LocalStorage:
         """See `Measures.free`."""
         with os_errors(self._root):
             return shutil.disk_usage(self._root).free
+
+    def check(self) -> None:
+        """See `Checks.check`: a file is written and synced; none is ever renamed over other bytes."""
+        path = self._root / _PROBE
+        write_atomically(path, [b"probe"], durable=True)
+        with os_errors(path):
+            path.unlink(missing_ok=True)  # another process may have tried it at the same moment
+
+    def sweep(self, older_than: float) -> int:
+        """See `Checks.sweep`."""
+        until = time.time() - older_than
+        removed = 0
+        for path in self._root.rglob(f"*{INCOMPLETE}"):
+            with os_errors(path), suppress(FileNotFoundError):  # its writer lived, and is done
+                if path.stat().st_mtime <= until:
+                    path.unlink()
+                    removed += 1
+        return removed
+
+    def _find(self, key: StorageKey) -> tuple[Path, int] | None:
+        for path in self._places(key):
+            with os_errors(path), suppress(FileNotFoundError):
+                return path, path.stat().st_size
+        return None
+
+    def _places(self, key: StorageKey) -> Iterator[Path]:
+        """Where the bytes may lie, the likely place first."""
+        path = self._root / key.path
+        yield path
+        if key.generation is None:
+            found = (self._key(each) for each in path.parent.glob(f"{path.name}.*"))
+            yield from (self._root / each.path for each in sorted(each for each in found if each))
+
+    def _key(self, path: Path) -> StorageKey | None:
+        return StorageKey.from_path(path.relative_to(self._root).as_posix())
 
     def _children(self, folder: Path) -> list[Path]:
         with os_errors(folder):

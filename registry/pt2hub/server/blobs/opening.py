@@ -18,12 +18,13 @@ S3_ADDRESS = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(
 """How a bucket, and a folder in it, are named in the settings."""
 
 
-def open_storage(url: str) -> Storage:
+def open_storage(url: str, public_endpoint: str | None = None) -> Storage:
     """Opens a storage.
 
     Args:
         url: `s3://bucket/prefix`, or a directory. Endpoint, region and credentials of S3 come from boto3's
             usual variables and files.
+        public_endpoint: Where clients reach S3, if not where this process does.
 
     Raises:
         BadConfiguration: The text names neither, or boto3 is not installed.
@@ -42,4 +43,4 @@ def open_storage(url: str) -> Storage:
         raise lacking("A storage in S3", ["boto3"])
     from pt2hub.server.blobs.s3 import S3Storage  # boto3 takes 0.3 s to import: only who uses S3 pays
 
-    return S3Storage(match["bucket"], match["prefix"] or "")
+    return S3Storage(match["bucket"], match["prefix"] or "", public_endpoint=public_endpoint)

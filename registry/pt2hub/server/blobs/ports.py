@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Reads(Protocol):
-    """A storage that can be read."""
+    """A storage that can be read; a key without a generation finds the bytes in any of them."""
 
     def size(self, key: StorageKey) -> int | None:
         """Length of what is stored there, or None."""
@@ -49,7 +49,7 @@ class Reads(Protocol):
 
 
 class Writes(Protocol):
-    """A storage that can be written."""
+    """A storage that can be written; a key without a generation means the first one."""
 
     def write(self, key: StorageKey, chunks: Iterable[bytes], *, limit: int | None = None) -> int:
         """Stores bytes under their digest, which is taken while they pass; visible only when whole.
@@ -87,7 +87,7 @@ class Lists(Protocol):
     """A storage whose content can be listed."""
 
     def keys(self, kind: Kind) -> Iterator[StorageKey]:
-        """What is stored, in the order of the digests; half-written things are not listed."""
+        """What is stored, each with its generation, in the order of the digests; nothing half-written."""
         ...
 
 
@@ -119,7 +119,8 @@ class Checks(Protocol):
         """Removes what writers that died left half-written.
 
         Args:
-            older_than: Seconds for which nobody wrote to it.
+            older_than: Seconds since it was begun (S3) or last written to (a directory): more than any writer
+                takes, since one that lives would lose its bytes.
 
         Returns:
             How many were removed.
@@ -210,12 +211,20 @@ class Transfers(Protocol):
 
         Args:
             upload: The upload's id.
-            on_bytes: Called now and then with the number of bytes hashed so far.
+            on_bytes: Called now and then with the number of bytes hashed so far; errors it raises pass through.
+
+        Raises:
+            UploadIncomplete: Nothing lies there.
         """
         ...
 
     def admit(self, upload: str, key: StorageKey, size: int) -> None:
-        """Copies what lies under `incoming/` to its key, unless the key exists; the storage moves the bytes."""
+        """Copies what lies under `incoming/` to its key, unless the key exists; the storage moves the bytes.
+
+        Raises:
+            UploadIncomplete: Nothing lies under `incoming/`.
+            DigestMismatch: What lies there, or under the key, has another size.
+        """
         ...
 
     def discard(self, upload: str, multipart: str | None) -> None:

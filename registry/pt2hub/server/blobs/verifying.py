@@ -110,8 +110,16 @@ def write_atomically(
     return size
 
 
-def file_chunks(path: Path, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+def file_chunks(
+    path: Path, start: int = 0, stop: int | None = None, *, piece: int = CHUNK
+) -> Iterator[bytes]:
     """A file's bytes in pieces, or a range of them.
+
+    Args:
+        path: The file.
+        start: First byte.
+        stop: First byte no longer wanted; None means to the end.
+        piece: Size of a piece; the last one may be smaller.
 
     Raises:
         StorageUnavailable: It cannot be read.
@@ -124,7 +132,7 @@ def file_chunks(path: Path, start: int = 0, stop: int | None = None) -> Iterator
             file.seek(start)
         while left:
             with os_errors(path):
-                chunk = file.read(min(CHUNK, left))
+                chunk = file.read(min(piece, left))
             if not chunk:
                 raise StorageUnavailable("The file became shorter while it was read.", where=str(path))
             left -= len(chunk)

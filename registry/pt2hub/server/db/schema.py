@@ -193,7 +193,7 @@ class BlobLease(Base):
 
     kind: Mapped[str] = mapped_column(primary_key=True)
     digest: Mapped[str] = mapped_column(primary_key=True)
-    holder: Mapped[str] = mapped_column(primary_key=True)
+    holder: Mapped[str] = mapped_column(primary_key=True, index=True)
     pending_until: Mapped[datetime] = mapped_column(index=True)
 
 

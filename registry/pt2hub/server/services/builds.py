@@ -19,11 +19,12 @@ from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.notifications import notify_progress
 from pt2hub.server.db.stores.artifacts import ArtifactStore
 from pt2hub.server.db.stores.attempts import AttemptStore
+from pt2hub.server.db.stores.blobs import BlobStore
 from pt2hub.server.db.stores.build_views import BuildViewStore
 from pt2hub.server.db.stores.builds import BuildStore, standing
 from pt2hub.server.db.stores.progress import ProgressStore
 from pt2hub.server.db.stores.versions import VersionStore
-from pt2hub.server.services.documents import read_config, read_manifest
+from pt2hub.server.services.documents import named_by, read_config, read_manifest
 from pt2hub.server.services.priorities import check_priority
 from pt2hub.server.services.transitions import Transitions
 from pt2hub.server.services.waiting import explained
@@ -212,19 +213,27 @@ class BuildService:
 
         Raises:
             StaleAttempt: The attempt was overtaken.
+            BlobGone: It is not stored.
         """
-        return self._record(claim, lambda versions: versions.record_weights(claim.version_id, digest))
+        return self._record(claim, (digest,), lambda store: store.record_weights(claim.version_id, digest))
 
-    def record_golden(self, claim: Claim, digest: Digest) -> Digest:
+    def record_golden(self, claim: Claim, digest: Digest, parts: Sequence[Digest] = ()) -> Digest:
         """Makes a blob the version's golden inputs and outputs, unless one is recorded already.
+
+        Args:
+            claim: The attempt.
+            digest: The document.
+            parts: The blobs that it names: they are needed as long as it is.
 
         Returns:
             The version's golden blob: this one or the one of the build that came first.
 
         Raises:
             StaleAttempt: The attempt was overtaken.
+            BlobGone: One of them is not stored.
         """
-        return self._record(claim, lambda versions: versions.record_golden(claim.version_id, digest))
+        needed = (digest, *parts)
+        return self._record(claim, needed, lambda store: store.record_golden(claim.version_id, digest))
 
     def publish(self, claim: Claim, publication: Publication, steps: Sequence[StepReport] = ()) -> None:
         """Ends an attempt with an artifact, in one transaction.
@@ -233,11 +242,12 @@ class BuildService:
 
         Args:
             claim: The attempt.
-            publication: Its result; blobs and manifests are in the storage already.
+            publication: Its result; blobs and manifests were stored by `BlobService.store` already.
             steps: What was not reported yet: who waits for the end must see all of them then.
 
         Raises:
             StaleAttempt: The attempt was overtaken; nothing was written.
+            BlobGone: Something of it is not stored; nothing was written, and another attempt stores it anew.
         """
         with self._sessions.begin() as session:
             builds = BuildStore(session)
@@ -250,6 +260,10 @@ class BuildService:
             reused = bool(publication.config.provenance.get("code_reused_from"))
             Transitions(session, self._queue).succeed(build, reused=reused)
             ArtifactStore(session).add(claim.build, claim.attempt, publication)
+            blobs = BlobStore(session)
+            needed = named_by(publication.manifest, *publication.referrers)
+            blobs.refer(needed, f"artifact:{publication.manifest.digest}")
+            blobs.drop(claim.holder)
 
     def fail(self, claim: Claim, error: Pt2hubError) -> None:
         """Ends an attempt and its build with an error.
@@ -280,11 +294,18 @@ class BuildService:
         with self._held(claim) as (build, transitions):
             transitions.hand_back(build)
 
-    def _record(self, claim: Claim, record: Callable[[VersionStore], Digest]) -> Digest:
+    def _record(
+        self, claim: Claim, needed: Sequence[Digest], record: Callable[[VersionStore], Digest]
+    ) -> Digest:
+        """Records the first of some blobs, which the version then needs, all of them."""
         with self._sessions.begin() as session:
             if not BuildStore(session).keep(claim):
                 raise _overtaken(claim)
-            return record(VersionStore(session))
+            recorded = record(VersionStore(session))
+            if recorded == needed[0]:
+                keys = {StorageKey.blob(digest) for digest in needed}
+                BlobStore(session).refer(dict.fromkeys(keys, 0), f"version:{claim.version_id}")
+            return recorded
 
     @contextlib.contextmanager
     def _held(self, claim: Claim) -> Iterator[tuple[HeldBuild, Transitions]]:

@@ -59,6 +59,16 @@ def read_manifest(storage: Reads, digest: Digest) -> Manifest:
     return manifest
 
 
+def named_by(*manifests: Manifest) -> dict[StorageKey, int]:
+    """The manifests themselves and everything that they name, each with its size."""
+    named: dict[StorageKey, int] = {}
+    for manifest in manifests:
+        named[StorageKey.manifest(manifest.digest)] = len(manifest.as_bytes())
+        parts = (manifest.config, *manifest.layers)
+        named |= {StorageKey.blob(part.digest): part.size for part in parts}
+    return named
+
+
 def read_config(storage: Reads, manifest: Manifest) -> ArtifactConfig:
     """The config of an artifact.
 

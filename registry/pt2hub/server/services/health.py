@@ -11,7 +11,7 @@ from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db import migrating
 
 if TYPE_CHECKING:
-    from pt2hub.server.blobs.ports import Reads
+    from pt2hub.server.blobs.ports import Storage
     from pt2hub.server.db.engine import Sessions
 
 _PROBE = StorageKey.blob(digest_bytes(b""))
@@ -20,7 +20,7 @@ _PROBE = StorageKey.blob(digest_bytes(b""))
 class HealthService:
     """Readiness."""
 
-    def __init__(self, sessions: Sessions, storage: Reads, *, database_url: str) -> None:
+    def __init__(self, sessions: Sessions, storage: Storage, *, database_url: str) -> None:
         """Is built by the container.
 
         Args:
@@ -32,6 +32,7 @@ class HealthService:
         self._storage = storage
         self._database_url = database_url
         self._schema_fits = False
+        self._storage_fits = False
 
     def check(self) -> None:
         """Asks everything that requests need.
@@ -44,6 +45,7 @@ class HealthService:
             SchemaOlder: It must be upgraded first.
             SchemaNewer: A newer pt2hub wrote it.
             StorageUnavailable: The storage did not answer.
+            BadConfiguration, StorageUnsafe, StorageFull: As for `check_storage`, where it was not tried out before.
         """
         if self._schema_fits:
             with self._sessions.begin() as session:
@@ -51,4 +53,19 @@ class HealthService:
         else:
             migrating.require(self._database_url)
             self._schema_fits = True
-        self._storage.size(_PROBE)
+        if self._storage_fits:
+            self._storage.size(_PROBE)
+        else:
+            self.check_storage()
+
+    def check_storage(self) -> None:
+        """Tries the storage out, which also learns what it can do: before a process serves anybody.
+
+        Raises:
+            BadConfiguration: The settings name a bucket that is not there, or credentials that may not write.
+            StorageUnsafe: It does not keep a promise that we rely on.
+            StorageFull: It has no room.
+            StorageUnavailable: It does not answer.
+        """
+        self._storage.check()
+        self._storage_fits = True

@@ -9,7 +9,7 @@ import hashlib
 import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from pt2hub.domain.artifacts import (
     BUILD,
@@ -25,16 +25,20 @@ from pt2hub.domain.artifacts import (
 from pt2hub.domain.digests import Digest, digest_bytes
 from pt2hub.errors import NotFound
 from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.db.stores.blobs import BlobStore
 from pt2hub.server.db.stores.logs import LogStore, PutAway
+from pt2hub.server.services.blobs import Piece
+from pt2hub.server.services.documents import named_by
 from pt2hub.server.services.log_blobs import LogBlobs, as_json_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pt2hub.domain.builds import LogLine
-    from pt2hub.server.blobs.ports import Storage
+    from pt2hub.server.blobs.ports import Reads
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.stores.logs import Ended
+    from pt2hub.server.services.blobs import BlobService
 
 MAX_LINES = 10_000
 """Log lines answered at once."""
@@ -47,16 +51,18 @@ _EMPTY = b"{}"
 class LogService:
     """Logs."""
 
-    def __init__(self, sessions: Sessions, storage: Storage) -> None:
+    def __init__(self, sessions: Sessions, storage: Reads, blobs: BlobService) -> None:
         """Is built by the container.
 
         Args:
             sessions: Opens transactions.
-            storage: Takes the logs of attempts that are over.
+            storage: Has the logs of attempts that are over.
+            blobs: Takes them.
         """
         self._sessions = sessions
         self._storage = storage
-        self._blobs = LogBlobs(storage)
+        self._blobs = blobs
+        self._put_away = LogBlobs(storage)
 
     def lines(
         self,
@@ -92,7 +98,7 @@ class LogService:
             return number, rows
         if after >= away.lines:
             return number, []
-        return number, self._blobs.page(away.digest, after=after, limit=limit, summary=summary)
+        return number, self._put_away.page(away.digest, after=after, limit=limit, summary=summary)
 
     def complete(self, build_id: str, attempt: int) -> bool:
         """Whether an attempt is over for so long that no further line of its log is awaited."""
@@ -108,6 +114,9 @@ class LogService:
         Returns:
             The log's digest; None where there is nothing to put away: the attempt is not over, or left no line,
             or its last lines came meanwhile.
+
+        Raises:
+            BlobGone: It took longer than a lease lasts; the next try stores it anew.
         """
         with self._sessions.begin() as session:
             store = LogStore(session)
@@ -115,8 +124,11 @@ class LogService:
             artifact = store.artifact(build_id, attempt)
         if ended is None or ended.log:
             return ended.log.digest if ended and ended.log else None
-        log = self._store(build_id, attempt)
-        manifest = self._refer(artifact, build_id, ended, log) if artifact and log else None
+        owner = f"log:{build_id}:{attempt}"
+        with tempfile.NamedTemporaryFile(prefix="pt2hub-log-") as file:
+            log = self._write(build_id, attempt, file)
+            manifest = self._referrer(artifact, build_id, ended, log) if artifact and log else None
+            self._blobs.store(_pieces(log, Path(file.name), manifest), holder=owner)
         with self._sessions.begin() as session:
             store = LogStore(session)
             if store.ended(build_id, attempt, lock=True) != ended:
@@ -126,6 +138,10 @@ class LogService:
             store.record(build_id, attempt, log)
             if artifact and manifest:
                 store.refer(artifact, manifest)
+            if log:
+                needed = named_by(manifest) if manifest else {StorageKey.blob(log.digest): log.size}
+                BlobStore(session).refer(needed, owner)
+                BlobStore(session).drop(owner)
         return log.digest if log else None
 
     def text(self, build_id: str, attempt: int | None = None) -> Iterator[bytes]:
@@ -146,20 +162,15 @@ class LogService:
             yield "".join(map(_as_text, page)).encode()
             _, page = self.lines(build_id, attempt=number, after=page[-1].seq, limit=MAX_LINES)
 
-    def _store(self, build_id: str, attempt: int) -> PutAway | None:
-        """Writes the log as it is now into the storage; None where there is no line."""
+    def _write(self, build_id: str, attempt: int, file: IO[bytes]) -> PutAway | None:
+        """Writes the log as it is now into a file; None where there is no line."""
         hasher, count = hashlib.sha256(), 0
-        with tempfile.NamedTemporaryFile(prefix="pt2hub-log-") as file:
-            for raw in as_json_lines(self._all(build_id, attempt)):
-                hasher.update(raw)
-                file.write(raw)
-                count += 1
-            if not count:
-                return None
-            file.flush()
-            digest = Digest(f"sha256:{hasher.hexdigest()}")
-            size = self._storage.write_file(StorageKey.blob(digest), Path(file.name))
-        return PutAway(digest, size, count)
+        for raw in as_json_lines(self._all(build_id, attempt)):
+            hasher.update(raw)
+            file.write(raw)
+            count += 1
+        file.flush()
+        return PutAway(Digest(f"sha256:{hasher.hexdigest()}"), file.tell(), count) if count else None
 
     def _all(self, build_id: str, attempt: int) -> Iterator[LogLine]:
         after = 0
@@ -167,22 +178,28 @@ class LogService:
             yield from page
             after = page[-1].seq
 
-    def _refer(self, artifact: Digest, build_id: str, ended: Ended, log: PutAway) -> Manifest | None:
-        """The log's manifest, stored; its bytes depend on nothing but the attempt, so that each try makes the same."""
+    def _referrer(self, artifact: Digest, build_id: str, ended: Ended, log: PutAway) -> Manifest | None:
+        """The log's manifest; its bytes depend on nothing but the attempt, so that each try makes the same."""
         size = self._storage.size(StorageKey.manifest(artifact))
         if size is None:  # a lost artifact still has its log
             return None
-        empty = digest_bytes(_EMPTY)
-        self._storage.write(StorageKey.blob(empty), [_EMPTY])
-        manifest = Manifest(
+        return Manifest(
             artifactType=LOG_TYPE,
-            config=Descriptor(EMPTY_TYPE, empty, len(_EMPTY)),
+            config=Descriptor(EMPTY_TYPE, digest_bytes(_EMPTY), len(_EMPTY)),
             layers=(Descriptor(LOG_TYPE, log.digest, log.size, {TITLE: LOG_NAME}),),
             subject=Descriptor(MANIFEST_TYPE, artifact, size),
             annotations={CREATED: ended.ended_at, BUILD: build_id, LINES: str(log.lines)},
         )
-        self._storage.write(StorageKey.manifest(manifest.digest), [manifest.as_bytes()])
-        return manifest
+
+
+def _pieces(log: PutAway | None, path: Path, manifest: Manifest | None) -> list[Piece]:
+    """What to store of a log: its blob before the manifest that names it."""
+    pieces = [Piece(StorageKey.blob(log.digest), log.size, path)] if log else []
+    if manifest:
+        data = manifest.as_bytes()
+        pieces.append(Piece(StorageKey.blob(manifest.config.digest), len(_EMPTY), _EMPTY))
+        pieces.append(Piece(StorageKey.manifest(manifest.digest), len(data), data))
+    return pieces
 
 
 def _as_text(line: LogLine) -> str:

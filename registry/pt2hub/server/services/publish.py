@@ -9,9 +9,10 @@ from pt2hub.domain.digests import Digest
 from pt2hub.domain.names import parse_model_name
 from pt2hub.domain.specs import DEFAULT_FACTORIES, Spec, TargetSpec, check_factory
 from pt2hub.domain.targets import parse_target
-from pt2hub.errors import Conflict, Detail, InvalidInput, NoLiveWorker, NotFound, UnknownTarget
+from pt2hub.errors import BlobGone, Conflict, Detail, InvalidInput, NoLiveWorker, NotFound, UnknownTarget
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.notifications import notify_progress
+from pt2hub.server.db.stores.blobs import BlobStore
 from pt2hub.server.db.stores.build_views import BuildViewStore
 from pt2hub.server.db.stores.builds import BuildStore, build_request
 from pt2hub.server.db.stores.versions import StoredVersion, VersionStore
@@ -91,6 +92,7 @@ class PublishService:
             usable = sorted(name for name in live if parse_target(name).exists)
             requests = _expand(spec.requests(), usable, known=() if usable else WorkerStore(session).known())
             version, created = self._ensure_version(session, spec, _pins(requests, live, blobs))
+            _refer(session, version, blobs)
             present = BuildStore(session).requests(version.id)
             _check_overrides(requests, present, _named(spec))
             _check_real({*present, *(request.target for request in requests)})
@@ -125,14 +127,9 @@ class PublishService:
             for path, digest in named.items()
             if digest is not None
         }
-        missing = [path for path, (_, size) in sizes.items() if size is None]
+        missing = {path: digest for path, (digest, size) in sizes.items() if size is None}
         if missing:
-            raise NotFound(
-                "A blob that the spec names was not uploaded",
-                where=missing[0],
-                hint="Upload it first: PUT /api/v1/blobs/<digest>.",
-                details=tuple(Detail(path, "not uploaded", given=sizes[path][0]) for path in missing),
-            )
+            raise _not_uploaded(missing)
         return {path: {"digest": digest, "size": size} for path, (digest, size) in sizes.items()}
 
     def _ensure_version(
@@ -191,6 +188,26 @@ class PublishService:
             golden=version.golden,
             created=created,
         )
+
+
+def _refer(session: Session, version: StoredVersion, blobs: dict[str, dict[str, Any]]) -> None:
+    """Keeps what the spec names from being collected, from now on."""
+    keys = {StorageKey.blob(Digest(blob["digest"])): blob["size"] for blob in blobs.values()}
+    try:
+        BlobStore(session).refer(keys, f"version:{version.id}", adopt=True)
+    except BlobGone as exc:  # seen a moment ago, but nobody has confirmed it, or it is being deleted
+        gone = set(exc.context["digests"])
+        missing = {path: blob["digest"] for path, blob in blobs.items() if blob["digest"] in gone}
+        raise _not_uploaded(missing) from exc
+
+
+def _not_uploaded(missing: Mapping[str, str]) -> NotFound:
+    return NotFound(
+        "A blob that the spec names was not uploaded",
+        where=next(iter(missing)),
+        hint="Upload it first: PUT /api/v1/blobs/<digest>.",
+        details=tuple(Detail(path, "not uploaded", given=digest) for path, digest in missing.items()),
+    )
 
 
 def _check_targets(spec: Spec) -> None:

@@ -22,12 +22,14 @@ from pt2hub.errors import BadResponse, Conflict, NotFound, TooLarge
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.artifacts import ArtifactStore
 from pt2hub.server.db.stores.attempts import AttemptStore
+from pt2hub.server.db.stores.blobs import BlobStore
 from pt2hub.server.db.stores.builds import BuildStore
 from pt2hub.server.db.stores.progress import ProgressStore
 from pt2hub.server.db.stores.values import moment
 from pt2hub.server.db.stores.versions import VersionStore
 from pt2hub.server.db.stores.workers import WorkerStore
-from pt2hub.server.services.documents import read_config, read_json, read_manifest
+from pt2hub.server.services.blob_index import BlobIndex
+from pt2hub.server.services.documents import named_by, read_config, read_json, read_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,9 +55,12 @@ class ReindexService:
         """
         self._sessions = sessions
         self._storage = storage
+        self._blobs = BlobIndex(sessions, storage)
 
     def reindex(self) -> dict[str, Any]:
         """Adds what the storage holds and the database lacks; what is there already stays.
+
+        The same goes for the rows of stored bytes, and for who needs them, also of what is older than such rows.
 
         Versions that never had an artifact are in no manifest and do not come back. An attempt that was
         overtaken between its upload and its publication left a manifest that nothing refers to: of several of
@@ -65,6 +70,7 @@ class ReindexService:
             `manifests` seen, `artifacts` among them, `added` to the database, and `unreadable` ones with reasons.
         """
         unreadable: dict[str, str] = {}
+        self._blobs.restore_rows()
         artifacts, referrers, seen = self._scan(unreadable)
         read = [found for manifest in artifacts if (found := self._read(manifest, unreadable))]
         added = 0
@@ -73,6 +79,8 @@ class ReindexService:
                 added += self._restore(manifest, config, referrers.get(manifest.digest, ()))
             except (*_UNREADABLE, Conflict) as exc:
                 unreadable[manifest.digest] = str(exc)
+        self._blobs.refer_versions()
+        self._blobs.refer_logs()
         return {"manifests": seen, "artifacts": len(artifacts), "added": added, "unreadable": unreadable}
 
     def _read(self, manifest: Manifest, unreadable: dict[str, str]) -> tuple[Manifest, ArtifactConfig] | None:
@@ -110,7 +118,11 @@ class ReindexService:
             measurements=self._table(ordered, MEASUREMENTS_TYPE),
         )
         with self._sessions.begin() as session:
-            return _restore_rows(session, publication)
+            added = _restore_rows(session, publication)
+            if added or ArtifactStore(session).ref(manifest.digest):
+                needed = named_by(manifest, *ordered)
+                BlobStore(session).refer_stored(needed, f"artifact:{manifest.digest}")
+            return added
 
     def _table(self, referrers: Iterable[Manifest], artifact_type: str) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []

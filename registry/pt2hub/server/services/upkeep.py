@@ -28,6 +28,9 @@ _REST = timedelta(seconds=10)
 _ARCHIVE_SECONDS = 20.0
 """How long one pass puts logs away: the lock's transaction stays open meanwhile."""
 _ARCHIVE_AT_MOST = 100
+LEFT_SECONDS = 86400.0
+"""What nobody wrote to for a day, its writer has left half-written."""
+_HOUR = 3600.0
 _REMEMBERED = timedelta(days=7)
 _FORGET_AT_MOST = 10
 _log = structlog.get_logger(__name__)
@@ -43,7 +46,7 @@ class UpkeepService:
         *,
         silence: timedelta,
         archive: Callable[[str, int], object | None],
-        add_up: Callable[[], None],
+        chores: Sequence[Callable[[], object]],
     ) -> None:
         """Is built by the container.
 
@@ -52,13 +55,13 @@ class UpkeepService:
             queue: Takes the builds of lost workers.
             silence: Time without a heartbeat after which a worker is lost.
             archive: Puts the log of a build's attempt away, if it left one.
-            add_up: Adds ended attempts to the sums that are kept of them.
+            chores: What else is to be done now and then; several processes may do it at once.
         """
         self._sessions = sessions
         self._queue = queue
         self._silence = silence
         self._archive = archive
-        self._add_up = add_up
+        self._chores = chores
 
     def contact(self) -> float:
         """Asks the database for a sign of life.
@@ -94,7 +97,7 @@ class UpkeepService:
             return [build.id for build in (*lost, *astray)]
 
     def tidy(self) -> None:
-        """Closes attempts that nothing closed, adds them up, puts their logs away, drops what is over.
+        """Closes attempts that nothing closed, puts their logs away, drops what is over, does the chores.
 
         One process at a time does it; others have nothing to do then.
 
@@ -108,7 +111,8 @@ class UpkeepService:
             attempts.close_abandoned()
             self._queue.sweep(session)
             WorkerStore(session).forget(gone_for=_REMEMBERED, limit=_FORGET_AT_MOST)
-        self._add_up()
+        for chore in self._chores:
+            _attempted(chore)
         with self._sessions.begin() as session:
             if session.scalar(_LOCK):
                 self._archive_logs(AttemptStore(session).unarchived(rest=_REST, limit=_ARCHIVE_AT_MOST))
@@ -125,3 +129,33 @@ class UpkeepService:
                 _log.warning("log not put away", build=build_id, attempt=attempt, error=str(error))
                 if isinstance(error, TransientError):  # the storage is away: another pass comes soon
                     break
+
+
+class Hourly:
+    """A chore that is done at most once an hour by this process."""
+
+    def __init__(self, chore: Callable[[], object], clock: Callable[[], float] = time.monotonic) -> None:
+        """Is due at once.
+
+        Args:
+            chore: What to do.
+            clock: Seconds that only ever grow.
+        """
+        self._chore = chore
+        self._clock = clock
+        self._due = float("-inf")
+
+    def __call__(self) -> None:
+        """Does it where it is due; after an error not sooner than otherwise."""
+        now = self._clock()
+        if now >= self._due:
+            self._due = now + _HOUR
+            self._chore()
+
+
+def _attempted(chore: Callable[[], object]) -> None:
+    """Does a chore; one that fails keeps no other from being done."""
+    try:
+        chore()
+    except Pt2hubError as error:
+        _log.warning("a chore was not done", error=str(error))

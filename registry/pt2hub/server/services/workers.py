@@ -11,6 +11,7 @@ from pt2hub.domain.workers import NOTABLE_SKEW
 from pt2hub.errors import NotFound
 from pt2hub.server.db.stores.builds import BuildStore
 from pt2hub.server.db.stores.workers import WorkerStore
+from pt2hub.server.services.isolation import is_enough, require_isolation
 from pt2hub.server.services.transitions import Transitions
 from pt2hub.wire.workers import WorkerList
 
@@ -46,8 +47,12 @@ class WorkerService:
 
         Returns:
             Seconds to add to the worker's clock to get the database's, by which it reports its times.
+
+        Raises:
+            IsolationRefused: It confines models' code less than the server demands.
         """
         with self._sessions.begin() as session:
+            require_isolation(session, registration.isolation)
             ahead = WorkerStore(session).register(registration)
         if abs(ahead) > NOTABLE_SKEW:
             _log.warning(
@@ -72,10 +77,11 @@ class WorkerService:
             The builds among them that it has no more: it must stop doing them.
 
         Raises:
-            NotFound: There is no such worker: it must register.
+            NotFound: There is no such worker, or it confines what it runs too little by now: it must register.
         """
         with self._sessions.begin() as session:
-            if not WorkerStore(session).beat(worker_id):
+            isolation = WorkerStore(session).beat(worker_id)
+            if isolation is None or not is_enough(session, isolation):
                 raise _unknown(worker_id)
             builds = BuildStore(session)
             running = builds.running_on(worker_id)

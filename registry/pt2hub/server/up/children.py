@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pt2hub.server.processes import spawn
 from pt2hub.server.up.services import TICK_SECONDS, Service
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from pt2hub.server.processes import Child
 
+T = TypeVar("T")
 _KILLED_AFTER = 5.0
 """Seconds on top of the time that a process takes for its own orderly end."""
 HAND_BACK_SECONDS = 15.0
@@ -70,15 +71,16 @@ def worker_service(
     return Service("worker", launch, patience=patience, report=report)
 
 
-def await_service(service: Service, condition: Callable[[], bool], seconds: float) -> None:
-    """Waits until a condition holds.
+def await_service(service: Service, look: Callable[[], T | None], seconds: float) -> T:
+    """Waits until a look finds something true, and returns it.
 
     Raises:
         InternalError: The service ended meanwhile, or its time is over.
     """
     deadline = time.monotonic() + seconds
-    while not condition():
+    while not (found := look()):
         service.require_running()
         if time.monotonic() > deadline:
             raise service.failure(f"was not ready within {seconds:g} s")
         time.sleep(TICK_SECONDS)
+    return found

@@ -15,6 +15,7 @@ import structlog
 
 from pt2hub.errors import BadConfiguration
 from pt2hub.server import logs
+from pt2hub.server.container import open_container
 from pt2hub.server.db import migrating
 from pt2hub.server.up.children import api_services, await_service
 from pt2hub.server.up.interrupts import Interrupted, Interrupts
@@ -24,6 +25,7 @@ from pt2hub.server.up.services import stop_all, tend_all
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pt2hub.domain.workers import Required
     from pt2hub.server.config import ServerConfig
 
 _START_SECONDS = 60.0
@@ -43,17 +45,21 @@ def run_api(config: ServerConfig, *, announce: Callable[[dict[str, Any]], None] 
         The exit code: 0 after a signal.
 
     Raises:
-        BadConfiguration: A setting is missing.
+        BadConfiguration: A setting is missing, or the storage cannot be written with those that are there.
         SchemaOlder: The database must be upgraded first.
         SchemaNewer: A newer pt2hub wrote the database.
         DatabaseUnavailable: The database does not answer.
+        StorageUnsafe, StorageFull, StorageUnavailable: The storage does not do what we rely on.
         PortTaken: Another program listens on the port.
         InternalError: The API did not start.
     """
     logs.configure()
-    database_url, interrupts = _database_of(config), Interrupts()
+    database_url, demanded, interrupts = _database_of(config), _demanded_of(config), Interrupts()
     with interrupts.installed(), contextlib.suppress(Interrupted), ExitStack() as stack:
         migrating.require(database_url)
+        with open_container(config, database_url=database_url) as container:
+            container.health.check_storage()
+            container.isolation.allow(demanded)
         try:
             _serve(config, stack, announce)
         finally:
@@ -101,3 +107,13 @@ def _database_of(config: ServerConfig) -> str:
             hint="Mount it, or make it if the name is right: blobs that were stored elsewhere are not found here.",
         )
     return config.database_url
+
+
+def _demanded_of(config: ServerConfig) -> Required:
+    if config.isolation == "auto":
+        raise BadConfiguration(
+            "auto is for workers, and for pt2hub up; the API says what it demands of all workers.",
+            where="PT2HUB_ISOLATION",
+            hint="Write sandbox, the default, or process where you trust everybody who may publish.",
+        )
+    return "process" if config.isolation == "process" else "sandbox"

@@ -102,11 +102,15 @@ class Probe:
         answer = self._get("/api/v1/targets") or {"targets": []}
         return tuple(item["name"] for item in answer["targets"] if item["live_workers"])
 
-    def has_worker(self, process: int) -> bool:
-        """Whether the worker that is this process of this machine lives, as its name tells."""
+    def isolation_of(self, process: int) -> str | None:
+        """How the worker that is this process of this machine confines what it runs; None where it does not live yet.
+
+        Its name tells which process it is.
+        """
         answer = self._get("/api/v1/workers") or {"workers": []}
         name = f"{os.uname().nodename}-{process}"
-        return any(item["id"].rpartition("-")[0] == name for item in answer["workers"])
+        found = (item["isolation"] for item in answer["workers"] if item["id"].rpartition("-")[0] == name)
+        return next(found, None)
 
     def _get(self, path: str) -> Any:  # noqa: ANN401  # a JSON value
         connection = http.client.HTTPConnection(self._host, self._port, timeout=_ANSWER_SECONDS)

@@ -17,15 +17,19 @@ from pt2hub.server.db import migrating
 from pt2hub.server.db.embedded import EmbeddedPostgres
 from pt2hub.server.home import Home
 from pt2hub.server.up.children import HAND_BACK_SECONDS, api_services, await_service, worker_service
+from pt2hub.server.up.confining import confining, warning
 from pt2hub.server.up.database import Database
 from pt2hub.server.up.interrupts import Interrupted, Interrupts
 from pt2hub.server.up.listening import Probe, listen_for_each
 from pt2hub.server.up.services import Service, stop_all, tend_all
 
 if TYPE_CHECKING:
-    from pt2hub.server.config import ServerConfig
+    from pathlib import Path
 
-_WORKER_BEGINS = "worker starts (it imports torch: about 10 s)"
+    from pt2hub.server.config import ServerConfig
+    from pt2hub.server.container import Container
+
+_WORKER_BEGINS = "worker starts (about 10 s; half a minute more the first time on a machine)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,8 @@ class Started:
         home: The home directory.
         storage: Where blobs are kept.
         targets: Names of the targets that live workers offer.
+        isolation: How the worker confines models' code: `sandbox` or `process`; `none` where it runs none, None
+            where no worker was started.
         settings: The file with the token and the URL, which the client on this machine reads.
         token: The admin token when it was made in this start, else None: it is shown once.
     """
@@ -45,6 +51,7 @@ class Started:
     home: str
     storage: str
     targets: tuple[str, ...]
+    isolation: str | None
     settings: str
     token: str | None = field(repr=False)
 
@@ -110,6 +117,7 @@ def run(config: ServerConfig, options: UpOptions | None = None) -> int:
         SchemaNewer: A newer pt2hub wrote the database.
         NamespacesRefused: The embedded PostgreSQL cannot run as root here.
         DatabaseUnavailable: The database does not answer, or ended again and again.
+        BadConfiguration, StorageUnsafe, StorageFull, StorageUnavailable: The storage does not do what we rely on.
         InternalError: The API or the worker did not start; the error carries the tail of its log.
     """
     chosen, interrupts = options or UpOptions(), Interrupts()
@@ -136,8 +144,12 @@ def _serve(config: ServerConfig, options: UpOptions, stack: ExitStack) -> NoRetu
     database_url = _start_database(database, options, stack) if database else str(config.database_url)
     options.progress("the database's schema is brought up to date")
     migrating.upgrade(database_url)
-    token = _ensure_token(config, home, probe.url, database_url)
-    environ = _environ(config, database_url)
+    confined = confining(config.isolation, listeners[0])
+    with open_container(config, database_url=database_url) as container:
+        container.health.check_storage()
+        container.isolation.allow(confined.required)
+        token = _ensure_token(container, home, probe.url)
+    environ = _environ(config, database_url, confined.worker)
     apis = api_services(
         listeners, environ, log=home.logs / "api.log", grace=config.grace_seconds, report=options.report
     )
@@ -146,8 +158,21 @@ def _serve(config: ServerConfig, options: UpOptions, stack: ExitStack) -> NoRetu
     if workers:
         ends = f"worker stops; a build that runs is handed back ({_hand_back(config):g} s at most)"
         _start_services(workers, options, stack, begins=_WORKER_BEGINS, ends=ends)
-    targets = _await_services(apis, workers, probe, options)
-    options.announce(Started(probe.url, str(home.path), config.storage, targets, str(home.settings), token))
+    isolation = _await_services(apis, workers, probe, options)
+    if isolation == "process":
+        for line in warning(_worker_log(config)):
+            options.progress(line)
+    options.announce(
+        Started(
+            url=probe.url,
+            home=str(home.path),
+            storage=config.storage,
+            targets=probe.live_targets(),
+            isolation=isolation,
+            settings=str(home.settings),
+            token=token,
+        )
+    )
     watched = [Database(database, report=options.report).tend] if database else []
     tend_all([*apis, *workers], *watched)
 
@@ -169,26 +194,26 @@ def _start_services(
     stack.callback(options.progress, ends)
 
 
-def _ensure_token(config: ServerConfig, home: Home, url: str, database_url: str) -> str | None:
+def _ensure_token(container: Container, home: Home, url: str) -> str | None:
     """Writes the client's settings; makes a token unless they hold a valid one, and returns a new one."""
     known = home.read_settings().get("token")
-    with open_container(config, database_url=database_url) as container:
-        if isinstance(known, str):
-            with contextlib.suppress(Unauthorized):
-                container.access.verify(known)
-                home.write_settings(url=url)
-                return None
-        made = container.access.create_token("up")
+    if isinstance(known, str):
+        with contextlib.suppress(Unauthorized):
+            container.access.verify(known)
+            home.write_settings(url=url)
+            return None
+    made = container.access.create_token("up")
     home.write_settings(url=url, token=made)
     return made
 
 
-def _environ(config: ServerConfig, database_url: str) -> dict[str, str]:
+def _environ(config: ServerConfig, database_url: str, isolation: str) -> dict[str, str]:
     """What the children get: they read their own settings from the environment; these we decided."""
     return os.environ | {
         "PT2HUB_HOME": str(config.home),
         "PT2HUB_DATABASE_URL": database_url,
         "PT2HUB_STORAGE": config.storage,
+        "PT2HUB_ISOLATION": isolation,
         # Who presses Ctrl-C does not want to wait for a compile; the build goes on at the next start.
         "PT2HUB_DRAIN_SECONDS": f"{config.drain_seconds or 0:g}",
     }
@@ -197,24 +222,26 @@ def _environ(config: ServerConfig, database_url: str) -> dict[str, str]:
 def _workers(config: ServerConfig, options: UpOptions, environ: dict[str, str]) -> list[Service]:
     if not options.worker:
         return []
-    log = Home(config.home).logs / "worker.log"
+    log = _worker_log(config)
     return [worker_service(environ, log=log, drain=config.drain_seconds or 0, report=options.report)]
+
+
+def _worker_log(config: ServerConfig) -> Path:
+    return Home(config.home).logs / "worker.log"
 
 
 def _hand_back(config: ServerConfig) -> float:
     return HAND_BACK_SECONDS + (config.drain_seconds or 0)
 
 
-def _lives(worker: Service, probe: Probe) -> bool:
-    return probe.has_worker(worker.pid)
-
-
 def _await_services(
     apis: list[Service], workers: list[Service], probe: Probe, options: UpOptions
-) -> tuple[str, ...]:
-    """Waits until the API is ready and, where there is a worker, until it offers a target."""
+) -> str | None:
+    """Waits until the API is ready and the worker registered; how that confines models' code."""
     for api in apis:
         await_service(api, probe.ready, options.api_seconds)
-    for worker in workers:
-        await_service(worker, partial(_lives, worker, probe), options.worker_seconds)
-    return probe.live_targets()
+    found = [
+        await_service(worker, partial(probe.isolation_of, worker.pid), options.worker_seconds)
+        for worker in workers
+    ]
+    return found[0] if found else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, func, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
 from pt2hub.domain.builds import LogLine
@@ -94,6 +94,24 @@ class LogStore:
         """
         row = self._session.get(SQLBuildAttempt, (build_id, attempt), populate_existing=True)
         return _put_away(row)
+
+    def page(self, after: tuple[str, int], limit: int) -> list[tuple[str, int, Digest]]:
+        """Logs that were put away: build, attempt and blob, in the order of these.
+
+        Args:
+            after: Build and attempt of the last one known.
+            limit: At most so many.
+        """
+        place = tuple_(SQLBuildAttempt.build_id, SQLBuildAttempt.attempt)
+        statement = (
+            select(SQLBuildAttempt.build_id, SQLBuildAttempt.attempt, SQLBuildAttempt.log)
+            .where(SQLBuildAttempt.log.is_not(None), place > tuple_(*after))
+            .order_by(SQLBuildAttempt.build_id, SQLBuildAttempt.attempt)
+            .limit(limit)
+        )
+        return [
+            (build, attempt, Digest(log or "")) for build, attempt, log in self._session.execute(statement)
+        ]
 
     def ended(self, build_id: str, attempt: int, *, lock: bool = False) -> Ended | None:
         """An attempt that is over, None where it runs or there is none.

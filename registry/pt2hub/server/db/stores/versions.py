@@ -109,6 +109,17 @@ class VersionStore:
         """The newest version of a model, whatever its builds do."""
         return self._one(SQLModel.name == model)
 
+    def page(self, after: int, limit: int) -> list[StoredVersion]:
+        """Versions of all models in the order of their rows.
+
+        Args:
+            after: Row of the last one known, 0 for none.
+            limit: At most so many.
+        """
+        statement = select(SQLVersion, SQLModel.name).join(SQLModel).where(SQLVersion.id > after)
+        rows = self._session.execute(statement.order_by(SQLVersion.id).limit(limit))
+        return [_version(*row) for row in rows]
+
     def numbers(self, model: str, *, near: int = 0) -> Numbers | None:
         """Which versions a model has; None where there is none.
 

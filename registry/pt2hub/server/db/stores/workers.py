@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pt2hub.domain.artifacts import Environment
     from pt2hub.domain.targets import Target
-    from pt2hub.domain.workers import Registration
+    from pt2hub.domain.workers import Isolation, Registration
 
 
 # Written once: every submission and every publish says them.
@@ -101,6 +101,8 @@ class WorkerStore:
             "version": registration.version,
             "concurrency": registration.concurrency,
             "clock_skew": -ahead,
+            "isolation": registration.isolation,
+            "isolation_profile": registration.isolation_profile,
             "started_at": func.now(),
             "last_seen": func.now(),
             "draining_at": None,
@@ -110,9 +112,12 @@ class WorkerStore:
         self._session.execute(statement.on_conflict_do_update(index_elements=["id"], set_=said))
         return ahead
 
-    def beat(self, worker_id: str) -> bool:
-        """Renews a worker's life; False where there is no such worker."""
-        return self._note(worker_id, last_seen=func.now())
+    def beat(self, worker_id: str) -> Isolation | None:
+        """Renews a worker's life; how it confines what it runs, None where there is no such worker."""
+        renewed = update(SQLWorker).where(SQLWorker.id == worker_id).values(last_seen=func.now())
+        return cast(
+            "Isolation | None", self._session.scalars(renewed.returning(SQLWorker.isolation)).one_or_none()
+        )
 
     def drain(self, worker_id: str) -> bool:
         """Notes that a worker takes no more builds; False where there is no such worker."""
@@ -261,6 +266,8 @@ def _view(worker: SQLWorker, *, alive: bool, builds: Sequence[WorkerBuild]) -> W
         toolchain=worker.toolchain,
         environment=Digest(worker.environment),
         clock_skew=worker.clock_skew,
+        isolation=worker.isolation,
+        isolation_profile=worker.isolation_profile,
     )
 
 

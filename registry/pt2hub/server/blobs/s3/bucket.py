@@ -1,0 +1,151 @@
+"""A folder of a bucket: names, and the few requests that everything else is made of."""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import ClientError
+
+from pt2hub.server.blobs.s3.errors import code_of, status_of, translated, unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from types_boto3_s3 import S3Client  # noqa: TC004  # a package of stubs, which is not there at run time
+
+CONFLICT_TRIES = 8
+"""How often a create is sent that meets another one: for 5 s on average."""
+_CONFLICT_WAIT = 0.05
+_NOT_FOUND, _CONFLICT, _EXISTS = 404, 409, 412
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An object.
+
+    Attributes:
+        path: Its name below the prefix.
+        size: In bytes.
+        etag: Names its content; only to be handed back to S3.
+        modified: When it was written, by S3's clock.
+    """
+
+    path: str
+    size: int
+    etag: str
+    modified: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A folder of a bucket.
+
+    Attributes:
+        name: Of the bucket.
+        prefix: What all names in it begin with: empty, or with `/` at its end.
+        client: Sends requests.
+        conflict_tries: How often a create is sent that meets another one.
+    """
+
+    name: str
+    prefix: str
+    client: S3Client
+    conflict_tries: int = CONFLICT_TRIES
+
+    def named(self, path: str) -> dict[str, Any]:
+        """The arguments that name an object."""
+        return {"Bucket": self.name, "Key": self.prefix + path}
+
+    def address(self, path: str) -> str:
+        """How errors name an object."""
+        return f"s3://{self.name}/{self.prefix}{path}"
+
+    @contextmanager
+    def errors(self, path: str) -> Iterator[None]:
+        """Turns errors of botocore into ours; see `errors.translated`."""
+        with translated(self.address(path)):
+            yield
+
+    def head(self, path: str) -> Stored | None:
+        """An object, or None; to this request a missing bucket looks like a missing object."""
+        with self.errors(path):
+            try:
+                answer = self.client.head_object(**self.named(path))
+            except ClientError as error:
+                if status_of(error) == _NOT_FOUND:
+                    return None
+                raise
+        return Stored(path, answer["ContentLength"], answer["ETag"], answer["LastModified"])
+
+    def listed(self, start: str) -> Iterator[Stored]:
+        """The objects whose path begins with this, in the order of their names."""
+        for page in self.pages("list_objects_v2", start):
+            for item in page.get("Contents", ()):
+                path = item["Key"].removeprefix(self.prefix)
+                yield Stored(path, item["Size"], item["ETag"], item["LastModified"])
+
+    def pages(self, operation: Any, start: str) -> Iterator[dict[str, Any]]:  # noqa: ANN401  # a literal of many
+        """What a listing answers, page by page.
+
+        Args:
+            operation: boto3's name of it.
+            start: What the paths begin with.
+        """
+        pages = iter(
+            self.client.get_paginator(operation).paginate(Bucket=self.name, Prefix=self.prefix + start)
+        )
+        while True:
+            with self.errors(start):
+                page = next(pages, None)
+            if page is None:
+                return
+            yield page
+
+    def create(self, path: str, send: Callable[[], object]) -> bool:
+        """Sends a create with the condition that nothing is there, until it is decided who made the object.
+
+        Args:
+            path: The object.
+            send: Sends the request.
+
+        Returns:
+            Whether it was made by us, as far as S3 says: a request that was sent again after its answer had been
+            lost finds the object that it made itself.
+
+        Raises:
+            StorageUnavailable: Others were in the way at every try.
+        """
+        for number in range(self.conflict_tries):
+            with self.errors(path):
+                try:
+                    send()
+                except ClientError as error:
+                    # An upload that is gone was completed by such a lost request, or removed by a sweep.
+                    if status_of(error) == _EXISTS or code_of(error) == "NoSuchUpload":
+                        return False
+                    if status_of(error) != _CONFLICT:
+                        raise
+                else:
+                    return True
+            if number + 1 < self.conflict_tries:
+                time.sleep(_CONFLICT_WAIT * 2**number * random.uniform(0.5, 1.5))  # noqa: S311  # no secret
+        raise unavailable(self.address(path), "ConditionalRequestConflict")
+
+    def delete(self, path: str) -> None:
+        """Removes an object; where there is none, nothing happens."""
+        with self.errors(path):
+            self.client.delete_object(**self.named(path))
+
+    def abort(self, path: str, multipart: str) -> None:
+        """Removes the parts of an upload; where it is gone, nothing happens."""
+        with self.errors(path):
+            try:
+                self.client.abort_multipart_upload(**self.named(path), UploadId=multipart)
+            except ClientError as error:
+                if status_of(error) != _NOT_FOUND:
+                    raise

@@ -1,0 +1,48 @@
+"""Clients of S3, by boto3's usual variables and files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import boto3
+import botocore.session
+from botocore.config import Config
+
+if TYPE_CHECKING:
+    from types_boto3_s3 import S3Client
+
+TRIES = 8
+"""How often a request is sent that S3 answers with 500, 503 SlowDown and the like, or whose connection breaks, unless
+AWS_MAX_ATTEMPTS says otherwise. The waits between them are drawn from ever longer spans: 35 s in all on average after
+SlowDown, 3 s after other errors (botocore's standard mode)."""
+_CONFIG = Config(
+    connect_timeout=5,
+    read_timeout=60,
+    max_pool_connections=32,
+    # Without it, botocore signs addresses by the old scheme in some regions, which binds no header.
+    signature_version="s3v4",
+    # Every upload carries a digest of ours; the default's CRC trailers are unknown to some servers.
+    request_checksum_calculation="when_required",
+    response_checksum_validation="when_required",
+)
+
+
+def connect(endpoint: str | None = None) -> S3Client:
+    """Makes a client; nothing is sent yet.
+
+    Args:
+        endpoint: Address of the server, where it is not the one of boto3's settings.
+    """
+    core = botocore.session.get_session()
+    session = boto3.session.Session(botocore_session=core)
+    tries = core.get_config_variable("max_attempts") or TRIES
+    config = _CONFIG.merge(Config(retries={"mode": "standard", "total_max_attempts": tries}))
+    client: S3Client = session.client("s3", endpoint_url=endpoint, config=config)
+    host = urlsplit(client.meta.endpoint_url).hostname or ""
+    styled = (getattr(client.meta.config, "s3", None) or {}).get("addressing_style")
+    if styled or host.endswith((".amazonaws.com", ".amazonaws.com.cn")):
+        return client
+    # Few servers other than AWS answer to bucket.host; those that do take host/bucket too.
+    by_path = config.merge(Config(s3={"addressing_style": "path"}))
+    return session.client("s3", endpoint_url=endpoint, config=by_path)

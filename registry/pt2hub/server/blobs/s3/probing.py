@@ -1,0 +1,80 @@
+"""What pt2hub relies on is tried out before anything relies on it, and what died half-way is removed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import ClientError
+
+from pt2hub.errors import StorageUnsafe
+from pt2hub.server.blobs.s3 import incoming
+from pt2hub.server.blobs.s3.errors import configured, status_of
+
+if TYPE_CHECKING:
+    from pt2hub.server.blobs.s3.bucket import Bucket
+
+CONDITIONAL = "probe/conditional-put"
+CHECKSUM = "probe/checksum"
+_DATA = b"pt2hub tries here what it relies on; see docs/how-to/own-postgresql-and-s3.md\n"
+_BAD_REQUEST = 400
+
+
+def check(bucket: Bucket) -> bool:
+    """See `ports.Checks.check`.
+
+    Returns:
+        Whether the server compares bytes with the sha256 that is sent along.
+    """
+    with configured():
+        with bucket.errors(""):  # first of all: some servers make a bucket for whoever writes to it
+            bucket.client.list_objects_v2(Bucket=bucket.name, Prefix=f"{bucket.prefix}probe/", MaxKeys=1)
+        if _makes(bucket) and _makes(bucket):
+            raise StorageUnsafe(
+                "The S3 server takes creates with If-None-Match and ignores the condition.",
+                where="PT2HUB_STORAGE",
+                hint="What is stored could be overwritten. Use a server that answers 412 PreconditionFailed: AWS and "
+                "SeaweedFS 4 do; of others it may take a newer release.",
+            )
+        return _refuses(bucket)
+
+
+def sweep(bucket: Bucket, older_than: float) -> int:
+    """See `ports.Checks.sweep`: uploads in parts that were begun before, and what clients left under `incoming/`."""
+    until = datetime.now(UTC) - timedelta(seconds=older_than)
+    left = [
+        (item["Key"].removeprefix(bucket.prefix), item["UploadId"])
+        for folder in ("blobs/", "manifests/", incoming.FOLDER)
+        for page in bucket.pages("list_multipart_uploads", folder)
+        for item in page.get("Uploads", ())
+        if item["Initiated"] <= until
+    ]
+    for path, multipart in left:
+        bucket.abort(path, multipart)
+    objects = [item.path for item in bucket.listed(incoming.FOLDER) if item.modified <= until]
+    for path in objects:
+        bucket.delete(path)
+    return len(left) + len(objects)
+
+
+def _makes(bucket: Bucket) -> bool:
+    """Whether a conditional create made an object."""
+    return bucket.create(
+        CONDITIONAL,
+        lambda: bucket.client.put_object(**bucket.named(CONDITIONAL), Body=_DATA, IfNoneMatch="*"),
+    )
+
+
+def _refuses(bucket: Bucket) -> bool:
+    """Whether bytes are refused that another digest was announced for."""
+    another = base64.b64encode(hashlib.sha256(b"").digest()).decode()
+    with bucket.errors(CHECKSUM):
+        try:
+            bucket.client.put_object(**bucket.named(CHECKSUM), Body=_DATA, ChecksumSHA256=another)
+        except ClientError as error:
+            if status_of(error) == _BAD_REQUEST:
+                return True
+            raise
+    return False

@@ -1,0 +1,264 @@
+"""PyTorch's precompiled headers: made once, kept whole, read by builds, and never written by them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pt2hub.errors import BadConfiguration, CompileFailed
+from pt2hub_workers import headers
+from pt2hub_workers.device import Device
+from pt2hub_workers.headers import Headers
+from pt2hub_workers.inside.headers import PREPARED, use_prepared
+from pt2hub_workers.noop import NoopToolchain
+from pt2hub_workers.rooms import Rooms
+from support.headers import PLACE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pt2hub_workers.rooms import Room
+    from support.working import Works
+
+FILES = {"caa.h": b"#include <a>\n", "caa.h.gch": b"compiled"}
+A_MONTH = 31 * 86400
+
+
+class Compiler(NoopToolchain):
+    """A toolchain whose children write headers at once."""
+
+    def __init__(self, folder: Path, files: dict[str, bytes] = FILES, torch: str = "2.13.0") -> None:
+        super().__init__(folder)
+        self.compiled = 0
+        self.files = files
+        self.error: Exception | None = None
+        self._rooms = Rooms(folder / "rooms", inside=None)
+        self._torch = torch
+
+    def machine(self) -> Any:
+        machine = super().machine()
+        return replace(machine, toolchain=replace(machine.toolchain, torch=self._torch))
+
+    def take(self, role: str) -> Any:
+        assert role == "headers"
+        return _Child(self, self._rooms.open(role))
+
+
+class _Child:
+    def __init__(self, compiler: Compiler, room: Room) -> None:
+        self.room = room
+        self._compiler = compiler
+
+    def work(self, job: dict[str, Any], **_: Any) -> dict[str, Any]:
+        assert job["directory"] == str(self.room.inside)
+        time.sleep(0.1)
+        self._compiler.compiled += 1
+        if self._compiler.error:
+            raise self._compiler.error
+        for name, data in self._compiler.files.items():
+            (self.room.host / "out" / name).write_bytes(data)
+        return {"files": [f"out/{name}" for name in self._compiler.files]}
+
+    def close(self) -> None:
+        self.room.close()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    headers.prepare(tmp_path / "headers")
+    return tmp_path / "headers"
+
+
+@pytest.fixture
+def ensure(place: Path, tmp_path: Path) -> Callable[[Compiler], Headers]:
+    def ensured(compiler: Compiler) -> Headers:
+        made = Headers(place, compiler, {})
+        made.ensure(Device(tmp_path / "device"))
+        return made
+
+    return ensured
+
+
+def kept(place: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in place.iterdir() if path.suffix in (".h", ".gch")}
+
+
+def test_headers_are_compiled_once_and_can_only_be_read(
+    tmp_path: Path, place: Path, ensure: Callable[[Compiler], Headers]
+) -> None:
+    first, second = Compiler(tmp_path / "a"), Compiler(tmp_path / "b")
+    ensure(first)
+    ensure(second)
+
+    assert (first.compiled, second.compiled) == (1, 0)
+    assert kept(place) == FILES
+    assert place.stat().st_mode & 0o777 == 0o700
+    assert {(place / name).stat().st_mode & 0o777 for name in FILES} == {0o444}
+    assert not list((tmp_path / "a" / "rooms").iterdir())
+
+
+def test_two_workers_that_start_together_compile_once(
+    tmp_path: Path, ensure: Callable[[Compiler], Headers]
+) -> None:
+    compiler = Compiler(tmp_path)
+    both = [threading.Thread(target=ensure, args=(compiler,)) for _ in range(2)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+
+    assert compiler.compiled == 1
+
+
+@pytest.mark.parametrize("damage", ["removed", "shortened"])
+def test_what_a_tidying_program_removed_is_compiled_again(
+    tmp_path: Path, place: Path, ensure: Callable[[Compiler], Headers], damage: str
+) -> None:
+    compiler = Compiler(tmp_path)
+    ensure(compiler).close()
+    (place / "caa.h.gch").unlink()
+    if damage == "shortened":
+        (place / "caa.h.gch").touch()
+
+    ensure(compiler)
+
+    assert compiler.compiled == 2
+    assert kept(place) == FILES
+
+
+def test_a_failure_is_told_and_keeps_no_worker_from_starting(
+    tmp_path: Path, place: Path, ensure: Callable[[Compiler], Headers], capsys: pytest.CaptureFixture[str]
+) -> None:
+    compiler = Compiler(tmp_path)
+    compiler.error = CompileFailed("'/bin/false' is no C++ compiler")
+    ensure(compiler)
+
+    said = capsys.readouterr().out
+    assert "every build compiles PyTorch's headers for itself" in said
+    assert "'/bin/false' is no C++ compiler" in said
+    assert list(place.iterdir()) == []
+    compiler.error = None
+    ensure(compiler)
+    assert kept(place) == FILES
+
+
+def test_a_toolchain_that_nobody_uses_any_more_leaves_what_others_need(
+    tmp_path: Path, place: Path, ensure: Callable[[Compiler], Headers]
+) -> None:
+    of_old = ensure(Compiler(tmp_path / "old", {**FILES, "cbb.h": b"old"}, torch="2.11.0"))
+    (listed,) = place.glob("*.json")
+    os.utime(listed, (0, time.time() - A_MONTH))
+    new = Compiler(tmp_path / "new")
+
+    ensure(new)
+    assert "cbb.h" in kept(place)  # a worker that uses it runs
+    of_old.close()
+    ensure(new)
+    assert kept(place) == FILES
+    assert not listed.exists()
+
+
+def test_one_that_was_used_lately_stays(
+    tmp_path: Path, place: Path, ensure: Callable[[Compiler], Headers]
+) -> None:
+    ensure(Compiler(tmp_path / "old", {"cbb.h": b"old"}, torch="2.11.0")).close()
+    ensure(Compiler(tmp_path / "new"))
+
+    assert kept(place) == {**FILES, "cbb.h": b"old"}
+
+
+def test_the_kernel_frees_the_directory_of_a_worker_that_was_killed(
+    tmp_path: Path, place: Path, ensure: Callable[[Compiler], Headers]
+) -> None:
+    descriptor = os.open(place, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    compiler = Compiler(tmp_path)
+    waiting = threading.Thread(target=ensure, args=(compiler,))
+    waiting.start()
+    time.sleep(0.3)
+    assert compiler.compiled == 0
+
+    os.close(descriptor)
+    waiting.join(10)
+
+    assert compiler.compiled == 1
+
+
+def test_a_directory_of_someone_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "headers").symlink_to(tmp_path / "theirs")
+
+    with pytest.raises(BadConfiguration, match="belongs to someone else") as refused:
+        headers.prepare(tmp_path / "headers")
+    assert refused.value.where == "PT2HUB_HEADERS"
+
+
+def test_what_shapes_the_headers_makes_another_toolchain(tmp_path: Path) -> None:
+    machine = NoopToolchain(tmp_path).machine()
+    known = headers.identity(machine, {"HOME": "/home/a", "CXX": "g++"})
+
+    assert known == headers.identity(machine, {"HOME": "/home/b", "CXX": "g++"})
+    for others in ({"CXX": "g++-13"}, {"CXX": "g++", "TORCHINDUCTOR_CPP_MARCH": "x86-64"}):
+        assert known != headers.identity(machine, others)
+    assert known != headers.identity(replace(machine, cpu_flags=("avx",)), {"CXX": "g++"})
+
+
+def test_a_process_has_a_directory_of_its_own_with_links_to_what_is_prepared(
+    tmp_path: Path, place: Path, ensure: Callable[[Compiler], Headers], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._inductor import codecache
+
+    for name in ("_HEADER_DIR", "_HEADER_LOCK_DIR"):
+        monkeypatch.setattr(codecache, name, getattr(codecache, name))  # put back afterwards
+    ensure(Compiler(tmp_path))
+    own = tmp_path / "own"
+
+    use_prepared({PREPARED: str(place)}, own)
+
+    assert (str(own), str(own / "locks")) == (codecache._HEADER_DIR, codecache._HEADER_LOCK_DIR)
+    assert {path.name: path.resolve() for path in own.iterdir() if path.is_symlink()} == {
+        name: place / name for name in FILES
+    }
+    (own / "locks" / "caa.lock").touch()
+
+
+@pytest.mark.parametrize("environ", [{}, {PREPARED: "/nowhere"}])
+def test_without_prepared_headers_a_process_compiles_its_own(
+    tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._inductor import codecache
+
+    for name in ("_HEADER_DIR", "_HEADER_LOCK_DIR"):
+        monkeypatch.setattr(codecache, name, getattr(codecache, name))
+
+    use_prepared(environ, tmp_path / "own")
+
+    assert [path.name for path in (tmp_path / "own").iterdir()] == ["locks"]
+    assert str(tmp_path / "own") == codecache._HEADER_DIR
+
+
+@pytest.mark.compiles
+def test_a_build_in_the_sandbox_compiles_no_header_and_cannot_harm_the_prepared_ones(works: Works) -> None:
+    works.start()
+    before = {path.name: path.stat() for path in PLACE.iterdir()}
+    assert len([name for name in before if name.endswith(".gch")]) >= 3
+    source = {"factory": "support.header_models:Looking", "kwargs": {}, "seed": 1}
+    build = works.publish(source=source, measure={"torch_compile": True})
+
+    view = works.await_state(build, "succeeded", "failed")
+
+    assert view.state == "succeeded", view.error
+    said = {line.text for line in works.services.logs.lines(build)[1] if line.text.startswith("headers: ")}
+    (only,) = said  # the same before the compile and after it
+    assert only.endswith("0 compiled here, harmed []")
+    assert int(only.split()[1]) >= 3
+    assert {path.name: path.stat().st_mtime_ns for path in PLACE.iterdir()} == {
+        name: found.st_mtime_ns for name, found in before.items()
+    }

@@ -1,0 +1,108 @@
+"""Attempts in this process, one by one, with the no-op toolchain or another one."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pt2hub.domain.workers import Registration
+from pt2hub.server.blobs.local import LocalStorage
+from pt2hub.server.container import compose
+from pt2hub.server.db import engine as engines
+from pt2hub.server.db.queue import BuildQueue
+from pt2hub.server.services.documents import read_config, read_manifest
+from pt2hub_workers.attempt import Attempt, Tools
+from pt2hub_workers.device import Device
+from pt2hub_workers.halting import Halt
+from pt2hub_workers.journal import Journal
+from pt2hub_workers.noop import NoopToolchain
+from support.plane import noop_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pt2hub.server.container import Container
+    from pt2hub.wire.shapes import VersionView
+    from pt2hub_workers.toolchains import Toolchain
+
+
+class AttemptBench:
+    """Attempts over services of their own and a real directory."""
+
+    def __init__(self, services: Container, folder: Path) -> None:
+        self.services = services
+        self._folder = folder
+        self.scratch = folder / "scratch"
+        machine = NoopToolchain(folder).machine()
+        services.workers.register(
+            Registration(
+                worker_id="worker",
+                target=machine.target,
+                toolchain=machine.toolchain,
+                environment=machine.environment,
+                packages=machine.packages,
+                host="here",
+                version="1",
+                concurrency=1,
+                clock=time.time(),
+                isolation="none",
+            )
+        )
+
+    def submit(self, **fields: Any) -> VersionView:
+        """Submits a spec."""
+        return self.services.publish.submit(noop_spec("net", **fields))
+
+    def attempt(
+        self,
+        version: VersionView,
+        halt: Halt | None = None,
+        *,
+        toolchain: Toolchain | None = None,
+        image: str | None = None,
+        **pauses: float,
+    ) -> None:
+        """Runs the version's build in this thread."""
+        toolchain = toolchain or NoopToolchain(self.scratch, pauses)
+        machine = toolchain.machine()
+        claim = self.services.builds.claim(version.builds[0].id, "worker")
+        assert claim is not None
+        tools = Tools(
+            self.services,
+            machine,
+            toolchain,
+            Device(self._folder / "device.lock"),
+            (),
+            gate_seconds=10.0,
+            image=image,
+        )
+        journal = Journal(self.services.builds, claim)
+        try:
+            Attempt(claim, tools, journal, halt or Halt()).run()
+        finally:
+            journal.close()
+
+    def config(self, version: VersionView) -> Any:
+        """The config of the version's artifact."""
+        digest = self.services.builds.view(version.builds[0].id).artifact
+        assert digest is not None
+        return read_config(self.services.storage, read_manifest(self.services.storage, digest))
+
+
+@pytest.fixture
+def attempts(migrated_url: str, tmp_path: Path) -> Iterator[AttemptBench]:
+    """Attempts on an empty database."""
+    engine = engines.create(migrated_url)
+    services = compose(
+        engines.Sessions(engine),
+        BuildQueue(migrated_url),
+        LocalStorage(tmp_path / "blobs"),
+        silence=timedelta(seconds=60),
+        factories=("support.tiny_models",),
+    )
+    yield AttemptBench(services, tmp_path)
+    engine.dispose()

@@ -1,0 +1,269 @@
+"""The directories that children work in, and what comes out of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from pt2hub.errors import BadConfiguration, OutputRefused
+from pt2hub_workers import rooms as module
+from pt2hub_workers.rooms import MAX_SLOTS, Room, Rooms
+
+WORK = Path("/room")
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Room:
+    return Rooms(tmp_path / "rooms", inside=WORK).open()
+
+
+def test_without_a_sandbox_a_builds_room_is_always_at_the_same_path_whatever_else_works(
+    tmp_path: Path,
+) -> None:
+    rooms = Rooms(tmp_path, inside=None)
+    first, gate, beside = rooms.open(), rooms.open("gate"), rooms.open()
+    (first.host / "out" / "model").touch()
+    assert len({first.host, gate.host, beside.host}) == 3
+    first.close()
+
+    again = rooms.open()
+
+    assert again.host == again.inside == first.host
+    assert sorted(path.name for path in again.host.rglob("*")) == ["cache", "held", "in", "out", "tmp"]
+    for each in (again, gate, beside):
+        each.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_in_a_sandbox_every_room_is_another_directory_seen_at_one_place(tmp_path: Path) -> None:
+    rooms = Rooms(tmp_path, inside=WORK)
+    first, second = rooms.open(), rooms.open()
+
+    assert first.host != second.host
+    assert first.inside == second.inside == WORK
+    assert first.seen(first.incoming("code.zip")) == "/room/in/code.zip"
+    first.close()
+    second.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_was_taken_stays_when_the_child_removes_its_name_for_it(room: Room) -> None:
+    (room.host / "out" / "code.zip").write_bytes(b"code")
+    held = room.take("out/code.zip")
+    (room.host / "out" / "code.zip").unlink()
+    again = room.host / "out" / "code.zip"
+    again.write_bytes(b"other")
+
+    assert held.read_bytes() == b"code"
+    assert room.take("out/code.zip").read_bytes() == b"other"
+
+
+def test_what_another_room_is_given_is_the_same_file(room: Room, tmp_path: Path) -> None:
+    (room.host / "out" / "code.zip").write_bytes(b"code")
+    held = room.take("out/code.zip")
+    other = Rooms(tmp_path / "rooms", inside=WORK).open("gate")
+
+    given = other.give(held, "code.zip")
+
+    assert given.read_bytes() == b"code"
+    assert given.samefile(held)
+    room.close()
+    assert given.read_bytes() == b"code"
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        "out/../in/x",
+        "/etc/passwd",
+        "out/a/b",
+        "out/..",
+        "tmp/x",
+        "held/x",
+        "out/",
+        "out/x\n",
+        "out/\0",
+        None,
+        7,
+        ["out/x"],
+    ],
+)
+def test_a_name_that_is_none_is_refused(room: Room, named: object) -> None:
+    with pytest.raises(OutputRefused, match="no name of a file in its room"):
+        room.take(named)
+
+
+def _link(path: Path) -> None:
+    path.symlink_to("/etc/passwd")
+
+
+@pytest.mark.parametrize("make", [_link, os.mkfifo, Path.mkdir], ids=["symlink", "pipe", "directory"])
+def test_what_is_no_plain_file_is_refused(room: Room, make: object) -> None:
+    assert callable(make)
+    make(room.host / "out" / "code.zip")
+
+    with pytest.raises(OutputRefused):
+        room.take("out/code.zip")
+
+    assert list((room.host / "held").iterdir()) == []
+
+
+def test_what_is_not_there_and_a_folder_that_became_a_link_are_refused(room: Room, tmp_path: Path) -> None:
+    with pytest.raises(OutputRefused, match="No such file"):
+        room.take("out/code.zip")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "code.zip").touch()
+    (room.host / "out").rmdir()
+    (room.host / "out").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OutputRefused):
+        room.take("out/code.zip")
+
+
+def test_a_room_is_removed_however_deep_it_is_and_whatever_its_modes_are(tmp_path: Path) -> None:
+    script = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from pt2hub_workers.rooms import Rooms\n"
+        "os.setgid(65534); os.setuid(65534)\n"  # the superuser could look everywhere
+        "room = Rooms(Path(sys.argv[1]), inside=None).open()\n"
+        "os.chdir(room.host / 'tmp')\n"
+        "for _ in range(3000): os.mkdir('deeper'); os.chdir('deeper')\n"
+        "os.chdir('/')\n"
+        "shut = room.host / 'out' / 'shut'\n"
+        "(shut / 'inner').mkdir(parents=True)\n"
+        "(shut / 'inner' / 'file').touch()\n"
+        "(shut / 'inner').chmod(0); shut.chmod(0); (room.host / 'out').chmod(0)\n"
+        "room.close()\n"
+        "print(os.listdir(sys.argv[1]))\n"
+    )
+    if os.getuid() == 0:
+        place = Path("/tmp") / f"{tmp_path.name}-{os.getpid()}"
+        place.mkdir(mode=0o700)
+        os.chown(place, 65534, 65534)
+    else:
+        place, script = tmp_path, script.replace("os.setgid(65534); os.setuid(65534)\n", "")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(place)], capture_output=True, text=True, check=False
+        )
+    finally:
+        if place != tmp_path:
+            subprocess.run(["rm", "-rf", str(place)], check=True)
+
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_the_rooms_of_a_killed_worker_are_removed_by_the_next_one_and_those_of_a_living_one_are_not(
+    tmp_path: Path,
+) -> None:
+    script = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from pt2hub_workers.rooms import Rooms\n"
+        f"rooms = [Rooms(Path(sys.argv[1]), inside=inside).open() for inside in (None, Path({str(WORK)!r}))]\n"
+        "print(*(room.host for room in rooms), flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    worker = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert worker.stdout is not None
+    theirs = [Path(word) for word in worker.stdout.readline().split()]
+    own = Rooms(tmp_path, inside=WORK).open()
+    assert all(path.exists() for path in theirs)
+
+    worker.send_signal(signal.SIGKILL)
+    worker.wait()
+    worker.stdout.close()
+    following = Rooms(tmp_path, inside=WORK).open()
+
+    assert not any(path.exists() for path in theirs)
+    assert own.host.exists()
+    own.close()
+    following.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_threads_that_open_and_close_rooms_at_the_same_time_never_share_one(tmp_path: Path) -> None:
+    places, lock, shared = set[Path](), threading.Lock(), list[Path]()
+
+    def work(rooms: Rooms) -> None:
+        for _ in range(25):
+            room = rooms.open()
+            with lock:
+                if room.host in places:
+                    shared.append(room.host)
+                places.add(room.host)
+            (room.host / "out" / "x").touch()
+            with lock:
+                places.discard(room.host)
+            room.close()
+
+    threads = [
+        threading.Thread(target=work, args=(Rooms(tmp_path, inside=inside),))
+        for inside in (None, None, WORK, WORK)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert shared == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_compiler_that_outlived_its_build_is_not_in_the_way_of_the_next_one(tmp_path: Path) -> None:
+    rooms, ended = Rooms(tmp_path, inside=None), threading.Event()
+
+    def write_on(folder: int) -> None:
+        number = 0
+        while not ended.is_set():
+            try:
+                os.close(os.open(str(number), os.O_CREAT | os.O_WRONLY, dir_fd=folder))
+            except FileNotFoundError:  # it was removed, with everything in it
+                return
+            number += 1
+
+    first = rooms.open()
+    folder = os.open(first.host / "tmp", os.O_RDONLY)
+    writers = [threading.Thread(target=write_on, args=(folder,)) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    time.sleep(0.05)
+    first.close()
+    try:
+        following = rooms.open()
+        assert following.host == first.host
+        assert list((following.host / "tmp").iterdir()) == []
+    finally:
+        ended.set()
+        for writer in writers:
+            writer.join()
+        os.close(folder)
+    following.close()
+    rooms.open().close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_scratch_directory_full_of_builds_and_one_of_someone_else_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_SLOTS", 2)
+    rooms = Rooms(tmp_path / "rooms", inside=None)
+    taken = [rooms.open(), rooms.open()]
+    with pytest.raises(BadConfiguration, match="2 builds run in"):
+        rooms.open()
+    for room in taken:
+        room.close()
+    assert MAX_SLOTS == 64
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with pytest.raises(BadConfiguration, match="belongs to someone else"):
+        Rooms(tmp_path / "link", inside=None).open()

@@ -1,0 +1,130 @@
+"""What a build's process says, read as what it is: the words of users' code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pt2hub.domain.builds import STEPS
+from pt2hub.domain.codec import decode
+from pt2hub.domain.publications import Measurement
+from pt2hub.errors import BadResponse, OutputRefused
+from pt2hub_workers.journal import StepState
+
+T = TypeVar("T")
+CHILDS_STEPS = frozenset(STEPS) - {"fetch", "upload", "publish"}
+"""The others are the worker's own."""
+LOG_LEVELS = frozenset({"info", "warning", "error", "output", "compiler"})
+MAX_DETAIL = 500
+"""Characters of a step's detail: it is a short line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How a step stands.
+
+    Attributes:
+        name: One of `CHILDS_STEPS`.
+        state: `running` or `done`.
+        seconds: Its time, once it is done.
+        detail: A line of progress.
+    """
+
+    name: str
+    state: StepState
+    seconds: float | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """What an artifact's config says that only the build's process knows.
+
+    Attributes:
+        signature: Encoded `Signature`, as the others.
+        constants: `Constants`.
+        native: `NativeCode`.
+        key: `ProgramKey`.
+        single_file: `SingleFile`.
+        dtype: dtype override of the target, or None.
+        compiler_processes: Programs that the build started.
+        code_path: The code layer, relative to the build's room.
+        weights_path: The weights layer, likewise.
+        autotuning: What autotuning did, or None.
+    """
+
+    signature: dict[str, Any]
+    constants: dict[str, Any]
+    native: dict[str, Any]
+    key: dict[str, Any]
+    single_file: dict[str, Any]
+    dtype: str | None
+    compiler_processes: list[str]
+    code_path: str
+    weights_path: str
+    autotuning: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a build's process returns beside the fields that were proven.
+
+    Attributes:
+        verification: Of the report, what the build itself knows: tolerance and notes.
+        autotune: Fields of `AutotuneChoice`.
+        measurements: What it measured.
+    """
+
+    verification: dict[str, Any]
+    autotune: list[dict[str, Any]] = field(default_factory=list)
+    measurements: list[Measurement] = field(default_factory=list)
+
+
+def read(cls: type[T], value: Any) -> T:  # noqa: ANN401  # whatever was sent
+    """A part of a message.
+
+    Raises:
+        OutputRefused: It lacks something, or has it in another form.
+    """
+    try:
+        return decode(cls, value)
+    except (BadResponse, TypeError, ValueError) as error:
+        raise refused(str(error)) from error
+
+
+def read_step(message: dict[str, Any]) -> Step:
+    """A step's report.
+
+    Raises:
+        OutputRefused: It is none.
+    """
+    step = read(Step, message)
+    if step.name not in CHILDS_STEPS or step.state not in ("running", "done"):
+        raise refused(f"{step.name[:40]!r} {str(step.state)[:40]!r} is no step")
+    detail = step.detail[:MAX_DETAIL] if step.detail else None
+    return Step(step.name, step.state, step.seconds, detail)
+
+
+def read_log(message: dict[str, Any]) -> tuple[str, list[str]]:
+    """Level and lines of what is to stand in the build's log.
+
+    Raises:
+        OutputRefused: It is no text.
+    """
+    text, level = message.get("text"), message.get("level")
+    if not isinstance(text, str):
+        raise refused("a log line is no text")
+    return (level if isinstance(level, str) and level in LOG_LEVELS else "info"), text.splitlines()
+
+
+def refused(why: str) -> OutputRefused:
+    """The error of a message that is none.
+
+    Args:
+        why: What is wrong with it.
+    """
+    return OutputRefused(
+        f"the build's process sent a message that is none: {why}",
+        where="build",
+        hint="A model must leave the channel of its build alone; if this one does, report it with the build's log.",
+    )

@@ -1,0 +1,76 @@
+"""What children see of the worker's environment: what is on one list, at both levels, and never a secret."""
+
+from __future__ import annotations
+
+import os
+import site
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SECRETS = ("PT2HUB_DATABASE_URL", "PT2HUB_TOKEN", "PT2HUB_STORAGE", "AWS_", "PG")
+"""Beginnings of variables that no child process gets, whoever names them."""
+NAMES = (
+    *("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "LANGUAGE", "TZ"),
+    *(
+        "PYTHONPATH",
+        "PYTHONDONTWRITEBYTECODE",
+        "PYTHONHASHSEED",
+        "PYTHONUNBUFFERED",
+        "PYTHONUTF8",
+        "PYTHONWARNINGS",
+    ),
+    *("PYTHONNOUSERSITE", "PYTHONUSERBASE", "VIRTUAL_ENV"),
+    *("CC", "CXX", "CUDAHOSTCXX", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH"),
+    *("HF_HOME", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"),  # one by one: HF_TOKEN is a secret
+)
+PREFIXES = (
+    *("LC_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "DNNL_", "ONEDNN_", "MALLOC_"),
+    *("TORCH_", "TORCHINDUCTOR_", "TORCHDYNAMO_", "PYTORCH_", "ATEN_", "AOTI_", "TRITON_"),
+    *("CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "NCCL_"),
+)
+_CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_HOME")
+"""Directories of the worker that a sandboxed child must not share; every job sets its own."""
+_USER = "pt2hub"
+
+
+def allowed(environ: Mapping[str, str]) -> dict[str, str]:
+    """What of the worker's own environment children get; what the operator adds for builds comes on top.
+
+    Args:
+        environ: The worker's.
+    """
+    kept = {key: value for key, value in environ.items() if key in NAMES or key.startswith(PREFIXES)}
+    return without_secrets(kept)
+
+
+def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment without what no child may have."""
+    return {key: value for key, value in environ.items() if not key.startswith(SECRETS)}
+
+
+def confined(environ: Mapping[str, str], *, home: str) -> dict[str, str]:
+    """The environment of a child that sees other directories than the worker.
+
+    Args:
+        environ: The one it would have without a sandbox.
+        home: A directory inside that it may write.
+    """
+    kept = {key: value for key, value in without_secrets(environ).items() if key not in _CACHES}
+    if path := kept.get("PYTHONPATH"):  # its working directory is another one
+        kept["PYTHONPATH"] = os.pathsep.join(
+            str(Path(part).absolute()) for part in path.split(os.pathsep) if part
+        )
+    if site.ENABLE_USER_SITE:  # found by HOME, which is another one as well
+        kept.setdefault("PYTHONUSERBASE", site.getuserbase())
+    return {
+        "LANG": "C.UTF-8",
+        "PATH": os.defpath,
+        **kept,
+        "HOME": home,
+        "TMPDIR": "/tmp",  # noqa: S108  # its own
+        "USER": _USER,  # Inductor names directories after it, and there is no list of users to ask
+        "LOGNAME": _USER,
+    }
