@@ -52,7 +52,8 @@ _ROOMS = {
 """Who runs the code of a room; the first that fits."""
 _STARTING = ("up", "home", "config", "admin", "api.serve", "blobs.opening")
 _STARTING_DB = ("db.embedded", "db.engine", "db.migrating", "db.queue_schema")
-_SILENT = tuple(f"pt2hub.server.{room}" for room in (*_STARTING, *_STARTING_DB))
+_OF_WORKERS = ("services.isolation",)
+_SILENT = tuple(f"pt2hub.server.{room}" for room in (*_STARTING, *_STARTING_DB, *_OF_WORKERS))
 """Server code that runs before or beside the API: its errors go to the command line and have no status."""
 _ONE_SIDE = {"ClientTooOld": ["server"], "ServerTooOld": ["client"]}
 """Who raises what stands in a module that both sides run."""

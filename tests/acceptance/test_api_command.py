@@ -13,14 +13,16 @@ import pytest
 
 from pt2hub.domain.digests import digest_bytes
 from support.api_process import answer
+from support.proxy import Proxy
 from support.running import Api, oldest, processes_of, wait_for_none
-from support.s3 import free_ports
+from support.s3 import READER, free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from pt2hub.server.container import Container
+    from support.s3 import S3Server
 
 DATA = b"0123456789" * 1000
 
@@ -86,17 +88,41 @@ def test_what_only_a_worker_can_decide_is_refused(tmp_path: Path, migrated_url: 
     assert "[bad_configuration]" in said
 
 
+def said_of(folder: Path, database_url: str, environ: Mapping[str, str]) -> str:
+    """What an API says that refuses to start on a storage."""
+    api = Api(folder, database_url, environ=environ)
+    assert api.process.wait(60) == 1
+    said = api.log.read_text()
+    assert said.startswith("pt2hub: PT2HUB_STORAGE: ")
+    assert "Traceback" not in said
+    return said
+
+
 def test_a_bucket_that_is_not_there_is_told_in_one_sentence(
     tmp_path: Path, migrated_url: str, s3_url: str
 ) -> None:
-    storage = s3_url.replace("artifacts", "absent")
-    api = Api(tmp_path, migrated_url, environ={"PT2HUB_STORAGE": storage})
-    assert api.process.wait(60) == 1
-    said = api.log.read_text()
-    assert said.startswith("pt2hub: ")
-    assert "absent" in said
+    said = said_of(tmp_path, migrated_url, {"PT2HUB_STORAGE": s3_url.replace("artifacts", "absent")})
+    assert "s3://absent" in said
     assert "[bad_configuration]" in said
-    assert "Traceback" not in said
+
+
+def test_credentials_that_may_not_write_are_refused_before_anybody_uploads(
+    tmp_path: Path, migrated_url: str, s3_url: str
+) -> None:
+    said = said_of(tmp_path, migrated_url, {"PT2HUB_STORAGE": s3_url, "AWS_ACCESS_KEY_ID": READER})
+    assert "AccessDenied" in said
+    assert "[bad_configuration]" in said
+
+
+def test_a_server_that_ignores_conditional_creates_is_refused(
+    tmp_path: Path, migrated_url: str, s3_url: str, s3_server: S3Server
+) -> None:
+    with Proxy(s3_server.endpoint) as proxy:
+        proxy.fault("answer", on="^PUT .*if-none-match|^PUT .*If-None-Match", status=200, body=b"")
+        environ = {"PT2HUB_STORAGE": s3_url, "AWS_ENDPOINT_URL_S3": proxy.url}
+        said = said_of(tmp_path, migrated_url, environ)
+    assert "ignores the condition" in said
+    assert "[storage_unsafe]" in said
 
 
 def test_a_storage_that_does_not_answer_ends_the_start_as_a_database_does(

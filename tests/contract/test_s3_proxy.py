@@ -149,7 +149,7 @@ def test_a_download_that_fails_leaves_no_file_and_the_next_one_succeeds(
 @pytest.mark.parametrize(
     "fault",
     [
-        {"do": "reset", "times": 1, "after": MIDDLE, "down": True},
+        {"do": "reset", "times": 1, "after": MIDDLE, "down": True, "seconds": 0.3},
         {"do": "truncate", "after": MIDDLE, "down": True},  # each time, and each time more is there
         {"do": "answer", "times": 2},
         {"do": "slow", "after": MIDDLE, "down": True, "rate": 8 << 20},

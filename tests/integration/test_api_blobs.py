@@ -74,6 +74,22 @@ def test_the_same_upload_again_succeeds(api: FlaskClient, bearer: dict[str, str]
     assert api.put(PATH, data=DATA, headers=bearer).status_code == 201
 
 
+def test_where_clients_cannot_reach_the_storage_an_upload_goes_through_the_api(
+    api: FlaskClient, bearer: dict[str, str]
+) -> None:
+    wanted = {"digest": DIGEST, "size": len(DATA)}
+    begun = api.post("/api/v1/uploads", json=wanted, headers=bearer)
+    assert begun.status_code == 201
+    assert begun.get_json()["request"] == {"method": "PUT", "url": PATH, "headers": {}}
+    end = f"/api/v1/uploads/{begun.get_json()['id']}/complete"
+    early = api.post(end, json={}, headers=bearer)
+    assert (early.status_code, early.get_json(force=True)["code"]) == (409, "upload_incomplete")
+    assert api.put(PATH, data=DATA, headers=bearer).status_code == 201
+    assert api.post(end, json={}, headers=bearer).get_json()["state"] == "stored"
+    again = api.post("/api/v1/uploads", json=wanted, headers=bearer)
+    assert (again.status_code, again.get_json()["state"]) == (200, "stored")
+
+
 def test_other_bytes_than_the_digest_says_are_refused_and_nothing_is_left(
     api: FlaskClient, bearer: dict[str, str], tmp_path: Path
 ) -> None:

@@ -1,13 +1,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from pt2hub.domain.digests import Digest, digest_bytes
 from pt2hub.errors import BlobGone
@@ -20,7 +27,6 @@ from support.collecting import Collector
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 DATA = {digest_bytes(data): data for data in (b"weights", b"{}")}
 DIGESTS = st.sampled_from(sorted(DATA))
@@ -201,7 +207,7 @@ def world(migrated_url: str, tmp_path: Path) -> Iterator[World]:
 
 def test_no_order_of_steps_and_crashes_loses_what_is_needed_or_leaves_an_orphan(world: World) -> None:
     run_state_machine_as_test(
-        lambda: Bookkeeping(world),
+        lambda: Bookkeeping(world),  # type: ignore[arg-type]  # anything that makes a machine
         settings=settings(
             max_examples=150,
             stateful_step_count=40,

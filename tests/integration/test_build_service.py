@@ -7,8 +7,9 @@ import pytest
 
 from pt2hub.domain.builds import LogLine
 from pt2hub.domain.digests import digest_bytes
-from pt2hub.errors import BadResponse, CompileFailed, NotFound, StaleAttempt
+from pt2hub.errors import BadResponse, BlobGone, CompileFailed, NotFound, StaleAttempt
 from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.services.documents import named_by
 from pt2hub.wire.problems import from_dict
 from support.packages import WEIGHTS
 from support.registry import V3, V4
@@ -258,3 +259,71 @@ def test_a_manifest_that_is_damaged_only_costs_the_reuse(registry: Registry, dam
 def test_an_unknown_build_is_not_found(registry: Registry) -> None:
     with pytest.raises(NotFound):
         registry.services.builds.view("b0")
+
+
+def references(registry: Registry, owner: str) -> set[tuple[str, str]]:
+    return {
+        (row[0], row[1])
+        for row in registry.sql(f"SELECT kind, digest FROM blob_references WHERE owner = '{owner}'")
+    }
+
+
+def test_a_publication_keeps_all_that_it_names_and_lets_its_leases_go(registry: Registry) -> None:
+    claim = registry.claim(registry.submit().builds[0].id)
+    publication = registry.publication(claim)
+    held = registry.sql("SELECT count(*) FROM blob_leases WHERE holder = %s", claim.holder)
+    registry.services.builds.publish(claim, publication)
+    needed = named_by(publication.manifest, *publication.referrers)
+    assert held == [(len(needed) + 1,)]  # and golden values, which only the version names
+    assert len(needed) == 9  # three manifests, config, code, weights, two tables, the empty config of both
+    assert references(registry, f"artifact:{publication.manifest.digest}") == {
+        (key.kind, key.digest) for key in needed
+    }
+    assert registry.sql("SELECT count(*) FROM blob_leases") == [(0,)]
+
+
+@pytest.mark.parametrize("state", ["pending", "deleting", "deleted", None])
+def test_nothing_is_published_that_a_collector_took(registry: Registry, state: str | None) -> None:
+    claim = registry.claim(registry.submit().builds[0].id)
+    publication = registry.publication(claim)
+    code = publication.manifest.layers[0].digest
+    if state:
+        registry.sql("UPDATE blobs SET state = %s WHERE digest = %s", state, code)
+    else:
+        registry.sql("DELETE FROM blobs WHERE digest = %s", code)
+    with pytest.raises(BlobGone) as caught:
+        registry.services.builds.publish(claim, publication)
+    assert caught.value.context["digests"] == [code]
+    assert registry.services.builds.view(claim.build).state == "running"
+    for table in ("artifacts", "blob_references"):
+        assert registry.sql(f"SELECT count(*) FROM {table}") == [(0,)]
+    registry.services.builds.retry_later(claim, caught.value)
+    registry.sql("UPDATE builds SET not_before = NULL")
+    again = registry.claim(claim.build)
+    registry.services.builds.publish(again, registry.publication(again))
+    assert registry.services.builds.view(claim.build).state == "succeeded"
+
+
+def test_weights_and_golden_values_are_kept_for_their_version(registry: Registry) -> None:
+    view = registry.submit(targets=[V4, V3])
+    one, other = (registry.claim(build.id) for build in view.builds)
+    weights, golden, inputs, outputs, late = (
+        registry.blob(data).digest for data in (b"weights", b"golden", b"inputs", b"outputs", b"late")
+    )
+    builds = registry.services.builds
+    builds.record_weights(one, weights)
+    builds.record_golden(one, golden, (inputs, outputs))
+    builds.record_weights(other, late)  # too late: nobody needs it
+    kept = {("blobs", digest) for digest in (weights, golden, inputs, outputs)}
+    assert references(registry, f"version:{one.version_id}") == kept
+
+
+def test_weights_that_are_not_stored_are_not_recorded(registry: Registry) -> None:
+    claim = registry.claim(registry.submit().builds[0].id)
+    golden = registry.blob(b"golden").digest
+    with pytest.raises(BlobGone):
+        registry.services.builds.record_weights(claim, digest_bytes(b"nowhere"))
+    with pytest.raises(BlobGone):
+        registry.services.builds.record_golden(claim, golden, (digest_bytes(b"nowhere"),))
+    version = registry.services.publish.version("vision/resnet18", 1)
+    assert (version.weights, version.golden) == (None, None)

@@ -54,7 +54,7 @@ def start(level: Isolation, tmp_path: Path) -> Iterator[Callable[..., ScriptedHa
     """Starts a child that runs statements, with limits as the settings name them."""
     made: list[ScriptedHand] = []
 
-    def begin(statements: str, **limits: str) -> ScriptedHand:
+    def begin(statements: str, **limits: Any) -> ScriptedHand:
         launcher = launcher_of(level, dict(os.environ), **limits)
         made.append(ScriptedHand.of(launcher, tmp_path / "rooms", statements))
         return made[-1]

@@ -136,6 +136,18 @@ def test_the_log_of_a_succeeded_build_belongs_to_its_artifact(registry: Registry
     assert manifest.layers[0].mediaType == LOG_TYPE
 
 
+def test_a_log_that_was_put_away_is_kept_with_its_manifest(registry: Registry) -> None:
+    build = published(registry)
+    failed = registry.claim(registry.submit(model="vision/failed").builds[0].id)
+    registry.services.builds.report(failed, [], some_lines(1, text="other"))
+    registry.services.builds.fail(failed, CompileFailed("no"))
+    registry.services.logs.archive(failed.build, 1)
+    kept = "SELECT kind, count(*) FROM blob_references WHERE owner = %s GROUP BY kind ORDER BY kind"
+    assert registry.sql(kept, f"log:{build.id}:1") == [("blobs", 2), ("manifests", 1)]
+    assert registry.sql(kept, f"log:{failed.build}:1") == [("blobs", 1)]
+    assert registry.sql("SELECT count(*) FROM blob_leases") == [(0,)]
+
+
 def test_logs_of_artifacts_come_back_with_a_reindex(registry: Registry) -> None:
     builds = [published(registry, target) for target in (V4, V3)]
     before = [registry.services.logs.lines(build.id) for build in builds]

@@ -304,6 +304,38 @@ def test_weights_that_are_no_safetensors_take_no_number(registry: Registry, data
     assert registry.submit(weights=registry.blob(WEIGHTS).digest).number == 1
 
 
+def test_what_a_spec_names_is_kept_for_its_version(registry: Registry) -> None:
+    weights = registry.blob(WEIGHTS).digest
+    example = registry.blob(safetensors.torch.save({"x": torch.zeros(5, 3)})).digest
+    named: dict[str, Any] = {"inputs": [{"name": "x", "shape": [2, 3], "example": example}], "dims": {}}
+    registry.submit(weights=weights, **named)
+    registry.submit(weights=weights, **named)
+    kept = registry.sql("SELECT kind, digest FROM blob_references ORDER BY digest")
+    assert kept == [("blobs", digest) for digest in sorted([weights, example])]
+    assert registry.sql("SELECT DISTINCT owner FROM blob_references") == registry.sql(
+        "SELECT 'version:' || id FROM versions"
+    )
+
+
+@pytest.mark.parametrize("state", ["pending", "deleting", "deleted"])
+def test_what_nobody_confirmed_or_a_collector_took_was_not_uploaded(registry: Registry, state: str) -> None:
+    weights = registry.blob(WEIGHTS).digest
+    registry.sql("UPDATE blobs SET state = %s", state)
+    with pytest.raises(NotFound, match="not uploaded") as caught:
+        registry.submit(weights=weights)
+    assert [(item.path, item.given) for item in caught.value.details] == [("weights", weights)]
+    assert registry.sql("SELECT count(*) FROM versions") == [(0,)]
+    registry.blob(WEIGHTS)
+    assert registry.submit(weights=weights).created
+
+
+def test_what_was_uploaded_before_there_were_rows_can_still_be_named(registry: Registry) -> None:
+    weights = registry.blob(WEIGHTS).digest
+    registry.sql("TRUNCATE blobs, blob_leases")
+    assert registry.submit(weights=weights).created
+    assert registry.sql("SELECT generation, state, size FROM blobs") == [(1, "stored", len(WEIGHTS))]
+
+
 def test_an_example_with_one_tensor_of_any_name_is_taken(registry: Registry) -> None:
     example = registry.blob(safetensors.torch.save({"any": torch.zeros(5, 3)})).digest
     assert registry.submit(inputs=[{"name": "x", "shape": [2, 3], "example": example}], dims={}).created

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pt2hub.domain.builds import LogLine
-from pt2hub.domain.digests import digest_bytes
+from pt2hub.domain.digests import canonical_json, digest_bytes
 from pt2hub.errors import NotFound
 from pt2hub.server.blobs.keys import StorageKey
+from support.packages import WEIGHTS
 from support.registry import V3, V4
 
 if TYPE_CHECKING:
@@ -153,3 +155,94 @@ def test_a_number_that_was_given_away_meanwhile_is_named_and_the_rest_is_added(r
     assert set(report["unreadable"]) == {old}
     assert "reindex before" in report["unreadable"][old]
     assert registry.services.resolve.artifact(other).number == 1
+
+
+BLOB_TABLES = "blobs, blob_leases, blob_references"
+REFERENCES = "SELECT kind, digest, owner FROM blob_references ORDER BY owner, kind, digest"
+
+
+def bookkept(registry: Registry) -> list[tuple[object, ...]]:
+    """A version with uploaded weights, golden values, an artifact and a log, and another one without any build."""
+    view = registry.submit(weights=registry.blob(WEIGHTS).digest)
+    claim = registry.claim(view.builds[0].id)
+    inputs, outputs = registry.blob(b"inputs").digest, registry.blob(b"outputs").digest
+    document = canonical_json({"inputs": inputs, "outputs": outputs})
+    golden = registry.services.builds.record_golden(claim, registry.blob(document).digest, (inputs, outputs))
+    registry.services.builds.report(claim, [], [LogLine(1, 0.0, "fetch", "info", "hello")])
+    publication = registry.publication(replace(claim, golden=golden), weights_data=WEIGHTS)
+    registry.services.builds.publish(claim, publication)
+    registry.services.logs.archive(claim.build, 1)
+    return registry.sql(REFERENCES)
+
+
+def test_rows_and_references_of_blobs_come_back_from_the_storage_alone(registry: Registry) -> None:
+    references = bookkept(registry)
+    rows = "SELECT kind, digest, generation, state, size FROM blobs ORDER BY kind, digest"
+    before = registry.sql(rows)
+    registry.sql(f"TRUNCATE {TABLES}, {BLOB_TABLES} RESTART IDENTITY CASCADE")
+    registry.services.reindex.reindex()
+    assert registry.sql(rows) == before
+    after = registry.sql(REFERENCES)
+    # A log's manifest is its artifact's referrer, which is what the storage knows of it.
+    by_log = [row for row in references if str(row[2]).startswith("log:")]
+    assert len(by_log) == 3
+    assert {row for row in references if row not in by_log} <= set(after)
+    assert {row[:2] for row in after} == {row[:2] for row in references}
+    registry.services.reindex.reindex()
+    assert registry.sql(REFERENCES) == after
+
+
+def test_what_is_older_than_the_bookkeeping_is_kept_after_a_reindex(registry: Registry) -> None:
+    references = bookkept(registry)
+    unbuilt = registry.submit(model="vision/unbuilt", weights=digest_bytes(WEIGHTS))
+    registry.sql(f"TRUNCATE {BLOB_TABLES}")
+    assert registry.services.reindex.reindex()["added"] == 0
+    after = registry.sql(REFERENCES)
+    assert {row[:2] for row in after} == {row[:2] for row in references}
+    assert len([row for row in after if row[1] == unbuilt.weights]) == 3  # two versions and an artifact
+
+
+def test_of_several_generations_the_highest_counts(registry: Registry) -> None:
+    storage, (key, other) = (
+        registry.services.storage,
+        (StorageKey.blob(digest_bytes(data)) for data in (b"a", b"b")),
+    )
+    for generation in (1, 2, 10):
+        storage.write(key.at(generation), [b"a"])
+    storage.write(other.at(3), [b"b"])
+    registry.services.reindex.reindex()
+    rows = dict(registry.sql("SELECT digest, generation FROM blobs"))
+    assert rows == {key.digest: 10, other.digest: 3}
+    # What the rows know better stays: a collector and a writer are at work.
+    registry.sql("UPDATE blobs SET state = 'deleting' WHERE digest = %s", key.digest)
+    registry.sql("UPDATE blobs SET generation = 4, state = 'pending' WHERE digest = %s", other.digest)
+    registry.services.reindex.reindex()
+    assert dict(registry.sql("SELECT generation, state FROM blobs")) == {10: "deleting", 4: "pending"}
+    storage.write(other.at(4), [b"b"])
+    registry.services.reindex.reindex()
+    assert dict(registry.sql("SELECT generation, state FROM blobs")) == {10: "deleting", 4: "stored"}
+
+
+def test_what_the_storage_lost_gets_no_row_and_keeps_nothing_from_coming_back(registry: Registry) -> None:
+    bookkept(registry)
+    code = digest_bytes(b"code")
+    registry.sql(f"TRUNCATE {TABLES}, {BLOB_TABLES} CASCADE")
+    del registry.services.storage._stored[StorageKey.blob(code).exact]  # type: ignore[attr-defined]  # a MemoryStorage
+    assert registry.services.reindex.reindex()["added"] == 1
+    assert registry.sql("SELECT count(*) FROM blobs WHERE digest = %s", code) == [(0,)]
+    assert registry.sql("SELECT count(*) FROM blob_references WHERE digest = %s", code) == [(0,)]
+    registry.blob(b"code")  # stored again, say from a backup
+    registry.services.reindex.reindex()
+    assert registry.sql("SELECT count(*) FROM blob_references WHERE digest = %s", code) == [(1,)]
+
+
+def test_a_golden_document_that_is_damaged_costs_only_what_it_names(registry: Registry) -> None:
+    bookkept(registry)
+    golden = registry.services.publish.version("vision/resnet18", 1).golden
+    assert golden
+    for damaged in (b"[]", b"no JSON", b'{"inputs": 3, "outputs": "sha256:x"}'):
+        registry.services.storage._stored[StorageKey.blob(golden).exact] = damaged  # type: ignore[attr-defined]  # a MemoryStorage
+        registry.sql(f"TRUNCATE {BLOB_TABLES}")
+        registry.services.reindex.reindex()
+        kept = registry.sql("SELECT digest FROM blob_references WHERE owner LIKE 'version:%%'")
+        assert sorted(kept) == sorted([(golden,), (digest_bytes(WEIGHTS),)])

@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
 from pt2hub.domain.builds import MAX_FAILURES, LogLine
+from pt2hub.domain.digests import digest_bytes
 from pt2hub.errors import CompileFailed, DigestMismatch, StorageUnavailable
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.notifications import CHANNEL, PROGRESS
+from pt2hub.server.services.upkeep import Hourly
 from support.registry import V4
 
 if TYPE_CHECKING:
@@ -205,6 +208,52 @@ def test_one_process_at_a_time_tidies(registry: Registry) -> None:
         assert registry.sql("SELECT count(*) FROM workers") == [(1,)]
     registry.services.upkeep.tidy()
     assert registry.sql("SELECT count(*) FROM workers") == [(0,)]
+
+
+def test_tidying_drops_leases_and_uploads_whose_time_is_over(registry: Registry) -> None:
+    registry.blob(b"data")
+    registry.services.uploads.begin(digest_bytes(b"other"), 5, by="alice")
+    registry.services.upkeep.tidy()
+    counts = "SELECT (SELECT count(*) FROM blob_leases), (SELECT count(*) FROM uploads)"
+    assert registry.sql(counts) == [(2, 1)]
+    for table in ("blob_leases", "uploads"):
+        registry.sql(f"UPDATE {table} SET pending_until = now() - interval '1 second'")
+    registry.services.upkeep.tidy()
+    assert registry.sql(counts) == [(0, 0)]
+
+
+def test_a_chore_that_fails_keeps_no_other_from_being_done(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(_: float) -> int:
+        raise StorageUnavailable
+
+    registry.blob(b"data")
+    registry.sql("UPDATE blob_leases SET pending_until = now() - interval '1 second'")
+    claim = registry.claim(registry.submit().builds[0].id)
+    registry.services.builds.report(claim, [], [LogLine(1, 0.0, "fetch", "info", "hello")])
+    registry.services.builds.fail(claim, CompileFailed())
+    registry.sql("UPDATE build_attempts SET ended_at = ended_at - interval '1 minute'")
+    monkeypatch.setattr(registry.services.storage, "sweep", away)
+    registry.services.upkeep.tidy()
+    assert registry.sql("SELECT count(*) FROM blob_leases") == [(0,)]
+    assert registry.sql("SELECT count(*) FROM build_logs") == [(0,)]
+
+
+def test_a_chore_of_the_hour_is_done_once_in_it_whatever_came_of_it() -> None:
+    now, done = [0.0], []
+
+    def chore() -> None:
+        done.append(now[0])
+        if len(done) == 2:
+            raise StorageUnavailable
+
+    hourly = Hourly(chore, clock=lambda: now[0])
+    for moment in (0.0, 10.0, 3599.0, 3600.0, 3610.0, 7200.0):
+        now[0] = moment
+        with suppress(StorageUnavailable):
+            hourly()
+    assert done == [0.0, 3600.0, 7200.0]
 
 
 @pytest.mark.parametrize("what", ["claim", "report", "cancel", "retry", "lost"])

@@ -6,15 +6,13 @@ See `pt2hub.server.db.stores.blobs` for what it must do; nothing of the services
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
+
+import psycopg
 
 from pt2hub.domain.digests import Digest
 from pt2hub.server.blobs.keys import FIRST, StorageKey
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import psycopg
 
 _LIVE = "state IN ('pending', 'stored') AND changed_at < now() - make_interval(secs => %s)"
 _LOCK = f"SELECT FROM blobs WHERE {_LIVE} ORDER BY kind, digest FOR UPDATE"

@@ -30,8 +30,9 @@ class Fault:
     """What befalls requests.
 
     Attributes:
-        do: `delay` (by `seconds`), `slow` (to `rate` bytes per second), `reset` (RST), `truncate` (an orderly end),
-            `answer` (with `status` and `body`, in the server's place) or `flip` (one bit).
+        do: `delay` (by `seconds`), `slow` (to `rate` bytes per second), `reset` (RST, after `seconds` in which
+            what passed can be read: RST takes away the rest), `truncate` (an orderly end), `answer` (with `status`
+            and `body`, in the server's place) or `flip` (one bit).
         on: Expression that is searched in request line and headers.
         times: How many requests it befalls; None for all.
         after: So many bytes pass before it begins.
@@ -252,7 +253,8 @@ class _Link:
         to.sendall(bytes([data[0] ^ 0x10]) + data[1:])
         return True
 
-    def _reset(self, _: Fault, __: bytes, ___: socket.socket) -> bool:
+    def _reset(self, fault: Fault, _: bytes, __: socket.socket) -> bool:
+        self.proxy.wait(fault.seconds)
         _reset(self.client)
         _reset(self.server)
         self.proxy.forget(self.client, self.server)

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,12 +101,11 @@ def _session(*, mocked: bool) -> boto3.session.Session:  # noqa: ARG001  # the k
     return boto3.session.Session()
 
 
-@pytest.fixture(scope="session")
-def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """The session's server."""
+@contextmanager
+def running_s3(folder: Path) -> Iterator[S3Server]:
+    """A server with its data in a folder; killed in the end, for its data are thrown away."""
     for left in reversed(range(_TRIES)):
-        folder = tmp_path_factory.mktemp("s3")
-        server, process = _start(folder)
+        server, process = _start(folder / str(left))
         try:
             if _ready(server, process):
                 yield server
@@ -114,7 +113,14 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         finally:
             _stop(process)
         if not left:
-            pytest.fail(f"the S3 server did not start:\n{server.log.read_text()[-3000:]}")
+            raise RuntimeError(f"the S3 server did not start:\n{server.log.read_text()[-3000:]}")
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """The session's server."""
+    with running_s3(tmp_path_factory.mktemp("s3")) as server:
+        yield server
 
 
 @pytest.fixture
@@ -139,8 +145,8 @@ def _start(folder: Path) -> tuple[S3Server, subprocess.Popen[bytes]]:
         }
         for name, actions in rights.items()
     ]
+    (folder / "data").mkdir(parents=True)
     (folder / "s3.json").write_text(json.dumps({"identities": identities}))
-    (folder / "data").mkdir()
     with server.log.open("wb") as log:
         process = subprocess.Popen(
             _command(folder, ports, server.bucket),

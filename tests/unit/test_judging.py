@@ -283,3 +283,6 @@ def test_differences_are_those_with_which_the_allowances_were_found(dtype: torch
     expected = comparing.difference(left, right)
     assert found == pytest.approx(expected, rel=1e-12)
     assert _difference(left[:0].numpy(), right[:0].numpy(), floating=True) == 0.0
+    scalars = left[0], right[0]
+    found = _difference(*(value.numpy() for value in scalars), floating=is_floating(dtype_name(left)))
+    assert found == pytest.approx(comparing.difference(*scalars), rel=1e-12)

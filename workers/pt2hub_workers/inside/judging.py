@@ -232,7 +232,7 @@ def _difference(left: NDArray[Any], right: NDArray[Any], *, floating: bool) -> f
     if not floating:
         return float(np.mean(left != right))
     with np.errstate(all="ignore"):  # what is not finite is the result
-        gap = np.subtract(left, right, dtype=np.float64)
+        gap = np.subtract(np.atleast_1d(left), right, dtype=np.float64)  # of two scalars it would be none
     np.abs(gap, out=gap)
     return float(gap.max()) if bool(np.isfinite(gap).all()) else math.inf
 

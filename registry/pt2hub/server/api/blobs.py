@@ -16,13 +16,12 @@ from pt2hub.server.api.ranges import Content, is_known, respond
 from pt2hub.server.api.shapes import ARTIFACTS, BYTES, TOKEN, DigestPath, Uploaded
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.ports import Transfers
+from pt2hub.server.services.uploads import SIGNED_SECONDS
 
 routes = APIBlueprint("blobs", __name__, url_prefix="/api/v1", abp_tags=[ARTIFACTS])
 
 RESERVE_BYTES = 64 << 20
 """Kept free on the storage's disk: the embedded PostgreSQL and the logs lie there too and stop without it."""
-SIGNED_SECONDS = 900.0
-"""How long a signed address lets a download begin. One that has begun goes on to its end."""
 _HOLDER = "api"
 
 

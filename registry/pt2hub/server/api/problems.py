@@ -51,6 +51,8 @@ STATUS: dict[type[errors.Pt2hubError], HTTPStatus] = {
     errors.ClientTooOld: HTTPStatus.UPGRADE_REQUIRED,
     errors.SchemaOlder: HTTPStatus.SERVICE_UNAVAILABLE,  # where a load balancer asks whether we are ready
     errors.SchemaNewer: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.BadConfiguration: HTTPStatus.SERVICE_UNAVAILABLE,  # likewise: the storage cannot be used as it is set
+    errors.StorageUnsafe: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.StorageFull: HTTPStatus.INSUFFICIENT_STORAGE,
     errors.DigestMismatch: HTTPStatus.BAD_REQUEST,  # over HTTP it is the upload that is wrong, not we
 }

@@ -5,13 +5,13 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from pt2hub.server.api.shapes import ID_PATTERN, DigestText, Parameters
+from pt2hub.server.services.uploads import MOST_PARTS_SIGNED
 from pt2hub.wire.uploads import PartRequests, UploadView
 
 MAX_OBJECT_BYTES = 1 << 50
 """More than any storage takes as one object; the server's own limit is lower, and refuses with a code of its own."""
 MAX_PARTS = 10_000
 """Of one upload, as S3 has it."""
-MAX_PARTS_AT_ONCE = 100
 
 
 class UploadPath(Parameters):
@@ -46,7 +46,7 @@ class PartsWanted(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     parts: Annotated[
-        list[PartWanted], Field(min_length=1, max_length=MAX_PARTS_AT_ONCE, description="In any order")
+        list[PartWanted], Field(min_length=1, max_length=MOST_PARTS_SIGNED, description="In any order")
     ]
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pt2hub.server.blobs.ports import SignedRequest
 
 PART_BYTES = 8 << 20
-"""Size of a part of a large object; measured by benchmarks/upload_to_s3.py, see `writing.THREADS`."""
+"""Size of a part of a large object; chosen with `writing.THREADS`."""
 SINGLE_BYTES = 64 << 20
 """A client sends no more in one request: a broken one begins anew, and one connection is slow over a long way. What
 it sends in parts the server must hash again."""

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pt2hub.server.blobs.s3.bucket import Bucket
 
 THREADS = 4
-"""Parts of an upload that are on their way at once. Measured with parts of 8 MiB by benchmarks/upload_to_s3.py: two
-to four are fastest to a server on the same machine; one alone would wait for every answer of a server far away."""
+"""Parts of an upload that are on their way at once: the most that are no slower to a server on the same machine (figures
+in docs/decisions/0007; `benchmarks/upload_to_s3.py --tune` measures them), for those far away gain by each."""
 _P = TypeVar("_P")
 
 
