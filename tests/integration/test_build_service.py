@@ -225,27 +225,35 @@ def test_uploaded_weights_are_the_versions_from_the_start(registry: Registry) ->
 
 def test_code_with_the_same_program_key_is_found_across_versions(registry: Registry) -> None:
     digest = registry.published(key="graph", code=b"compiled")
-    found = registry.services.builds.find_code(digest_bytes(b"graph"))
+    found = registry.services.builds.find_code(digest_bytes(b"graph"), model="vision/resnet18")
     assert found is not None
     assert found.code.digest == digest_bytes(b"compiled")
     assert found.config.key.fields == {"graph": "graph"}
     assert found.config.version.number == 1
     assert registry.services.resolve.artifact(digest).code == found.code.digest
-    assert registry.services.builds.find_code(digest_bytes(b"another")) is None
+    assert registry.services.builds.find_code(digest_bytes(b"another"), model="vision/resnet18") is None
+
+
+def test_code_of_another_team_is_not_reused(registry: Registry) -> None:
+    registry.published(key="graph", code=b"compiled")
+    find = registry.services.builds.find_code
+    assert find(digest_bytes(b"graph"), model="vision/another") is not None
+    assert find(digest_bytes(b"graph"), model="visions/resnet18") is None
+    assert find(digest_bytes(b"graph"), model="visio_/resnet18") is None
 
 
 def test_code_whose_bytes_are_lost_is_not_reused(registry: Registry) -> None:
     registry.published(key="graph", code=b"compiled")
     storage = registry.services.storage
     del storage._stored[StorageKey.blob(digest_bytes(b"compiled")).exact]  # type: ignore[attr-defined]  # a MemoryStorage
-    assert registry.services.builds.find_code(digest_bytes(b"graph")) is None
+    assert registry.services.builds.find_code(digest_bytes(b"graph"), model="vision/resnet18") is None
 
 
 def test_a_manifest_that_is_lost_only_costs_the_reuse(registry: Registry) -> None:
     digest = registry.published(key="graph")
     storage = registry.services.storage
     del storage._stored[StorageKey.manifest(digest).exact]  # type: ignore[attr-defined]  # a MemoryStorage
-    assert registry.services.builds.find_code(digest_bytes(b"graph")) is None
+    assert registry.services.builds.find_code(digest_bytes(b"graph"), model="vision/resnet18") is None
 
 
 @pytest.mark.parametrize("damaged", [b"no JSON", b"{}", None])
@@ -253,7 +261,7 @@ def test_a_manifest_that_is_damaged_only_costs_the_reuse(registry: Registry, dam
     key = StorageKey.manifest(registry.published(key="graph")).exact
     stored = registry.services.storage._stored  # type: ignore[attr-defined]  # a MemoryStorage
     stored[key] = damaged or stored[key].replace(b"code.v1+zip", b"code.v2+zip")
-    assert registry.services.builds.find_code(digest_bytes(b"graph")) is None
+    assert registry.services.builds.find_code(digest_bytes(b"graph"), model="vision/resnet18") is None
 
 
 def test_an_unknown_build_is_not_found(registry: Registry) -> None:

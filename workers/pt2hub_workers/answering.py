@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from pt2hub.domain.artifacts import ArtifactConfig
     from pt2hub.domain.builds import Claim
+    from pt2hub.domain.publications import ReusableCode
     from pt2hub_workers.attempt import Tools
     from pt2hub_workers.gating import Gate
     from pt2hub_workers.halting import Halt
@@ -176,9 +177,12 @@ class Answers:
             **{name: room.seen(room.host / path) for name, path in files.GOLDEN.items()},
         }
 
+    def _find_code(self, key: ProgramKey) -> ReusableCode | None:
+        return self._builds.find_code(key.digest, model=self._claim.model)
+
     def _answer_code(self, message: dict[str, Any]) -> dict[str, Any] | None:
         key = read(ProgramKey, message.get("key"))
-        found = persisting(lambda: self._builds.find_code(key.digest), self._halt) if self._reuse else None
+        found = persisting(lambda: self._find_code(key), self._halt) if self._reuse else None
         if found is None:
             self._journal.line(f"program key {key.digest}: no code yet, compiling")
             return None

@@ -36,6 +36,11 @@ def parse_model_name(text: str) -> str:
     return text
 
 
+def team_of(model: str) -> str:
+    """The team in a model's name."""
+    return model.partition("/")[0]
+
+
 def parse_alias(text: str) -> str:
     """Checks an alias's name.
 

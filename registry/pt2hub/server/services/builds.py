@@ -13,6 +13,7 @@ import structlog
 
 from pt2hub.domain.artifacts import CODE_TYPE
 from pt2hub.domain.builds import BuildState, Claim
+from pt2hub.domain.names import team_of
 from pt2hub.domain.publications import Publication, ReusableCode
 from pt2hub.errors import BadResponse, BuildActive, BuildOver, NotFound, StaleAttempt, TooLarge
 from pt2hub.server.blobs.keys import StorageKey
@@ -192,10 +193,18 @@ class BuildService:
             progress.add_lines(claim.build, claim.attempt, lines)
             notify_progress(session, claim.build)
 
-    def find_code(self, program_key: Digest) -> ReusableCode | None:
-        """Compiled code of any published artifact with this program key whose bytes are still there."""
+    def find_code(self, program_key: Digest, *, model: str) -> ReusableCode | None:
+        """Compiled code with this program key, of the same team's artifacts, whose bytes are still there.
+
+        Of the same team's only, because a build that runs hostile code can say any key of what it made: the gate
+        proves that code computes the right thing, not that it does nothing else.
+
+        Args:
+            program_key: The key.
+            model: The model to be built; its team is what stands before the slash.
+        """
         with self._sessions.begin() as session:
-            candidates = ArtifactStore(session).with_key(program_key)
+            candidates = ArtifactStore(session).with_key(program_key, team_of(model))
         for digest in candidates:
             # Reuse saves time: a lost or damaged object only means to compile again.
             with contextlib.suppress(NotFound, BadResponse, TooLarge):

@@ -59,7 +59,10 @@ class Checker:
             return
         claim = _Claim(self._sessions, upload.id, until)
         with contextlib.suppress(RuntimeError):  # closed meanwhile: the claim runs out
-            self._running[upload.id] = self._pool.submit(self._run, upload, claim)
+            check = self._running[upload.id] = self._pool.submit(self._run, upload, claim)
+            check.add_done_callback(
+                lambda _: self._running.pop(upload.id, None)
+            )  # also where it is over already
 
     def running(self, upload_id: str) -> Future[None] | None:
         """The check of an upload, where this process has it."""
@@ -84,8 +87,6 @@ class Checker:
             claim.release()
         except Exception as error:  # noqa: BLE001  # the client waits for an end
             self._fail(upload, claim, error)
-        finally:
-            self._running.pop(upload.id, None)
 
     def _check(self, upload: StoredUpload, claim: _Claim) -> None:
         plain = StorageKey.blob(upload.digest)

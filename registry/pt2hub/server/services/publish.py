@@ -205,7 +205,7 @@ def _not_uploaded(missing: Mapping[str, str]) -> NotFound:
     return NotFound(
         "A blob that the spec names was not uploaded",
         where=next(iter(missing)),
-        hint="Upload it first: PUT /api/v1/blobs/<digest>.",
+        hint="Upload it first: POST /api/v1/uploads, or PUT /api/v1/blobs/<digest> (pt2hub publish --weights does it).",
         details=tuple(Detail(path, "not uploaded", given=digest) for path, digest in missing.items()),
     )
 

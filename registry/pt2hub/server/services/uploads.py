@@ -7,15 +7,11 @@ the next process that is asked for the upload takes over.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from concurrent.futures import wait
 from typing import TYPE_CHECKING
 
 from pt2hub.errors import (
     Conflict,
-    Detail,
-    InvalidInput,
     NotFound,
     Pt2hubError,
     TooLarge,
@@ -24,6 +20,7 @@ from pt2hub.errors import (
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.uploads import UploadStore, new_id
 from pt2hub.server.services.checking import HOLDER, Checker
+from pt2hub.server.services.upload_parts import check_parts, part_size
 from pt2hub.wire.uploads import PartRequest, PartRequests, UploadRequest, UploadView
 
 if TYPE_CHECKING:
@@ -36,13 +33,11 @@ if TYPE_CHECKING:
     from pt2hub.server.services.blobs import BlobService
 
 SIGNED_SECONDS = 900.0
-MOST_PARTS_SIGNED = 100
 _MOST_PARTS = 10_000
 """S3's own bound."""
 _WAIT_SECONDS = 20.0
 """How long whoever completes an upload waits for its check: below what proxies commonly bear."""
 _SWEEP_AT_MOST = 50
-_MD5_BYTES = 16
 
 
 class UploadService:
@@ -115,7 +110,7 @@ class UploadService:
                 where=upload_id,
                 hint="GET /api/v1/uploads/<id> says what is to be done next.",
             )
-        _check_parts(upload, wanted)
+        check_parts(upload, wanted)
         if upload.stale:
             self._prolong(upload)
         signed = [
@@ -123,7 +118,7 @@ class UploadService:
                 upload.id,
                 upload.multipart,
                 number,
-                size=_part_size(upload, number),
+                size=part_size(upload, number),
                 md5=md5,
                 seconds=SIGNED_SECONDS,
             )
@@ -183,14 +178,21 @@ class UploadService:
         Raises:
             NotFound: There is no such upload, or its time is over.
         """
-        self._remove(self._find(upload_id))
+        upload = self._find(upload_id)
+        self._discard(upload)
+        self._drop(upload)
 
     def sweep(self) -> None:
-        """Removes uploads whose time is over, and what was sent of them."""
+        """Removes uploads whose time is over, and what was sent of them.
+
+        Raises:
+            StorageUnavailable: The storage does not answer; `Checks.sweep` finds what stays behind.
+        """
         with self._sessions.begin() as session:
             expired = UploadStore(session).expired(limit=_SWEEP_AT_MOST)
         for upload in expired:
-            self._remove(upload)
+            self._drop(upload)  # first: one that cannot be removed must not keep others from it
+            self._discard(upload)
 
     def close(self) -> None:
         """Stops checks; another process takes them over."""
@@ -258,53 +260,13 @@ class UploadService:
         with self._sessions.begin() as session:
             UploadStore(session).prolong(upload.id)
 
-    def _remove(self, upload: StoredUpload) -> None:
-        self._discard(upload)
+    def _drop(self, upload: StoredUpload) -> None:
         with self._sessions.begin() as session:
             UploadStore(session).drop(upload.id)
 
     def _discard(self, upload: StoredUpload) -> None:
         if self._transfers and upload.multipart:
             self._transfers.discard(upload.id, upload.multipart)
-
-
-def _check_parts(upload: StoredUpload, wanted: Sequence[tuple[int, str]]) -> None:
-    """Refuses parts that there are not, and what is no MD5."""
-    if len(wanted) > MOST_PARTS_SIGNED:
-        raise InvalidInput(
-            f"{len(wanted)} parts are asked for at once",
-            where="parts",
-            hint=f"Ask for at most {MOST_PARTS_SIGNED}, and for more when those are sent.",
-        )
-    wrong = [
-        Detail(f"parts[{place}]", "no such part", given=str(number), allowed=f"1 to {upload.parts}")
-        for place, (number, _) in enumerate(wanted)
-        if not 1 <= number <= upload.parts
-    ]
-    wrong += [
-        Detail(f"parts[{place}].md5", "no MD5 in base64", given=md5[:80])
-        for place, (_, md5) in enumerate(wanted)
-        if not _is_md5(md5)
-    ]
-    if wrong:
-        raise InvalidInput(
-            "Some parts are wrong",
-            where=wrong[0].path,
-            hint="Name each part by its number and its MD5.",
-            details=tuple(wrong),
-        )
-
-
-def _is_md5(text: str) -> bool:
-    try:
-        return len(base64.b64decode(text, validate=True)) == _MD5_BYTES
-    except (binascii.Error, ValueError):
-        return False
-
-
-def _part_size(upload: StoredUpload, number: int) -> int:
-    whole = upload.part_bytes or upload.size
-    return min(whole, upload.size - (number - 1) * whole)
 
 
 def _request(signed: SignedRequest) -> UploadRequest:

@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 
     from pt2hub.server.blobs.s3.bucket import Bucket
 
+VAIN_TRIES = 3
+"""Connections in a row that bring nothing."""
+
 
 def stream(bucket: Bucket, path: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
     """An object's bytes, or a range of them, clipped as a slice is.
 
-    A connection that breaks, or ends before all is there, is followed by another one that goes on from there, as long
-    as each brings something.
+    A connection that breaks, or ends before all is there, is followed by another one that goes on from there, until
+    some in a row bring nothing: a reset throws away what had arrived and was not read yet, so one alone says little.
 
     Args:
         bucket: Holds it.
@@ -32,7 +35,7 @@ def stream(bucket: Bucket, path: str, start: int = 0, stop: int | None = None) -
         NotFound: There is no such object; raised when the first piece is asked for.
     """
     answer = _request(bucket, path, start, stop)
-    at = start
+    at, vain = start, 0
     while answer is not None:
         begun = at
         try:
@@ -40,7 +43,8 @@ def stream(bucket: Bucket, path: str, start: int = 0, stop: int | None = None) -
                 at += len(piece)
                 yield piece
         except StorageUnavailable:
-            if at == begun:
+            vain = 0 if at > begun else vain + 1
+            if vain == VAIN_TRIES:
                 raise
         else:
             return

@@ -112,11 +112,16 @@ class ArtifactStore:
         ).first()
         return ArtifactRef(found[0], Digest(found[1]), stamp(found[2])) if found else None
 
-    def with_key(self, program_key: Digest) -> list[Digest]:
-        """Manifest digests of the newest artifacts with a program key, newest first."""
+    def with_key(self, program_key: Digest, team: str) -> list[Digest]:
+        """Manifest digests of a team's newest artifacts with a program key, newest first."""
         statement = (
             select(SQLArtifact.digest)
-            .where(SQLArtifact.program_key == program_key)
+            .join(SQLBuild, SQLBuild.id == SQLArtifact.build_id)
+            .join(SQLVersion, SQLVersion.id == SQLBuild.version_id)
+            .join(SQLModel, SQLModel.id == SQLVersion.model_id)
+            .where(
+                SQLArtifact.program_key == program_key, SQLModel.name.startswith(f"{team}/", autoescape=True)
+            )
             .order_by(SQLArtifact.created_at.desc(), SQLArtifact.digest)
             .limit(_CANDIDATES)
         )
