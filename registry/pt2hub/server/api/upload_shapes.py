@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from pt2hub.server.api.shapes import ID_PATTERN, DigestText, Parameters
-from pt2hub.server.services.uploads import MOST_PARTS_SIGNED
+from pt2hub.server.services.upload_parts import MOST_PARTS_SIGNED
 from pt2hub.wire.uploads import PartRequests, UploadView
 
 MAX_OBJECT_BYTES = 1 << 50

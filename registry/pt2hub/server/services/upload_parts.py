@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from pt2hub.server.db.stores.uploads import StoredUpload
 
-_MOST_SIGNED = 100
+MOST_PARTS_SIGNED = 100
+"""Requests that are signed at once: some kilobytes each as text."""
 _MD5_BYTES = 16
 
 
@@ -33,11 +34,11 @@ def check_parts(upload: StoredUpload, wanted: Sequence[tuple[int, str]]) -> None
     Raises:
         InvalidInput: Some are wrong, or there are too many.
     """
-    if len(wanted) > _MOST_SIGNED:
+    if len(wanted) > MOST_PARTS_SIGNED:
         raise InvalidInput(
             f"{len(wanted)} parts are asked for at once",
             where="parts",
-            hint=f"Ask for at most {_MOST_SIGNED}, and for more when those are sent.",
+            hint=f"Ask for at most {MOST_PARTS_SIGNED}, and for more when those are sent.",
         )
     wrong = [
         Detail(f"parts[{place}]", "no such part", given=str(number), allowed=f"1 to {upload.parts}")

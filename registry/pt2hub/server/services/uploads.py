@@ -10,13 +10,7 @@ from __future__ import annotations
 from concurrent.futures import wait
 from typing import TYPE_CHECKING
 
-from pt2hub.errors import (
-    Conflict,
-    NotFound,
-    Pt2hubError,
-    TooLarge,
-    UploadIncomplete,
-)
+from pt2hub.errors import Conflict, NotFound, Pt2hubError, TooLarge, UploadIncomplete
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.uploads import UploadStore, new_id
 from pt2hub.server.services.checking import HOLDER, Checker
