@@ -6,6 +6,7 @@ import base64
 import hashlib
 import secrets
 import threading
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,7 @@ class Faulty(ThreadingHTTPServer):
     def __init__(self, script: list[tuple[str, int, bytes, int]]) -> None:
         self.script = script
         self.asked: list[tuple[str, Message]] = []
+        self.paths: list[tuple[str, str]] = []
         super().__init__(("127.0.0.1", 0), Answer)
 
     def storage(self, *, tries: int = 1, conflict_tries: int = 3) -> S3Storage:
@@ -67,6 +69,7 @@ class Answer(BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         method, status, body, claimed = self.server.script.pop(0)
         self.server.asked.append((self.command, self.headers))
+        self.server.paths.append((self.command, self.path))
         self.send_response(status if method == self.command else 418)
         self.send_header("Content-Length", str(claimed))
         self.send_header("ETag", '"etag"')
@@ -347,6 +350,35 @@ def test_from_a_server_that_compares_no_digests_everything_is_hashed_again(fault
     storage = faulty.storage()
     storage.check()
     assert storage.single_bytes == 0
+
+
+def test_a_sweep_spares_who_still_sends_parts_however_long_ago_it_began(faulty: Faulty) -> None:
+    now, long_ago = datetime.now(UTC).isoformat(), "2026-01-01T00:00:00Z"
+    uploads = [
+        f"<Upload><Key>incoming/{name}</Key><UploadId>{name}</UploadId><Initiated>{long_ago}</Initiated></Upload>"
+        for name in ("slow", "dead", "ended")
+    ]
+    parts = [
+        f"<ListPartsResult><Part><PartNumber>1</PartNumber><LastModified>{time}</LastModified></Part>"
+        "</ListPartsResult>"
+        for time in (now, long_ago)
+    ]
+    found = f"<ListMultipartUploadsResult>{''.join(uploads)}</ListMultipartUploadsResult>"
+    empty = ("GET", 200, b"<ListMultipartUploadsResult></ListMultipartUploadsResult>")
+    faulty.script = answers(
+        empty,
+        empty,
+        ("GET", 200, found.encode()),
+        *[("GET", 200, part.encode()) for part in parts],
+        ("GET", 404, error_of("NoSuchUpload")),
+        ("DELETE", 204, b""),
+        LISTED,
+    )
+    assert faulty.storage().sweep(3600) == 1
+    assert faulty.script == []
+    assert [path for method, path in faulty.paths if method == "DELETE"] == [
+        "/artifacts/incoming/dead?uploadId=dead"
+    ]
 
 
 @pytest.mark.parametrize(

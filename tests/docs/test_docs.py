@@ -34,6 +34,7 @@ CONFIGS = [
     ROOT / "registry" / "pt2hub" / "server" / "config.py",
     ROOT / "registry" / "pt2hub" / "client" / "config.py",
     ROOT / "workers" / "pt2hub_workers" / "config.py",
+    ROOT / "workers" / "pt2hub_workers" / "sandbox" / "limits.py",
 ]
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 INNER = {"PT2HUB_CHANNEL_FD", "PT2HUB_UPDATE_TUTORIAL"}

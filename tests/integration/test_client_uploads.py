@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -31,7 +30,7 @@ from pt2hub.errors import (
 )
 from pt2hub.wire.uploads import UploadRequest, UploadView
 from support.proxy import CONFLICT, SLOW_DOWN
-from support.stub import Answer, Stub
+from support.stub import Answer, Stub, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,16 +43,6 @@ LARGE = DATA * (3 * CHUNK // len(DATA))
 DIGEST = digest_bytes(DATA)
 BUSY, RACE = Answer(503, SLOW_DOWN, "application/xml"), Answer(409, CONFLICT, "application/xml")
 TAKEN = Answer(200, b"", headers={"ETag": '"etag"'})
-
-
-@contextmanager
-def serving() -> Iterator[Stub]:
-    with Stub() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture
@@ -188,7 +177,12 @@ def test_bytes_that_somebody_else_stored_meanwhile_are_sent_no_more(
 
 
 @pytest.mark.parametrize(
-    ("status", "refusal"), [((404, "NoSuchUpload"), StorageUnavailable), ((507, "StorageFull"), StorageFull)]
+    ("status", "refusal"),
+    [
+        ((404, "NoSuchUpload"), StorageUnavailable),
+        ((507, "StorageFull"), StorageFull),
+        ((403, "QuotaExceeded"), StorageFull),
+    ],
 )
 def test_what_does_not_pass_ends_the_upload_which_is_cancelled(
     client: Client, stub: Stub, storage: Stub, file: Path, status: tuple[int, str], refusal: type[Pt2hubError]
@@ -205,6 +199,7 @@ def test_what_does_not_pass_ends_the_upload_which_is_cancelled(
     assert (asked(stub), len(storage.asked)) == ([BEGUN, CANCELLED], 1)
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_storm_that_lasts_is_an_error_in_the_end(
     client: Client, stub: Stub, storage: Stub, file: Path
 ) -> None:
@@ -300,10 +295,11 @@ def test_one_part_that_fails_ends_all_and_the_upload_is_cancelled(
 ) -> None:
     stub.script = in_parts(storage, GONE)
     storage.script = [TAKEN, Answer(404, b"<Error><Code>NoSuchUpload</Code></Error>")]
+    before = set(threading.enumerate())
     with pytest.raises(StorageUnavailable, match="NoSuchUpload"):
         client.upload_file(file)
     assert asked(stub)[-1] == CANCELLED
-    assert not [thread for thread in threading.enumerate() if "work" in thread.name]
+    assert not [thread for thread in set(threading.enumerate()) - before if "work" in thread.name]
 
 
 def test_parts_that_the_server_misses_are_its_error(
@@ -387,6 +383,7 @@ def test_a_download_that_breaks_is_gone_on_with_at_an_address_asked_for_anew(
     assert storage.asked[3][1]["Range"] == f"bytes={CHUNK}-"
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_storage_that_stays_busy_is_named_and_its_address_stays_secret(
     stub: Stub, storage: Stub, transport: Transport
 ) -> None:

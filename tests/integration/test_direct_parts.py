@@ -110,6 +110,7 @@ def test_an_upload_in_parts_endures_what_passes(parted: Hub, sender: Client, lar
     assert is_clean(parted)
 
 
+@pytest.mark.usefixtures("hasty")
 def test_an_upload_in_parts_that_fails_leaves_nothing_and_the_next_one_succeeds(
     parted: Hub, sender: Client, large: Blob
 ) -> None:

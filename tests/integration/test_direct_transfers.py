@@ -131,6 +131,7 @@ LASTING: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.usefixtures("hasty")
 def test_an_upload_that_fails_leaves_nothing_and_the_next_one_succeeds(calm: Hub, tmp_path: Path) -> None:
     blobs = {name: a_blob(tmp_path) for name in LASTING}
 
@@ -140,7 +141,7 @@ def test_an_upload_that_fails_leaves_nothing_and_the_next_one_succeeds(calm: Hub
             client.upload_file(blobs[name].path)
         return caught.value
 
-    with ThreadPoolExecutor(len(LASTING)) as pool:  # each waits for ten seconds in all
+    with ThreadPoolExecutor(len(LASTING)) as pool:
         errors = dict(zip(LASTING, pool.map(fail, LASTING), strict=True))
     for name, error in errors.items():
         assert "The storage, not pt2hub's server," in error.message, name
@@ -156,6 +157,7 @@ def test_an_upload_that_fails_leaves_nothing_and_the_next_one_succeeds(calm: Hub
             assert calm.is_stored(blob.digest)
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_storage_that_clients_cannot_reach_is_named_with_the_setting(
     calm: Hub, client: Client, blob: Blob
 ) -> None:
@@ -209,6 +211,7 @@ def test_a_download_goes_on_to_its_end(calm: Hub, client: Client, blob: Blob, fa
     assert len(cached(client)) == 2  # the file and what is known of it
 
 
+@pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize(
     ("fault", "refusal"),
     [

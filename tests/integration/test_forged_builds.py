@@ -94,6 +94,8 @@ def forged(attempts: AttemptBench) -> Callable[..., Exception]:
         {"event": "step", "name": "nonsense", "state": "running"},
         {"event": "step", "name": "compile", "state": "failed"},
         {"event": "step", "name": "compile", "state": "done", "seconds": "NaN"},
+        {"event": "step", "name": "compile", "state": "done", "seconds": -1.0},
+        {"event": "step", "name": "compile", "state": "done", "seconds": 1e300},
         {"event": "step"},
         {"event": "log"},
         {"event": "log", "text": ["x"]},
@@ -139,6 +141,50 @@ def test_a_golden_document_must_name_the_files_that_are_there(forged: Callable[.
         return send({"event": "ask", "question": "golden", "document": {"inputs": other, "outputs": other}})
 
     assert "names other files than there are" in str(forged(forge))
+
+
+def test_what_a_build_stores_has_an_end(forged: Callable[..., Exception], attempts: AttemptBench) -> None:
+    def forge(send: Ask, room: Room, _: object) -> Any:
+        for number in range(9):
+            (room.host / files.WEIGHTS).write_bytes(b"%d" % number)
+            send({"event": "ask", "question": "weights"})
+
+    assert "asked for 'weights' again" in str(forged(forge))
+    assert len(list(attempts.services.storage.keys("blobs"))) == 1
+
+
+def test_a_build_that_reports_of_its_steps_without_end_is_ended(forged: Callable[..., Exception]) -> None:
+    def forge(send: Ask, *_: object) -> Any:
+        while True:
+            send({"event": "step", "name": "export", "state": "running", "detail": "x"})
+
+    assert "without end" in str(forged(forge))
+
+
+class _Recast(NoopToolchain):
+    """Says that the target has a dtype of its own, for which it brings weights that are not the version's."""
+
+    def take(self, role: str) -> Hand:
+        """One for a job."""
+        hand = super().take(role)
+        if role != "build":
+            return hand
+
+        def forge(send: Ask, room: Room, job: Mapping[str, Any]) -> Any:
+            def told(message: dict[str, Any]) -> Any:
+                if message.get("question") == "verify":
+                    (room.host / "out" / "other").write_bytes(b"another model's weights")
+                    message["parts"] |= {"dtype": "float16", "weights_path": "out/other"}
+                return send(message)
+
+            return hand.work(job, on_event=told, on_output=print, seconds=9, halt=_NEVER)
+
+        return _Forger(hand, forge)
+
+
+def test_other_weights_need_a_dtype_that_was_asked_for(attempts: AttemptBench) -> None:
+    with pytest.raises(OutputRefused, match="dtype is not that which was asked for"):
+        attempts.attempt(attempts.submit(), toolchain=_Recast(attempts.scratch))
 
 
 @pytest.mark.parametrize(

@@ -139,11 +139,13 @@ def test_no_child_is_given_a_secret_at_either_level(
 def test_what_fills_the_temporary_directory_ends_at_its_size(rooms: dict[str, Room]) -> None:
     program = (
         "import os, sys\n"
+        "from pt2hub_workers.inside.shortage import shortage\n"
         "for folder in ('/tmp', '/dev/shm'):\n"
         "    try:\n"
         "        with open(folder + '/full', 'wb', buffering=0) as file:\n"
         "            while file.write(bytes(1 << 20)) == 1 << 20: pass\n"
-        "    except OSError as error: print(error.strerror, os.path.getsize(folder + '/full'))"
+        "    except OSError as error:\n"
+        "        print(error.strerror, type(shortage(error)).__name__, os.path.getsize(folder + '/full'))"
     )
     small = replace(NARROW, tmp_bytes=8 << 20)
     launcher = open_launcher(SandboxSettings("sandbox", small), environ())
@@ -151,4 +153,7 @@ def test_what_fills_the_temporary_directory_ends_at_its_size(rooms: dict[str, Ro
     said = hear(started)[0].splitlines()
 
     assert len(said) == 2
-    assert all(line.startswith("No space left") and int(line.split()[-1]) <= small.tmp_bytes for line in said)
+    for line in said:
+        assert line.startswith("No space left")
+        assert "LimitExceeded" in line
+        assert int(line.split()[-1]) <= small.tmp_bytes

@@ -19,6 +19,7 @@ from pt2hub.errors import (
     DigestMismatch,
     InvalidInput,
     NotFound,
+    StorageFull,
     StorageUnavailable,
     TooLarge,
     UploadIncomplete,
@@ -27,6 +28,7 @@ from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.local import LocalStorage
 from pt2hub.server.blobs.s3 import S3Storage
 from pt2hub.server.db import engine as engines
+from pt2hub.server.db.stores.uploads import StoredUpload, UploadStore
 from pt2hub.server.services.blobs import BlobService
 from pt2hub.server.services.uploads import UploadService
 from support.s3 import S3Server
@@ -353,6 +355,19 @@ def test_a_storage_that_is_away_only_delays_the_check(bench: Bench, uploads: Upl
     assert bench.storage.hashed == 3
 
 
+def test_a_full_storage_ends_the_check_and_is_told(bench: Bench, uploads: UploadService) -> None:
+    upload_id, etags = bench.sent(uploads)
+
+    def fill_up() -> None:
+        raise StorageFull("no room", hint="Free space.")
+
+    bench.storage.before_hash = fill_up
+    view = uploads.complete(upload_id, etags)
+    assert view.error is not None
+    assert (view.state, view.error["code"], view.error["hint"]) == ("failed", "storage_full", "Free space.")
+    assert (bench.storage.hashed, bench.left()) == (1, [])
+
+
 def test_a_check_that_fails_for_no_known_reason_ends_with_an_error(
     bench: Bench, uploads: UploadService
 ) -> None:
@@ -396,6 +411,24 @@ def test_an_upload_whose_time_is_over_is_swept(bench: Bench, uploads: UploadServ
     assert bench.sql("SELECT id FROM uploads") == [(stays,)]
     assert len(bench.left()) == 1
     assert uploads.complete(stays, etags).state == "stored"
+
+
+def test_an_upload_that_goes_on_while_it_is_swept_is_kept(
+    bench: Bench, uploads: UploadService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload_id, etags = bench.sent(uploads)
+    bench.sql("UPDATE uploads SET pending_until = now() - interval '1 second'")
+    expired = UploadStore.expired
+
+    def prolonged(store: UploadStore, *, limit: int) -> list[StoredUpload]:
+        found = expired(store, limit=limit)
+        assert [upload.id for upload in found] == [upload_id]
+        bench.sql("UPDATE uploads SET pending_until = now() + interval '6 hours'")
+        return found
+
+    monkeypatch.setattr(UploadStore, "expired", prolonged)
+    uploads.sweep()
+    assert uploads.complete(upload_id, etags).state == "stored"
 
 
 def test_an_upload_that_is_being_checked_is_let_finish(bench: Bench, uploads: UploadService) -> None:
@@ -452,6 +485,20 @@ def test_what_is_too_large_or_contradicts_what_is_stored_is_refused_at_once(
         uploads.begin(digest_bytes(SMALL), 6, by="alice")
     with pytest.raises(NotFound):
         uploads.view("no such upload")
+
+
+def test_a_token_with_very_many_open_uploads_is_stopped_and_others_are_not(
+    bench: Bench, uploads: UploadService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pt2hub.server.services.uploads._MOST_OPEN", 2)
+    views = [uploads.begin(digest_bytes(data), 1, by="alice") for data in (b"1", b"2")]
+    with pytest.raises(Conflict, match="2 uploads of the token 'alice' are open") as caught:
+        uploads.begin(digest_bytes(b"3"), 1, by="alice")
+    assert caught.value.hint
+    assert uploads.begin(digest_bytes(b"3"), 1, by="bob").state == "open"
+    bench.send(views[0].request, b"1")
+    assert uploads.complete(str(views[0].id), []).state == "stored"
+    assert uploads.begin(digest_bytes(b"4"), 1, by="alice").state == "open"
 
 
 def test_no_bytes_at_all_are_uploaded_like_any(bench: Bench, uploads: UploadService) -> None:

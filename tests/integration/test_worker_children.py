@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,11 +21,13 @@ from pt2hub_workers.rooms import Rooms
 from pt2hub_workers.sandbox import starting
 from support.scripted import CHANNEL, READY, Script
 from support.workbench import child_environ, launcher_of
+from support.working import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
-    from pt2hub_workers.sandbox import Isolation, Launcher
+    from pt2hub_workers.rooms import Room
+    from pt2hub_workers.sandbox import Isolation, Launcher, Started
 
 SECONDS = 20.0
 
@@ -189,6 +194,17 @@ def test_waiting_for_the_device_is_no_time_of_the_build(child_that: Callable[[st
     assert child.work({}, on_event=wait, on_output=print, seconds=1.0, halt=Halt()) == 7
 
 
+def test_asking_for_the_device_again_and_again_is_time_of_the_build(child_that: Callable[[str], Child]) -> None:
+    asks = '{"event": "ask", "question": "device"}'
+    child = child_that(f"while True: os.write({CHANNEL}, b'{asks}\\n'); os.read({CHANNEL}, 999)")
+    began = time.monotonic()
+
+    with pytest.raises(ChildHung):
+        child.work({}, on_event=lambda _: time.sleep(0.05), on_output=print, seconds=1.0, halt=Halt())
+
+    assert time.monotonic() - began < SECONDS / 2
+
+
 @pytest.mark.parametrize(("number", "outside"), [("SIGKILL", True), ("SIGTERM", True), ("SIGSEGV", False)])
 def test_a_signal_that_no_fault_raises_came_from_outside(
     child_that: Callable[[str], Child], number: str, *, outside: bool
@@ -233,6 +249,40 @@ def test_a_waiting_child_without_a_sandbox_holds_no_slot_so_that_builds_keep_the
         child.close()
     pool.close()
     assert paths == [tmp_path / "rooms" / "build-0"] * 2
+
+
+@dataclass(frozen=True)
+class _Failing(Script):
+    """Starts one child, and no second."""
+
+    started: list[str]
+
+    def start(self, role: str, *, environ: Mapping[str, str], room: Room | None) -> Started:
+        """Starts one."""
+        self.started.append(role)
+        if len(self.started) > 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().start(role, environ=environ, room=room)
+
+
+def test_a_child_that_could_be_started_is_kept_though_the_next_one_could_not(tmp_path: Path) -> None:
+    launcher: Any = _Failing(launcher_of("sandbox", {}), f"{READY}; time.sleep(60)", [])
+    pool = Pool(
+        launcher,
+        Rooms(tmp_path / "rooms", inside=launcher.inside),
+        {},
+        device=Device(tmp_path / "device"),
+        spares=2,
+    )
+    pool.refill()
+    until(lambda: len(launcher.started) == 2 and len(list((tmp_path / "rooms").glob("*.lock"))) == 1)
+
+    first = pool.take("build")
+
+    assert launcher.started == ["build", "build"]
+    first.close()
+    pool.close()
+    assert list((tmp_path / "rooms").iterdir()) == []
 
 
 def test_a_pool_that_is_closed_while_it_waits_for_the_device_starts_nothing(tmp_path: Path) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from pt2hub.client import direct, transport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,11 +74,24 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def stub() -> Iterator[Stub]:
+@contextmanager
+def serving() -> Iterator[Stub]:
     with Stub() as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         yield server
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def stub() -> Iterator[Stub]:
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients try as often as always, and wait less between their tries."""
+    monkeypatch.setattr(direct, "_WAITS", (0.01,) * len(direct._WAITS))
+    monkeypatch.setattr(transport, "_PAUSE_SECONDS", 0.01)

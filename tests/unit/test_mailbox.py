@@ -63,6 +63,7 @@ def test_who_waits_is_woken_at_once_though_nothing_came() -> None:
         b"[" * 100_000,
         b'{"event": "log", "text": ' + b"[" * 70 + b"]" * 70 + b"}",
         b'{"event": "step", "seconds": 1' + b"0" * 30 + b"}",
+        b'{"event": "log", "text": [' + b"[]," * 600_000 + b"0]}",
     ],
 )
 def test_a_line_that_is_no_message_is_refused_by_one_kind_of_error(line: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -63,6 +64,49 @@ def test_a_file_that_was_taken_stays_when_the_child_removes_its_name_for_it(room
 
     assert held.read_bytes() == b"code"
     assert room.take("out/code.zip").read_bytes() == b"other"
+
+
+def test_what_a_child_writes_into_a_file_that_was_taken_changes_nothing(room: Room) -> None:
+    with (room.host / "out" / "code.zip").open("wb", buffering=0) as file:
+        file.write(b"what is published")
+        held = room.take("out/code.zip")
+        file.seek(0)
+        file.write(b"what is proven!!!")
+
+    assert held.read_bytes() == b"what is published"
+
+
+def test_a_file_is_taken_with_its_holes_and_with_one_name_only(room: Room) -> None:
+    out = room.host / "out"
+    with (out / "holes").open("wb") as file:
+        file.write(b"begin")
+        file.seek(8 << 20)
+        file.write(b"middle")
+        file.truncate(4 << 30)
+    (out / "other").hardlink_to(out / "holes")
+    with pytest.raises(OutputRefused, match="another name"):
+        room.take("out/holes")
+    (out / "other").unlink()
+
+    held = room.take("out/holes")
+
+    assert held.stat().st_size == 4 << 30
+    assert held.stat().st_blocks * 512 < 1 << 20
+    with held.open("rb") as file:
+        assert file.read(6) == b"begin\0"
+        file.seek(8 << 20)
+        assert file.read(7) == b"middle\0"
+
+
+def test_a_disk_that_is_too_full_for_a_copy_is_no_fault_of_the_build(room: Room) -> None:
+    (room.host / "out" / "code.zip").write_bytes(b"x" * 10_000)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, before[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            room.take("out/code.zip")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_what_another_room_is_given_is_the_same_file(room: Room, tmp_path: Path) -> None:

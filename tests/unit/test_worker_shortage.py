@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
-from pt2hub.errors import CompileFailed, FactoryFailed
-from pt2hub_workers.inside.shortage import shortage
+from pt2hub.errors import CompileFailed, FactoryFailed, LimitExceeded, WorkerLost
+from pt2hub_workers.inside.shortage import OWN_TMP, shortage
 
 
 class OutOfMemoryError(RuntimeError):
@@ -37,6 +38,22 @@ def test_a_machine_without_room_is_no_fault_of_the_build_wherever_it_shows(error
     assert found is not None
     assert found.where == "compile"
     assert len(found.message.splitlines()) == 1
+
+
+def test_a_full_directory_in_memory_is_the_builds_own_limit_and_a_full_disk_is_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(OWN_TMP, f"{tmp_path}:{tmp_path}/shm")
+    (tmp_path / "shm").mkdir()
+
+    def full(path: str) -> object:
+        return shortage(RuntimeError(f"error writing to {path}: No space left on device"))
+
+    found = full(f"{tmp_path}/x.s")
+    assert isinstance(found, LimitExceeded)
+    assert f"filled {tmp_path}, which lies in memory" in found.message
+    assert "PT2HUB_BUILD_TMP" in (found.hint or "")
+    assert isinstance(full("/room/tmp/x.s"), WorkerLost)
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,7 @@ class Answers:
         self._reuse = True
         self._reused: Digest | None = None
         self._room: Room | None = None
+        self._asked: set[str] = set()
         self._proven: Proven | None = None
         self._answers: dict[str, Callable[[dict[str, Any]], Any]] = {
             "weights": lambda _: self._answer_weights(),
@@ -109,6 +110,7 @@ class Answers:
             The files, as the build sees them.
         """
         self._room = room
+        self._asked.clear()
         uploaded = {i["name"]: i["example"] for i in self._claim.spec["inputs"] if i.get("example")}
         weights, golden = self._weights, self._golden
         return {
@@ -121,7 +123,7 @@ class Answers:
         }
 
     def answer(self, message: dict[str, Any]) -> Any:  # noqa: ANN401  # JSON values
-        """The answer to a question.
+        """The answer to a question. Each may be asked once: what a build stores and makes others do has an end.
 
         Args:
             message: The question, of which nothing is known.
@@ -133,6 +135,9 @@ class Answers:
         question = message.get("question")
         if not isinstance(question, str) or question not in self._answers:
             raise refused(f"{str(question)[:40]!r} is no question")
+        if question in self._asked:
+            raise refused(f"it asked for {question!r} again")
+        self._asked.add(question)
         return self._answers[question](message)
 
     def proven(self, result: Result) -> tuple[Files, ArtifactConfig]:
@@ -156,7 +161,7 @@ class Answers:
         self._store(held.piece)
         self._weights = persisting(lambda: self._builds.record_weights(self._claim, held.digest), self._halt)
         if self._weights == held.digest:
-            return room.seen(room.host / files.WEIGHTS)
+            return room.seen(room.give(held.path, "weights.safetensors"))
         self._journal.line("another build of this version recorded its weights first; they are used")
         return self._fetch(self._weights, "weights.safetensors")
 
@@ -209,6 +214,8 @@ class Answers:
 
     def _files(self, fields: Fields) -> Files:
         room = self._of_build()
+        if fields.dtype != self._claim.request.get("dtype"):
+            raise refused("the artifact's dtype is not that which was asked for")
         weights = Held.of(room.take(fields.weights_path))
         if fields.dtype is None and weights.digest != self._weights:
             raise refused("the artifact's weights are not the version's")

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from pt2hub_workers.rooms import Room
 
 DEFAULT_SECONDS = 3600
+MAX_REPORTS = 1000
+"""Of steps and their progress; a build makes some twenty, and each is kept or stands in the worker's own log."""
 
 _log = structlog.get_logger()
 
@@ -87,6 +89,7 @@ class Attempt:
         self._journal = journal
         self._halt = halt
         self._step = "fetch"
+        self._reports = 0
         self._hold: Hold | None = None
         self._waits_since: float | None = None
         listener = Listener(
@@ -210,6 +213,9 @@ class Attempt:
             case "ask":
                 return self._answers.answer(message)
             case "step":
+                self._reports += 1
+                if self._reports > MAX_REPORTS:
+                    raise refused("it reports of its steps without end")
                 step = read_step(message)
                 self._step = step.name
                 self._journal.step(step.name, step.state, seconds=step.seconds, detail=step.detail)

@@ -194,23 +194,27 @@ class Child:
                 return message.get("value")
             if message["event"] == "error":
                 raise self._told(message.get("error"))
-            began = time.monotonic()
-            self._serve(message, on_event)
-            if message.get("question") == "device":  # others had it: no time of this build
-                deadline += time.monotonic() - began
+            waited = self._serve(message, on_event)
+            if message.get("question") == "device" and waited > POLL_SECONDS:  # others had it: no time of this build
+                deadline += waited
 
-    def _serve(self, message: dict[str, Any], on_event: Callable[[dict[str, Any]], Any]) -> None:
+    def _serve(self, message: dict[str, Any], on_event: Callable[[dict[str, Any]], Any]) -> float:
+        """Passes a message on, and answers a question; returns the seconds that finding the answer took."""
+        began = time.monotonic()
         if message["event"] in ("step", "progress"):
             self._doing = str(message.get("text") or message.get("name"))[:MAX_DOING]
         if message["event"] != "ask":
             on_event(message)
-            return
+            return 0.0
         try:
-            self._send({"answer": on_event(message)})
+            answer = on_event(message)
         except Pt2hubError as error:
             with contextlib.suppress(ChildDied, LimitExceeded):  # then nobody needs to be told
                 self._send({"error": error.as_dict()})
             raise
+        took = time.monotonic() - began
+        self._send({"answer": answer})  # one that does not read it has all its time to do so
+        return took
 
     def _next(self, deadline: float, seconds: float, halt: Halt) -> dict[str, Any]:
         while True:

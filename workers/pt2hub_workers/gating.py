@@ -159,7 +159,7 @@ class Gate:
         """Tells of progress. Nothing is answered: whatever runs there has nothing to ask."""
         text = message.get("text")
         if message["event"] == "progress" and isinstance(text, str):
-            self._listener.progress(text[:MAX_DETAIL])
+            self._listener.progress(text[:MAX_DETAIL] or "at work")
         elif message["event"] == "log":
             level, lines = read_log(message)
             for line in lines:

@@ -17,6 +17,8 @@ _LINE_COST = 100
 """What a line costs beside its bytes, about."""
 MAX_DEPTH = 64
 """Of lists and objects in each other; deeper ones would end in errors of recursion wherever they are looked at."""
+MAX_VALUES = 1_000_000
+"""Lists, objects and what is in them: as Python's objects they take some hundred bytes each, and the parent's time."""
 _DIGITS = 18
 """Of an integer: it fits where numbers are kept."""
 
@@ -80,6 +82,8 @@ def read_message(line: bytes) -> dict[str, Any]:
     Raises:
         ValueError: It is none.
     """
+    if line.count(b",") + line.count(b"[") + line.count(b"{") > MAX_VALUES:  # texts hold some as well
+        raise ValueError("it has too many values")
     try:
         message = json.loads(line, parse_constant=str, parse_int=_integer, parse_float=_float)
         message = _clean(message, MAX_DEPTH)

@@ -15,6 +15,8 @@ T = TypeVar("T")
 CHILDS_STEPS = frozenset(STEPS) - {"fetch", "upload", "publish"}
 """The others are the worker's own."""
 LOG_LEVELS = frozenset({"info", "warning", "error", "output", "compiler"})
+MAX_SECONDS = 10 * 86400.0
+"""Of a step: many times the longest build."""
 MAX_DETAIL = 500
 """Characters of a step's detail: it is a short line."""
 
@@ -101,6 +103,8 @@ def read_step(message: dict[str, Any]) -> Step:
     step = read(Step, message)
     if step.name not in CHILDS_STEPS or step.state not in ("running", "done"):
         raise refused(f"{step.name[:40]!r} {str(step.state)[:40]!r} is no step")
+    if step.seconds is not None and not 0 <= step.seconds <= MAX_SECONDS:
+        raise refused("a step took a time that is none")
     detail = step.detail[:MAX_DETAIL] if step.detail else None
     return Step(step.name, step.state, step.seconds, detail)
 

@@ -133,15 +133,16 @@ class Pool:
             try:
                 for child in [child for role in ROLES for child in self._started(role)]:
                     child.wait_warm(max(0.0, deadline - time.monotonic()))
-            except Pt2hubError as error:  # the build that needs one meets it again, and says so
+            except (Pt2hubError, OSError) as error:  # the build that needs one meets it again, and says so
                 _log.warning("no children can wait for builds", error=str(error))
 
     def _started(self, role: str) -> list[Child]:
+        new = []
         with self._lock:
-            kept = self._living(role)
-            missing = 0 if self._closed.is_set() else self._spares - len(kept)
-            new = [self._start(role, warm=True) for _ in range(missing)]
-            self._waiting[role] = kept + new
+            waiting = self._waiting[role] = self._living(role)
+            while len(waiting) < self._spares and not self._closed.is_set():
+                new.append(self._start(role, warm=True))
+                waiting.append(new[-1])  # one by one: those that did start are ended with the others
         return new
 
     def _start(self, role: str, *, warm: bool) -> Child:

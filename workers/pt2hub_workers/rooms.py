@@ -9,6 +9,7 @@ Two jobs in one compiler cache mix their outputs (facts/aoti.md, section 5).
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import itertools
 import os
@@ -26,6 +27,8 @@ WRITABLE = ("out", "tmp", "cache")
 """What the child may write."""
 _PARTS = ("in", *WRITABLE, "held")
 _NAME = re.compile(r"(in|out)/([A-Za-z0-9._-]{1,128})")
+_NOT_PLAIN = (errno.ELOOP, errno.ENXIO)
+"""What opening a symbolic link or a socket ends with."""
 _LEFT = "left-"
 _SHOWN = 120
 
@@ -66,30 +69,42 @@ class Room:
         return os.path.lexists(self.host / relative)
 
     def take(self, relative: object) -> Path:
-        """Takes a file that the child names, out of its reach by name.
+        """Takes a file that the child names, out of its reach.
+
+        What it wrote is copied: a child that lives has the same bytes still open, and could have other ones proven
+        than those that are published. What it only reads is linked.
 
         Args:
             relative: As `out/x` or `in/x`; whatever the child sent.
 
         Returns:
-            The file's path in `held/`. A child that lives still has the same bytes under the name it gave them.
+            The file's path in `held/`.
 
         Raises:
-            OutputRefused: The name is none, there is nothing, or it is no plain file.
+            OutputRefused: The name is none, there is nothing, or it is no plain file of one name.
+            OSError: There is no space for the copy.
         """
         match = _NAME.fullmatch(relative) if isinstance(relative, str) else None
         if match is None or match[2] in (".", ".."):
             raise _refused(relative, "is no name of a file in its room")
         held = self.host / "held" / f"{next(self._numbers)}-{match[2]}"
         try:
-            _link(self.host / match[1], match[2], held)
-            # Looked at once it cannot be exchanged any more: nobody else reaches the new name.
-            if not stat.S_ISREG(held.lstat().st_mode):
-                held.unlink()
-                raise _refused(relative, "is no plain file")
-            held.chmod(0o600)
+            source = _opened(self.host / match[1], match[2])
         except OSError as error:
-            raise _refused(relative, f"cannot be taken: {error.strerror}") from error
+            what = "is no plain file" if error.errno in _NOT_PLAIN else f"cannot be taken: {error.strerror}"
+            raise _refused(relative, what) from error
+        try:
+            status = os.fstat(source)
+            if not stat.S_ISREG(status.st_mode):
+                raise _refused(relative, "is no plain file")
+            if match[1] == "in":
+                os.link(self.host / relative, held)
+            elif status.st_nlink > 1:  # a copy of each name would be more than the child itself may write
+                raise _refused(relative, "has another name as well")
+            else:
+                _copy(source, held)
+        finally:
+            os.close(source)
         return held
 
     def give(self, path: Path, name: str) -> Path:
@@ -269,12 +284,34 @@ def _emptied(folder: Path) -> list[Path]:
     return moved
 
 
-def _link(folder: Path, name: str, target: Path) -> None:
+def _opened(folder: Path, name: str) -> int:
+    """A file of a folder, opened for reading; no link is followed, and no pipe waited for."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        os.link(name, target, src_dir_fd=descriptor, follow_symlinks=False)
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        return os.open(name, flags, dir_fd=descriptor)
     finally:
         os.close(descriptor)
+
+
+def _copy(source: int, target: Path) -> None:
+    """Copies an open file as long as it is now; holes stay holes, or a file of nothing else would fill the disk."""
+    length, at = os.fstat(source).st_size, 0
+    with target.open("xb", buffering=0) as copy:
+        while at < length:
+            try:
+                at = os.lseek(source, at, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+                break  # there is only a hole left
+            end = min(length, os.lseek(source, at, os.SEEK_HOLE))
+            copy.seek(at)
+            while at < end and (sent := os.sendfile(copy.fileno(), source, at, end - at)):
+                at += sent
+            if at < end:  # it was cut meanwhile
+                break
+        copy.truncate(length)
 
 
 def _refused(named: object, why: str) -> OutputRefused:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import urllib3
 
-from pt2hub.client.peer import cut, reason
+from pt2hub.client.peer import cut, reason, used
 from pt2hub.domain.digests import CHUNK
 from pt2hub.errors import BadResponse, StorageFull, StorageUnavailable
 from pt2hub.wire.compatibility import USER_AGENT
+from pt2hub.wire.uploads import FULL_CODES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -145,14 +146,8 @@ class Direct:
                 retries=False,  # urllib3's own would log the address
                 **options,
             )
-            try:
+            with used(response):
                 yield response
-                response.drain_conn()
-            except BaseException:
-                response.close()  # unread bytes would be taken for the next answer
-                raise
-            finally:
-                response.release_conn()
         except urllib3.exceptions.HTTPError as exc:
             raise _silence(exc, url) from exc
 
@@ -214,7 +209,7 @@ def _refusal(response: urllib3.BaseHTTPResponse, url: str) -> StorageUnavailable
     code = found[1].decode() if found else ""
     said = f"The storage, not pt2hub's server, answered HTTP {response.status} {code}".rstrip()
     context = {"status": response.status, "s3_code": code}
-    if response.status == HTTPStatus.INSUFFICIENT_STORAGE:
+    if response.status == HTTPStatus.INSUFFICIENT_STORAGE or code in FULL_CODES:
         return StorageFull(
             said, where=shown(url), hint="Ask the server's operator to free space there.", context=context
         )

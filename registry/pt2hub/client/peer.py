@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from pt2hub.wire.compatibility import VERSION_HEADER, check_server, skew_hint
 from pt2hub.wire.problems import from_dict
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from urllib3 import BaseHTTPResponse
 
 JSON_TYPE = "application/json"
@@ -154,6 +157,19 @@ def _address(response: BaseHTTPResponse) -> str:
 def media_type(response: BaseHTTPResponse) -> str:
     """The content type of an answer, without parameters."""
     return str(response.headers.get("Content-Type", "")).partition(";")[0].strip().lower()
+
+
+@contextmanager
+def used(response: BaseHTTPResponse) -> Iterator[BaseHTTPResponse]:
+    """An answer, within the block; its connection is kept for the next one, unless something goes wrong."""
+    try:
+        yield response
+        response.drain_conn()
+    except BaseException:
+        response.close()  # unread bytes would be taken for the next answer
+        raise
+    finally:
+        response.release_conn()
 
 
 def cut(exc: urllib3.exceptions.HTTPError) -> tuple[int, int] | None:

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import urllib3
 
 from pt2hub.client.direct import PARALLEL, SEND_BYTES, Direct, pieces, ranged
-from pt2hub.client.peer import EVENT_TYPE, JSON_TYPE, Peer, media_type
+from pt2hub.client.peer import EVENT_TYPE, JSON_TYPE, Peer, media_type, used
 from pt2hub.domain.codec import decode
 from pt2hub.domain.digests import CHUNK
 from pt2hub.errors import BadResponse, Pt2hubError, ServerUnreachable, StorageUnavailable
@@ -273,15 +273,9 @@ class Transport:
             preload_content=False,
             **options,
         )
-        try:
+        with used(response):
             self._peer.meet(response)
             yield response
-            response.drain_conn()
-        except BaseException:
-            response.close()  # unread bytes would be taken for the next answer
-            raise
-        finally:
-            response.release_conn()
 
     @contextmanager
     def _guard(self) -> Iterator[None]:

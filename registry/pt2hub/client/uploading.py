@@ -40,8 +40,9 @@ _PATH = "/api/v1/uploads"
 _WAITS = (0.3, 0.6, 1.2, 2.4)
 """Seconds before the server is asked again."""
 _POLL_SECONDS = 0.5
-_STALL_SECONDS = 600.0
-"""How long the server's check may show no progress."""
+_STALL_SECONDS = 3600.0
+"""How long the server's check may show no progress: others may be before it, S3 copies what was hashed, and giving
+up throws away what was sent."""
 _GRACE_SECONDS = 2.0
 """How long the other parts are waited for once one of them failed."""
 
@@ -151,7 +152,7 @@ class Parts:
         self._path = f"{_PATH}/{view.id}/parts"
         self._part_bytes = max(1, view.part_bytes or 1)
         self._count = -(-source.size // self._part_bytes)
-        self._done = [0] * self._count
+        self._done, self._total = [0] * self._count, 0
         self._etags = [""] * self._count
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -200,8 +201,9 @@ class Parts:
             if self._over.is_set():
                 raise UploadIncomplete  # another part failed, and its error is raised
             with self._lock:
+                self._total += done - self._done[number - 1]
                 self._done[number - 1] = done
-                self._seen(sum(self._done))
+                self._seen(self._total)
 
         md5 = self._md5(start, size)
 

@@ -7,6 +7,18 @@ from typing import Any
 
 from pt2hub.domain.digests import Digest
 
+FULL_CODES = frozenset(
+    {
+        "InsufficientStorage",
+        "QuotaExceeded",  # Ceph
+        "ServiceQuotaExceeded",
+        "StorageFull",
+        "XMinioAdminBucketQuotaExceeded",
+        "XMinioStorageFull",
+    }
+)
+"""What an S3 server answers that has no room, besides the status 507; clients and servers alike hear it."""
+
 
 @dataclass(frozen=True, slots=True)
 class UploadRequest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,11 @@ from pt2hub.errors import LimitExceeded, WorkerLost
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+OWN_TMP = "PT2HUB_OWN_TMP"
+"""Names, in a sandbox, the directories in memory that are this child's alone, with `:` between them."""
+_NO_SPACE = "No space left on device"
+_NEARLY_FULL = 1 << 20
+"""Bytes; what did not fit was larger than that, or it would be there."""
 _NUMBERS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE})
 _TEXTS = re.compile(
     r".*(No space left on device|Disk quota exceeded|Cannot allocate memory|virtual memory exhausted"
@@ -38,6 +44,13 @@ def shortage(error: BaseException, where: str | None = None) -> WorkerLost | Lim
                 hint="Let the model's code write less; an operator can raise PT2HUB_BUILD_DISK of the worker.",
             )
         if said := _said(cause):
+            if _NO_SPACE in said and (folder := _full(said)):
+                return LimitExceeded(
+                    f"The build filled {folder}, which lies in memory: {said[:_MOST]}",
+                    where=where,
+                    hint="Let the model's code write to the directory that TMPDIR names, which lies on disk; an operator "
+                    "can raise PT2HUB_BUILD_TMP of the worker.",
+                )
             return WorkerLost(
                 f"the machine that builds ran short: {said[:_MOST]}",
                 where=where,
@@ -45,6 +58,19 @@ def shortage(error: BaseException, where: str | None = None) -> WorkerLost | Lim
                 "the model is too large for that machine.",
             )
     return None
+
+
+def _full(said: str) -> str | None:
+    """The directory in memory that is full, by what was said or by how it is; None where it is one on disk."""
+    for folder in filter(None, os.environ.get(OWN_TMP, "").split(os.pathsep)):
+        if f"{folder}/" in said or _free(folder) < _NEARLY_FULL:
+            return folder
+    return None
+
+
+def _free(folder: str) -> int:
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

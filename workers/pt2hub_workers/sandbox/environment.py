@@ -7,6 +7,8 @@ import site
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pt2hub_workers.inside.shortage import OWN_TMP
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -34,6 +36,8 @@ PREFIXES = (
 _CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_HOME")
 """Directories of the worker that a sandboxed child must not share; every job sets its own."""
 _USER = "pt2hub"
+TMPFS = ("/tmp", "/dev/shm")  # noqa: S108  # the child's own
+"""Directories in memory that every sandboxed child has for itself."""
 
 
 def allowed(environ: Mapping[str, str]) -> dict[str, str]:
@@ -70,7 +74,8 @@ def confined(environ: Mapping[str, str], *, home: str) -> dict[str, str]:
         "PATH": os.defpath,
         **kept,
         "HOME": home,
-        "TMPDIR": "/tmp",  # noqa: S108  # its own
+        "TMPDIR": TMPFS[0],
+        OWN_TMP: os.pathsep.join(TMPFS),
         "USER": _USER,  # Inductor names directories after it, and there is no list of users to ask
         "LOGNAME": _USER,
     }

@@ -128,7 +128,7 @@ def limits_from_environ(environ: Mapping[str, str], means: Means | None = None) 
     """Reads the worker's limits; those that are not set follow from the machine.
 
     Defaults: 80 % of the memory, divided by the builds at a time; 64 GiB of disk, or half of what is free where that is
-    less; 2 GiB of /tmp, or a quarter of the memory where that is less; 2048 processes.
+    less, divided likewise; 2 GiB of /tmp, or a quarter of the memory where that is less; 2048 processes.
 
     Args:
         environ: The worker's environment.
@@ -148,7 +148,7 @@ def limits_from_environ(environ: Mapping[str, str], means: Means | None = None) 
         )
     return Limits(
         memory_bytes=memory,
-        disk_bytes=_size(environ, DISK, least=_LEAST_SPACE) or min(64 * _GIB, means.free_bytes // 2),
+        disk_bytes=_size(environ, DISK, least=_LEAST_SPACE) or min(64 * _GIB, means.free_bytes // 2 // means.concurrency),
         tmp_bytes=tmp,
         processes=_count(environ.get(PROCESSES) or str(DEFAULT_PROCESSES)),
     )

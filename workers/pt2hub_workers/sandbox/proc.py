@@ -131,6 +131,23 @@ def open_files(pids: Iterable[int]) -> Iterator[os.stat_result]:
                 continue
 
 
+def deleted_mappings(pids: Iterable[int]) -> Iterator[os.stat_result]:
+    """Files without a name that the processes hold by a mapping alone; the kernel shows them to root only."""
+    for pid in pids:
+        folder = _ALL / str(pid)
+        try:
+            lines = (folder / "maps").read_text(errors="replace").splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            if line.endswith(" (deleted)"):
+                begin, _, end = line.partition(" ")[0].partition("-")
+                try:
+                    yield (folder / "map_files" / f"{int(begin, 16):x}-{int(end, 16):x}").stat()
+                except OSError:  # unmapped by now, or not ours to see
+                    continue
+
+
 def deleted(status: os.stat_result) -> bool:
     """Whether an open file has no name any more: it takes its place until it is closed, and no folder shows it."""
     return stat.S_ISREG(status.st_mode) and status.st_nlink == 0

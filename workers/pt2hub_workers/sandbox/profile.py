@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pt2hub.domain.digests import Digest, digest_json
 from pt2hub_workers.rooms import WRITABLE
 from pt2hub_workers.sandbox import seccomp
+from pt2hub_workers.sandbox.environment import TMPFS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -80,7 +81,7 @@ class Profile:
             "devices": list(self.devices),
             "sys": list(self._sys),
             "proc": {"read_only": sorted(PROC_READ_ONLY), "hidden": sorted(PROC_HIDDEN)},
-            "tmpfs": list(_TMPFS),
+            "tmpfs": list(TMPFS),
             "room": {"path": str(INSIDE), "read_only": [_READS], "writable": sorted(WRITABLE)},
             "system_calls": seccomp.document(),
         }
@@ -126,7 +127,7 @@ class Profile:
             yield "--dev-bind", path, path
         for path in self._sys:
             yield "--ro-bind-try", path, path
-        for path in _TMPFS:
+        for path in TMPFS:
             yield "--size", str(self.tmp_bytes), "--tmpfs", path
 
     def _reads(self) -> Iterator[tuple[str, ...]]:
@@ -134,7 +135,6 @@ class Profile:
             yield "--ro-bind", path, path
 
 
-_TMPFS = ("/tmp", "/dev/shm")  # noqa: S108  # the child's own
 _SEALS = (("--remount-ro", "/dev"), ("--remount-ro", "/"))
 """The directories that everything is mounted in are in memory, and nobody bounds them."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
-from pt2hub_workers.sandbox.proc import BLOCK, deleted, main_of, open_files, read_process
+from pt2hub_workers.sandbox.proc import BLOCK, deleted, deleted_mappings, main_of, open_files, read_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -53,8 +53,8 @@ def measure_room(room: Path, pids: Iterable[int] = ()) -> Usage:
     """Counts what a child has put into its room.
 
     Blocks count, not lengths: a hole in a sparse file is free. A file with several names counts once. Deleted files
-    that the given processes hold open count, too; one that only a mapping holds, or a message between two processes,
-    is not seen. What lies in `in/` is the worker's own.
+    that the given processes hold open count, too, and those that they have mapped where the worker is root; one that
+    only a message between two processes holds is not seen. What lies in `in/` is the worker's own.
 
     Args:
         room: Its folder.
@@ -68,7 +68,9 @@ def measure_room(room: Path, pids: Iterable[int] = ()) -> Usage:
         if folder == str(room):
             found = (entry for entry in found if entry.name != WORKERS_OWN)
         folders += [entry.path for entry in found if tally.add(entry)]
-    tally.add_deleted(open_files(pids))
+    held = tuple(pids)
+    tally.add_deleted(open_files(held))
+    tally.add_deleted(deleted_mappings(held))
     return Usage(tally.size, tally.full, tally.hidden)
 
 

@@ -119,8 +119,8 @@ class Checks(Protocol):
         """Removes what writers that died left half-written.
 
         Args:
-            older_than: Seconds since it was begun (S3) or last written to (a directory): more than any writer
-                takes, since one that lives would lose its bytes.
+            older_than: Seconds since it was last written to: more than any writer pauses, since one that lives
+                would lose its bytes.
 
         Returns:
             How many were removed.
@@ -154,8 +154,8 @@ class Transfers(Protocol):
     What is uploaded in parts lies under `incoming/` until it was hashed: only then it is copied to its key.
 
     Attributes:
-        single_bytes: Largest object for one signed PUT; 0 where the server does not check the digest that is
-            signed with it, as `Checks.check` found out.
+        single_bytes: Largest object for one signed PUT; 0 unless `Checks.check` found out that the server checks
+            the digest that is signed with it.
         part_bytes: Size of a part of a larger one.
     """
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from pt2hub.errors import BlobGone, DigestMismatch, InternalError, Pt2hubError, TransientError
+from pt2hub.errors import BlobGone, DigestMismatch, InternalError, Pt2hubError, StorageFull, TransientError
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.uploads import CHECKING, UploadStore
 
@@ -82,6 +82,8 @@ class Checker:
             claim.release()
         except _OvertakenError:
             _log.info("check of an upload was overtaken", upload=upload.id)
+        except StorageFull as error:  # no room for the copy: each try would hash everything anew
+            self._fail(upload, claim, error)
         except TransientError as error:
             _log.warning("upload not checked yet", upload=upload.id, error=str(error))
             claim.release()

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 SIGNED_SECONDS = 900.0
 _MOST_PARTS = 10_000
 """S3's own bound."""
-_WAIT_SECONDS = 20.0
-"""How long whoever completes an upload waits for its check: below what proxies commonly bear."""
+_WAIT_SECONDS = 2.0
+"""How long whoever completes an upload waits for its check, and holds a thread of the API; a client shows it then."""
+_MOST_OPEN = 1000
+"""Uploads that one token may leave open: each costs a row, and S3 keeps what was sent until it is swept."""
 _SWEEP_AT_MOST = 50
 
 
@@ -65,6 +67,7 @@ class UploadService:
         Raises:
             TooLarge: It has more bytes than the server takes.
             DigestMismatch: The bytes are there, in another number.
+            Conflict: Whoever uploads has very many uploads open.
         """
         if size > self._limit:
             raise TooLarge(
@@ -75,6 +78,7 @@ class UploadService:
         key, stored = self._hold(digest, size)
         if stored:
             return UploadView(digest, size, "stored")
+        self._check_open(by)
         upload_id, parts = new_id(), None
         if self._transfers and size > self._transfers.single_bytes:
             part_bytes = max(self._transfers.part_bytes, -(-size // _MOST_PARTS))
@@ -184,9 +188,11 @@ class UploadService:
         """
         with self._sessions.begin() as session:
             expired = UploadStore(session).expired(limit=_SWEEP_AT_MOST)
-        for upload in expired:
-            self._drop(upload)  # first: one that cannot be removed must not keep others from it
-            self._discard(upload)
+        for upload in expired:  # the row first: one that cannot be removed must not keep others from it
+            with self._sessions.begin() as session:
+                ours = UploadStore(session).drop_expired(upload.id)
+            if ours:
+                self._discard(upload)
 
     def close(self) -> None:
         """Stops checks; another process takes them over."""
@@ -203,6 +209,18 @@ class UploadService:
                 hint="Begin a new one: POST /api/v1/uploads.",
             )
         return upload
+
+    def _check_open(self, by: str) -> None:
+        with self._sessions.begin() as session:
+            count = UploadStore(session).open_of(by, limit=_MOST_OPEN)
+        if count == _MOST_OPEN:
+            raise Conflict(
+                f"{count} uploads of the token {by!r} are open, as many as may be.",
+                where="upload",
+                hint="End or cancel some (DELETE /api/v1/uploads/<id>); what nobody goes on with is forgotten after six "
+                "hours.",
+                context={"limit": _MOST_OPEN},
+            )
 
     def _hold(self, digest: Digest, size: int) -> tuple[StorageKey, bool]:
         return self._blobs.hold(StorageKey.blob(digest), size, holder=HOLDER)

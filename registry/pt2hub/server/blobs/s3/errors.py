@@ -9,25 +9,16 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import BotoCoreError, ClientError
 
 from pt2hub.errors import BadConfiguration, NotFound, StorageFull, StorageUnavailable
+from pt2hub.wire.uploads import FULL_CODES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{1,80}")
 _INSUFFICIENT_STORAGE = 507
-_FULL = frozenset(
-    {
-        "InsufficientStorage",
-        "QuotaExceeded",  # Ceph
-        "ServiceQuotaExceeded",
-        "StorageFull",
-        "XMinioAdminBucketQuotaExceeded",
-        "XMinioStorageFull",
-    }
-)
 _KEYS = "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 _RIGHTS = "Give these credentials the right to list, read, write and delete in the bucket."
-_REGION = "Set AWS_REGION to the bucket's region."
+_REGION = "Set AWS_DEFAULT_REGION to the bucket's region."
 _SETTINGS = {
     "AccessDenied": _RIGHTS,
     "AllAccessDisabled": _RIGHTS,
@@ -45,7 +36,7 @@ _SETTINGS = {
     "PartialCredentialsError": "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, both of them.",
     "PermanentRedirect": _REGION,
     "ProfileNotFound": "Correct AWS_PROFILE.",
-    "SignatureDoesNotMatch": "Check AWS_SECRET_ACCESS_KEY and AWS_REGION.",
+    "SignatureDoesNotMatch": "Check AWS_SECRET_ACCESS_KEY and AWS_DEFAULT_REGION.",
 }
 """What is wrong with the settings where S3 answers so; another try does not help."""
 _HINTS = _SETTINGS | {
@@ -75,7 +66,7 @@ def translated(where: str) -> Iterator[None]:
         code = code_of(error)
         if code in {"NoSuchKey", "404"}:
             raise NotFound("Nothing is stored there.", where=where) from error
-        if status_of(error) == _INSUFFICIENT_STORAGE or code in _FULL:
+        if status_of(error) == _INSUFFICIENT_STORAGE or code in FULL_CODES:
             raise StorageFull(
                 f"S3 answered {code}.",
                 where=where,
@@ -84,7 +75,8 @@ def translated(where: str) -> Iterator[None]:
             ) from error
         raise unavailable(where, code) from error
     except BotoCoreError as error:
-        raise unavailable(where, type(error).__name__) from error
+        name = type(error).__name__
+        raise unavailable(where, name, said=f"The request to S3 failed: {name}.") from error
 
 
 @contextmanager
@@ -107,15 +99,16 @@ def configured() -> Iterator[None]:
         ) from error
 
 
-def unavailable(where: str, code: str) -> StorageUnavailable:
+def unavailable(where: str, code: str, *, said: str | None = None) -> StorageUnavailable:
     """The error for an answer of S3, with what to do about it.
 
     Args:
         where: `s3://bucket/key`.
         code: S3's code, or the name of botocore's error.
+        said: What happened, where S3 did not answer.
     """
     return StorageUnavailable(
-        f"S3 answered {code}.",
+        said or f"S3 answered {code}.",
         where=where,
         hint=_HINTS.get(code, "Try again; if it stays so, look at the S3 server's log."),
         context={"s3_code": code},

@@ -53,9 +53,8 @@ def finish(bucket: Bucket, upload: str, multipart: str, etags: Sequence[str]) ->
             if code_of(error) not in _INCOMPLETE:
                 raise
             refusal = code_of(error)
-    stored = bucket.head(
-        path
-    )  # also where it was put together before, which may look like parts that are gone
+    # Also where it was put together before, which may look like parts that are gone.
+    stored = bucket.head(path)
     if stored is None:
         raise _incomplete(upload, refusal or "nothing")
     return stored.size

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 CONDITIONAL = "probe/conditional-put"
 CHECKSUM = "probe/checksum"
 _DATA = b"pt2hub tries here what it relies on; see docs/how-to/own-postgresql-and-s3.md\n"
-_BAD_REQUEST = 400
+_BAD_REQUEST, _NOT_FOUND = 400, 404
 
 
 def check(bucket: Bucket) -> bool:
@@ -42,14 +42,14 @@ def check(bucket: Bucket) -> bool:
 
 
 def sweep(bucket: Bucket, older_than: float) -> int:
-    """See `ports.Checks.sweep`: uploads in parts that were begun before, and what clients left under `incoming/`."""
+    """See `ports.Checks.sweep`: uploads in parts, and what clients left under `incoming/`."""
     until = datetime.now(UTC) - timedelta(seconds=older_than)
     left = [
         (item["Key"].removeprefix(bucket.prefix), item["UploadId"])
         for folder in ("blobs/", "manifests/", incoming.FOLDER)
         for page in bucket.pages("list_multipart_uploads", folder)
         for item in page.get("Uploads", ())
-        if item["Initiated"] <= until
+        if item["Initiated"] <= until and not _goes_on(bucket, item, until)
     ]
     for path, multipart in left:
         bucket.abort(path, multipart)
@@ -57,6 +57,20 @@ def sweep(bucket: Bucket, older_than: float) -> int:
     for path in objects:
         bucket.delete(path)
     return len(left) + len(objects)
+
+
+def _goes_on(bucket: Bucket, upload: dict[str, Any], since: datetime) -> bool:
+    """Whether a part of an upload came after a time; a slow client may send for days."""
+    parts = bucket.client.get_paginator("list_parts").paginate(
+        Bucket=bucket.name, Key=upload["Key"], UploadId=upload["UploadId"]
+    )
+    with bucket.errors(upload["Key"].removeprefix(bucket.prefix)):
+        try:
+            return any(part["LastModified"] > since for page in parts for part in page.get("Parts", ()))
+        except ClientError as error:
+            if status_of(error) == _NOT_FOUND:  # it ended meanwhile
+                return True
+            raise
 
 
 def _makes(bucket: Bucket) -> bool:

@@ -40,7 +40,7 @@ class S3Storage:
     """Keeps each digest's bytes as an object, created only where none exists; clients can reach it by themselves.
 
     Attributes:
-        single_bytes: See `ports.Transfers`.
+        single_bytes: See `ports.Transfers`; 0 before `check` found out.
         part_bytes: Likewise; larger for objects of more than 10,000 such parts.
     """
 
@@ -73,7 +73,7 @@ class S3Storage:
             self._public = (
                 replace(self._bucket, client=connect(public_endpoint)) if public_endpoint else self._bucket
             )
-        self.single_bytes = SINGLE_BYTES
+        self.single_bytes = 0
         self.part_bytes = part_bytes
 
     def size(self, key: StorageKey) -> int | None:

@@ -173,6 +173,16 @@ class UploadStore:
         """Forgets an upload."""
         self._session.execute(delete(_UPLOADS).where(_UPLOADS.c.id == upload_id))
 
+    def drop_expired(self, upload_id: str) -> bool:
+        """Forgets an upload if its time is over; False where it went on, or somebody else forgot it."""
+        over = delete(_UPLOADS).where(_UPLOADS.c.id == upload_id, _over()).returning(_UPLOADS.c.id)
+        return self._session.execute(over).first() is not None
+
+    def open_of(self, by: str, *, limit: int) -> int:
+        """How many uploads of a token wait for bytes; those after `limit` are not counted."""
+        some = select(_UPLOADS.c.id).where(_UPLOADS.c.holder == by, _UPLOADS.c.state == "open", ~_over())
+        return self._session.scalar(select(func.count()).select_from(some.limit(limit).subquery())) or 0
+
     def expired(self, *, limit: int) -> list[StoredUpload]:
         """Uploads whose time is over.
 
