@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 
 from pt2hub import errors
 from pt2hub.server.api.app import create_app
+from pt2hub.server.blobs.local import LocalStorage
 from pt2hub.server.container import open_container
 from pt2hub.server.db import migrating
 from pt2hub.wire.problems import from_dict
@@ -62,6 +63,25 @@ def test_a_process_is_not_ready_before_the_schema_is_its_own_and_stays_ready_bes
     with open_container(config, database_url=database_url) as container:
         fresh = create_app(container, config).test_client().get("/readyz")
         assert (fresh.status_code, fresh.get_json(force=True)["code"]) == (503, "schema_newer")
+
+
+def test_a_full_storage_can_be_read_and_is_tried_again(
+    config: ServerConfig, migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[bool] = []
+
+    def check(_: LocalStorage) -> None:
+        tried.append(True)
+        if len(tried) == 1:
+            raise errors.StorageFull("no room")
+
+    monkeypatch.setattr(LocalStorage, "check", check)
+    with open_container(config, database_url=migrated_url) as container:
+        api = create_app(container, config).test_client()
+        with capture_logs() as lines:
+            assert [api.get("/readyz").status_code for _ in range(3)] == [200] * 3
+        told = [line["code"] for line in lines if line["event"] == "nothing can be stored"]
+    assert (told, len(tried)) == (["storage_full"], 2)
 
 
 @pytest.mark.parametrize("given", ["trace-7f.1:2", "a" * 128])

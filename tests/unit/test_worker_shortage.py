@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pt2hub.errors import CompileFailed, FactoryFailed, LimitExceeded, WorkerLost
 from pt2hub_workers.inside.shortage import OWN_TMP, shortage
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class OutOfMemoryError(RuntimeError):

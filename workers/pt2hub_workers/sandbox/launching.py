@@ -13,7 +13,7 @@ from pt2hub.errors import SandboxUnavailable
 from pt2hub_workers.sandbox import devices, seccomp
 from pt2hub_workers.sandbox.environment import confined, without_secrets
 from pt2hub_workers.sandbox.limits import Bounds, Limits
-from pt2hub_workers.sandbox.paths import is_below
+from pt2hub_workers.sandbox.paths import SYSTEM, is_below
 from pt2hub_workers.sandbox.profile import INSIDE, Profile
 from pt2hub_workers.sandbox.starting import Command, begin, finish
 
@@ -227,7 +227,7 @@ class SandboxLauncher(Launcher):
     def _command(
         self, argv: Sequence[str], environ: Mapping[str, str], room: Path | None
     ) -> Iterator[Command]:
-        if room and is_below(room, self.sandbox.readable):
+        if room and is_below(room, (*self.sandbox.readable, *SYSTEM)):
             raise SandboxUnavailable(
                 f"{room.parent}, where builds run, lies in a directory that every build can read",
                 where="PT2HUB_SCRATCH",

@@ -27,7 +27,8 @@ DENIED = (
     *("io_uring_setup", "io_uring_enter", "io_uring_register", "open_by_handle_at", "fanotify_init"),
     *("init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load", "reboot"),
     *("swapon", "swapoff", "acct", "quotactl", "quotactl_fd", "syslog", "vhangup", "lookup_dcookie"),
-    *("shmget", "msgget"),  # memory that no process shows and no tmpfs: where no control group counts, nobody would
+    # Memory that shows in no process and no tmpfs: where no control group counts it, nobody would.
+    *("shmget", "msgget"),
     *("settimeofday", "clock_settime", "sethostname", "setdomainname"),
     *("iopl", "ioperm", "modify_ldt", "uselib", "nfsservctl"),
 )

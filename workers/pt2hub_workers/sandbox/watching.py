@@ -27,8 +27,9 @@ STOPPED_SECONDS = 2.0
 """How long a child's main process may be stopped."""
 MAX_ENTRIES = 200_000
 """Files, folders and open files that one look counts, about a second's work; a compile leaves some hundred."""
-WORKERS_OWN = "in"
-"""The folder of a room that the worker fills: weights may be larger than all that a build writes."""
+WORKERS_OWN = ("in", "held")
+"""The folders of a room that the worker fills: with weights that may be larger than all that a build writes, and with
+copies of what it took, at most one of each result."""
 _BARRED = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
 _IDLE_SHARE = 10
 _JOIN_SECONDS = 5.0
@@ -54,7 +55,7 @@ def measure_room(room: Path, pids: Iterable[int] = ()) -> Usage:
 
     Blocks count, not lengths: a hole in a sparse file is free. A file with several names counts once. Deleted files
     that the given processes hold open count, too, and those that they have mapped where the worker is root; one that
-    only a message between two processes holds is not seen. What lies in `in/` is the worker's own.
+    only a message between two processes holds is not seen. What lies in `in/` and `held/` is the worker's.
 
     Args:
         room: Its folder.
@@ -66,7 +67,7 @@ def measure_room(room: Path, pids: Iterable[int] = ()) -> Usage:
         folder = folders.pop()
         found = tally.entries_of(folder)
         if folder == str(room):
-            found = (entry for entry in found if entry.name != WORKERS_OWN)
+            found = (entry for entry in found if entry.name not in WORKERS_OWN)
         folders += [entry.path for entry in found if tally.add(entry)]
     held = tuple(pids)
     tally.add_deleted(open_files(held))

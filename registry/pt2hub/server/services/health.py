@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import structlog
 from sqlalchemy import text
 
 from pt2hub.domain.digests import digest_bytes
+from pt2hub.errors import StorageFull
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db import migrating
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from pt2hub.server.db.engine import Sessions
 
 _PROBE = StorageKey.blob(digest_bytes(b""))
+_log = structlog.get_logger(__name__)
 
 
 class HealthService:
@@ -45,7 +48,7 @@ class HealthService:
             SchemaOlder: It must be upgraded first.
             SchemaNewer: A newer pt2hub wrote it.
             StorageUnavailable: The storage did not answer.
-            BadConfiguration, StorageUnsafe, StorageFull: As for `check_storage`, where it was not tried out before.
+            BadConfiguration, StorageUnsafe: As for `check_storage`, where it was not tried out before.
         """
         if self._schema_fits:
             with self._sessions.begin() as session:
@@ -53,19 +56,23 @@ class HealthService:
         else:
             migrating.require(self._database_url)
             self._schema_fits = True
-        if self._storage_fits:
-            self._storage.size(_PROBE)
-        else:
+        if not self._storage_fits:
             self.check_storage()
+        self._storage.size(_PROBE)
 
     def check_storage(self) -> None:
         """Tries the storage out, which also learns what it can do: before a process serves anybody.
 
+        A full one is no reason not to: what is there can be read. It is tried again at the next `check`.
+
         Raises:
             BadConfiguration: The settings name a bucket that is not there, or credentials that may not write.
             StorageUnsafe: It does not keep a promise that we rely on.
-            StorageFull: It has no room.
             StorageUnavailable: It does not answer.
         """
-        self._storage.check()
-        self._storage_fits = True
+        try:
+            self._storage.check()
+        except StorageFull as error:
+            _log.warning("nothing can be stored", code=error.code, error=str(error))
+        else:
+            self._storage_fits = True

@@ -49,7 +49,7 @@ def run_api(config: ServerConfig, *, announce: Callable[[dict[str, Any]], None] 
         SchemaOlder: The database must be upgraded first.
         SchemaNewer: A newer pt2hub wrote the database.
         DatabaseUnavailable: The database does not answer.
-        StorageUnsafe, StorageFull, StorageUnavailable: The storage does not do what we rely on.
+        StorageUnsafe, StorageUnavailable: The storage does not do what we rely on.
         PortTaken: Another program listens on the port.
         InternalError: The API did not start.
     """

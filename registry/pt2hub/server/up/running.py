@@ -117,7 +117,7 @@ def run(config: ServerConfig, options: UpOptions | None = None) -> int:
         SchemaNewer: A newer pt2hub wrote the database.
         NamespacesRefused: The embedded PostgreSQL cannot run as root here.
         DatabaseUnavailable: The database does not answer, or ended again and again.
-        BadConfiguration, StorageUnsafe, StorageFull, StorageUnavailable: The storage does not do what we rely on.
+        BadConfiguration, StorageUnsafe, StorageUnavailable: The storage does not do what we rely on.
         InternalError: The API or the worker did not start; the error carries the tail of its log.
     """
     chosen, interrupts = options or UpOptions(), Interrupts()
