@@ -115,7 +115,10 @@ def test_a_message_that_is_none_is_the_builds_fault(
 
 @pytest.mark.parametrize(
     "value",
-    [None, [], {}, "passed", {"verification": {"verdict": "passed"}, "autotune": [], "measurements": []}],
+    [
+        *(None, [], {}, "passed", {"verification": {}, "autotune": [{"op": "mm"}]}),
+        {"verification": {"verdict": "passed"}, "autotune": [], "measurements": []},
+    ],
 )
 def test_a_build_that_says_it_succeeded_without_having_been_proven_is_refused(
     forged: Callable[..., Exception], value: object

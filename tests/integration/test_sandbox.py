@@ -12,7 +12,8 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -364,6 +365,9 @@ def test_builds_that_other_builds_could_read_are_refused(tmp_path: Path) -> None
         launcher.start("build", environ=environ(), room=room)
 
     room.close()
+    below: Any = SimpleNamespace(host=Path("/usr/local/pt2hub/build-0"))
+    with pytest.raises(SandboxUnavailable, match="every build can read"):
+        launcher.start("build", environ=environ(), room=below)
 
 
 def test_the_profile_is_the_same_for_every_child_and_for_equal_settings(tmp_path: Path) -> None:

@@ -194,7 +194,9 @@ def test_waiting_for_the_device_is_no_time_of_the_build(child_that: Callable[[st
     assert child.work({}, on_event=wait, on_output=print, seconds=1.0, halt=Halt()) == 7
 
 
-def test_asking_for_the_device_again_and_again_is_time_of_the_build(child_that: Callable[[str], Child]) -> None:
+def test_asking_for_the_device_again_and_again_is_time_of_the_build(
+    child_that: Callable[[str], Child],
+) -> None:
     asks = '{"event": "ask", "question": "device"}'
     child = child_that(f"while True: os.write({CHANNEL}, b'{asks}\\n'); os.read({CHANNEL}, 999)")
     began = time.monotonic()

@@ -27,7 +27,7 @@ from pt2hub_workers.children import ChildDied, ChildHung
 from pt2hub_workers.device import Device
 from pt2hub_workers.gating import Gate, Listener, lost
 from pt2hub_workers.machine import Machine
-from pt2hub_workers.messages import Result, read, read_log, read_step, refused
+from pt2hub_workers.messages import read_log, read_result, read_step, refused
 from pt2hub_workers.outages import persisting
 from pt2hub_workers.publication import compose
 from pt2hub_workers.toolchains import Toolchain
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pt2hub_workers.device import Hold, Mode
     from pt2hub_workers.halting import Halt
     from pt2hub_workers.journal import Journal
+    from pt2hub_workers.messages import Result
     from pt2hub_workers.rooms import Room
 
 DEFAULT_SECONDS = 3600
@@ -172,7 +173,7 @@ class Attempt:
             ) from hung
         except ChildDied as died:
             raise self._died(died) from died
-        return read(Result, value)
+        return read_result(value)
 
     def _job(self, room: Room) -> dict[str, Any]:
         claim = self._claim

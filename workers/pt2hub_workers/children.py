@@ -195,7 +195,9 @@ class Child:
             if message["event"] == "error":
                 raise self._told(message.get("error"))
             waited = self._serve(message, on_event)
-            if message.get("question") == "device" and waited > POLL_SECONDS:  # others had it: no time of this build
+            if (
+                message.get("question") == "device" and waited > POLL_SECONDS
+            ):  # others had it: no time of this build
                 deadline += waited
 
     def _serve(self, message: dict[str, Any], on_event: Callable[[dict[str, Any]], Any]) -> float:

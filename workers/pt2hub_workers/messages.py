@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pt2hub.domain.builds import STEPS
 from pt2hub.domain.codec import decode
-from pt2hub.domain.publications import Measurement
+from pt2hub.domain.publications import AutotuneChoice, Measurement
 from pt2hub.errors import BadResponse, OutputRefused
 from pt2hub_workers.journal import StepState
 
@@ -107,6 +107,17 @@ def read_step(message: dict[str, Any]) -> Step:
         raise refused("a step took a time that is none")
     detail = step.detail[:MAX_DETAIL] if step.detail else None
     return Step(step.name, step.state, step.seconds, detail)
+
+
+def read_result(value: Any) -> Result:  # noqa: ANN401  # whatever was sent
+    """What a build returned.
+
+    Raises:
+        OutputRefused: It is none.
+    """
+    result = read(Result, value)
+    read(list[AutotuneChoice], result.autotune)
+    return result
 
 
 def read_log(message: dict[str, Any]) -> tuple[str, list[str]]:

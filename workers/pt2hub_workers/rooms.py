@@ -98,7 +98,7 @@ class Room:
             if not stat.S_ISREG(status.st_mode):
                 raise _refused(relative, "is no plain file")
             if match[1] == "in":
-                os.link(self.host / relative, held)
+                os.link(self.host / match[0], held)
             elif status.st_nlink > 1:  # a copy of each name would be more than the child itself may write
                 raise _refused(relative, "has another name as well")
             else:

@@ -148,7 +148,8 @@ def limits_from_environ(environ: Mapping[str, str], means: Means | None = None) 
         )
     return Limits(
         memory_bytes=memory,
-        disk_bytes=_size(environ, DISK, least=_LEAST_SPACE) or min(64 * _GIB, means.free_bytes // 2 // means.concurrency),
+        disk_bytes=_size(environ, DISK, least=_LEAST_SPACE)
+        or min(64 * _GIB, means.free_bytes // 2 // means.concurrency),
         tmp_bytes=tmp,
         processes=_count(environ.get(PROCESSES) or str(DEFAULT_PROCESSES)),
     )
