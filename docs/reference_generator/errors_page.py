@@ -32,7 +32,7 @@ Here is what each means and who raises it. What to do about it: [When a build fa
 
 _KINDS = {
     "usage": "The caller, the spec or the model is at fault. Never tried again by itself.",
-    "transient": "Storage, network or a worker failed. The worker tries a build again, up to three attempts; a client "
+    "transient": "Storage, network or a worker failed. The worker tries a build again, up to five times; a client "
     "may try again after `Retry-After`.",
     "fatal": "A defect of pt2hub, the compiler or a worker. Never tried again by itself; worth a report.",
 }

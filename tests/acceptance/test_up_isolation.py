@@ -85,11 +85,12 @@ def test_a_machine_without_a_sandbox_is_warned_and_told_how_to_get_one(
     assert advice == "up:   Publish only what you trust."
 
 
-def test_a_worker_in_a_sandbox_is_no_reason_for_a_warning(home: Path) -> None:
+def test_where_a_sandbox_can_be_had_there_is_no_warning_and_no_worker_comes_with_less(home: Path) -> None:
     up = Up(home, "--port", "0", "--json", worker=True)
     assert up.process.stdout is not None
     started = json.loads(up.process.stdout.readline())
     assert started["isolation"] == "sandbox"
+    assert isolation_of(home) == "sandbox"
     up.process.send_signal(signal.SIGINT)
     assert up.wait() == (0, "")
     assert not [line for line in up.progress if "WARNING" in line]

@@ -441,6 +441,13 @@ def test_a_server_that_is_not_there_is_our_error() -> None:
             act()
 
 
+def test_an_endpoint_without_a_scheme_is_our_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "127.0.0.1:9")
+    with pytest.raises(BadConfiguration, match=r"127\.0\.0\.1:9") as caught:
+        open_storage("s3://artifacts/x")
+    assert caught.value.where == "AWS_ENDPOINT_URL_S3"
+
+
 def test_missing_credentials_are_our_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)

@@ -78,6 +78,16 @@ def test_children_that_a_dead_child_left_are_killed(tmp_path: Path) -> None:
     assert not lives(grandchild)
 
 
+def test_the_tail_of_a_childs_log_begins_with_the_child(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("of an earlier run\n")
+    child = python("print('new')", log)
+    child.stop((signal.SIGCONT, 20))
+    assert tail(log, start=child.log_start) == "new"
+    log.write_text("x\n")  # it was put aside meanwhile
+    assert tail(log, start=child.log_start) == "x"
+
+
 def test_a_long_log_is_put_aside_at_the_next_start(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with log.open("wb") as file:

@@ -12,8 +12,7 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -357,17 +356,17 @@ def test_a_relative_entry_of_pythonpath_means_the_workers_directory(
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_builds_that_other_builds_could_read_are_refused(tmp_path: Path) -> None:
-    launcher = open_launcher(SandboxSettings("sandbox", WIDE, readable=(tmp_path,)), environ())
-    room = Rooms(tmp_path / "scratch", inside=launcher.inside).open()
+@pytest.mark.parametrize("setting", ["PT2HUB_SCRATCH", "PT2HUB_HOME"])
+def test_what_is_the_workers_own_may_not_lie_where_builds_can_read(tmp_path: Path, setting: str) -> None:
+    (tmp_path / "shown").mkdir()
+    launcher = open_launcher(SandboxSettings("sandbox", WIDE, readable=(tmp_path / "shown",)), environ())
+    (tmp_path / "link").symlink_to(tmp_path / "shown")
 
-    with pytest.raises(SandboxUnavailable, match="every build can read"):
-        launcher.start("build", environ=environ(), room=room)
-
-    room.close()
-    below: Any = SimpleNamespace(host=Path("/usr/local/pt2hub/build-0"))
-    with pytest.raises(SandboxUnavailable, match="every build can read"):
-        launcher.start("build", environ=environ(), room=below)
+    launcher.keep_private({setting: tmp_path / "own"})
+    for place in (tmp_path / "shown" / "own", tmp_path / "link" / "own", Path("/usr/share/own")):
+        with pytest.raises(BadConfiguration, match="every build can read") as caught:
+            launcher.keep_private({setting: place})
+        assert caught.value.where == setting
 
 
 def test_the_profile_is_the_same_for_every_child_and_for_equal_settings(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def _deafen() -> None:
 
 if __name__ == "__main__":
     faulthandler.register(signal.SIGUSR1)  # where it hangs, for whoever asks why
-    _slow_down(_pauses(), Path(os.environ.get("PT2HUB_SLOW_UNTIL") or "/nonexistent"))
+    _slow_down(_pauses(), Path(os.environ.get("PT2HUB_SLOW_UNTIL") or "/dev/null/none"))
     if os.environ.get("PT2HUB_DEAF"):
         _deafen()
     sys.exit(main(sys.argv[1:]))

@@ -82,6 +82,7 @@ def test_a_slow_heartbeat_makes_the_limit_for_lost_workers_longer() -> None:
         ("PT2HUB_DATABASE_URL", "mysql://x"),
         ("PT2HUB_STORAGE", "gs://bucket"),
         ("PT2HUB_STORAGE", "s3://"),
+        ("PT2HUB_STORAGE", "s3:/bucket/prefix"),
         ("PT2HUB_HEARTBEAT_SECONDS", "nan"),
         ("PT2HUB_FACTORIES", "os:system"),
         ("PT2HUB_LOG_LEVEL", "loud"),

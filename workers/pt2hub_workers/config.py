@@ -104,6 +104,13 @@ class WorkerConfig:
             image=environ.get("PT2HUB_IMAGE") or None,
         )
 
+    @property
+    def private(self) -> dict[str, Path]:
+        """Directories that no build may read, by the setting that names each."""
+        named = {"PT2HUB_SCRATCH": self.scratch, "PT2HUB_HOME": self.server.home}
+        local = "://" not in self.server.storage
+        return named | ({"PT2HUB_STORAGE": Path(self.server.storage)} if local else {})
+
     def check_storage(self) -> None:
         """Refuses to publish into a directory where nobody would find it.
 

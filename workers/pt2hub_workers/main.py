@@ -152,6 +152,7 @@ def _launcher(config: WorkerConfig) -> Launcher | None:
         return None
     headers.prepare(config.headers)
     launcher = open_launcher(config.sandbox, config.child_environ)
+    launcher.keep_private(config.private)
     if launcher.reason is not None:
         _log.warning(f"isolation is only process: {launcher.reason}")  # `pt2hub up` looks for it
     return launcher

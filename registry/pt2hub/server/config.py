@@ -153,7 +153,7 @@ def _own_storage(home: Path) -> Path:
 
 
 def _storage(value: str) -> str:
-    if "://" not in value:
+    if "://" not in value and not value.lower().startswith("s3:"):  # one slash is missing soon
         return str(Path(value).expanduser().absolute())
     if not S3_ADDRESS.fullmatch(value):
         raise BadConfiguration(

@@ -33,12 +33,14 @@ class Child:
     Attributes:
         pid: Its process id, which is also its group's.
         log: The file it writes its output to; None where it writes to ours.
+        log_start: How long that file was before it.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path | None) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], log: Path | None, log_start: int = 0) -> None:
         self._process = process
         self.pid = process.pid
         self.log = log
+        self.log_start = log_start
 
     def exit_code(self) -> int | None:
         """The exit code, negative for a signal; None while it runs."""
@@ -113,6 +115,7 @@ def spawn(
     """
     parent = os.getpid()
     with _open_log(log) if log else contextlib.nullcontext() as output:
+        start = output.tell() if output else 0
         process = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
@@ -123,13 +126,20 @@ def spawn(
             start_new_session=True,
             preexec_fn=lambda: follow(parent, at_parents_death),  # noqa: PLW1509  # one system call through an already loaded library
         )
-    return Child(process, log)
+    return Child(process, log, start)
 
 
-def tail(path: Path, *, lines: int = 15) -> str:
-    """The last lines of a log, or an empty string when there is none."""
+def tail(path: Path, *, lines: int = 15, start: int = 0) -> str:
+    """The last lines of a log, or an empty string when there is none.
+
+    Args:
+        path: The log.
+        lines: How many at most.
+        start: Where the part of it begins that matters; a log that was shortened meanwhile counts as a whole.
+    """
     with contextlib.suppress(OSError), path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 16384))
+        size = path.stat().st_size
+        file.seek(max(start if start <= size else 0, size - 16384))
         return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
     return ""
 

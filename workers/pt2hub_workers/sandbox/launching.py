@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pt2hub.errors import SandboxUnavailable
+from pt2hub.errors import BadConfiguration
 from pt2hub_workers.sandbox import devices, seccomp
 from pt2hub_workers.sandbox.environment import confined, without_secrets
 from pt2hub_workers.sandbox.limits import Bounds, Limits
@@ -58,6 +58,17 @@ class Launcher(ABC):
     @abstractmethod
     def inside(self) -> Path | None:
         """Where a child sees its room; None where it sees it as the worker does."""
+
+    @abstractmethod
+    def keep_private(self, paths: Mapping[str, Path]) -> None:
+        """Refuses to give children to read what must not be theirs.
+
+        Args:
+            paths: The worker's own directories, by the setting that names each.
+
+        Raises:
+            BadConfiguration: One of them lies in a directory that every child can read.
+        """
 
     @abstractmethod
     def for_device(self, device: str) -> Launcher:
@@ -167,6 +178,10 @@ class ProcessLauncher(Launcher):
         """None: children see their rooms as the worker does."""
         return None
 
+    def keep_private(self, paths: Mapping[str, Path]) -> None:
+        """Nothing is: children read what the worker reads."""
+        del paths
+
     def for_device(self, device: str) -> ProcessLauncher:
         """Itself: every device is there for its children."""
         del device
@@ -212,6 +227,17 @@ class SandboxLauncher(Launcher):
         """Where every child sees its room."""
         return INSIDE
 
+    def keep_private(self, paths: Mapping[str, Path]) -> None:
+        """Compares them with what is readable, by their real names."""
+        for setting, path in paths.items():
+            if is_below(path.resolve(), (*self.sandbox.readable, *SYSTEM)):
+                raise BadConfiguration(
+                    f"{path} lies in a directory that every build can read",
+                    where=setting,
+                    hint="Name one outside of the system's and Python's directories, of what PYTHONPATH and "
+                    "LD_LIBRARY_PATH name, and of PT2HUB_SANDBOX_READABLE.",
+                )
+
     def for_device(self, device: str) -> SandboxLauncher:
         """The launcher whose children have this GPU's nodes and no other's; `cpu` needs none."""
         if device == "cpu":
@@ -227,12 +253,6 @@ class SandboxLauncher(Launcher):
     def _command(
         self, argv: Sequence[str], environ: Mapping[str, str], room: Path | None
     ) -> Iterator[Command]:
-        if room and is_below(room, (*self.sandbox.readable, *SYSTEM)):
-            raise SandboxUnavailable(
-                f"{room.parent}, where builds run, lies in a directory that every build can read",
-                where="PT2HUB_SCRATCH",
-                hint="Name a directory for builds alone, outside of Python's and of PYTHONPATH.",
-            )
         home = str(INSIDE / "tmp") if room else "/tmp"  # noqa: S108  # its own
         inner = confined({**environ, **dict(self.extra)}, home=home)
         options = self.sandbox.arguments(inner, room)

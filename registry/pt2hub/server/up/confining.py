@@ -49,13 +49,13 @@ def confining(isolation: str | None, listener: socket.socket) -> Confining:
     return Confining("sandbox" if chosen == "sandbox" else "process", chosen)
 
 
-def warning(log: Path) -> tuple[str, ...]:
+def warning(log: Path | None) -> tuple[str, ...]:
     """What the user must be told when the worker runs models' code without a sandbox.
 
     Args:
-        log: The worker's, which says what is missing and how to get it.
+        log: The worker's, which says what is missing and how to get it; None where nobody asked for a sandbox.
     """
-    first, *rest = (_reason(log) or "PT2HUB_ISOLATION=process").splitlines()
+    first, *rest = ((_reason(log) if log else None) or "PT2HUB_ISOLATION=process").splitlines()
     return (
         f"WARNING: models' code runs with the rights of this user: {first}",
         *rest,

@@ -160,8 +160,12 @@ def _serve(config: ServerConfig, options: UpOptions, stack: ExitStack) -> NoRetu
         _start_services(workers, options, stack, begins=_WORKER_BEGINS, ends=ends)
     isolation = _await_services(apis, workers, probe, options)
     if isolation == "process":
-        for line in warning(_worker_log(config)):
+        for line in warning(_worker_log(config) if confined.worker == "auto" else None):
             options.progress(line)
+    elif isolation == "sandbox" and confined.worker == "auto":
+        # It can be had here, so nobody may come with less.
+        with open_container(config, database_url=database_url) as container:
+            container.isolation.allow("sandbox")
     options.announce(
         Started(
             url=probe.url,

@@ -88,8 +88,11 @@ class Service:
     def failure(self, what: str) -> InternalError:
         """An error about this service, with the tail of its log."""
         log = self._child.log if self._child else None
+        start = self._child.log_start if self._child else 0
         return InternalError(
-            f"The {self.name} {what}; its log ends with:\n{tail(log)}" if log else f"The {self.name} {what}.",
+            f"The {self.name} {what}; its log ends with:\n{tail(log, start=start)}"
+            if log
+            else f"The {self.name} {what}.",
             where=str(log) if log else None,
             hint="Correct what the log says and start pt2hub again.",
         )

@@ -9,6 +9,8 @@ import boto3
 import botocore.session
 from botocore.config import Config
 
+from pt2hub.errors import BadConfiguration
+
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
 
@@ -33,7 +35,21 @@ def connect(endpoint: str | None = None) -> S3Client:
 
     Args:
         endpoint: Address of the server, where it is not the one of boto3's settings.
+
+    Raises:
+        BadConfiguration: The address is none.
     """
+    try:
+        return _connected(endpoint)
+    except ValueError as error:  # botocore's, and it names the address
+        raise BadConfiguration(
+            f"boto3 cannot use these settings: {error}",
+            where="AWS_ENDPOINT_URL_S3",
+            hint="Write a whole address, such as http://127.0.0.1:8333.",
+        ) from error
+
+
+def _connected(endpoint: str | None) -> S3Client:
     core = botocore.session.get_session()
     session = boto3.session.Session(botocore_session=core)
     tries = core.get_config_variable("max_attempts") or TRIES
