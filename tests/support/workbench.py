@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pt2hub.domain.builds import Claim
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest
-from pt2hub.domain.specs import Spec, TargetSpec
+from pt2hub.domain.specs import DEFAULT_FACTORIES, Spec, TargetSpec
 from pt2hub.errors import Pt2hubError
 from pt2hub_workers import headers
 from pt2hub_workers.gating import Gate, Listener, Trial
@@ -111,6 +111,8 @@ class Workbench:
         reuse: dict[str, Any] | None = None,
         golden: dict[str, Any] | None = None,
         weights: Path | None = None,
+        source: Path | None = None,
+        examples: dict[str, Path] | None = None,
         request: dict[str, Any] | None = None,
         kind: type[Build] = Build,
         gate_seconds: float = 120.0,
@@ -126,11 +128,12 @@ class Workbench:
             target=self.machine.target,
             toolchain=self.machine.toolchain,
             directory=place,
+            source=_incoming(room, source, "source.zip"),
             weights=_incoming(room, weights, "weights.safetensors"),
             golden=golden,
-            examples={},
+            examples=examples or {},
             host_flags=frozenset(self.machine.cpu_flags),
-            factories=(FACTORIES, "torchvision.models"),
+            factories=(FACTORIES, *DEFAULT_FACTORIES),
         )
         channel = _Answers(self, spec, room, _reusable(room, reuse), gate_seconds)
         with _caches_in(place):

@@ -113,12 +113,15 @@ class Answers:
         self._asked.clear()
         uploaded = {i["name"]: i["example"] for i in self._claim.spec["inputs"] if i.get("example")}
         weights, golden = self._weights, self._golden
+        origin = self._claim.spec["source"]
+        source = origin.get("code") or origin.get("program")
         return {
+            "source": self._fetch(Digest(source), "source.zip") if source else None,
             "weights": self._fetch(weights, "weights.safetensors") if weights else None,
             "golden": self._fetch_golden(golden) if golden else None,
             "examples": {
-                name: self._fetch(Digest(digest), f"example-{name}.safetensors")
-                for name, digest in uploaded.items()
+                name: self._fetch(Digest(digest), f"example-{place}.safetensors")
+                for place, (name, digest) in enumerate(uploaded.items())
             },
         }
 

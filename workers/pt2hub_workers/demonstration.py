@@ -10,6 +10,7 @@ import json
 import random
 import statistics
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import torch
 
     from pt2hub.client.local import LocalArtifact
+    from pt2hub.domain.specs import FactorySource
 
 MODEL_SEED = 1
 """Seed of the weights that stand for a retrained model."""
@@ -121,11 +123,10 @@ def latencies(reference: str, stock: str | None = None) -> dict[str, Any]:
 
 def retrain(reference: str, out: Path, seed: int) -> dict[str, Any]:
     """Writes weights of the same model under another seed, as a training run would leave them."""
-    from pt2hub_workers.inside.sources import build_module
     from pt2hub_workers.inside.weights import write_weights
 
     source = _spec(_local(reference)).source
-    write_weights(build_module(source.model_copy(update={"seed": seed}), [source.module]), out)
+    write_weights(_built(source.model_copy(update={"seed": seed})), out)
     return {"path": str(out), "bytes": out.stat().st_size}
 
 
@@ -174,13 +175,17 @@ def _spec(local: LocalArtifact) -> Any:  # noqa: ANN401  # Spec, imported late: 
 
 
 def _module(local: LocalArtifact) -> torch.nn.Module:
-    from pt2hub_workers.inside.sources import build_module
     from pt2hub_workers.inside.weights import load_weights
 
-    source = _spec(local).source
-    module = build_module(source, [source.module])
+    module = _built(_spec(local).source)
     load_weights(module, local.weights)
     return module.to(local.config.signature.device)
+
+
+def _built(source: FactorySource) -> torch.nn.Module:
+    from pt2hub_workers.inside.sources.building import Given, build_model
+
+    return build_model(source, Given((source.module,), None, None, Path(tempfile.gettempdir())))
 
 
 def _inputs(local: LocalArtifact, seed: int = INPUT_SEEDS[0]) -> dict[str, torch.Tensor]:

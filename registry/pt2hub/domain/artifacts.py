@@ -116,10 +116,12 @@ class Dim:
     Attributes:
         min: Smallest size the artifact accepts.
         max: Largest.
+        multiple_of: Every size is a multiple of this.
     """
 
     min: int
     max: int
+    multiple_of: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ class TensorInput:
     """A tensor argument.
 
     Attributes:
-        name: The argument's name in the model's forward.
+        name: The argument's name in the model's forward, with the way into it where it is nested (`domain.paths`).
         shape: Sizes; a string names a dynamic dimension.
         dtype: As torch prints it without the prefix (`float32`).
         memory_format: `contiguous_format` or `channels_last`; strides are part of the contract, since
@@ -148,7 +150,7 @@ class Signature:
         arguments: Every argument of the model's forward that the export fixed or traced, in order.
         inputs: The tensors among them, in the order the compiled code takes them.
         dims: The dynamic dimensions by name.
-        fixed: Non-tensor arguments and the values that were exported; others are refused.
+        fixed: Non-tensor arguments by path and the values that were exported; others are refused.
         device: `cpu` or `cuda`.
         in_spec: torch's tree specification of (args, kwargs), as JSON.
         out_spec: torch's tree specification of the result, as JSON.
@@ -196,11 +198,14 @@ class Constants:
         blob_member: Path of the blob inside the single file.
         blob_size: Its length in bytes, padding included.
         table: The constants, in the order of the blob.
+        baked: Whether the compiler froze the weights into the code layer: then there is neither blob nor table, and
+            the weights layer holds no tensors.
     """
 
     blob_member: str
     blob_size: int
     table: tuple[Constant, ...]
+    baked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

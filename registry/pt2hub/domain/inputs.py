@@ -4,25 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from pt2hub.domain.digests import DIGEST_PATTERN
+from pt2hub.domain.parts import STRICT, whole
+from pt2hub.domain.paths import NAME_PATTERN
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 Dtype = Literal[
     "float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool"
 ]
 _BITS = {"int64": 63, "int32": 31, "int16": 15, "int8": 7}
-
-
-def whole(pattern: str) -> str:
-    """A pattern that matches the whole text and not a part of it."""
-    return f"^(?:{pattern})$"  # pydantic searches; every pattern here means the whole text
-
-
-STRICT = ConfigDict(extra="forbid", frozen=True)
-"""Every part of a spec refuses fields it does not know."""
 
 
 class _Part(BaseModel):
@@ -105,8 +98,10 @@ class Input(_Part):
     name: Annotated[
         str,
         Field(
-            pattern=whole(r"[A-Za-z_]\w{0,63}"),
-            description="Name of the argument, used once.",
+            pattern=whole(NAME_PATTERN),
+            max_length=200,
+            description="Name of the argument, used once; for a tensor inside one the way to it: `batch.image` in a "
+            "dict, `pair[0]` in a list, `state(0)` in a tuple.",
             examples=["x"],
         ),
     ]

@@ -7,55 +7,50 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, JsonValue, field_validator, model_validator
+from pydantic import BaseModel, Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 
+from pt2hub.domain.compiling import COMPILE_OPTIONS, CompileSpec, ExportSpec, TargetSpec, WeightsForm
 from pt2hub.domain.digests import DIGEST_PATTERN, Digest, digest_json
-from pt2hub.domain.inputs import STRICT, DimName, Input, whole
+from pt2hub.domain.inputs import DimName, Input
 from pt2hub.domain.names import MODEL_PATTERN
-from pt2hub.errors import Detail, UnknownFactory
+from pt2hub.domain.parts import STRICT, whole
+from pt2hub.domain.paths import NAME_PATTERN, nest
+from pt2hub.domain.sources import (
+    DEFAULT_FACTORIES,
+    CodeSource,
+    FactorySource,
+    ProgramSource,
+    Source,
+    check_factory,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 __all__ = [
     "COMPILE_OPTIONS",
     "DEFAULT_FACTORIES",
     "SPEC_SCHEMA",
     "Checks",
+    "CodeSource",
     "CompileSpec",
     "DimSpec",
+    "ExportSpec",
     "FactorySource",
     "Input",
     "Limits",
     "Measure",
+    "ProgramSource",
+    "Source",
     "Spec",
     "TargetSpec",
+    "WeightsForm",
     "check_factory",
 ]
 
 SPEC_SCHEMA = 1
 """Part of every version's identity; a change of meaning gets a new number."""
-
-FloatDtype = Literal["float32", "float16", "bfloat16"]
-Options = dict[str, bool | int | float | str]
-
-DEFAULT_FACTORIES = ("torchvision.models",)
-"""Modules of installed packages whose factories a spec may name; the operator may list others
-(`PT2HUB_FACTORIES`). Importing a module runs its code, so the list is the operator's and not the spec's."""
-
-COMPILE_OPTIONS = frozenset(
-    {
-        "coordinate_descent_tuning",
-        "epilogue_fusion",
-        "max_autotune",
-        "max_autotune_gemm",
-        "max_autotune_gemm_backends",
-        "max_autotune_pointwise",
-        "shape_padding",
-    }
-)
-"""Inductor options a spec may set. Others are fixed by the recipe, or would name programs to run."""
 
 MAX_ELEMENTS = 1 << 31
 """Elements of one example input: 8 GiB of float32."""
@@ -65,44 +60,21 @@ class _Part(BaseModel):
     model_config = STRICT
 
 
-class FactorySource(_Part):
-    """A function of an installed package that builds the module."""
-
-    factory: Annotated[
-        str,
-        Field(
-            pattern=whole(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"),
-            max_length=200,
-            description="`module:function`; the module is on the operator's list (`PT2HUB_FACTORIES`) and "
-            "installed on the worker.",
-            examples=["torchvision.models:resnet18"],
-        ),
-    ]
-    kwargs: Annotated[
-        dict[str, JsonValue],
-        Field(description="Keyword arguments of the call, JSON values.", examples=[{"num_classes": 10}]),
-    ] = {}
-    seed: Annotated[
-        int,
-        Field(
-            ge=0,
-            lt=2**63,
-            description="Seed of torch's generator before the call; decides the initial weights.",
-            examples=[0],
-        ),
-    ] = 0
-
-    @property
-    def module(self) -> str:
-        """The module the factory lives in."""
-        return self.factory.partition(":")[0]
-
-
 class DimSpec(_Part):
     """A dynamic dimension: the declared range is the contract, and the client refuses a call outside it."""
 
     min: Annotated[int, Field(ge=1, description="Smallest size.", examples=[1])] = 1
     max: Annotated[int, Field(ge=1, le=2**31, description="Largest size, above `min`.", examples=[32])]
+    multiple_of: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=2**16,
+            description="Every size is a multiple of this; `min`, `max` and `example` too, and `min` is this where it is "
+            "left out.",
+            examples=[8],
+        ),
+    ] = 1
     example: Annotated[
         int,
         Field(
@@ -111,6 +83,13 @@ class DimSpec(_Part):
             examples=[2],
         ),
     ]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _least(cls, value: Any) -> Any:  # noqa: ANN401  # whatever was given
+        if isinstance(value, dict) and "min" not in value and "multiple_of" in value:
+            return {**value, "min": value["multiple_of"]}
+        return value
 
     @model_validator(mode="after")
     def _inside(self) -> Self:
@@ -122,69 +101,19 @@ class DimSpec(_Part):
                 "example {example} lies outside {min} to {max}",
                 {"example": self.example, "min": self.min, "max": self.max},
             )
-        if self.example == 1:
+        for name in ("min", "max", "example"):
+            if getattr(self, name) % self.multiple_of:
+                raise _at(
+                    name, "the size is no multiple", getattr(self, name), f"multiples of {self.multiple_of}"
+                )
+        if self.example == self.multiple_of:
             raise PydanticCustomError(
                 "dimension_specialised",
-                "example 1 would fix the dimension: torch.export treats sizes 0 and 1 as constants; "
-                "give an example of 2 or more",
+                "example {example} would fix the dimension: torch.export treats sizes 0 and 1 (times multiple_of) as "
+                "constants; give an example of {least} or more",
+                {"example": self.example, "least": 2 * self.multiple_of},
             )
         return self
-
-
-_OPTIONS = f"Options of Inductor, of {', '.join(f'`{name}`' for name in sorted(COMPILE_OPTIONS))}"
-
-
-class CompileSpec(_Part):
-    """How the model is compiled."""
-
-    options: Annotated[Options, Field(description=f"{_OPTIONS}.", examples=[{"max_autotune": True}])] = {}
-
-    @field_validator("options")
-    @classmethod
-    def _allowed(cls, value: dict[str, Any]) -> dict[str, Any]:
-        _check_options(value)
-        return value
-
-
-class TargetSpec(_Part):
-    """A target with its own dtype, options or memory format."""
-
-    target: Annotated[
-        str,
-        Field(
-            description="`torch<x.y>-cpu-<level>` or `torch<x.y>-cu<release>-sm<capability>`; `auto` for every "
-            "target that has a live worker.",
-            examples=["torch2.11-cu130-sm90"],
-        ),
-    ]
-    dtype: Annotated[
-        FloatDtype | None,
-        Field(
-            description="What floating point weights and inputs are converted to; null keeps them. The gate "
-            "then allows at least 0.01 (`float16`) or 0.05 (`bfloat16`).",
-            examples=["bfloat16"],
-        ),
-    ] = None
-    options: Annotated[
-        Options,
-        Field(
-            description="As in `compile`, for this target alone, over those of `compile`.",
-            examples=[{"max_autotune": True}],
-        ),
-    ] = {}
-    memory_format: Annotated[
-        Literal["contiguous_format", "channels_last"],
-        Field(
-            description="Of weights and of inputs with four dimensions, which callers must then pass so.",
-            examples=["channels_last"],
-        ),
-    ] = "contiguous_format"
-
-    @field_validator("options")
-    @classmethod
-    def _allowed(cls, value: dict[str, Any]) -> dict[str, Any]:
-        _check_options(value)
-        return value
 
 
 class Checks(_Part):
@@ -233,6 +162,14 @@ class Measure(_Part):
     torch_compile: Annotated[
         bool, Field(description="Whether `torch.compile` is timed for comparison.", examples=[True])
     ] = True
+    split: Annotated[
+        bool,
+        Field(
+            description="Whether an artifact with `baked` weights is timed beside one with `split` ones, which is compiled "
+            "for it.",
+            examples=[True],
+        ),
+    ] = True
 
 
 class Spec(_Part):
@@ -250,12 +187,21 @@ class Spec(_Part):
             examples=["vision/resnet18"],
         ),
     ]
-    source: Annotated[FactorySource, Field(description="Where the model comes from.")]
+    source: Annotated[Source, Field(description="Where the model comes from.")]
     weights: Annotated[
         Annotated[str, Field(pattern=whole(DIGEST_PATTERN))] | None,
         Field(
             description="Digest of an uploaded safetensors file with the model's `state_dict`; null for what "
-            "the factory builds under its seed.",
+            "the source builds under its seed. A program needs it.",
+            examples=[None],
+        ),
+    ] = None
+    weights_from: Annotated[
+        str | None,
+        Field(
+            max_length=300,
+            description="Where the weights were fetched from, pinned, such as `hf:team/name@<commit>`; `pt2hub publish "
+            "--weights NAME` writes it. Said of the version, and no part of what makes it.",
             examples=[None],
         ),
     ] = None
@@ -264,7 +210,8 @@ class Spec(_Part):
         Field(
             min_length=1,
             max_length=64,
-            description="The tensor arguments of the model's `forward`; an example has at most 2^31 elements.",
+            description="The tensor arguments of the model's `forward`, also those inside dicts, lists and tuples; an "
+            "example has at most 2^31 elements.",
             examples=[[{"name": "x", "shape": ["batch", 3, 224, 224], "generate": {"normal": {}}}]],
         ),
     ]
@@ -275,6 +222,24 @@ class Spec(_Part):
             examples=[{"batch": {"min": 1, "max": 32, "example": 2}}],
         ),
     ] = {}
+    fixed: Annotated[
+        dict[Annotated[str, Field(pattern=whole(NAME_PATTERN), max_length=200)], JsonValue],
+        Field(
+            max_length=64,
+            description="Arguments that are no tensors, and their values; the artifact takes no others.",
+            examples=[{"use_cache": False}],
+        ),
+    ] = {}
+    outputs: Annotated[
+        list[Annotated[str, Field(pattern=whole(r"(?:\.[A-Za-z_]\w*|\[\d{1,3}\])+"), max_length=200)]],
+        Field(
+            max_length=64,
+            description="What is kept of what the model returns: `.name` is an attribute or a dict's key, `[0]` a place. "
+            "One is returned alone, several as a dict by these names without the first dot; by default everything is kept.",
+            examples=[[".last_hidden_state"]],
+        ),
+    ] = []
+    export: Annotated[ExportSpec, Field(description="How the model is traced.")] = ExportSpec()
     compile: Annotated[CompileSpec, Field(description="How the model is compiled.")] = CompileSpec()
     targets: Annotated[
         list[str | TargetSpec],
@@ -298,10 +263,28 @@ class Spec(_Part):
                 raise _at(f"inputs[{place}].name", "two inputs have the same name", item.name)
             names.add(item.name)
             self._check_shape(f"inputs[{place}].shape", item)
+        self._check_arguments()
         used = {size for item in self.inputs for size in item.shape if isinstance(size, str)}
         if unused := sorted(set(self.dims) - used):
             raise _at(f"dims.{unused[0]}", "no shape uses this dimension", unused[0])
         return self
+
+    def _check_arguments(self) -> None:
+        """Refuses names that cannot stand in one call, and a program without weights."""
+        names: dict[str, str] = {}
+        given = [(f"inputs[{place}].name", item.name) for place, item in enumerate(self.inputs)]
+        for path, name in [*given, *((f"fixed.{name}", name) for name in self.fixed)]:
+            if name in names:
+                raise _at(path, "the argument is an input already", name)
+            names[name] = path
+        try:
+            nest(names)
+        except ValueError as exc:
+            raise _at("inputs", str(exc), ", ".join(names)[:200]) from exc
+        if isinstance(self.source, ProgramSource) and self.weights is None:
+            raise _at(
+                "weights", "a program needs the digest of its weights", None, "pt2hub publish --program FILE"
+            )
 
     def _check_shape(self, path: str, item: Input) -> None:
         elements = 1
@@ -320,8 +303,8 @@ class Spec(_Part):
         return cls.model_validate({key: value for key, value in document.items() if key != "schema"})
 
     def canonical(self) -> dict[str, Any]:
-        """The fields that make the version: as given, defaults and targets left out, with the schema's number."""
-        document = self.model_dump(mode="json", exclude_defaults=True, exclude={"targets"})
+        """The fields that make the version: as given, defaults, targets and the weights' origin left out, with the schema's number."""
+        document = self.model_dump(mode="json", exclude_defaults=True, exclude={"targets", "weights_from"})
         return {"schema": SPEC_SCHEMA, **document}
 
     def identity(self) -> Digest:
@@ -337,29 +320,3 @@ def _at(path: str, message: str, given: object, allowed: str | None = None) -> P
     """An error about several fields together, at the one to change: pydantic itself knows only the whole."""
     context = {"text": message, "path": path, "given": given} | ({"allowed": allowed} if allowed else {})
     return PydanticCustomError("invalid_input", "{text}", context)
-
-
-def _check_options(options: dict[str, Any]) -> None:
-    if unknown := sorted(set(options) - COMPILE_OPTIONS):
-        raise PydanticCustomError(
-            "invalid_input",
-            "options {names} cannot be set; allowed: {allowed}",
-            {"names": ", ".join(unknown), "allowed": ", ".join(sorted(COMPILE_OPTIONS))},
-        )
-
-
-def check_factory(source: FactorySource, allowed: Sequence[str]) -> None:
-    """Refuses factories outside the operator's list.
-
-    Raises:
-        UnknownFactory: The module is not on the list.
-    """
-    if source.module not in allowed:
-        message, names = f"module {source.module} is not on the list of factories", ", ".join(allowed)
-        raise UnknownFactory(
-            message,
-            where="source.factory",
-            hint=f"Allowed: {names}. The operator adds installed modules with PT2HUB_FACTORIES.",
-            details=(Detail("source.factory", message, given=source.factory, allowed=names),),
-            context={"given": source.factory, "allowed": list(allowed)},
-        )

@@ -7,8 +7,10 @@ This package imports nothing of pt2hub and knows no transport: the HTTP status o
     |   +-- InvalidInput        a document or an argument has wrong fields (details name each)
     |   |   +-- UnknownTarget, NoLiveWorker
     |   +-- UnknownFactory, FactoryFailed, FactoryArguments, UnknownInput, InputRefused, IndexOutOfRange
+    |   +-- UnknownEntry, MissingRequirement, BadCodeArchive, NotAModule, BadProgram, ProgramNewer
+    |   +-- UnsupportedTensor, InputMutated, WeightsUnavailable
     |   +-- ExampleOutOfRange, DimensionSpecialised, NondeterministicModel, UnsupportedOutput, NanOutput
-    |   +-- WeightsMismatch, ExportFailed, SourceDrifted, NoPower, ToleranceMissed, BuildTimedOut
+    |   +-- WeightsMismatch, ExportFailed (DataDependent), SourceDrifted, NoPower, ToleranceMissed, BuildTimedOut
     |   +-- LimitExceeded, OutputRefused
     |   +-- NotFound, Ambiguous, Unauthorized, TooLarge, UploadTruncated, RangeNotSatisfiable
     |   +-- Conflict
@@ -33,6 +35,18 @@ from pt2hub.errors.base import (
     TransientError,
     UsageError,
     walk,
+)
+from pt2hub.errors.models import (
+    BadCodeArchive,
+    BadProgram,
+    DataDependent,
+    InputMutated,
+    MissingRequirement,
+    NotAModule,
+    ProgramNewer,
+    UnknownEntry,
+    UnsupportedTensor,
+    WeightsUnavailable,
 )
 from pt2hub.errors.others import (
     ArtifactCrashed,
@@ -113,7 +127,9 @@ __all__ = [
     "ArtifactHung",
     "ArtifactWrong",
     "BadCall",
+    "BadCodeArchive",
     "BadConfiguration",
+    "BadProgram",
     "BadResponse",
     "BlobGone",
     "BuildActive",
@@ -124,6 +140,7 @@ __all__ = [
     "CompileFailed",
     "Conflict",
     "CorruptArchive",
+    "DataDependent",
     "DatabaseUnavailable",
     "Detail",
     "DigestMismatch",
@@ -138,21 +155,25 @@ __all__ = [
     "HomeUnusable",
     "Incompatible",
     "IndexOutOfRange",
+    "InputMutated",
     "InputRefused",
     "InternalError",
     "InvalidInput",
     "IsolationRefused",
     "LayoutUnproven",
     "LimitExceeded",
+    "MissingRequirement",
     "NamespacesRefused",
     "NanOutput",
     "NoLiveWorker",
     "NoPower",
     "NondeterministicModel",
+    "NotAModule",
     "NotFound",
     "NotReady",
     "OutputRefused",
     "PortTaken",
+    "ProgramNewer",
     "Pt2hubError",
     "RangeNotSatisfiable",
     "SandboxUnavailable",
@@ -169,14 +190,17 @@ __all__ = [
     "TooLarge",
     "TransientError",
     "Unauthorized",
+    "UnknownEntry",
     "UnknownFactory",
     "UnknownInput",
     "UnknownTarget",
     "UnsupportedOutput",
+    "UnsupportedTensor",
     "UploadIncomplete",
     "UploadTruncated",
     "UsageError",
     "WeightsMismatch",
+    "WeightsUnavailable",
     "WorkerLost",
     "walk",
 ]

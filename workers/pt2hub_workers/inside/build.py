@@ -17,11 +17,22 @@ from pt2hub.domain.artifacts import ArtifactConfig, Toolchain
 from pt2hub.domain.codec import decode, encode
 from pt2hub.domain.specs import Spec, TargetSpec
 from pt2hub.domain.targets import Target
-from pt2hub_workers.inside import compiling, eager, files, inputs, packing, settings, sources, weights
+from pt2hub_workers.inside import (
+    adapting,
+    compiling,
+    eager,
+    files,
+    inputs,
+    packing,
+    settings,
+    sources,
+    weights,
+)
 from pt2hub_workers.inside.exporting import Exported, export, used_constants
 from pt2hub_workers.inside.keying import constants_of, program_key
 from pt2hub_workers.inside.proving import Proof, Subject
 from pt2hub_workers.inside.recipe import compile_options
+from pt2hub_workers.inside.sources.building import Given
 from pt2hub_workers.inside.tuning import Tuning, asked_for, shaping
 
 if TYPE_CHECKING:
@@ -47,6 +58,7 @@ class Job:
         target: What to build for.
         toolchain: The worker's versions.
         directory: The room, as this process sees it; results go to its `out`.
+        source: The uploaded archive or program, None for a factory.
         weights: The version's weights, None for the first build of a seeded source.
         golden: Golden document and files, None for the first build.
         examples: Uploaded example tensors by input name.
@@ -59,6 +71,7 @@ class Job:
     target: Target
     toolchain: Toolchain
     directory: Path
+    source: Path | None
     weights: Path | None
     golden: dict[str, Any] | None
     examples: dict[str, Path]
@@ -74,6 +87,7 @@ class Job:
             target=decode(Target, message["target"]),
             toolchain=decode(Toolchain, message["toolchain"]),
             directory=Path(message["directory"]),
+            source=Path(message["source"]) if message["source"] else None,
             weights=Path(message["weights"]) if message["weights"] else None,
             golden=message["golden"],
             examples={name: Path(path) for name, path in message["examples"].items()},
@@ -136,8 +150,9 @@ class Build:
 
     def _build_model(self) -> Model:
         spec = self._job.spec
-        module = sources.build_module(spec.source, self._job.factories)
         path = self._job.weights
+        given = Given(self._job.factories, self._job.source, path, self._job.directory / "tmp")
+        module = adapting.adapt(sources.build_model(spec.source, given), spec)
         if path is None:
             weights.write_weights(module, self._job.directory / files.WEIGHTS)
             # Another target's first build may have been quicker: whoever recorded first decides for all.

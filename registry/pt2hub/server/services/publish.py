@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pt2hub.domain.builds import readiness
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.names import parse_model_name
-from pt2hub.domain.specs import DEFAULT_FACTORIES, Spec, TargetSpec, check_factory
+from pt2hub.domain.specs import DEFAULT_FACTORIES, FactorySource, Spec, TargetSpec, check_factory
 from pt2hub.domain.targets import parse_target
 from pt2hub.errors import BlobGone, Conflict, Detail, InvalidInput, NoLiveWorker, NotFound, UnknownTarget
 from pt2hub.server.blobs.keys import StorageKey
@@ -83,7 +83,8 @@ class PublishService:
         """
         check_priority(priority)
         spec = parse_spec(document)
-        check_factory(spec.source, self._factories)
+        if isinstance(spec.source, FactorySource):
+            check_factory(spec.source, self._factories)
         _check_targets(spec)
         blobs = self._resolve_blobs(spec)
         check_tensors(spec, blobs, self._storage)

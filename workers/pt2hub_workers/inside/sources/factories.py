@@ -1,4 +1,4 @@
-"""From a spec's source to a module in eval mode."""
+"""Models that factories of installed packages build."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pt2hub.errors import FactoryArguments, FactoryFailed, UnknownFactory
 from pt2hub_workers.inside.schemas import declare_torchvision
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from pt2hub.domain.specs import FactorySource
 
 
-def build_module(source: FactorySource, allowed: Sequence[str]) -> torch.nn.Module:
-    """Calls the factory under its seed; every parameter and buffer gets its own contiguous storage.
+def build(source: FactorySource, allowed: Sequence[str]) -> Any:  # noqa: ANN401  # whatever the factory returns
+    """Calls the factory under its seed.
 
     Args:
         source: Which factory, with which arguments.
@@ -29,14 +29,14 @@ def build_module(source: FactorySource, allowed: Sequence[str]) -> torch.nn.Modu
     Raises:
         UnknownFactory: The module cannot be imported, is not allowed, or has no such function.
         FactoryArguments: The factory does not take these arguments.
-        FactoryFailed: The factory raised, or returned something other than a module.
+        FactoryFailed: The factory raised.
     """
     check_factory(source, allowed)
     factory = find_factory(source)
     _check_arguments(factory, source)
     torch.manual_seed(source.seed)
     try:
-        module = factory(**source.kwargs)
+        return factory(**source.kwargs)
     except Exception as error:
         if isinstance(error, TypeError) and "unexpected keyword argument" in str(error):
             raise _unfit(factory, source, error) from error  # it passed **kwargs on before anyone looked
@@ -45,12 +45,6 @@ def build_module(source: FactorySource, allowed: Sequence[str]) -> torch.nn.Modu
             where="source.factory",
             hint="Call the factory with the same arguments in a Python shell; it must need no network.",
         ) from error
-    if not isinstance(module, torch.nn.Module):
-        raise FactoryFailed(
-            f"{source.factory} returned {type(module).__name__}, not a torch.nn.Module",
-            where="source.factory",
-        )
-    return own_storage(module.eval().requires_grad_(False))
 
 
 def find_factory(source: FactorySource) -> Callable[..., Any]:
@@ -78,35 +72,6 @@ def find_factory(source: FactorySource) -> Callable[..., Any]:
             hint=f"Did you mean {', '.join(near)}?" if near else f"See dir({module_name}).",
         )
     return factory
-
-
-def own_storage(module: torch.nn.Module) -> torch.nn.Module:
-    """Gives every parameter and buffer its own contiguous storage, ties kept.
-
-    The compiler writes whole storages: constants that are views of one flat buffer would each be written
-    with all of it (facts/aoti.md, section 16).
-    """
-    clones: dict[tuple[Any, ...], torch.Tensor] = {}
-    originals: list[torch.Tensor] = []  # kept alive: a clone at a freed address would look like a tied tensor
-    done: set[int] = set()
-    for tensor in _parameters_and_buffers(module):
-        if id(tensor) in done:  # one tensor under two names, such as a submodule used twice
-            continue
-        done.add(id(tensor))
-        originals.append(tensor.detach())
-        same_memory = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
-        key = same_memory if tensor.numel() else (id(tensor),)
-        if key not in clones:
-            clones[key] = tensor.detach().clone(memory_format=torch.contiguous_format)
-        tensor.data = clones[key]
-    return module
-
-
-def _parameters_and_buffers(module: torch.nn.Module) -> Iterator[torch.Tensor]:
-    for _, parameter in module.named_parameters(remove_duplicate=False):
-        yield parameter
-    for _, buffer in module.named_buffers(remove_duplicate=False):
-        yield buffer
 
 
 def _check_arguments(factory: Callable[..., Any], source: FactorySource) -> None:

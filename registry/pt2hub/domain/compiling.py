@@ -1,0 +1,120 @@
+"""How a model is compiled: options, dtypes, memory formats, and where the weights go."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, field_validator
+from pydantic_core import PydanticCustomError
+
+from pt2hub.domain.parts import STRICT
+
+FloatDtype = Literal["float32", "float16", "bfloat16"]
+Options = dict[str, bool | int | float | str]
+WeightsForm = Literal["split", "baked"]
+
+COMPILE_OPTIONS = frozenset(
+    {
+        "coordinate_descent_tuning",
+        "epilogue_fusion",
+        "max_autotune",
+        "max_autotune_gemm",
+        "max_autotune_gemm_backends",
+        "max_autotune_pointwise",
+        "shape_padding",
+    }
+)
+"""Inductor options a spec may set. Others are fixed by the recipe, or would name programs to run."""
+
+_OPTIONS = f"Options of Inductor, of {', '.join(f'`{name}`' for name in sorted(COMPILE_OPTIONS))}"
+
+
+class _Part(BaseModel):
+    model_config = STRICT
+
+
+class CompileSpec(_Part):
+    """How the model is compiled."""
+
+    options: Annotated[Options, Field(description=f"{_OPTIONS}.", examples=[{"max_autotune": True}])] = {}
+    weights: Annotated[
+        WeightsForm,
+        Field(
+            description="`split`: code and weights are separate, and a retrained model reuses the code; `baked`: the "
+            "compiler freezes the weights into the code, which is often faster and serves these weights alone.",
+            examples=["split"],
+        ),
+    ] = "split"
+
+    @field_validator("options")
+    @classmethod
+    def _allowed(cls, value: dict[str, Any]) -> dict[str, Any]:
+        _check_options(value)
+        return value
+
+
+class ExportSpec(_Part):
+    """How `torch.export` traces the model."""
+
+    strict: Annotated[
+        bool,
+        Field(
+            description="Whether TorchDynamo reads the Python code, which follows more of it; by default the code is "
+            "run and recorded, which takes more models.",
+            examples=[False],
+        ),
+    ] = False
+
+
+class TargetSpec(_Part):
+    """A target with its own dtype, options, memory format or form of weights."""
+
+    target: Annotated[
+        str,
+        Field(
+            description="`torch<x.y>-cpu-<level>` or `torch<x.y>-cu<release>-sm<capability>`; `auto` for every "
+            "target that has a live worker.",
+            examples=["torch2.11-cu130-sm90"],
+        ),
+    ]
+    dtype: Annotated[
+        FloatDtype | None,
+        Field(
+            description="What floating point weights and inputs are converted to; null keeps them. The gate "
+            "then allows at least 0.01 (`float16`) or 0.05 (`bfloat16`).",
+            examples=["bfloat16"],
+        ),
+    ] = None
+    options: Annotated[
+        Options,
+        Field(
+            description="As in `compile`, for this target alone, over those of `compile`.",
+            examples=[{"max_autotune": True}],
+        ),
+    ] = {}
+    memory_format: Annotated[
+        Literal["contiguous_format", "channels_last"],
+        Field(
+            description="Of weights and of inputs with four dimensions, which callers must then pass so.",
+            examples=["channels_last"],
+        ),
+    ] = "contiguous_format"
+    weights: Annotated[
+        WeightsForm | None,
+        Field(description="As in `compile`, for this target alone; null keeps it.", examples=["baked"]),
+    ] = None
+
+    @field_validator("options")
+    @classmethod
+    def _allowed(cls, value: dict[str, Any]) -> dict[str, Any]:
+        _check_options(value)
+        return value
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    if unknown := sorted(set(options) - COMPILE_OPTIONS):
+        raise PydanticCustomError(
+            "invalid_input",
+            "options {names} cannot be set; allowed: {allowed}",
+            {"names": ", ".join(unknown), "allowed": ", ".join(sorted(COMPILE_OPTIONS))},
+        )
