@@ -197,7 +197,9 @@ def test_a_hundred_megabytes_keep_their_beginning_and_their_end() -> None:
         written.printed(f"{text}{number}")
         if number % 1000 == 0:
             waiting = written._lines
-            most[0] = max(most[0], sum(len(line.text) for line in waiting._waiting) + waiting._tail_bytes)
+            most[0] = max(
+                most[0], sum(len(line.text) for line in list(waiting._waiting)) + waiting._tail_bytes
+            )
         if number == count // 2:
             written.step("compile", "done", seconds=1.0)
             written.line("a word of our own", "warning")
