@@ -40,6 +40,8 @@ _ROOMS = {
     "pt2hub.cli": ("command line",),
     "pt2hub.client": ("client",),
     "pt2hub.extras": ("client", "command line"),
+    "pt2hub.archive.code": ("client", "server", "build"),
+    "pt2hub.archive.programs": ("client", "server", "build"),
     "pt2hub.archive": ("client", "build"),
     "pt2hub.domain.inputs": ("server",),
     "pt2hub.domain.specs": ("server",),

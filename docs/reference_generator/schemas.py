@@ -28,8 +28,8 @@ def type_of(schema: Schema, link: Callable[[str], str]) -> str:
 def _alternatives(schema: Schema, link: Callable[[str], str]) -> list[str]:
     if "$ref" in schema:
         return [link(schema["$ref"].rpartition("/")[2])]
-    if "anyOf" in schema:
-        found = [word for item in schema["anyOf"] for word in _alternatives(item, link)]
+    if choices := schema.get("anyOf", schema.get("oneOf")):
+        found = [word for item in choices for word in _alternatives(item, link)]
         return [word for word in found if word != _INTEGER or _NUMBER not in found]
     if words := schema.get("enum", [schema["const"]] if "const" in schema else []):
         return [code(str(word)) for word in words]

@@ -51,6 +51,11 @@ def _below(path: str, schema: Schema, named: dict[str, Schema]) -> Iterator[tupl
             inner = f"{path}.{name}".lstrip(".") + step
             yield inner, named[part]
             yield from _below(inner, named[part], named)
+        for kind in field.get("oneOf", ()):
+            part = kind["$ref"].rpartition("/")[2]
+            told = named[part]["required"][0]
+            examples = [item for item in field["examples"] if told in item]
+            yield f"{name} {told}", {**named[part], "examples": examples}
 
 
 def _parts(field: Schema, step: str = "") -> Iterator[tuple[str, str]]:
@@ -65,7 +70,9 @@ def _parts(field: Schema, step: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _title(path: str) -> str:
-    return md.code(path) if path else "The document"
+    """The heading of an object; of one that is told from others by a field, with that field."""
+    place, _, told = path.partition(" ")
+    return " with ".join(map(md.code, (place, told))) if told else md.code(path) if path else "The document"
 
 
 def _section(path: str, schema: Schema, named: dict[str, Schema]) -> str:
@@ -80,9 +87,14 @@ def _section(path: str, schema: Schema, named: dict[str, Schema]) -> str:
             # pydantic leaves out what the object's own description says too
             field.get("description", "") or named[field["$ref"].rpartition("/")[2]]["description"],
         )
-        for name, field, required in fields(schema)
+        for name, field, required in sorted(
+            fields(schema), key=lambda item: not item[2] if " " in path else 0
+        )
     ]
-    return "\n\n".join((md.heading(2, _title(path)), schema.get("description", ""), md.table(head, rows)))
+    place = path.partition(" ")[0]
+    examples = md.bullets(md.code(f"{place}: {md.value(item)}") for item in schema.get("examples", ()))
+    parts = (md.heading(2, _title(path)), schema.get("description", ""), examples, md.table(head, rows))
+    return "\n\n".join(part for part in parts if part)
 
 
 def _inner(name: str) -> str:
@@ -90,10 +102,10 @@ def _inner(name: str) -> str:
 
 
 def _example(whole: Schema) -> str:
-    """The fields of a spec with their examples."""
+    """The fields of a spec with their last examples, which go together."""
     lines = []
     for name, field, _ in fields(whole):
         inner = whole["$defs"].get(field.get("$ref", "").rpartition("/")[2], {})
         given = {key: item["examples"][0] for key, item, _ in fields(inner) if "examples" in item}
-        lines.append(f"{name}: {md.value(field['examples'][0] if 'examples' in field else given)}")
+        lines.append(f"{name}: {md.value(field['examples'][-1] if 'examples' in field else given)}")
     return "\n".join(lines)

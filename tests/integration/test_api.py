@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+import jsonschema
 import pytest
 import yaml
 from openapi_spec_validator import validate
@@ -10,10 +11,12 @@ from openapi_spec_validator import validate
 from pt2hub import errors
 from pt2hub.domain.artifacts import Environment
 from pt2hub.domain.codec import decode
+from pt2hub.domain.digests import digest_bytes
 from pt2hub.server.api.app import create_app
 from pt2hub.server.container import open_container
 from pt2hub.wire.problems import from_dict
 from pt2hub.wire.shapes import BuildView, TargetView, VersionView
+from support.packages import WEIGHTS
 from support.registry import a_registration
 
 if TYPE_CHECKING:
@@ -201,9 +204,46 @@ def test_the_description_is_openapi_3_1_and_names_every_route(api: FlaskClient) 
             assert bool(operation.get("security")) == (changes or secret), (path, method)
 
 
-def test_the_schema_of_a_spec_is_published(api: FlaskClient) -> None:
+def test_the_schema_of_a_spec_is_published_and_agrees_with_the_server(api: FlaskClient) -> None:
     schema = api.get("/api/v1/spec.schema.json").get_json()
     assert {"model", "source", "inputs"} <= set(schema["properties"])
+    check = jsonschema.Draft202012Validator(schema)
+    code = {"code": f"sha256:{'0' * 64}", "entry": "net:build"}
+    sources = [
+        *schema["properties"]["source"]["examples"],
+        SPEC["source"],
+        code,
+        {**code, "entry_is": "function"},
+    ]
+    assert [source for source in sources if not check.is_valid({**SPEC, "source": source})] == []
+    wrong = [None, {}, {**code, "factory": "timm:create_model"}, {**code, "entri": "x"}, {"code": "net.zip"}]
+    assert [source for source in wrong if check.is_valid({**SPEC, "source": source})] == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "code"),
+    [
+        ("code", b"def build(): ...", "bad_code_archive"),
+        ("program", b"PK", "bad_program"),
+    ],
+)
+def test_an_uploaded_source_that_is_none_is_a_422_with_its_code_and_place(
+    api: FlaskClient, bearer: dict[str, str], kind: str, data: bytes, code: str
+) -> None:
+    def stored(data: bytes) -> str:
+        digest = digest_bytes(data)
+        assert api.put(f"/api/v1/blobs/{digest}", data=data, headers=bearer).status_code in {200, 201}
+        return digest
+
+    source = {kind: stored(data)} | ({"entry": "net:build"} if kind == "code" else {})
+    weights = stored(WEIGHTS) if kind == "program" else None
+    wrong = SPEC | {"source": source, "weights": weights}
+    error = error_of(api.post("/api/v1/versions", json=wrong, headers=bearer), 422)
+    assert (error.code, error.where) == (code, f"source.{kind}")
+    assert f"pt2hub publish --{kind}" in (error.hint or "")
+    lost = SPEC | {"source": {**source, kind: f"sha256:{'0' * 64}"}, "weights": weights}
+    missing = error_of(api.post("/api/v1/versions", json=lost, headers=bearer), 404)
+    assert [item.path for item in missing.details] == [f"source.{kind}"]
 
 
 def test_health_needs_no_database_and_readiness_does(api: FlaskClient, config: ServerConfig) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from support.workbench import Workbench, tiny_spec, workbench
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pt2hub_workers.inside.packing import Packed
+    from pt2hub_workers.gating import Trial
 
 pytestmark = pytest.mark.compiles
 
@@ -38,7 +39,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
 
 @pytest.fixture(scope="module")
 def published(bench: Workbench) -> dict[str, Any]:
-    return bench.build(tiny_spec())
+    return {**bench.build(tiny_spec()), "trial": bench.trials[-1]}
 
 
 def _loaded(parts: dict[str, Any]) -> Any:
@@ -166,8 +167,8 @@ def test_a_drifted_source_is_refused(bench: Workbench, published: dict[str, Any]
 class _Folding(Build):
     """Lets the compiler fold values that are uniform at first: right for these weights, wrong for others."""
 
-    def _key(self, *args: Any) -> Any:
-        key, options = super()._key(*args)
+    def _key(self, *args: Any, **kwargs: Any) -> Any:
+        key, options = super()._key(*args, **kwargs)
         return key, {**options, "joint_graph_constant_folding": True, "always_keep_tensor_constants": False}
 
 
@@ -182,8 +183,8 @@ def test_weights_baked_in_by_folding_are_caught_by_the_swap(bench: Workbench) ->
 class _Autotuned(Build):
     """Lets autotuning try Inductor's own matrix product, which packs weights into the code on a CPU."""
 
-    def _key(self, *args: Any) -> Any:
-        key, options = super()._key(*args)
+    def _key(self, *args: Any, **kwargs: Any) -> Any:
+        key, options = super()._key(*args, **kwargs)
         return key, {**options, "max_autotune": True, "max_autotune_gemm_backends": "CPP"}
 
 
@@ -201,8 +202,8 @@ def test_autotuning_on_a_cpu_keeps_to_what_leaves_weights_separate(bench: Workbe
 class _FixedThreads(Build):
     """Code whose scratch arrays are as long as this machine's thread count."""
 
-    def _key(self, *args: Any) -> Any:
-        key, options = super()._key(*args)
+    def _key(self, *args: Any, **kwargs: Any) -> Any:
+        key, options = super()._key(*args, **kwargs)
         return key, {**options, "cpp.dynamic_threads": False}
 
 
@@ -220,48 +221,34 @@ def test_code_that_crashes_on_eight_threads_is_caught(bench: Workbench) -> None:
     assert "8 threads" in caught.value.context["doing"]
 
 
-class _WithLibrary(Build):
-    """Replaces the compiled library by one whose constructor does something else."""
-
-    body = ""
-
-    def _code(self, *args: Any) -> Any:
-        packed, choices = super()._code(*args)
-        _replace_library(packed, self.body)
-        return packed, choices
-
-
-class _Sleeping(_WithLibrary):
-    body = "sleep(600);"
-
-
-class _Aborting(_WithLibrary):
-    body = "abort();"
-
-
-def _replace_library(packed: Packed, body: str) -> None:
-    source = packed.code.with_name("bad.c")
-    library = packed.code.with_name("bad.so")
+def _with_library(trial: Trial, folder: Path, body: str) -> Trial:
+    """The same artifact with a library whose constructor does something else."""
+    source, library, code = folder / "bad.c", folder / "bad.so", folder / "code.zip"
     source.write_text(
         f"#include <unistd.h>\n#include <stdlib.h>\n__attribute__((constructor)) static void f(void) {{ {body} }}\n"
     )
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
-    with archive.open_archive(packed.code) as code:
-        members = {entry.name: code.read(entry.name) for entry in code.entries}
+    with archive.open_archive(trial.code) as right:
+        members = {entry.name: right.read(entry.name) for entry in right.entries}
     replaced = {n: library.read_bytes() if n.endswith(".so") else data for n, data in members.items()}
-    archive.write_zip(packed.code, sorted(replaced.items()))
+    archive.write_zip(code, sorted(replaced.items()))
+    return replace(trial, code=code)
 
 
-def test_a_library_that_never_finishes_loading_is_caught(bench: Workbench) -> None:
+def test_a_library_that_never_finishes_loading_is_caught(
+    bench: Workbench, published: dict[str, Any], tmp_path: Path
+) -> None:
     with pytest.raises(errors.ArtifactHung) as caught:
-        bench.build(tiny_spec(), kind=_Sleeping, gate_seconds=15)
+        bench.prove(_with_library(published["trial"], tmp_path, "sleep(600);"), 15)
 
     assert "load" in caught.value.message
 
 
-def test_a_library_that_crashes_while_loading_is_caught(bench: Workbench) -> None:
+def test_a_library_that_crashes_while_loading_is_caught(
+    bench: Workbench, published: dict[str, Any], tmp_path: Path
+) -> None:
     with pytest.raises(errors.ArtifactCrashed) as caught:
-        bench.build(tiny_spec(), kind=_Aborting)
+        bench.prove(_with_library(published["trial"], tmp_path, "abort();"), 120)
 
     assert caught.value.context == {"signal": "SIGABRT", "doing": "load"}
 

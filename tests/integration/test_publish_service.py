@@ -8,7 +8,7 @@ import safetensors.torch
 import torch
 
 from pt2hub.domain.digests import digest_bytes
-from pt2hub.domain.specs import Spec
+from pt2hub.domain.specs import DEFAULT_FACTORIES, Spec
 from pt2hub.errors import (
     Conflict,
     InvalidInput,
@@ -242,7 +242,7 @@ def test_a_factory_outside_the_operators_list_is_refused(registry: Registry) -> 
         registry.submit(source={"factory": "os:system"})
     assert caught.value.where == "source.factory"
     (detail,) = caught.value.details
-    assert (detail.given, detail.allowed) == ("os:system", "torchvision.models")
+    assert (detail.given, detail.allowed) == ("os:system", ", ".join(DEFAULT_FACTORIES))
 
 
 def test_blobs_the_spec_names_must_be_there(registry: Registry) -> None:

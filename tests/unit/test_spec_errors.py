@@ -13,6 +13,8 @@ from pt2hub.errors import (
 from pt2hub.server.services.spec_errors import parse_spec
 from support.registry import a_spec
 
+DIGEST = f"sha256:{'0' * 64}"
+
 
 def refusal(document: dict[str, Any]) -> Pt2hubError:
     with pytest.raises(Pt2hubError) as caught:
@@ -83,6 +85,54 @@ def test_a_right_spec_is_read() -> None:
         ),
         ({"targets": [7]}, InvalidInput, "targets[0]"),
         ({"checks": {"tolerance": 2}}, InvalidInput, "checks.tolerance"),
+        ({"source": ["timm"]}, InvalidInput, "source"),
+        ({"source": {"code": "net.zip", "entry": "net:build"}}, InvalidInput, "source.code"),
+        ({"source": {"code": DIGEST, "entry": "net"}}, InvalidInput, "source.entry"),
+        (
+            {"source": {"code": DIGEST, "entry": "net:build", "entry_is": "x"}},
+            InvalidInput,
+            "source.entry_is",
+        ),
+        (
+            {"source": {"code": DIGEST, "entry": "net:build", "requirements": ["a @ b"]}},
+            InvalidInput,
+            "source.requirements[0]",
+        ),
+        ({"source": {"program": "m.pt2"}, "weights": DIGEST}, InvalidInput, "source.program"),
+        (
+            {"source": {"factory": "torchvision.models:resnet18", "config": []}},
+            InvalidInput,
+            "source.config",
+        ),
+        ({"compile": {"weights": "backed"}}, InvalidInput, "compile.weights"),
+        ({"targets": [{"target": "auto", "weights": "both"}]}, InvalidInput, "targets[0].weights"),
+        ({"export": {"strict": "maybe"}}, InvalidInput, "export.strict"),
+        ({"measure": {"split": "x"}}, InvalidInput, "measure.split"),
+        ({"fixed": {"use cache": 1}}, InvalidInput, "fixed.use cache"),
+        ({"fixed": [1]}, InvalidInput, "fixed"),
+        ({"outputs": ".logits"}, InvalidInput, "outputs"),
+        ({"outputs": ["logits"]}, InvalidInput, "outputs[0]"),
+        ({"inputs": [an_input(name="batch.0")]}, InvalidInput, "inputs[0].name"),
+        (
+            {"dims": {"batch": {"max": 32, "example": 4, "multiple_of": 3}}},
+            InvalidInput,
+            "dims.batch.max",
+        ),
+        (
+            {"dims": {"batch": {"max": 32, "example": 9, "multiple_of": 8}}},
+            InvalidInput,
+            "dims.batch.example",
+        ),
+        (
+            {"dims": {"batch": {"max": 32, "example": 8, "multiple_of": 0}}},
+            InvalidInput,
+            "dims.batch.multiple_of",
+        ),
+        (
+            {"dims": {"batch": {"max": 32, "example": 8, "multiple_of": 8}}},
+            DimensionSpecialised,
+            "dims.batch",
+        ),
     ],
 )
 def test_a_wrong_field_is_answered_with_code_and_path(
@@ -125,7 +175,34 @@ def test_what_was_given_and_what_is_allowed_are_said() -> None:
             {"compile": {"options": {"cxx": True}}},
             'compile.options: options cxx cannot be set (given: {"cxx": true}; allowed: coordinate',
         ),
-        ({"source": None}, "source: an object belongs here (given: null)"),
+        (
+            {"source": None},
+            "source: an object belongs here (given: null; allowed: an object with one of factory, code, program)",
+        ),
+        (
+            {"source": {"factory": "timm:create_model", "code": DIGEST}},
+            'source: give exactly one of factory, code, program (given: ["factory", "code"])',
+        ),
+        (
+            {"source": {"code": DIGEST, "entry": "net"}},
+            'source.entry: the text has another form (given: "net"; allowed: module:function, such as net:build)',
+        ),
+        (
+            {"outputs": ["logits"]},
+            'outputs[0]: the text has another form (given: "logits"; allowed: the way to a value, such as .last_hidden',
+        ),
+        (
+            {"inputs": [an_input(name="pair[x]")]},
+            'inputs[0].name: the text has another form (given: "pair[x]"; allowed: an argument, such as x, or the way',
+        ),
+        (
+            {"fixed": {"a b": 1}},
+            'fixed.a b: the text has another form (given: "a b"; allowed: an argument, such as x, or the way into one',
+        ),
+        (
+            {"dims": {"batch": {"max": 32, "example": 9, "multiple_of": 8}}},
+            "dims.batch.example: the size is no multiple of multiple_of (given: 9; allowed: multiples of 8)",
+        ),
     ],
 )
 def test_one_wrong_field_is_read_once_and_its_value_as_it_was_written(
@@ -153,6 +230,17 @@ def test_several_wrong_fields_are_read_one_on_a_line() -> None:
         ({"dims": {"batch": {"max": 32, "exampel": 2, "example": 2}}}, "dims.batch.exampel", "example"),
         ({"inputs": [an_input(shpe=[1])]}, "inputs[0].shpe", "shape"),
         ({"targets": [{"target": "auto", "dtyp": "float16"}]}, "targets[0].dtyp", "dtype"),
+        ({"source": {"fctory": "timm:create_model"}}, "source.fctory", "factory"),
+        ({"source": {"factory": "timm:create_model", "cofnig": {}}}, "source.cofnig", "config"),
+        ({"source": {"code": DIGEST, "entry": "net:build", "entri": "x"}}, "source.entri", "entry"),
+        ({"source": {"program": DIGEST, "kwargs": {}}, "weights": DIGEST}, "source.kwargs", "program"),
+        ({"compile": {"wieghts": "baked"}}, "compile.wieghts", "weights"),
+        ({"export": {"strct": True}}, "export.strct", "strict"),
+        (
+            {"dims": {"batch": {"max": 32, "example": 2, "multipleof": 2}}},
+            "dims.batch.multipleof",
+            "multiple_of",
+        ),
     ],
 )
 def test_a_misspelt_field_is_answered_with_the_fields_there_are_the_likeliest_first(
@@ -170,6 +258,25 @@ def test_a_missing_field_is_named_though_it_is_not_in_the_document() -> None:
     error = refusal(document)
     assert {item.path for item in error.details} == {"source", "inputs[0].name"}
     assert {item.given for item in error.details} == {None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "command"),
+    [
+        ({"weights": "hf:team/name@main"}, "pt2hub publish --weights NAME"),
+        ({"weights": "model.safetensors", "model": "Net"}, "pt2hub publish --weights NAME"),
+        ({"source": {"code": "./net", "entry": "net:build"}}, "pt2hub publish --code FOLDER"),
+        ({"source": {"program": "model.pt2"}, "weights": DIGEST}, "pt2hub publish --program FILE"),
+        ({"source": {"program": DIGEST}}, "pt2hub publish --program FILE"),
+    ],
+)
+def test_a_name_where_a_digest_belongs_is_answered_with_the_command_that_writes_it(
+    changes: dict[str, Any], command: str
+) -> None:
+    hint = refusal(a_spec(**changes)).hint or ""
+    assert command in hint
+    assert hint.count("pt2hub publish") == 1
+    assert "/api/v1/spec.schema.json" in hint
 
 
 def test_several_problems_of_one_code_keep_that_code_and_mixed_ones_do_not() -> None:

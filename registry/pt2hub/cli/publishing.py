@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pt2hub.client.client import Client
+    from pt2hub.client.options import SpecOptions
     from pt2hub.wire.shapes import BuildView, LogView, VersionView
 
 _FAILED = 1
@@ -31,6 +32,9 @@ def register_publish(app: typer.Typer) -> None:
         panels.PUBLISHING,
         "pt2hub publish resnet18.yaml --wait",
         "pt2hub publish resnet18.yaml --weights retrained.safetensors --wait",
+        "pt2hub publish resnet18.yaml --weights torchvision:ResNet18_Weights.DEFAULT",
+        "pt2hub publish mine.yaml --code src/ --weights trained.safetensors",
+        "pt2hub publish exported.yaml --program model.pt2",
         "pt2hub publish urgent.yaml --priority 50",
     )
 
@@ -46,11 +50,24 @@ def register_logs(app: typer.Typer) -> None:
     )
 
 
-def publish(
+def publish(  # noqa: PLR0913  # the options of a command
     spec: Annotated[Path, typer.Argument(help="The spec, YAML or JSON.")],
     *,
     weights: Annotated[
-        Path | None, typer.Option(help="A safetensors file to upload and to name in the spec.")
+        str | None,
+        typer.Option(
+            metavar="FILE|NAME",
+            help="A safetensors file to upload and to name in the spec, or the name of pretrained weights to fetch: "
+            "torchvision:ResNet18_Weights.DEFAULT, hf:team/name@revision.",
+        ),
+    ] = None,
+    code: Annotated[
+        Path | None,
+        typer.Option(help="A folder of Python source to pack and upload; the spec has its `entry`."),
+    ] = None,
+    program: Annotated[
+        Path | None,
+        typer.Option(help="A file of torch.export.save to upload; it is the source and has the weights."),
     ] = None,
     priority: Annotated[int, building.Priority] = 0,
     wait: Annotated[
@@ -67,7 +84,10 @@ def publish(
     from pt2hub.client.client import Client
 
     with Client() as client:
-        version = _submit(client, spec, weights, priority=priority, quiet=as_json)
+        files: SpecOptions = {"weights": weights, "code": code, "program": program}
+        version = _submit(
+            client, spec, {**files, "priority": priority, "progress": False if as_json else None}
+        )
         if not wait:
             emit(version, lambda out: _print_queued(out, version), as_json=as_json)
             return
@@ -144,12 +164,12 @@ def _print_lines(lines: Iterator[LogView]) -> None:
         note(f"{last - shown} lines of the compiler are left out; --all shows them.")
 
 
-def _submit(client: Client, spec: Path, weights: Path | None, *, priority: int, quiet: bool) -> VersionView:
+def _submit(client: Client, spec: Path, options: SpecOptions) -> VersionView:
     from pt2hub.cli.places import in_file
     from pt2hub.errors import UsageError
 
     try:
-        return client.publish(spec, weights=weights, priority=priority, progress=False if quiet else None)
+        return client.publish(spec, **options)
     except UsageError as exc:
         raise in_file(exc, spec) from exc
 

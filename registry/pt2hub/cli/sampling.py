@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import _pytree as pytree
 
+from pt2hub.client.contract import call_with
+
 if TYPE_CHECKING:
     from pt2hub.client.loader import LoadedModel
     from pt2hub.domain.artifacts import ArtifactConfig, TensorInput
@@ -27,9 +29,10 @@ def try_out(model: LoadedModel, calls: int) -> dict[str, Any]:
         Shapes of inputs and outputs, latency in milliseconds, threads used.
     """
     inputs = sample(model.config, model.device)
+    call = call_with(model.config.signature, inputs)
     with torch.inference_mode():
-        result = model(**inputs)
-        milliseconds = _timed(model, inputs, calls)
+        result = model(**call)
+        milliseconds = _timed(model, call, calls)
     outputs, _ = pytree.tree_flatten_with_path(result)
     return {
         "model": f"{model.config.version.model}@{model.config.version.number}",
@@ -44,7 +47,7 @@ def try_out(model: LoadedModel, calls: int) -> dict[str, Any]:
 
 
 def sample(config: ArtifactConfig, device: torch.device) -> dict[str, torch.Tensor]:
-    """Inputs that fit a signature: the spec's own way of drawing them where it says one.
+    """Inputs that fit a signature, by path: the spec's own way of drawing them where it says one.
 
     Args:
         config: The artifact.
@@ -90,11 +93,11 @@ def _tensor(item: TensorInput, sizes: dict[str, int], generate: dict[str, Any]) 
     return tensor.contiguous(memory_format=torch.channels_last) if channels_last else tensor
 
 
-def _timed(model: LoadedModel, inputs: dict[str, torch.Tensor], calls: int) -> list[float]:
+def _timed(model: LoadedModel, call: dict[str, Any], calls: int) -> list[float]:
     samples = []
     for _ in range(_WARM_UP + calls):
         start = time.perf_counter()
-        model(**inputs)
+        model(**call)
         if model.device.type == "cuda":
             torch.cuda.synchronize(model.device)
         samples.append((time.perf_counter() - start) * 1000)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from pt2hub.client.client import Client
     from pt2hub.domain.targets import Target
+    from pt2hub.wire.artifacts import ArtifactView
     from pt2hub.wire.shapes import BuildView, VersionView
 
 UNKNOWN = "unknown to this pt2hub; a newer one may know the target"
@@ -38,13 +39,18 @@ def show(reference: Reference, *, as_json: AsJson = False) -> None:
     with Client() as client:
         version = version_of(client, reference)
         aliases = _aliases(client, version)
+        artifacts = {b.target: client.artifact(b.artifact) for b in version.builds if b.artifact}
     verdicts = judged(version)
     document: dict[str, Any] = encode(version) | {
         "aliases": aliases,
         "runs_here": verdicts,
+        "artifacts": {
+            target: {"weights": view.weights_form, "isolation": view.provenance.get("isolation")}
+            for target, view in artifacts.items()
+        },
         "pull": pull_command(version, verdicts),
     }
-    emit(document, lambda out: print_version(out, version, verdicts, aliases), as_json=as_json)
+    emit(document, lambda out: print_version(out, version, verdicts, aliases, artifacts), as_json=as_json)
 
 
 def judged(version: VersionView) -> dict[str, str]:
@@ -67,9 +73,21 @@ def pull_command(version: VersionView, verdicts: Mapping[str, str]) -> str | Non
 
 
 def print_version(
-    out: Console, version: VersionView, verdicts: Mapping[str, str], aliases: list[str] | None = None
+    out: Console,
+    version: VersionView,
+    verdicts: Mapping[str, str],
+    aliases: list[str] | None = None,
+    artifacts: Mapping[str, ArtifactView] | None = None,
 ) -> None:
-    """Prints a version for people."""
+    """Prints a version for people.
+
+    Args:
+        out: Where to.
+        version: The version.
+        verdicts: Whether each artifact runs here, by its target.
+        aliases: Those that are on it.
+        artifacts: What is known of each artifact, by its target.
+    """
     from pt2hub.cli.tables import in_colour, print_fields
 
     out.print(in_colour(f"{version.model}@{version.number}  {version.readiness}"), style="bold")
@@ -77,16 +95,17 @@ def print_version(
         ("aliases", ", ".join(aliases or ())),
         ("created", when(version.created_at)),
         ("weights", version.weights or ""),
+        ("from", version.pins.get("weights_from", "")),
         ("pull", pull_command(version, verdicts) or ""),
     ]
     print_fields(out, fields)
     for build in version.builds:
-        _print_build(out, build, verdicts.get(build.target))
+        _print_build(out, build, verdicts.get(build.target), (artifacts or {}).get(build.target))
 
 
-def _print_build(out: Console, build: BuildView, verdict: str | None) -> None:
+def _print_build(out: Console, build: BuildView, verdict: str | None, artifact: ArtifactView | None) -> None:
     from pt2hub.cli.tables import in_colour, print_fields
-    from pt2hub.wire.printing import attempts, standing
+    from pt2hub.wire.printing import attempts, made, standing
     from pt2hub.wire.problems import from_dict
 
     out.print(in_colour(f"{build.target}  {standing(build)}" + (f"  {verdict}" if verdict else "")))
@@ -95,6 +114,7 @@ def _print_build(out: Console, build: BuildView, verdict: str | None) -> None:
     fields = [
         ("build", build.id + duration),
         ("artifact", build.artifact or ""),
+        *(made(artifact) if artifact else ()),
         ("priority", str(build.priority or "")),
         ("step", running),
         ("attempt", attempts(build).removeprefix("attempt ")),

@@ -41,6 +41,8 @@ LINES = "io.pt2hub.lines"
 CODE_NAME = "code.zip"
 """Never `.pt2`: without its weights any stock loader crashes on the first call (facts/aoti.md, section 16)."""
 WEIGHTS_NAME = "weights.safetensors"
+NO_TENSORS = b"\x08\0\0\0\0\0\0\0{}      "
+"""A safetensors file without tensors: the weights layer of every artifact with baked weights."""
 CONFIG_SCHEMA = 1
 
 
@@ -198,14 +200,16 @@ class Constants:
         blob_member: Path of the blob inside the single file.
         blob_size: Its length in bytes, padding included.
         table: The constants, in the order of the blob.
-        baked: Whether the compiler froze the weights into the code layer: then there is neither blob nor table, and
-            the weights layer holds no tensors.
+        baked: Whether the weights are in the code layer: then there is neither blob nor table, and the weights layer
+            holds no tensors.
+        mutated: Of baked code, the constants that the model writes to; otherwise the table says it.
     """
 
     blob_member: str
     blob_size: int
     table: tuple[Constant, ...]
     baked: bool = False
+    mutated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

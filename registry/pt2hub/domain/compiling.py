@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from pt2hub.domain.parts import STRICT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 FloatDtype = Literal["float32", "float16", "bfloat16"]
 Options = dict[str, bool | int | float | str]
@@ -95,7 +98,7 @@ class TargetSpec(_Part):
     memory_format: Annotated[
         Literal["contiguous_format", "channels_last"],
         Field(
-            description="Of weights and of inputs with four dimensions, which callers must then pass so.",
+            description="Of inputs with four dimensions, which callers must then pass so; weights are kept as they are.",
             examples=["channels_last"],
         ),
     ] = "contiguous_format"
@@ -109,6 +112,17 @@ class TargetSpec(_Part):
     def _allowed(cls, value: dict[str, Any]) -> dict[str, Any]:
         _check_options(value)
         return value
+
+
+def weights_form(spec: Mapping[str, Any], request: Mapping[str, Any]) -> WeightsForm:
+    """Where an artifact's weights go.
+
+    Args:
+        spec: The version's canonical spec.
+        request: The fields of the `TargetSpec`.
+    """
+    form: WeightsForm = request.get("weights") or spec.get("compile", {}).get("weights", "split")
+    return form
 
 
 def _check_options(options: dict[str, Any]) -> None:

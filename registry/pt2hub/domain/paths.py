@@ -16,11 +16,25 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Container = Literal["dict", "list", "tuple"]
 
-NAME_PATTERN = r"[A-Za-z_]\w{0,63}(?:\.[A-Za-z_][\w-]{0,63}|\[\d{1,3}\]|\(\d{1,3}\))*"
+_PLACE = r"(?:0|[1-9][0-9]{0,2})"
+NAME_PATTERN = rf"[A-Za-z_]\w{{0,63}}(?:\.[A-Za-z_][\w-]{{0,63}}|\[{_PLACE}\]|\({_PLACE}\))*"
 """An argument's name and the steps into it."""
-_STEP = re.compile(r"\.(?P<dict>[A-Za-z_][\w-]*)|\[(?P<list>\d+)\]|\((?P<tuple>\d+)\)")
+_STEP = re.compile(r"\.(?P<dict>[A-Za-z_][\w-]*)|\[(?P<list>[0-9]+)\]|\((?P<tuple>[0-9]+)\)")
 _KEY = re.compile(r"[A-Za-z_][\w-]{0,63}")
 _ROOT = re.compile(r"[A-Za-z_]\w*")
+
+
+class ContradictionError(ValueError):
+    """Names that cannot stand in one call.
+
+    Attributes:
+        name: The name, or the beginning of the names, at fault.
+    """
+
+    def __init__(self, name: str, problem: str) -> None:
+        """Says what is wrong with a name."""
+        super().__init__(f"{name} {problem}")
+        self.name = name
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +82,8 @@ def nest(values: Mapping[str, T]) -> dict[str, Any]:
         The arguments; lists and tuples in the order of their places, dicts in the order of `values`.
 
     Raises:
-        ValueError: Two paths contradict each other, or a place of a list or tuple is left out.
+        ContradictionError: A path contradicts one before it, or a place of a list or tuple is left out.
+        ValueError: A path has another form.
     """
     tree: dict[Any, Any] = {}
     for name, value in values.items():
@@ -114,10 +129,10 @@ def _put(tree: dict[Any, Any], name: str, steps: tuple[Step, ...], value: object
     for step, following in itertools.pairwise(steps):
         branch = node.setdefault(step.key, _branch(following.container))
         if not isinstance(branch, _Branch) or branch.container != following.container:
-            raise ValueError(f"{name} contradicts a name before it")
+            raise ContradictionError(name, "contradicts a name before it")
         node = branch
     if steps[-1].key in node:
-        raise ValueError(f"{name} is given twice, or contradicts a name before it")
+        raise ContradictionError(name, "is given twice, or contradicts a name before it")
     node[steps[-1].key] = value
 
 
@@ -130,11 +145,13 @@ def _branch(container: Container) -> _Branch:
 def _made(node: object, path: str) -> object:
     if not isinstance(node, _Branch):
         return node
+    steps = {key: f"{path}{Step(node.container, key)}" for key in node}
     if node.container == "dict":
-        return {key: _made(item, f"{path}.{key}") for key, item in node.items()}
-    if sorted(node) != list(range(len(node))):
-        raise ValueError(f"{path} lacks a place: it has {', '.join(map(str, sorted(node)))}")
-    items = [_made(node[place], f"{path}[{place}]") for place in range(len(node))]
+        return {key: _made(item, steps[key]) for key, item in node.items()}
+    for place in range(len(node)):
+        if place not in node:
+            raise ContradictionError(path, f"lacks its place {place}: places count from 0, without gaps")
+    items = [_made(node[place], steps[place]) for place in range(len(node))]
     return items if node.container == "list" else tuple(items)
 
 

@@ -40,7 +40,7 @@ class Measurement:
         value: The figure.
         unit: Its unit (`ms`).
         batch: Batch size, or None where there is none.
-        subject: `artifact`, `eager` or `torch_compile`.
+        subject: `artifact`, `eager`, `torch_compile`, or `split` beside an artifact with baked weights.
         samples: The single runs behind it, or None.
     """
 

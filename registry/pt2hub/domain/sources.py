@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Discriminator, Field, JsonValue, Tag, model_validator
+from pydantic import BaseModel, BeforeValidator, Discriminator, Field, JsonValue, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from pt2hub.domain.digests import DIGEST_PATTERN
@@ -137,25 +138,41 @@ class ProgramSource(_Part):
     ]
 
 
-_KINDS = {"factory": FactorySource, "code": CodeSource, "program": ProgramSource}
+_KINDS: dict[str, type[_Part]] = {"factory": FactorySource, "code": CodeSource, "program": ProgramSource}
+_ONE_OF = ", ".join(_KINDS)
 
 
-def _kind(value: Any) -> str | None:  # noqa: ANN401  # whatever was given
-    """The one kind of source that the fields say; None where they say none or several."""
-    given = value if isinstance(value, dict) else getattr(value, "__dict__", {})
-    found = [cls.__name__ for name, cls in _KINDS.items() if name in given]
-    return found[0] if len(found) == 1 else None
+def _one_kind(value: Any) -> Any:  # noqa: ANN401  # whatever was given
+    """Refuses what says no kind of source, or several: pydantic would say that no branch fits."""
+    if isinstance(value, _Part):
+        return value
+    if not isinstance(value, dict):
+        raise PydanticCustomError(
+            "invalid_input", "an object belongs here", {"allowed": f"an object with one of {_ONE_OF}"}
+        )
+    if len([name for name in _KINDS if name in value]) == 1:
+        return value
+    for name in () if any(kind in value for kind in _KINDS) else value:
+        if near := difflib.get_close_matches(str(name), _KINDS, n=1):
+            allowed = ", ".join([*near, *(kind for kind in _KINDS if kind not in near)])
+            context = {"path": str(name), "given": value[name], "allowed": allowed}
+            raise PydanticCustomError("invalid_input", "there is no such field", context)
+    given = [name for name in _KINDS if name in value] or value
+    raise PydanticCustomError("invalid_input", f"give exactly one of {_ONE_OF}", {"given": given})
+
+
+def _kind(value: Any) -> str:  # noqa: ANN401  # one of the classes, or an object with a field of one
+    """The kind of source, by the field that only it has."""
+    found = (cls for name, cls in _KINDS.items() if isinstance(value, cls) or name in value)
+    return next(found).__name__
 
 
 Source = Annotated[
     Annotated[FactorySource, Tag("FactorySource")]
     | Annotated[CodeSource, Tag("CodeSource")]
     | Annotated[ProgramSource, Tag("ProgramSource")],
-    Discriminator(
-        _kind,
-        custom_error_type="invalid_input",
-        custom_error_message="give exactly one of factory, code, program",
-    ),
+    Discriminator(_kind),
+    BeforeValidator(_one_kind),
 ]
 """One of the three, told apart by the field that only it has."""
 

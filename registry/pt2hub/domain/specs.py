@@ -15,7 +15,7 @@ from pt2hub.domain.digests import DIGEST_PATTERN, Digest, digest_json
 from pt2hub.domain.inputs import DimName, Input
 from pt2hub.domain.names import MODEL_PATTERN
 from pt2hub.domain.parts import STRICT, whole
-from pt2hub.domain.paths import NAME_PATTERN, nest
+from pt2hub.domain.paths import NAME_PATTERN, ContradictionError, nest
 from pt2hub.domain.sources import (
     DEFAULT_FACTORIES,
     CodeSource,
@@ -87,14 +87,20 @@ class DimSpec(_Part):
     @model_validator(mode="before")
     @classmethod
     def _least(cls, value: Any) -> Any:  # noqa: ANN401  # whatever was given
-        if isinstance(value, dict) and "min" not in value and "multiple_of" in value:
-            return {**value, "min": value["multiple_of"]}
+        step = value.get("multiple_of") if isinstance(value, dict) else None
+        # A step that is no size is refused for itself.
+        if isinstance(step, int) and step > 0 and "min" not in value:
+            return {**value, "min": step}
         return value
 
     @model_validator(mode="after")
     def _inside(self) -> Self:
         if self.max <= self.min:
-            raise PydanticCustomError("invalid_input", "max must be above min; for one size write the number")
+            raise PydanticCustomError(
+                "invalid_input",
+                "max must be above min, which is {min}; for one size write the number",
+                {"min": self.min},
+            )
         if not self.min <= self.example <= self.max:
             raise PydanticCustomError(
                 "example_out_of_range",
@@ -104,7 +110,10 @@ class DimSpec(_Part):
         for name in ("min", "max", "example"):
             if getattr(self, name) % self.multiple_of:
                 raise _at(
-                    name, "the size is no multiple", getattr(self, name), f"multiples of {self.multiple_of}"
+                    name,
+                    "the size is no multiple of multiple_of",
+                    getattr(self, name),
+                    f"multiples of {self.multiple_of}",
                 )
         if self.example == self.multiple_of:
             raise PydanticCustomError(
@@ -175,7 +184,7 @@ class Measure(_Part):
 class Spec(_Part):
     """A model to publish.
 
-    All fields but `targets` make the version: the same content again answers the version there is.
+    All fields but `targets` and `weights_from` make the version: the same content again answers the version there is.
     """
 
     model: Annotated[
@@ -187,7 +196,19 @@ class Spec(_Part):
             examples=["vision/resnet18"],
         ),
     ]
-    source: Annotated[Source, Field(description="Where the model comes from.")]
+    source: Annotated[
+        Source,
+        Field(
+            description="Where the model comes from; told by its field `factory`, `code` or `program`.",
+            examples=[
+                {"factory": "transformers:BertModel", "config": {"num_hidden_layers": 4}},
+                {"factory": "timm:create_model", "kwargs": {"model_name": "vit_tiny_patch16_224"}},
+                {"code": "sha256:" + 64 * "0", "entry": "net:build", "requirements": ["timm>=1.0"]},
+                {"program": "sha256:" + 64 * "0"},
+                {"factory": "torchvision.models:resnet18", "kwargs": {"num_classes": 10}, "seed": 0},
+            ],
+        ),
+    ]
     weights: Annotated[
         Annotated[str, Field(pattern=whole(DIGEST_PATTERN))] | None,
         Field(
@@ -227,7 +248,7 @@ class Spec(_Part):
         Field(
             max_length=64,
             description="Arguments that are no tensors, and their values; the artifact takes no others.",
-            examples=[{"use_cache": False}],
+            examples=[{"use_cache": False}, {}],
         ),
     ] = {}
     outputs: Annotated[
@@ -236,7 +257,7 @@ class Spec(_Part):
             max_length=64,
             description="What is kept of what the model returns: `.name` is an attribute or a dict's key, `[0]` a place. "
             "One is returned alone, several as a dict by these names without the first dot; by default everything is kept.",
-            examples=[[".last_hidden_state"]],
+            examples=[[".last_hidden_state"], []],
         ),
     ] = []
     export: Annotated[ExportSpec, Field(description="How the model is traced.")] = ExportSpec()
@@ -264,13 +285,17 @@ class Spec(_Part):
             names.add(item.name)
             self._check_shape(f"inputs[{place}].shape", item)
         self._check_arguments()
+        self._check_weights()
+        for place, path in enumerate(self.outputs):
+            if path in self.outputs[:place]:
+                raise _at(f"outputs[{place}]", "the output is named before", path)
         used = {size for item in self.inputs for size in item.shape if isinstance(size, str)}
         if unused := sorted(set(self.dims) - used):
             raise _at(f"dims.{unused[0]}", "no shape uses this dimension", unused[0])
         return self
 
     def _check_arguments(self) -> None:
-        """Refuses names that cannot stand in one call, and a program without weights."""
+        """Refuses names that cannot stand in one call."""
         names: dict[str, str] = {}
         given = [(f"inputs[{place}].name", item.name) for place, item in enumerate(self.inputs)]
         for path, name in [*given, *((f"fixed.{name}", name) for name in self.fixed)]:
@@ -279,11 +304,25 @@ class Spec(_Part):
             names[name] = path
         try:
             nest(names)
-        except ValueError as exc:
-            raise _at("inputs", str(exc), ", ".join(names)[:200]) from exc
+        except ContradictionError as exc:
+            inside = tuple(f"{exc.name}{step}" for step in ".[(")
+            name = exc.name if exc.name in names else next(name for name in names if name.startswith(inside))
+            raise _at(names[name], str(exc), name) from exc
+
+    def _check_weights(self) -> None:
+        """Refuses weights where the source can have none, and their want where it has none itself."""
         if isinstance(self.source, ProgramSource) and self.weights is None:
+            raise _at("weights", "a program needs the digest of its weights", None)
+        if isinstance(self.source, CodeSource) and self.source.entry_is == "function" and self.weights:
             raise _at(
-                "weights", "a program needs the digest of its weights", None, "pt2hub publish --program FILE"
+                "source.entry_is",
+                "a function has no weights, and `weights` gives it some",
+                "function",
+                '"builder"',
+            )
+        if self.weights_from is not None and self.weights is None:
+            raise _at(
+                "weights_from", "it tells where `weights` are from, which are not given", self.weights_from
             )
 
     def _check_shape(self, path: str, item: Input) -> None:
@@ -312,8 +351,12 @@ class Spec(_Part):
         return digest_json(self.canonical())
 
     def requests(self) -> list[TargetSpec]:
-        """The targets asked for, each with its overrides."""
-        return [TargetSpec(target=item) if isinstance(item, str) else item for item in self.targets]
+        """The targets asked for, each with its overrides; weights as `compile` has them are none."""
+        asked = [TargetSpec(target=item) if isinstance(item, str) else item for item in self.targets]
+        return [
+            item.model_copy(update={"weights": None}) if item.weights == self.compile.weights else item
+            for item in asked
+        ]
 
 
 def _at(path: str, message: str, given: object, allowed: str | None = None) -> PydanticCustomError:

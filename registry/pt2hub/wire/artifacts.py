@@ -20,7 +20,7 @@ class MeasurementView:
         metric: What was measured (`latency_p50`).
         value: The figure.
         unit: Its unit (`ms`).
-        subject: `artifact`, `eager` or `torch_compile`.
+        subject: `artifact`, `eager`, `torch_compile`, or `split` beside an artifact with baked weights.
         measured_at: ISO 8601, UTC.
         batch: Batch size, or None where there is none.
         samples: The single runs behind it, or None.
@@ -79,6 +79,7 @@ class ArtifactView(Printed):
         compiler: See `torch`.
         libc: See `torch`.
         pt2hub: See `torch`.
+        weights_form: `split` from the code, or `baked` into it; then the weights layer holds no tensors.
         dtype: Override of the target, or None.
         triton: Release, or None on a CPU.
         cuda: Release, or None on a CPU.
@@ -117,6 +118,7 @@ class ArtifactView(Printed):
     compiler: str
     libc: str
     pt2hub: str
+    weights_form: str = "split"
     dtype: str | None = None
     triton: str | None = None
     cuda: str | None = None

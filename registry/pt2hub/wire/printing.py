@@ -143,9 +143,16 @@ def _ended(attempt: AttemptView) -> str:
     return f"attempt {attempt.number} {words}" + (f" ({attempt.code})" if attempt.code else "")
 
 
-def confined(view: WorkerView) -> str:
+def confined(isolation: str) -> str:
     """How a worker confines what it runs for others, in words."""
-    return _CONFINED.get(view.isolation, view.isolation)
+    return _CONFINED.get(isolation, isolation)
+
+
+def made(view: ArtifactView) -> tuple[tuple[str, str], ...]:
+    """What an artifact's maker says of it: where its weights are, and how the build was confined."""
+    form = "baked into the code" if view.weights_form == "baked" else "split from the code"
+    isolation = view.provenance.get("isolation")
+    return (("weights", form), ("isolated", confined(isolation) if isolation else "unknown"))
 
 
 def skew(view: WorkerView) -> str:
@@ -162,12 +169,20 @@ def _long(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def version(view: VersionView) -> Sheet:
-    """A version: the state of each target, and what to do next."""
+def version(
+    view: VersionView, *, wait: str = "Client().follow(version), or pt2hub publish SPEC --wait."
+) -> Sheet:
+    """A version: the state of each target, and what to do next.
+
+    Args:
+        view: The version.
+        wait: What waits for its builds.
+    """
     name = f"{view.model}@{view.number}"
     rows = tuple((build.target, standing(build), _remark(build)) for build in view.builds)
     failed = [note for build in view.builds for note in _failure(build)]
-    return Sheet(f"{name}  {view.readiness}", rows, (*failed, *_next(view, name)))
+    following = (f"To wait for it: {wait}",) if view.readiness == "pending" else _next(view, name)
+    return Sheet(f"{name}  {view.readiness}", rows, (*failed, *following))
 
 
 def build(view: BuildView) -> Sheet:
@@ -239,7 +254,10 @@ def whole_artifact(view: ArtifactView) -> Sheet:
         if item.subject == "artifact"
     )
     title = f"{view.model}@{view.number} for {view.target}  {view.digest}"
-    return Sheet(title, (*sizes, *figures), (f"torch {view.torch}, build {view.build}, {view.created_at}",))
+    said = tuple((*row, "") for row in made(view))
+    return Sheet(
+        title, (*sizes, *figures, *said), (f"torch {view.torch}, build {view.build}, {view.created_at}",)
+    )
 
 
 def target(view: TargetView) -> Sheet:
@@ -260,7 +278,7 @@ def worker(view: WorkerView) -> Sheet:
         for item in view.builds
     )
     title = f"{view.id}  {view.state}  {view.target}  {len(view.builds)} of {view.concurrency}"
-    return Sheet(f"{title}  {confined(view)}  {skew(view)}".rstrip(), rows)
+    return Sheet(f"{title}  {confined(view.isolation)}  {skew(view)}".rstrip(), rows)
 
 
 def log(view: LogView) -> Sheet:
@@ -297,8 +315,6 @@ def _failure(build: BuildView) -> tuple[str, ...]:
 
 
 def _next(view: VersionView, name: str) -> tuple[str, ...]:
-    if view.readiness == "pending":
-        return ("To wait for it: Client().follow(version), or pt2hub publish SPEC --wait.",)
     if any(build.artifact for build in view.builds):
         return (f'To use it: pt2hub.load("{name}")',)
     return ()

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pt2hub.archive import read_safetensors_header
-from pt2hub.domain.digests import Digest
 from pt2hub.errors import CorruptArchive, Detail, InvalidInput
-from pt2hub.server.blobs.keys import StorageKey
-from pt2hub.server.blobs.sources import StoredSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,7 +13,6 @@ if TYPE_CHECKING:
     from pt2hub.archive import ByteSource, TensorEntry
     from pt2hub.domain.inputs import Input
     from pt2hub.domain.specs import Spec
-    from pt2hub.server.blobs.ports import Reads
 
 _EXAMPLE = (
     "Write it with safetensors.torch.save_file: one tensor of the input's dtype and number of dimensions."
@@ -26,31 +22,25 @@ _WEIGHTS = (
 )
 
 
-def check_tensors(spec: Spec, blobs: Mapping[str, Mapping[str, Any]], storage: Reads) -> None:
+def check_tensors(spec: Spec, files: Mapping[str, ByteSource]) -> None:
     """Refuses weights that are no safetensors file, and example files that are none of their inputs.
 
     Whether weights fit the model is found by the worker, which has the model.
 
     Args:
         spec: What names them.
-        blobs: Digest and size of each blob the spec names, by path.
-        storage: Holds them; only their headers are read.
+        files: What the spec names, by path; only headers are read. Several inputs may name one file.
 
     Raises:
         InvalidInput: A file is no safetensors file, or an example's tensor has another dtype or rank.
     """
-
-    def stored(path: str) -> StoredSource:
-        digest, size = Digest(blobs[path]["digest"]), int(blobs[path]["size"])
-        return StoredSource(storage, StorageKey.blob(digest), size)
-
     if spec.weights is not None:
-        _refuse("The uploaded weights cannot be read", _WEIGHTS, _malformed("weights", stored("weights")))
+        _refuse("The uploaded weights cannot be read", _WEIGHTS, _malformed("weights", files["weights"]))
     details = []
     for place, item in enumerate(spec.inputs):
         path = f"inputs[{place}].example"
         if item.example is not None:
-            details += _problems(path, item, stored(path))
+            details += _problems(path, item, files[path])
     _refuse("An uploaded example does not fit its input", _EXAMPLE, details)
 
 
@@ -74,7 +64,7 @@ def _problems(path: str, item: Input, file: ByteSource) -> list[Detail]:
         return [Detail(path, exc.message, given=item.example)]
     entry = entries.get(item.name) or (next(iter(entries.values())) if len(entries) == 1 else None)
     if entry is None:
-        names = ", ".join(entries)[:80] or "no tensor"
+        names = ", ".join(sorted(entries))[:80] or "no tensor"
         return [Detail(path, "the file has no tensor of the input's name", given=names, allowed=item.name)]
     return _differences(path, item, entry)
 

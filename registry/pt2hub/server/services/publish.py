@@ -7,25 +7,28 @@ from typing import TYPE_CHECKING, Any
 from pt2hub.domain.builds import readiness
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.names import parse_model_name
-from pt2hub.domain.specs import DEFAULT_FACTORIES, FactorySource, Spec, TargetSpec, check_factory
+from pt2hub.domain.specs import DEFAULT_FACTORIES, CodeSource, ProgramSource, Spec, TargetSpec
 from pt2hub.domain.targets import parse_target
-from pt2hub.errors import BlobGone, Conflict, Detail, InvalidInput, NoLiveWorker, NotFound, UnknownTarget
+from pt2hub.errors import BlobGone, Detail, NotFound
 from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.blobs.sources import StoredSource
 from pt2hub.server.db.notifications import notify_progress
 from pt2hub.server.db.stores.blobs import BlobStore
 from pt2hub.server.db.stores.build_views import BuildViewStore
-from pt2hub.server.db.stores.builds import BuildStore, build_request
+from pt2hub.server.db.stores.builds import BuildStore
 from pt2hub.server.db.stores.versions import StoredVersion, VersionStore
 from pt2hub.server.db.stores.workers import WorkerStore
 from pt2hub.server.services import missing
 from pt2hub.server.services.examples import check_tensors
 from pt2hub.server.services.priorities import check_priority
+from pt2hub.server.services.requests import check_overrides, check_real, check_targets, expand
+from pt2hub.server.services.sources import check_source, check_uploaded
 from pt2hub.server.services.spec_errors import parse_spec
 from pt2hub.server.services.waiting import explained
 from pt2hub.wire.shapes import VersionView
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from datetime import timedelta
 
     from sqlalchemy.orm import Session
@@ -33,9 +36,6 @@ if TYPE_CHECKING:
     from pt2hub.server.blobs.ports import Reads
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.queue import BuildQueue
-
-AUTO = "auto"
-_TARGETS_HINT = "GET /api/v1/targets lists the targets that workers offer."
 
 
 class PublishService:
@@ -78,25 +78,31 @@ class PublishService:
             InvalidInput: Fields are wrong; often a subclass, see `spec_errors`.
             UnknownFactory: The factory's module is not on the operator's list.
             NotFound: The spec names a blob that was not uploaded.
+            BadCodeArchive: The uploaded code is no archive that is taken.
+            UnknownEntry: The uploaded code lacks the entry's module.
+            BadProgram: The uploaded program is none that is taken.
+            ProgramNewer: A target that is named has an older torch than the program's.
+            UsageError: The uploaded program or its weights do not fit the spec, see `sources`.
             NoLiveWorker: `auto` was asked for and no worker lives.
             Conflict: A target has a build already, with other overrides.
         """
         check_priority(priority)
         spec = parse_spec(document)
-        if isinstance(spec.source, FactorySource):
-            check_factory(spec.source, self._factories)
-        _check_targets(spec)
+        check_source(spec.source, self._factories)
+        check_targets(spec)
         blobs = self._resolve_blobs(spec)
-        check_tensors(spec, blobs, self._storage)
+        files = self._opened(blobs)
+        check_tensors(spec, files)
+        check_uploaded(spec, files)
         with self._sessions.begin() as session:
             live = WorkerStore(session).live_packages(self._silence)
             usable = sorted(name for name in live if parse_target(name).exists)
-            requests = _expand(spec.requests(), usable, known=() if usable else WorkerStore(session).known())
-            version, created = self._ensure_version(session, spec, _pins(requests, live, blobs))
+            requests = expand(spec.requests(), usable, known=() if usable else WorkerStore(session).known())
+            version, created = self._ensure_version(session, spec, _pins(spec, requests, live, blobs))
             _refer(session, version, blobs)
             present = BuildStore(session).requests(version.id)
-            _check_overrides(requests, present, _named(spec))
-            _check_real({*present, *(request.target for request in requests)})
+            check_overrides(spec, requests, present)
+            check_real({*present, *(request.target for request in requests)})
             self._raise(session, version, requests, priority)
             missing = [request for request in requests if request.target not in present]
             self._add_builds(session, version, missing, position=len(present), priority=priority)
@@ -120,9 +126,11 @@ class PublishService:
 
     def _resolve_blobs(self, spec: Spec) -> dict[str, dict[str, Any]]:
         """Digest and size of every blob the spec names, by path."""
-        named = {"weights": spec.weights} | {
-            f"inputs[{place}].example": item.example for place, item in enumerate(spec.inputs)
-        }
+        named = {
+            "weights": spec.weights,
+            "source.code": spec.source.code if isinstance(spec.source, CodeSource) else None,
+            "source.program": spec.source.program if isinstance(spec.source, ProgramSource) else None,
+        } | {f"inputs[{place}].example": item.example for place, item in enumerate(spec.inputs)}
         sizes = {
             path: (digest, self._storage.size(StorageKey.blob(Digest(digest))))
             for path, digest in named.items()
@@ -132,6 +140,15 @@ class PublishService:
         if missing:
             raise _not_uploaded(missing)
         return {path: {"digest": digest, "size": size} for path, (digest, size) in sizes.items()}
+
+    def _opened(self, blobs: Mapping[str, Mapping[str, Any]]) -> dict[str, StoredSource]:
+        """The same blobs, to read from; one that is named twice is one source."""
+        sizes = {blob["digest"]: blob["size"] for blob in blobs.values()}
+        files = {
+            digest: StoredSource(self._storage, StorageKey.blob(Digest(digest)), size)
+            for digest, size in sizes.items()
+        }
+        return {path: files[blob["digest"]] for path, blob in blobs.items()}
 
     def _ensure_version(
         self, session: Session, spec: Spec, pins: dict[str, Any]
@@ -206,97 +223,26 @@ def _not_uploaded(missing: Mapping[str, str]) -> NotFound:
     return NotFound(
         "A blob that the spec names was not uploaded",
         where=next(iter(missing)),
-        hint="Upload it first: POST /api/v1/uploads, or PUT /api/v1/blobs/<digest> (pt2hub publish --weights does it).",
+        hint="Upload it first: POST /api/v1/uploads, or PUT /api/v1/blobs/<digest> (pt2hub publish does it with "
+        "--weights, --code and --program).",
         details=tuple(Detail(path, "not uploaded", given=digest) for path, digest in missing.items()),
     )
 
 
-def _check_targets(spec: Spec) -> None:
-    """Refuses names of no target, and targets that are asked for twice."""
-    seen: set[str] = set()
-    unknown, repeated = [], []
-    for place, request in enumerate(spec.requests()):
-        path = f"targets[{place}]"
-        if request.target in seen:
-            repeated.append(Detail(path, "the target is named before", given=request.target))
-        elif request.target != AUTO:
-            unknown += _unknown(path, request.target)
-        seen.add(request.target)
-    if unknown:
-        raise UnknownTarget(where=unknown[0].path, hint=_TARGETS_HINT, details=tuple(unknown))
-    if repeated:
-        raise InvalidInput(
-            "A target is asked for twice",
-            where=repeated[0].path,
-            hint="A version has one build per target: keep one of the entries.",
-            details=tuple(repeated),
-        )
-
-
-def _unknown(path: str, name: str) -> list[Detail]:
-    try:
-        parse_target(name)
-    except UnknownTarget as exc:
-        return [Detail(path, exc.message, given=name[:80], allowed=exc.hint)]
-    return []
-
-
-def _check_real(targets: set[str]) -> None:
-    """Refuses the no-op toolchain's target beside others: what it makes up would become the version's weights."""
-    unreal = sorted(name for name in targets if not parse_target(name).exists)
-    if unreal and len(targets) > len(unreal):
-        raise InvalidInput(
-            f"{unreal[0]} is the no-op toolchain's, and cannot stand beside real targets",
-            where="targets",
-            hint="Publish under another model's name to try the build plane.",
-        )
-
-
-def _expand(requests: list[TargetSpec], live: list[str], *, known: Sequence[str]) -> list[TargetSpec]:
-    """The targets asked for by name; `auto` stands for the live ones that are not named beside it."""
-    named = {request.target for request in requests}
-    expanded = []
-    for request in requests:
-        if request.target != AUTO:
-            expanded.append(request)
-            continue
-        if not live:
-            raise NoLiveWorker(
-                "No worker lives that auto could stand for",
-                where="targets",
-                hint="Start a worker (pt2hub up starts one), or name a target: its build waits for a worker."
-                + (f" Workers offered {', '.join(known)} before." if known else ""),
-            )
-        expanded += [request.model_copy(update={"target": name}) for name in live if name not in named]
-    return expanded
-
-
-def _named(spec: Spec) -> frozenset[str]:
-    return frozenset(request.target for request in spec.requests()) - {AUTO}
-
-
 def _pins(
-    requests: list[TargetSpec], live: dict[str, dict[str, Any]], blobs: dict[str, dict[str, Any]]
+    spec: Spec,
+    requests: list[TargetSpec],
+    live: dict[str, dict[str, Any]],
+    blobs: dict[str, dict[str, Any]],
 ) -> dict[str, Any]:
-    """What the submission resolves once and for all: packages by target, blobs by path, targets in order."""
+    """What the submission resolves once and for all: packages by target, blobs by path, targets in order.
+
+    Where the weights were fetched from stands here and not in the spec: the same weights are the same version.
+    """
     names = [request.target for request in requests]
     return {
         "packages": {name: live[name] for name in names if name in live},
         "blobs": blobs,
         "targets": names,
+        **({"weights_from": spec.weights_from} if spec.weights_from else {}),
     }
-
-
-def _check_overrides(
-    requests: list[TargetSpec], present: dict[str, dict[str, Any]], named: frozenset[str]
-) -> None:
-    """Refuses other overrides for a target that has its build: they would silently be ignored."""
-    for request in requests:
-        given = build_request(request)
-        if request.target in named and present.get(request.target, given) != given:
-            raise Conflict(
-                f"The version has a build for {request.target} with other overrides",
-                where="targets",
-                hint="Leave the target out, repeat its overrides, or change the spec to make a new version.",
-                context={"present": present[request.target], "given": given},
-            )

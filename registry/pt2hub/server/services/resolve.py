@@ -86,6 +86,7 @@ class ResolveService:
         whole = {
             **rows,
             "steps": config.get("steps", []),
+            "weights_form": "baked" if config.get("constants", {}).get("baked") else "split",
             "manifest": read_json(self._storage, StorageKey.manifest(digest)),
             "config_digest": rows["config"],
             "config": config,

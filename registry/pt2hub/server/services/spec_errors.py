@@ -46,14 +46,33 @@ _TYPES = {
     "dict": "an object",
     "model": "an object",
 }
+_DIGEST = "sha256: and 64 hex digits"
+_ARGUMENT = "an argument, such as x, or the way into one: batch.image in a dict, pair[0] in a list, state(0) in a tuple"
 _FORMS = {
     "model": "team/name in lower-case letters, digits and . _ -",
     "factory": "module:function, such as torchvision.models:resnet18",
-    "weights": "sha256: and 64 hex digits",
-    "example": "sha256: and 64 hex digits",
+    "code": _DIGEST,
+    "entry": "module:function, such as net:build",
+    "requirements": "a package and its versions, such as timm>=1.0",
+    "program": _DIGEST,
+    "weights": _DIGEST,
+    "name": _ARGUMENT,
     "shape": "a size, or the name of a dimension in lower-case letters, digits and _",
+    "example": _DIGEST,
+    "dims": "a name in lower-case letters, digits and _, such as batch",
+    "fixed": _ARGUMENT,
+    "outputs": "the way to a value, such as .last_hidden_state, [0] or .hidden_states[0]",
 }
 """Of fields whose pattern is no help to a person."""
+_ADVICE = {
+    "source.code": "`pt2hub publish --code FOLDER` packs the folder, uploads it and writes its digest.",
+    "source.program": "`pt2hub publish --program FILE` takes a file of torch.export.save apart, uploads program and "
+    "weights, and writes their digests.",
+    "weights": "The server fetches nothing: `pt2hub publish --weights NAME` fetches weights such as "
+    "torchvision:ResNet18_Weights.DEFAULT or hf:team/name@main, takes a safetensors file too, uploads them and "
+    "writes their digest.",
+}
+"""How fields get their values that nobody writes by hand."""
 _LIMITS = {
     "ge": "at least {}",
     "gt": "above {}",
@@ -107,12 +126,21 @@ def _all_text(value: Any) -> str:  # noqa: ANN401  # any JSON value
 def _as_ours(exc: ValidationError, document: Mapping[str, Any]) -> Pt2hubError:
     problems = _relevant([(_path_of(item, document), item) for item in exc.errors(include_url=False)])
     details = tuple(_detail(path, items) for path, items in problems.items())
+    hint = " ".join([*_advice(details, document), _HINT])
     codes = {item["type"] for items in problems.values() for item in items}
     by_code = {cls.code: cls for cls in walk()}
     cls = by_code.get(next(iter(codes)), InvalidInput) if len(codes) == 1 else InvalidInput
     if len(details) == 1:
-        return cls(details[0].message, where=details[0].path, hint=_HINT, details=details)
-    return cls(f"{len(details)} fields of the spec are wrong", where="spec", hint=_HINT, details=details)
+        return cls(details[0].message, where=details[0].path, hint=hint, details=details)
+    return cls(f"{len(details)} fields of the spec are wrong", where="spec", hint=hint, details=details)
+
+
+def _advice(details: Sequence[Detail], document: Mapping[str, Any]) -> list[str]:
+    wrong = {detail.path for detail in details}
+    source = document.get("source")
+    if "weights" in wrong and isinstance(source, dict) and "program" in source:  # made together
+        wrong = (wrong - {"weights"}) | {"source.program"}
+    return [advice for path, advice in _ADVICE.items() if path in wrong]
 
 
 def _path_of(item: ErrorDetails, document: object) -> str:
@@ -207,7 +235,10 @@ def _fields_near(location: Sequence[int | str]) -> str:
 
 def _step(node: dict[str, Any], part: int | str, schema: dict[str, Any]) -> dict[str, Any]:
     """Follows one part of a location in a JSON schema; a union's branch stays on the object among its choices."""
-    if part in node.get("properties", {}):
+    tagged = [choice["$ref"] for choice in node.get("oneOf", ()) if choice["$ref"].endswith(f"/{part}")]
+    if tagged:
+        node = {"$ref": tagged[0]}
+    elif part in node.get("properties", {}):
         node = node["properties"][part]
     elif isinstance(part, int):
         node = node.get("items", {})

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from pt2hub.server.config import ServerConfig
     from pt2hub.server.container import Container
+    from pt2hub.server.up.confining import Confining
 
 _WORKER_BEGINS = "worker starts (about 10 s; half a minute more the first time on a machine)"
 
@@ -160,12 +161,9 @@ def _serve(config: ServerConfig, options: UpOptions, stack: ExitStack) -> NoRetu
         _start_services(workers, options, stack, begins=_WORKER_BEGINS, ends=ends)
     isolation = _await_services(apis, workers, probe, options)
     if isolation == "process":
-        for line in warning(_worker_log(config) if confined.worker == "auto" else None):
-            options.progress(line)
+        _warn(config, options, confined)
     elif isolation == "sandbox" and confined.worker == "auto":
-        # It can be had here, so nobody may come with less.
-        with open_container(config, database_url=database_url) as container:
-            container.isolation.allow("sandbox")
+        _demand_sandbox(config, database_url)
     options.announce(
         Started(
             url=probe.url,
@@ -179,6 +177,18 @@ def _serve(config: ServerConfig, options: UpOptions, stack: ExitStack) -> NoRetu
     )
     watched = [Database(database, report=options.report).tend] if database else []
     tend_all([*apis, *workers], *watched)
+
+
+def _warn(config: ServerConfig, options: UpOptions, confined: Confining) -> None:
+    """Says that models' code is not confined, and why where a sandbox was tried."""
+    for line in warning(_worker_log(config) if confined.worker == "auto" else None):
+        options.progress(line)
+
+
+def _demand_sandbox(config: ServerConfig, database_url: str) -> None:
+    """It can be had here, so nobody may come with less."""
+    with open_container(config, database_url=database_url) as container:
+        container.isolation.allow("sandbox")
 
 
 def _start_database(database: EmbeddedPostgres, options: UpOptions, stack: ExitStack) -> str:

@@ -49,12 +49,14 @@ class Bucket:
         name: Of the bucket.
         prefix: What all names in it begin with: empty, or with `/` at its end.
         client: Sends requests.
+        asking: Sends those that only ask what is there.
         conflict_tries: How often a create is sent that meets another one.
     """
 
     name: str
     prefix: str
     client: S3Client
+    asking: S3Client
     conflict_tries: int = CONFLICT_TRIES
 
     def named(self, path: str) -> dict[str, Any]:
@@ -75,7 +77,7 @@ class Bucket:
         """An object, or None; to this request a missing bucket looks like a missing object."""
         with self.errors(path):
             try:
-                answer = self.client.head_object(**self.named(path))
+                answer = self.asking.head_object(**self.named(path))
             except ClientError as error:
                 if status_of(error) == _NOT_FOUND:
                     return None
@@ -97,7 +99,7 @@ class Bucket:
             start: What the paths begin with.
         """
         pages = iter(
-            self.client.get_paginator(operation).paginate(Bucket=self.name, Prefix=self.prefix + start)
+            self.asking.get_paginator(operation).paginate(Bucket=self.name, Prefix=self.prefix + start)
         )
         while True:
             with self.errors(start):

@@ -30,7 +30,7 @@ def check(bucket: Bucket) -> bool:
     """
     with configured():
         with bucket.errors(""):  # first of all: some servers make a bucket for whoever writes to it
-            bucket.client.list_objects_v2(Bucket=bucket.name, Prefix=f"{bucket.prefix}probe/", MaxKeys=1)
+            bucket.asking.list_objects_v2(Bucket=bucket.name, Prefix=f"{bucket.prefix}probe/", MaxKeys=1)
         if _makes(bucket) and _makes(bucket):
             raise StorageUnsafe(
                 "The S3 server takes creates with If-None-Match and ignores the condition.",
@@ -61,7 +61,7 @@ def sweep(bucket: Bucket, older_than: float) -> int:
 
 def _goes_on(bucket: Bucket, upload: dict[str, Any], since: datetime) -> bool:
     """Whether a part of an upload came after a time; a slow client may send for days."""
-    parts = bucket.client.get_paginator("list_parts").paginate(
+    parts = bucket.asking.get_paginator("list_parts").paginate(
         Bucket=bucket.name, Key=upload["Key"], UploadId=upload["UploadId"]
     )
     with bucket.errors(upload["Key"].removeprefix(bucket.prefix)):

@@ -69,7 +69,9 @@ class S3Storage:
         """
         folder = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         with translated(f"s3://{bucket}"):
-            self._bucket = Bucket(bucket, folder, client or connect(), conflict_tries)
+            self._bucket = Bucket(
+                bucket, folder, client or connect(), client or connect(asking=True), conflict_tries
+            )
             self._public = (
                 replace(self._bucket, client=connect(public_endpoint)) if public_endpoint else self._bucket
             )
