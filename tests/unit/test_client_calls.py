@@ -11,10 +11,10 @@ import torch
 
 from pt2hub.client.loader import LoadedModel
 from pt2hub.client.numerics import NumericSettingsWarning, warn_of_settings
-from pt2hub.domain.artifacts import ProgramKey
+from pt2hub.domain.artifacts import Constants, ProgramKey
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.domain.targets import parse_target
-from pt2hub.errors import BadCall, InternalError
+from pt2hub.errors import BadCall, InternalError, WeightsMismatch
 from support.artifacts import a_config
 
 if TYPE_CHECKING:
@@ -108,3 +108,21 @@ def test_other_settings_are_named_once() -> None:
     text = str(cast("Warning", warning.message))
     assert "matmul_precision is 'high' here and was 'highest'" in text
     assert "cudnn_allow_tf32" in text
+
+
+def test_code_that_holds_its_weights_is_given_none_and_is_loaded_again_to_start_anew() -> None:
+    code: Any = Code(RuntimeError("unused"))
+    again: Any = Code(RuntimeError("the second one"))
+    code.load_constants = again.load_constants = None
+    opened: list[Any] = []
+    config = a_config(constants=Constants("", 0, (), baked=True, mutated=("calls",)))
+    model = LoadedModel(config, code, code, torch.device("cpu"), lambda: opened.append(again) or again)
+
+    model.reset()
+
+    assert opened == [again]
+    assert model.constants() == {}
+    with pytest.raises(InternalError, match="the second one"):
+        model(torch.zeros(1, 3, 4, 5))
+    with pytest.raises(WeightsMismatch, match="baked"):
+        model.swap_constants({})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
-from pt2hub.client.contract import Contract
+from pt2hub.client.contract import Contract, call_with, contract_of
 from pt2hub.domain.artifacts import Dim, Signature, TensorInput
 from pt2hub.errors import BadCall
 from support.artifacts import a_signature
@@ -147,3 +149,115 @@ def test_a_subclass_with_memory_of_its_own_is_refused() -> None:
 
 def test_a_parameter_is_a_plain_tensor() -> None:
     assert contract().bind((torch.nn.Parameter(image(), requires_grad=False),), {})
+
+
+NESTED = Signature(
+    arguments=("batch", "pair", "rest(0)", "rest(1)", "scale"),
+    inputs=(
+        TensorInput("batch.image", ("n", 3), "float32"),
+        TensorInput("batch.more.mask", ("n",), "bool"),
+        TensorInput("pair[1]", ("n", "seq"), "int64"),
+        TensorInput("rest(0)", (2,), "float32"),
+        TensorInput("rest(1)", (2,), "float32"),
+    ),
+    dims={"n": Dim(1, 8), "seq": Dim(8, 32, 8)},
+    device="cpu",
+    in_spec="",
+    out_spec="",
+    fixed={"batch.flag": True, "pair[0]": 3, "scale": None},
+)
+
+
+def nested_call(**changes: Any) -> dict[str, Any]:
+    tensors = {
+        "batch.image": torch.zeros(2, 3),
+        "batch.more.mask": torch.ones(2, dtype=torch.bool),
+        "pair[1]": torch.zeros(2, 16, dtype=torch.int64),
+        "rest(0)": torch.zeros(2),
+        "rest(1)": torch.ones(2),
+    }
+    return {**call_with(NESTED, tensors), **changes}
+
+
+def bound(*args: Any, **kwargs: Any) -> list[torch.Tensor]:
+    return contract_of(NESTED, model="team/net", device=CPU).bind(args, kwargs)
+
+
+def test_nested_arguments_are_taken_apart_in_the_order_of_the_compiled_code() -> None:
+    given = nested_call()
+    batch, pair, rest = given["batch"], given["pair"], given["rest"]
+    assert (batch["flag"], pair[0]) == (True, 3)
+    right = [batch["image"], batch["more"]["mask"], pair[1], *rest]
+
+    for args, kwargs in [
+        ((), given),
+        ((batch, pair, *rest), {}),
+        ((batch, tuple(pair), *rest, None), {}),
+        ((), {**given, "rest": list(rest)}),
+        ((), {**given, "batch": {"more": batch["more"], "image": batch["image"]}}),
+    ]:
+        tensors = bound(*args, **kwargs)
+        assert all(one is other for one, other in zip(tensors, right, strict=True))
+
+
+def test_flat_signatures_keep_the_plain_contract_and_mappings_count_as_dicts() -> None:
+    assert type(contract_of(a_signature(), model="team/net", device=CPU)) is Contract
+    from collections import UserDict
+
+    given = nested_call()
+    assert bound(**{**given, "batch": UserDict(given["batch"])})[0] is given["batch"]["image"]
+
+
+IMAGE, MASK, IDS = torch.zeros(2, 3), torch.ones(2, dtype=torch.bool), torch.zeros(2, 16, dtype=torch.int64)
+REFUSED_NESTED = {
+    "a part that is not there": (
+        {"batch": {"image": IMAGE, "more": {"mask": MASK}, "mask": MASK}},
+        "batch.mask",
+    ),
+    "a part that is missing": ({"batch": {"image": IMAGE, "more": {}}}, "batch.more.mask"),
+    "a container that is missing": ({"batch": {"image": IMAGE}}, "batch.more"),
+    "a tensor for a dict": ({"batch": IMAGE}, "batch"),
+    "a list for a dict": ({"batch": {"image": IMAGE, "more": [MASK]}}, "batch.more"),
+    "a tensor for a list": ({"pair": IDS}, "pair"),
+    "too many items": ({"pair": [3, IDS, IDS]}, "pair"),
+    "too few items": ({"rest": (torch.zeros(2),)}, "rest"),
+    "another fixed value in a dict": (
+        {"batch": {"image": IMAGE, "more": {"mask": MASK}, "flag": False}},
+        "batch.flag",
+    ),
+    "another fixed value in a list": ({"pair": [4, IDS]}, "pair[0]"),
+    "a dtype inside": ({"batch": {"image": IMAGE.double(), "more": {"mask": MASK}}}, "batch.image"),
+    "another size of one dimension": ({"pair": [3, torch.zeros(3, 16, dtype=torch.int64)]}, "pair[1]"),
+    "no multiple": ({"pair": [3, torch.zeros(2, 12, dtype=torch.int64)]}, "pair[1]"),
+    "nothing at all": ({"batch": None}, "batch"),
+    "a value for a default": ({"scale": 1.0}, "scale"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_NESTED)
+def test_a_nested_argument_of_another_form_is_refused_at_its_path(case: str) -> None:
+    changes, path = REFUSED_NESTED[case]
+    with pytest.raises(BadCall) as caught:
+        bound(**nested_call(**changes))
+    assert caught.value.where == path
+    assert caught.value.hint
+
+
+def test_an_argument_given_by_position_and_by_name_is_refused_inside_too() -> None:
+    given = nested_call()
+    for args, again in [
+        ((given["batch"], given["pair"], torch.zeros(2)), "rest"),
+        ((given["batch"],), "batch"),
+    ]:
+        with pytest.raises(BadCall, match="given twice"):
+            bound(*args, **{again: given[again]})
+
+
+def test_a_size_that_is_no_multiple_is_answered_with_the_next_ones() -> None:
+    with pytest.raises(
+        BadCall, match=r"is 12, no multiple of 8\n.*Pad it to 16 or cut it to 8.* seq 8 to 32 by 8"
+    ):
+        bound(**nested_call(pair=[3, torch.zeros(2, 12, dtype=torch.int64)]))
+    assert bound(**nested_call(pair=[3, torch.zeros(2, 32, dtype=torch.int64)]))
+    with pytest.raises(BadCall, match="above the largest size 32"):
+        bound(**nested_call(pair=[3, torch.zeros(2, 40, dtype=torch.int64)]))

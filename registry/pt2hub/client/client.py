@@ -7,19 +7,24 @@ from enum import Enum
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 from pt2hub.client.config import ClientConfig, checked_token
-from pt2hub.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import TypeAlias, Unpack
+
+    from torch.export import ExportedProgram
+    from torch.nn import Module
 
     from pt2hub.client.cache import Verify
     from pt2hub.client.catalog import Catalog
     from pt2hub.client.events import BuildEvent, OnEvent
     from pt2hub.client.loader import LoadedModel
     from pt2hub.client.local import LocalArtifact
+    from pt2hub.client.options import ModelOptions, SpecOptions
+    from pt2hub.client.published import Published
     from pt2hub.client.publishing import Publisher
     from pt2hub.client.pulling import Puller
     from pt2hub.client.transport import Transport
@@ -36,6 +41,8 @@ if TYPE_CHECKING:
         VersionView,
     )
     from pt2hub.wire.workers import WorkerView
+
+    Model: TypeAlias = "Module | ExportedProgram | Callable[..., Any]"
 
 
 class Now(Enum):
@@ -111,7 +118,7 @@ class Client:
     def _publisher(self) -> Publisher:
         from pt2hub.client.publishing import Publisher
 
-        return Publisher(self._transport)
+        return Publisher(self._transport, self.config.torchvision_mirror)
 
     @cached_property
     def _catalog(self) -> Catalog:
@@ -119,48 +126,86 @@ class Client:
 
         return Catalog(self._transport)
 
+    @overload
+    def publish(
+        self, spec: Mapping[str, Any] | str | Path, /, **options: Unpack[SpecOptions]
+    ) -> Published: ...
+
+    @overload
     def publish(
         self,
-        spec: Mapping[str, Any] | str | Path,
-        *,
-        weights: str | Path | None = None,
-        priority: int = 0,
-        wait: bool = False,
-        on_event: OnEvent | None = None,
-        progress: bool | None = None,
-    ) -> VersionView:
-        """Publishes a model.
+        model: Model,
+        /,
+        args: Sequence[Any] = ...,
+        kwargs: Mapping[str, Any] | None = ...,
+        **options: Unpack[ModelOptions],
+    ) -> Published: ...
+
+    def publish(
+        self,
+        source: object,
+        /,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Published:
+        """Publishes a model: from a spec, or as it is in this process.
+
+            publish("resnet18.yaml", weights="retrained.safetensors")
+            publish(model, (x,), name="team/model", dynamic_shapes={"x": {0: Dim("batch", max=64)}})
+
+        A live model is exported here with torch.export; its program, its weights and the example inputs are
+        uploaded as far as the server lacks them, and the model stays as it is. With `code` and `entry` its source
+        code is shipped in place of the program.
 
         Args:
-            spec: A file (YAML or JSON), or the spec itself.
-            weights: A safetensors file, uploaded and named in the spec.
-            priority: Of the builds, from -100 to 100; higher comes first.
-            wait: Return only when every build is final; failed builds carry their error.
-            on_event: Called for every change while waiting.
-            progress: Whether uploads and builds are shown on stderr. Where omitted they are in a terminal and
-                in a notebook; builds only without `on_event`.
+            source: A spec (a YAML or JSON file, or a dict), or a live model: a torch.nn.Module in eval mode, a
+                plain function, or an exported program.
+            args: Of a live model: example arguments, at which it is exported and measured. What is no tensor is
+                fixed. A program's own where omitted.
+            kwargs: Of a live model: example arguments by name.
+            **options: `priority`, `wait`, `on_event` and `progress`, see `options.Options`; for a spec the files
+                of `options.SpecOptions`, for a model `name` and the others of `options.ModelOptions`.
 
         Returns:
-            The version and its builds; the same content again is the same version.
+            The version and its builds; the same content again is the same version. Its `wait` follows them.
 
         Raises:
-            UsageError: A field is wrong; the error names each one.
+            UsageError: A field or an argument is wrong, or the model cannot be exported.
             Unauthorized: The token is missing or wrong.
         """
-        if not isinstance(weights, str | Path | None):
-            raise InvalidInput(
-                f"{type(weights).__name__} is no file",
-                where="weights",
-                hint="Save tensors with safetensors.torch.save_file and give the file's path.",
+        from pt2hub.client.published import Published
+        from pt2hub.client.publishing import check_request
+
+        if check_request(source, args, kwargs, options):
+            version = self._publisher.submit_model(source, args, kwargs or {}, cast("ModelOptions", options))
+        else:
+            version = self._publisher.submit_spec(
+                cast("Mapping[str, Any]", source), cast("SpecOptions", options)
             )
-        path = Path(weights) if weights else None
-        version = self._publisher.submit(spec, weights=path, priority=priority, progress=progress)
-        return self.follow(version, on_event, progress=progress) if wait else version
+        if options.get("wait"):
+            version = self.follow(version, options.get("on_event"), progress=options.get("progress"))
+        return Published.of(version, self.config)
 
     def follow(
-        self, version: VersionView, on_event: OnEvent | None = None, *, progress: bool | None = None
+        self,
+        version: VersionView,
+        on_event: OnEvent | None = None,
+        *,
+        progress: bool | None = None,
+        timeout: float | None = None,
     ) -> VersionView:
-        """Waits until every build of a version is final; see `publish`. Interrupting it leaves them running."""
+        """Waits until every build of a version is final; see `publish`. Interrupting it leaves them running.
+
+        Args:
+            version: As `publish` returned it.
+            on_event: Called for every change.
+            progress: Whether the builds are shown on stderr; see `options.Options`.
+            timeout: Seconds after which it waits no longer.
+
+        Raises:
+            BuildActive: The time is over and a build is not; nothing is cancelled.
+        """
         from pt2hub.client.progress import automatic
 
         with automatic(False if on_event and progress is None else progress) as shown:
@@ -170,7 +215,7 @@ class Client:
                 if on_event:
                     on_event(event)
 
-            followed = self._publisher.follow(version, both)
+            followed = self._publisher.follow(version, both, timeout=timeout)
         return replace(followed, created=version.created)
 
     def upload_file(self, path: str | Path, *, progress: bool | None = None) -> Digest:

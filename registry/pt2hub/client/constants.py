@@ -31,7 +31,12 @@ _SHOWN = 5
 
 
 class ConstantStore:
-    """Makes the constants of one artifact on one device."""
+    """Makes the constants of one artifact on one device.
+
+    Attributes:
+        table: The constants that the code is given, by name; none where it holds its weights itself.
+        mutated: Constants the model writes to; they are copies, so that the file's pages stay as they are.
+    """
 
     def __init__(self, artifact: LocalArtifact, device: torch.device) -> None:
         """Reads headers and maps the weights file; copies nothing.
@@ -45,6 +50,8 @@ class ConstantStore:
             CorruptArchive: The literals or the table itself are damaged.
         """
         self.table = {item.fqn: item for item in artifact.config.constants.table}
+        written = tuple(name for name, item in self.table.items() if item.mutated)
+        self.mutated = written or artifact.config.constants.mutated
         self._device = device
         self._override = artifact.config.dtype
         self._where = str(artifact.weights)
@@ -61,11 +68,6 @@ class ConstantStore:
     def literals(self) -> frozenset[str]:
         """Constants that are not weights."""
         return frozenset(name for name, item in self.table.items() if item.source != "weights")
-
-    @property
-    def mutated(self) -> tuple[str, ...]:
-        """Constants the model writes to; they are copies, so that the file's pages stay as they are."""
-        return tuple(name for name, item in self.table.items() if item.mutated)
 
     def pristine(self) -> dict[str, torch.Tensor]:
         """The constants as stored: views of the mapped file, or copies where the code needs another form."""

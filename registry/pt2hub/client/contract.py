@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from pt2hub.client.nesting import Nesting
+from pt2hub.domain.paths import nest, parse
 from pt2hub.errors import BadCall
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pt2hub.domain.artifacts import Signature, TensorInput
+    from pt2hub.domain.artifacts import Dim, Signature, TensorInput
 
 _IMAGE_RANK = 4
 """channels_last is defined for four dimensions only; other inputs of such a target stay contiguous."""
@@ -34,7 +36,10 @@ class Contract:
         self._arguments = signature.arguments
         self._known = frozenset(signature.arguments)
         self._fixed = signature.fixed
-        self._inputs = tuple(InputCheck(item, signature, model, device) for item in signature.inputs)
+        self._inputs = tuple(
+            (SteppedCheck if _has_steps(item, signature) else InputCheck)(item, signature, model, device)
+            for item in signature.inputs
+        )
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """The tensors of a call, checked, in the order the compiled code takes them.
@@ -78,6 +83,31 @@ class Contract:
         return ", ".join(self._arguments) or "none"
 
 
+class NestedContract(Contract):
+    """What an artifact may be called with whose arguments hold others; flat ones pay nothing for it."""
+
+    def __init__(self, signature: Signature, nesting: Nesting, *, model: str, device: torch.device) -> None:
+        """Prepares the checks; `nesting` is the signature's, the others are as for `Contract`."""
+        super().__init__(signature, model=model, device=device)
+        self._nesting = nesting
+        self._known |= {*nesting.roots, *signature.fixed, *(item.name for item in signature.inputs)}
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+        """As for `Contract`, after the nested arguments were taken apart."""
+        given = dict(zip(self._arguments, args, strict=False))
+        if kwargs or len(args) > len(given):
+            self._add_keywords(given, len(args), kwargs)
+        return super().bind((), self._nesting.apart(given))
+
+
+def contract_of(signature: Signature, *, model: str, device: torch.device) -> Contract:
+    """The contract of a signature; arguments as for `Contract`."""
+    nesting = Nesting.of(signature)
+    if nesting is None:
+        return Contract(signature, model=model, device=device)
+    return NestedContract(signature, nesting, model=model, device=device)
+
+
 def _same(exported: Any, given: Any) -> bool:  # noqa: ANN401  # any argument
     """Equality that tells 1, 1.0 and True apart: each would have been exported as different code."""
     if isinstance(exported, list | tuple) and isinstance(given, list | tuple):
@@ -96,6 +126,7 @@ class InputCheck:
         self._item = item
         self._model = model
         self._device = device
+        self._dims = signature.dims
         self._dtype = dtype_named(item.dtype)
         self._rank = len(item.shape)
         self._static = tuple(
@@ -216,12 +247,51 @@ class InputCheck:
         return row_major(shape)
 
     def _wanted(self) -> str:
-        dims = {name: f"{name} {low} to {high}" for _, name, low, high in self._dynamic}
+        dims = {name: f"{name} {ranged(self._dims[name])}" for _, name, _, _ in self._dynamic}
         shape = ", ".join(dims.get(str(size), str(size)) for size in self._item.shape)
         return f"({shape}) {self._item.dtype}"
 
     def _refuse(self, message: str, hint: str | None = None) -> NoReturn:
         raise BadCall(message, where=self.name, hint=hint)
+
+
+class SteppedCheck(InputCheck):
+    """The checks of a tensor with sizes that must be multiples; a class of its own, so that others pay nothing."""
+
+    def _check_shape(self, shape: torch.Size, sizes: dict[str, int]) -> None:
+        super()._check_shape(shape, sizes)
+        for axis, name, _, _ in self._dynamic:
+            step = self._dims[name].multiple_of
+            if shape[axis] % step:
+                below, above = shape[axis] // step * step, -(-shape[axis] // step) * step
+                self._refuse(
+                    f"shape[{axis}] ({name}) is {shape[axis]}, no multiple of {step}",
+                    f"Pad it to {above} or cut it to {below}: the artifact takes {self._wanted()}.",
+                )
+
+
+def _has_steps(item: TensorInput, signature: Signature) -> bool:
+    return any(isinstance(size, str) and signature.dims[size].multiple_of > 1 for size in item.shape)
+
+
+def call_with(signature: Signature, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    """The arguments of a call, put together from its tensors.
+
+    Args:
+        signature: The artifact's.
+        tensors: The tensors by path.
+
+    Returns:
+        Arguments by name, with the fixed values that stand beside the tensors in lists, tuples and dicts.
+    """
+    roots = {parse(name)[0] for name in tensors}
+    beside = {name: value for name, value in signature.fixed.items() if parse(name)[0] in roots}
+    return nest({**tensors, **beside})
+
+
+def ranged(dim: Dim) -> str:
+    """A dimension's sizes, for people: `1 to 32`, `8 to 64 by 8`."""
+    return f"{dim.min} to {dim.max}" + (f" by {dim.multiple_of}" if dim.multiple_of > 1 else "")
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:

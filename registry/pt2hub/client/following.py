@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
+from itertools import takewhile
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
@@ -16,7 +17,7 @@ from pt2hub.client import streaming
 from pt2hub.client.events import changes, over
 from pt2hub.domain.codec import decode
 from pt2hub.domain.names import parse_model_name
-from pt2hub.errors import BadResponse, Pt2hubError, TransientError
+from pt2hub.errors import BadResponse, BuildActive, Pt2hubError, TransientError
 from pt2hub.wire.shapes import BuildView, LogView, VersionView
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ _SHUT_SECONDS = 3.0
 _KINDS: dict[str, type[BuildView | LogView]] = {"build": BuildView, "log": LogView}
 _SHORTEST_SECONDS = 1.0
 """A stream that ends earlier is of no use: asking at once for the next one would never end."""
+_LAST_SECONDS = 6.0
+"""Before a deadline nothing is streamed: a stream may be silent for five seconds."""
 
 
 class Pace:
@@ -90,13 +93,20 @@ class Follower:
         self._transport = transport
         self._shut_until = 0.0
 
-    def version(self, version: VersionView, on_event: OnEvent | None = None) -> VersionView:
+    def version(
+        self, version: VersionView, on_event: OnEvent | None = None, *, timeout: float | None = None
+    ) -> VersionView:
         """Waits until every build of a version is final.
 
         Args:
             version: As it was submitted.
             on_event: Called for every change seen, in order.
+            timeout: Seconds after which it waits no longer; None waits as long as they take.
+
+        Raises:
+            BuildActive: The time is over and a build is not; nothing is cancelled.
         """
+        until = math.inf if timeout is None else time.monotonic() + timeout
         path = f"/api/v1/models/{parse_model_name(version.model)}/versions/{version.number}"
         seen: dict[str, BuildView] = {}
         pace = Pace()
@@ -110,7 +120,7 @@ class Follower:
             return bool(events)
 
         while True:
-            with closing(self._streamed(f"{path}/events")) as events:
+            with closing(self._streamed(f"{path}/events", until=until)) as events:
                 for _, said in events:
                     if isinstance(said, BuildView):
                         tell(said)
@@ -118,8 +128,11 @@ class Follower:
             moved = [tell(build) for build in current.builds]
             if all(over(build) for build in current.builds):
                 return current
-            if not self._streams:
-                time.sleep(pace.pause(moved=any(moved)))
+            left = until - time.monotonic()
+            if left <= 0:
+                raise _unfinished(current, timeout)
+            if not self._streams or left <= _LAST_SECONDS:
+                time.sleep(min(left, pace.pause(moved=any(moved))))
 
     def log(
         self,
@@ -189,21 +202,25 @@ class Follower:
                     yield line
                     place.seq = line.seq
 
-    def _streamed(self, path: str, last: str = "") -> Generator[tuple[str, BuildView | LogView], None, None]:
+    def _streamed(
+        self, path: str, last: str = "", *, until: float = math.inf
+    ) -> Generator[tuple[str, BuildView | LogView], None, None]:
         """The events of one stream; none where there is none to be had. Whoever asks then looks by itself.
 
         Args:
             path: Below the server's address.
             last: Id of the last event known.
+            until: When whoever asks must stop, by the monotonic clock; the stream is left a little before.
 
         Returns:
             The id of each event, and what it says.
         """
-        if not self._streams:
+        began, leave = time.monotonic(), until - _LAST_SECONDS
+        if not self._streams or began >= leave:
             return
-        began = time.monotonic()
+        pieces = self._transport.events(path, last=last)
         try:
-            for event in streaming.parse(self._transport.events(path, last=last)):
+            for event in streaming.parse(takewhile(lambda _: time.monotonic() < leave, pieces)):
                 if event.name in _KINDS:
                     yield event.id, decode(_KINDS[event.name], json.loads(event.data))
         except ValueError:  # no JSON: something between changes what the server sends
@@ -213,6 +230,18 @@ class Follower:
         else:
             if time.monotonic() < began + _SHORTEST_SECONDS:
                 self._shut_until = time.monotonic() + _SHUT_SECONDS
+
+
+def _unfinished(version: VersionView, timeout: float | None) -> BuildActive:
+    waiting = [build for build in version.builds if not over(build)]
+    states = ", ".join(f"{build.target} {build.state}" for build in waiting)
+    return BuildActive(
+        f"Not all builds ended within {timeout:g} seconds: {states}",
+        where=f"{version.model}@{version.number}",
+        hint="They go on. Wait again, or read what one does with: "
+        + "; ".join(f"pt2hub logs -f {build.id}" for build in waiting),
+        context={"builds": [build.id for build in waiting]},
+    )
 
 
 def build_path(build_id: str) -> str:

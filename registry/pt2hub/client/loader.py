@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,15 +12,15 @@ from torch.utils import _pytree as pytree
 from pt2hub import archive
 from pt2hub.client import native
 from pt2hub.client.constants import ConstantStore
-from pt2hub.client.contract import Contract
+from pt2hub.client.contract import contract_of, ranged
 from pt2hub.client.judging import check_host, refusal, title
 from pt2hub.client.numerics import warn_of_settings
 from pt2hub.domain.verdicts import Finding, Outcome, Verdict
-from pt2hub.errors import BadCall, CorruptArchive, ForkedProcess
+from pt2hub.errors import BadCall, CorruptArchive, ForkedProcess, WeightsMismatch
 from pt2hub.wire.printing import Printed, Sheet
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pt2hub.client.local import LocalArtifact
     from pt2hub.domain.artifacts import ArtifactConfig, Signature
@@ -58,9 +59,13 @@ def load_artifact(
     store = ConstantStore(artifact, place)
     warn_of_settings(artifact.config)
     native.check_symbols(artifact.config.native.aoti_symbols, title(artifact.config))
-    runner = native.open_code(artifact.code, place, single_threaded=run_single_threaded, runners=num_runners)
-    _check_names(artifact, runner.get_constant_fqns(), store)
-    return LoadedModel(artifact.config, runner, store, place)
+    opened = partial(
+        native.open_code, artifact.code, place, single_threaded=run_single_threaded, runners=num_runners
+    )
+    runner = opened()
+    if not artifact.config.constants.baked:  # what is frozen has names of the compiler's own
+        _check_names(artifact, runner.get_constant_fqns(), store)
+    return LoadedModel(artifact.config, runner, store, place, opened)
 
 
 class LoadedModel(Printed):
@@ -79,6 +84,7 @@ class LoadedModel(Printed):
         runner: torch._C._aoti.AOTIModelPackageLoader,
         store: ConstantStore,
         device: torch.device,
+        opened: Callable[[], torch._C._aoti.AOTIModelPackageLoader] | None = None,
     ) -> None:
         """Gives the code its constants; use `load_artifact`, which checks everything before."""
         self.config = config
@@ -86,12 +92,14 @@ class LoadedModel(Printed):
         self.mutated = store.mutated
         self._runner = runner
         self._store = store
-        self._contract = Contract(config.signature, model=config.version.model, device=device)
+        self._contract = contract_of(config.signature, model=config.version.model, device=device)
         self._out_spec = pytree.treespec_loads(config.signature.out_spec)
         self._single = config.signature.out_spec == _LEAF
         self._process = os.getpid()
+        self._opened = opened
         self._constants: dict[str, torch.Tensor] = {}
-        self._give(store.pristine())
+        if not config.constants.baked:
+            self._give(store.pristine())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  # as the model's own forward
         """Runs the model.
@@ -123,13 +131,15 @@ class LoadedModel(Printed):
             (item.name, f"({', '.join(_size(size, signature) for size in item.shape)})", item.dtype)
             for item in signature.inputs
         )
-        fixed = tuple((name, repr(value), "fixed") for name, value in signature.fixed.items())
-        notes = (f"It writes to {', '.join(self.mutated)}.",) if self.mutated else ()
+        given = ((name, value) for name, value in signature.fixed.items() if value is not None)
+        fixed = tuple((name, repr(value), "fixed") for name, value in given)
+        notes = [f"It writes to {', '.join(self.mutated)}."] if self.mutated else []
+        notes += ["Its weights are baked into the code."] if self.config.constants.baked else []
         name = f"{version.model}@{version.number} {self.config.target} on {self.device}"
-        return Sheet(name, inputs + fixed, notes)
+        return Sheet(name, inputs + fixed, tuple(notes))
 
     def constants(self) -> dict[str, torch.Tensor]:
-        """The tensors the code reads now, by name; not copies."""
+        """The tensors the code reads now, by name; not copies. None where the weights are baked into it."""
         return dict(self._constants)
 
     def swap_constants(self, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -142,21 +152,40 @@ class LoadedModel(Printed):
             tensors: Every weight by its name in the model. Literals may be left out.
 
         Raises:
-            WeightsMismatch: A name is missing, or a tensor does not fit; nothing was changed.
+            WeightsMismatch: A name is missing, a tensor does not fit, or the weights are baked into the code; nothing
+                was changed.
             ForkedProcess: The artifact was loaded before this process was forked.
         """
+        if self.config.constants.baked:
+            raise WeightsMismatch(
+                "The weights are baked into the compiled code, which takes no others",
+                where=title(self.config),
+                hint="Publish the other weights as a version of their own, or publish with weights: split, in compile "
+                "or for this target.",
+            )
         self._give(self._store.replaced(tensors, self._constants))
 
     def reset(self) -> None:
-        """Gives the code the stored constants again; buffers the model wrote to start anew."""
-        self._give(self._store.pristine())
+        """Gives the code the stored constants again; buffers the model wrote to start anew.
+
+        Code with baked weights has constants that nobody else can give it: where it writes to them it is loaded
+        again. Do not reset while another thread is inside a call.
+        """
+        if not self.config.constants.baked:
+            self._give(self._store.pristine())
+        elif self.mutated and self._opened:
+            self._check_process()
+            self._runner = self._opened()
 
     def _give(self, constants: dict[str, torch.Tensor]) -> None:
-        if os.getpid() != self._process:
-            self._refuse_fork()
+        self._check_process()
         # use_inactive, check_full_update, user_managed: the code keeps bare pointers, so the tensors live here.
         self._runner.load_constants(constants, False, True, True)
         self._constants = constants
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            self._refuse_fork()
 
     def _refuse_fork(self) -> None:
         raise ForkedProcess(
@@ -170,7 +199,7 @@ class LoadedModel(Printed):
 def _size(size: int | str, signature: Signature) -> str:
     if isinstance(size, int):
         return str(size)
-    return f"{size} {signature.dims[size].min} to {signature.dims[size].max}"
+    return f"{size} {ranged(signature.dims[size])}"
 
 
 def _place(artifact: LocalArtifact, device: str | None) -> torch.device:

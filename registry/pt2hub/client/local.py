@@ -41,7 +41,8 @@ class LocalArtifact(Printed):
         version = self.config.version
         name = f"{version.model}@{version.number}"
         pinned = f"{version.model}@{self.manifest_digest}" if self.manifest_digest else name
-        rows = (("code", str(self.code)), ("weights", str(self.weights)))
+        weights = "baked into the code" if self.config.constants.baked else str(self.weights)
+        rows = (("code", str(self.code)), ("weights", weights))
         return Sheet(f"{name} for {self.config.target}", rows, (f'To use it: pt2hub.load("{pinned}")',))
 
     __repr__ = Printed.__str__  # what a prompt shows; the config alone would fill a screen

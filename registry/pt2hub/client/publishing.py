@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.client.events import BuildEvent, changes, over
 from pt2hub.client.following import Follower, Pace, build_path
+from pt2hub.client.options import ModelOptions, SpecOptions, check_options
+from pt2hub.client.parts import NOTHING, Parts
 from pt2hub.client.peer import JSON_TYPE
+from pt2hub.client.pretrained.names import is_name, mentioned
 from pt2hub.domain.names import parse_model_name
 from pt2hub.errors import InvalidInput, NotFound
 from pt2hub.wire.shapes import BuildView, VersionView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Sequence
 
     from pt2hub.client.events import OnEvent
+    from pt2hub.client.pretrained.names import Fetched
     from pt2hub.client.transport import Transport
     from pt2hub.domain.digests import Digest
     from pt2hub.wire.shapes import LogView
@@ -29,15 +35,21 @@ YAML_TYPE = "application/yaml"
 class Publisher:
     """Everything about versions and builds, over one transport."""
 
-    def __init__(self, transport: Transport) -> None:
-        """Uses a server."""
+    def __init__(self, transport: Transport, mirror: str | None = None) -> None:
+        """Uses a server.
+
+        Args:
+            transport: Speaks to it.
+            mirror: Where torchvision's weights are fetched from; None for where torchvision says.
+        """
         self._transport = transport
+        self._mirror = mirror
 
     def submit(
         self,
         spec: Mapping[str, Any] | str | Path,
         *,
-        weights: Path | None = None,
+        parts: Parts = NOTHING,
         priority: int = 0,
         progress: bool | None = None,
     ) -> VersionView:
@@ -45,7 +57,7 @@ class Publisher:
 
         Args:
             spec: A file (YAML or JSON), or the spec itself.
-            weights: A safetensors file, uploaded and named in the spec.
+            parts: Files that are uploaded and named in the spec.
             priority: Of the builds; higher comes first.
             progress: Whether the upload is shown; None where somebody watches.
 
@@ -53,15 +65,44 @@ class Publisher:
             UsageError: A field is wrong; the error names each one.
             Unauthorized: The token is missing or wrong.
         """
-        if weights is None and isinstance(spec, str | Path):
-            body, content_type = _text(Path(spec)), YAML_TYPE
+        text = _text(Path(spec)) if isinstance(spec, str | Path) else None
+        if text is not None and not parts and not mentioned(text):
+            body, content_type = text, YAML_TYPE
         else:
-            document = _parsed(Path(spec)) if isinstance(spec, str | Path) else _fields(spec)
-            if weights is not None:
-                document["weights"] = self.upload(weights, progress=progress)
+            document = _parsed(Path(spec)) if isinstance(spec, str | Path) else spec
+            if parts or (isinstance(document, dict) and is_name(document.get("weights"))):
+                upload = partial(self.upload, progress=progress)
+                document = parts.named_in(document, upload, partial(self._fetch, progress=progress))
             body, content_type = _as_json(document), JSON_TYPE
         path = f"/api/v1/versions?priority={priority}" if priority else "/api/v1/versions"
         return self._transport.ask(VersionView, "POST", path, body, content_type=content_type)
+
+    def submit_spec(self, spec: Mapping[str, Any] | str | Path, options: SpecOptions) -> VersionView:
+        """Publishes a spec with the files among the options; see `Client.publish`."""
+        priority, progress = options.get("priority", 0), options.get("progress")
+        return self.submit(spec, parts=Parts.of(options), priority=priority, progress=progress)
+
+    def submit_model(
+        self, model: object, args: Sequence[Any], kwargs: Mapping[str, Any], options: ModelOptions
+    ) -> VersionView:
+        """Publishes a live model; see `Client.publish`. Imports torch.
+
+        Raises:
+            BadConfiguration: torch is not installed.
+            UsageError: Something of the model or the spec cannot be published.
+            Unauthorized: The token is missing or wrong.
+        """
+        from tempfile import TemporaryDirectory
+
+        from pt2hub.extras import require_torch
+
+        require_torch("Publishing a model")
+        from pt2hub.client.tracing import traced
+
+        with TemporaryDirectory(prefix="pt2hub-") as scratch:
+            spec, parts = traced(model, args, kwargs, options, Path(scratch))
+            priority, progress = options.get("priority", 0), options.get("progress")
+            return self.submit(spec, parts=parts, priority=priority, progress=progress)
 
     def upload(self, path: Path, *, progress: bool | None = None) -> Digest:
         """Uploads a file, unless the server has its bytes already.
@@ -80,6 +121,11 @@ class Publisher:
         from pt2hub.client.uploading import upload  # following builds does without
 
         return upload(self._transport, path, progress)
+
+    def _fetch(self, name: str, into: Path, *, progress: bool | None) -> Fetched:
+        from pt2hub.client.pretrained.fetching import fetch
+
+        return fetch(name, into, mirror=self._mirror, progress=progress)
 
     def version(self, model: str, number: int) -> VersionView:
         """A version and its builds."""
@@ -117,17 +163,23 @@ class Publisher:
             after = page.lines[-1].seq
             attempt = attempt or page.attempt  # another one may begin meanwhile
 
-    def follow(self, version: VersionView, on_event: OnEvent | None = None) -> VersionView:
+    def follow(
+        self, version: VersionView, on_event: OnEvent | None = None, *, timeout: float | None = None
+    ) -> VersionView:
         """Waits until every build of a version is final.
 
         Args:
             version: As `submit` returned it.
             on_event: Called for every change seen, in order.
+            timeout: Seconds after which it waits no longer.
 
         Returns:
             The version as it is then; failed builds carry their error.
+
+        Raises:
+            BuildActive: The time is over and a build is not; nothing is cancelled.
         """
-        return self._follower().version(version, on_event)
+        return self._follower().version(version, on_event, timeout=timeout)
 
     def follow_logs(
         self,
@@ -147,6 +199,52 @@ class Publisher:
 
     def _follower(self) -> Follower:
         return Follower(self._transport)
+
+
+def check_request(
+    source: object, args: Sequence[Any], kwargs: Mapping[str, Any] | None, options: Mapping[str, Any]
+) -> bool:
+    """Whether a live model is to be published, or else a spec.
+
+    Raises:
+        InvalidInput: It is neither, or what comes with it belongs to the other.
+    """
+    if not isinstance(source, str | Path | Mapping):
+        if not (callable(source) or _is_program(source)):
+            raise InvalidInput(
+                f"{type(source).__name__} is no spec, and no model",
+                where="spec",
+                hint="Give a file's path, the spec as a dict, a torch.nn.Module, a function, or an exported program.",
+            )
+        check_options(options, ModelOptions, "a model")
+        _check_arguments(args, kwargs)
+        return True
+    check_options(options, SpecOptions, "a spec")
+    if args or kwargs:
+        raise InvalidInput(
+            "A spec says its own inputs",
+            where="args",
+            hint="Give example arguments with a model, or files by name: weights=, code=, program=.",
+        )
+    return False
+
+
+def _is_program(source: object) -> bool:
+    """Whether it is an exported program, which alone of torch's models cannot be called; torch is not imported."""
+    return any(cls.__name__ == "ExportedProgram" for cls in type(source).__mro__)
+
+
+def _check_arguments(args: object, kwargs: object) -> None:
+    if not isinstance(args, list | tuple):
+        raise InvalidInput(
+            f"{type(args).__name__} is no tuple of arguments",
+            where="args",
+            hint="Write a single one as (x,).",
+        )
+    if not isinstance(kwargs, Mapping | None) or not all(isinstance(name, str) for name in kwargs or ()):
+        raise InvalidInput(
+            "The keyword arguments are no dict by name", where="kwargs", hint='Write {"mask": mask}.'
+        )
 
 
 def _text(path: Path) -> bytes:
@@ -169,20 +267,9 @@ def _parsed(path: Path) -> dict[str, Any]:
         raise InvalidInput(exc.message, where=f"{path}: {exc.where}", hint=exc.hint) from exc
 
 
-def _fields(spec: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        return dict(spec)
-    except (TypeError, ValueError) as exc:
-        raise InvalidInput(
-            f"{type(spec).__name__} is no spec",
-            where="spec",
-            hint="Give a file's path, or the spec as a dict.",
-        ) from exc
-
-
 def _as_json(document: Mapping[str, Any]) -> bytes:
     try:
-        return json.dumps(document).encode()
+        return json.dumps(dict(document)).encode()
     except (TypeError, ValueError, RecursionError) as exc:
         raise InvalidInput(
             f"The spec has no form in JSON: {exc}",

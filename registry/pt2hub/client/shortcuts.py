@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from pt2hub.client.client import Client
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
+    from typing import Unpack
 
     from pt2hub.client.cache import Verify
-    from pt2hub.client.events import OnEvent
+    from pt2hub.client.client import Model
     from pt2hub.client.loader import LoadedModel
     from pt2hub.client.local import LocalArtifact
-    from pt2hub.wire.shapes import VersionView
+    from pt2hub.client.options import ModelOptions, SpecOptions
+    from pt2hub.client.published import Published
 
 
 def load(
@@ -46,14 +48,21 @@ def pull(
         return client.pull(reference, target=target, verify=verify, progress=progress)
 
 
+@overload
+def publish(spec: Mapping[str, Any] | str | Path, /, **options: Unpack[SpecOptions]) -> Published: ...
+
+
+@overload
 def publish(
-    spec: Mapping[str, Any] | str | Path,
-    *,
-    weights: str | Path | None = None,
-    wait: bool = False,
-    on_event: OnEvent | None = None,
-    progress: bool | None = None,
-) -> VersionView:
-    """Publishes a model; see `Client.publish`."""
+    model: Model,
+    /,
+    args: Sequence[Any] = ...,
+    kwargs: Mapping[str, Any] | None = ...,
+    **options: Unpack[ModelOptions],
+) -> Published: ...
+
+
+def publish(source: Any, /, *args: Any, **options: Any) -> Published:  # either of the above
+    """Publishes a model, from a spec or as it is in this process; see `Client.publish`."""
     with Client() as client:
-        return client.publish(spec, weights=weights, wait=wait, on_event=on_event, progress=progress)
+        return client.publish(source, *args, **options)

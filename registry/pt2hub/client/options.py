@@ -1,0 +1,98 @@
+"""What `publish` takes beside a spec or a model, by name."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any, Required, TypedDict
+
+from pt2hub.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from pt2hub.client.events import OnEvent
+
+
+class Options(TypedDict, total=False):
+    """Of every publication.
+
+    Attributes:
+        priority: Of the builds, from -100 to 100; higher comes first.
+        wait: Return only when every build is final; failed builds carry their error.
+        on_event: Called for every change while waiting.
+        progress: Whether uploads and builds are shown on stderr. Where omitted they are in a terminal and in a
+            notebook; builds only without `on_event`.
+    """
+
+    priority: int
+    wait: bool
+    on_event: OnEvent | None
+    progress: bool | None
+
+
+class SpecOptions(Options, total=False):
+    """Of a spec: files that are uploaded and named in it.
+
+    Attributes:
+        weights: A safetensors file with the model's `state_dict`, or the name of pretrained weights.
+        code: A folder of Python source, for a source with an `entry`.
+        program: A file of `torch.export.save`, which is the source and has the weights.
+    """
+
+    weights: str | Path | None
+    code: str | Path | None
+    program: str | Path | None
+
+
+class ModelOptions(Options, total=False):
+    """Of a live model; what is not named here is as for the field of a spec that has the name.
+
+    Attributes:
+        name: `team/name`.
+        dynamic_shapes: As torch.export takes it; arguments may be left out, and each size needs a largest value.
+        code: A folder of Python source to ship instead of exporting here; the model's weights go with it.
+        entry: What of the code builds the model: `module:function`.
+        entry_kwargs: Keyword arguments of that function, JSON values.
+        requirements: Packages that the code needs, as pip names them.
+    """
+
+    name: Required[str]
+    dynamic_shapes: Any
+    code: str | Path | None
+    entry: str
+    entry_kwargs: Mapping[str, Any]
+    requirements: Sequence[str]
+    targets: Sequence[str | Mapping[str, Any]]
+    outputs: Sequence[str]
+    export: Mapping[str, Any]
+    compile: Mapping[str, Any]
+    checks: Mapping[str, Any]
+    limits: Mapping[str, Any]
+    measure: Mapping[str, Any]
+
+
+def check_options(options: Mapping[str, Any], kind: type[SpecOptions | ModelOptions], what: str) -> None:
+    """Refuses names that are none of `kind`, and a model without its name.
+
+    Args:
+        options: As they were given.
+        kind: Which there are.
+        what: Of what, for the error.
+
+    Raises:
+        InvalidInput: One is unknown or missing.
+    """
+    known = kind.__annotations__
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise InvalidInput(
+                f"publish takes no {name} with {what}",
+                where=name,
+                hint=f"Did you mean {near[0]}?" if near else f"It takes {', '.join(known)}.",
+            )
+    if "name" in known and not isinstance(options.get("name"), str):
+        raise InvalidInput(
+            "The model has no name", where="name", hint='Say where it belongs: name="team/model".'
+        )
