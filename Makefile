@@ -9,7 +9,7 @@ SOURCES := pyproject.toml hatch_build.py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint docs test-gpu clean
+.PHONY: help demo test test-slow lint docs test-gpu clean
 
 help: ## Show these lines.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,7 +18,10 @@ demo: $(VENV)/.worker ## Publish, prove, pull, load and time resnet18, in a home
 	$(BIN)/pt2hub demo
 
 test: $(VENV)/.dev ## Run the tests (PYTEST="-k name" chooses some).
-	$(BIN)/pytest -m "not gpu" $(PYTEST)
+	$(BIN)/pytest -m "not gpu and not slow" $(PYTEST)
+
+test-slow: $(VENV)/.dev ## Publish and load real models: resnet18, BERT, timm's MobileNetV3; some minutes.
+	$(BIN)/pytest -m slow -s $(PYTEST)
 
 lint: $(VENV)/.dev ## Check style, types and import contracts.
 	$(BIN)/ruff check .

@@ -1,11 +1,17 @@
-"""The main job with real processes: `pt2hub up` with a worker, a client, on both kinds of storage."""
+"""The main job with real processes: `pt2hub up` with a worker, a client, and a storage in S3.
+
+The tutorial's test and the wheel's do it on a local storage.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import secrets
 import subprocess
 import sys
 import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,14 +22,18 @@ import torch
 from pt2hub import errors
 from pt2hub.cli.trial import Trial
 from pt2hub.domain.digests import digest_bytes
+from pt2hub.wire.artifacts import ArtifactView
+from pt2hub.wire.shapes import VersionView
+from support.headers import PLACE
 from support.running import processes_of
 from support.tiny_models import Mlp
 from support.workbench import FACTORIES, launcher_of, tiny_spec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pt2hub.client.client import Client
     from pt2hub.domain.digests import Digest
-    from pt2hub.wire.artifacts import ArtifactView
     from support.s3 import S3Server
 
 pytestmark = pytest.mark.compiles
@@ -31,23 +41,58 @@ ROOT = Path(__file__).resolve().parents[2]
 PATHS = os.pathsep.join(str(ROOT / name) for name in ("registry", "workers", "tests"))
 
 
-def _trial(folder: Path, **environ: str) -> Trial:
-    return Trial(folder, PYTHONPATH=PATHS, PT2HUB_FACTORIES=FACTORIES, PT2HUB_SCRATCH=str(folder), **environ)
+X = torch.randn(3, 8, generator=torch.Generator().manual_seed(5))
 
 
-def _retrained(path: Path) -> Path:
-    torch.manual_seed(77)
-    safetensors.torch.save_file(Mlp().state_dict(), path)
-    return path
+@dataclass(frozen=True)
+class First:
+    """A model on its whole way, and what came of it: the views of the server, and what was computed."""
+
+    trial: Trial
+    version: VersionView
+    again: VersionView
+    failed: VersionView
+    artifact: ArtifactView
+    single_file: bytes
+    lines: list[str]
+    outputs: torch.Tensor
+    refused: list[errors.Pt2hubError]
+
+    @property
+    def digest(self) -> Digest:
+        """The artifact's digest."""
+        assert self.version.builds[0].artifact is not None
+        return self.version.builds[0].artifact
 
 
-def _check(client: Client, reference: str, weights: Path | None, seed: int = 3) -> None:
-    torch.manual_seed(seed)
-    model = Mlp().eval()
-    if weights:
-        model.load_state_dict(safetensors.torch.load_file(weights))
-    x = torch.randn(3, 8)
-    torch.testing.assert_close(client.load(reference)(x), model(x).detach(), rtol=1e-5, atol=1e-5)
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> First:
+    """A server and its worker that publish a model, refuse others, and are stopped."""
+    folder = tmp_path_factory.mktemp("main")
+    storage = {"PT2HUB_STORAGE": f"s3://{s3_server.bucket}/{secrets.token_hex(8)}", **s3_server.environ()}
+    scratch = {"PT2HUB_SCRATCH": str(folder), "PT2HUB_HEADERS": str(PLACE)}
+    trial = Trial(folder, PYTHONPATH=PATHS, PT2HUB_FACTORIES=FACTORIES, **scratch, **storage)
+    spec = tiny_spec(measure={"torch_compile": True})
+    with trial.server() as client:
+        version = client.publish(spec, wait=True)
+        assert version.readiness == "ready", version.builds
+        digest = version.builds[0].artifact
+        assert digest is not None
+        model = client.load("tiny/mlp@1")
+        return First(
+            trial,
+            version,
+            again=client.publish(spec),
+            failed=client.publish(tiny_spec("NotANumber"), wait=True),
+            artifact=client.artifact(digest),
+            single_file=_single_file(client, digest),
+            lines=[line.text for line in client.logs(version.builds[0].id)],
+            outputs=model(X),
+            refused=[
+                _refusal(lambda: model(torch.randn(17, 8))),
+                _refusal(lambda: client.publish(tiny_spec(source={"factory": "os:system"}))),
+            ],
+        )
 
 
 def _single_file(client: Client, digest: Digest) -> bytes:
@@ -56,81 +101,80 @@ def _single_file(client: Client, digest: Digest) -> bytes:
         return answer.read()  # type: ignore[no-any-return]  # urlopen is typed as anything
 
 
-def _figures(artifact: ArtifactView) -> dict[tuple[str, str], float]:
-    return {(m.metric, m.subject): m.value for m in artifact.measurements}
+def _refusal(call: Callable[[], object]) -> errors.Pt2hubError:
+    with pytest.raises(errors.Pt2hubError) as caught:
+        call()
+    return caught.value
 
 
-def test_a_model_travels_the_whole_way_and_its_retrained_weights_need_no_compiler(tmp_path: Path) -> None:
-    trial = _trial(tmp_path)
-    with trial.server() as client:
-        first = client.publish(tiny_spec(measure={"torch_compile": True}), wait=True)
-        assert first.readiness == "ready", first.builds
-        assert [step.name for step in first.builds[0].steps] == [
-            *("fetch", "export", "key", "compile", "pack", "verify", "measure", "upload", "publish")
-        ]
-        _check(client, "tiny/mlp@1", None)
-        again = client.publish(tiny_spec(measure={"torch_compile": True}))
-        assert (again.number, again.created) == (1, False)
-        digest = first.builds[0].artifact
-        assert digest is not None
-        known = client.artifact(digest)
-        assert {("latency_p50", s) for s in ("artifact", "eager", "torch_compile")} <= set(_figures(known))
-        # `pt2hub up` on one's own machine does with what can be had; a CI without a sandbox fails elsewhere.
-        launcher = launcher_of("auto", trial.environ)
-        assert known.provenance["isolation"] == launcher.level
-        assert (known.provenance["isolation_profile"] is None) == (launcher.level == "process")
-        assert digest_bytes(_single_file(client, digest)) == known.single_file
-        with pytest.raises(errors.BadCall, match="publish"):
-            client.load("tiny/mlp@1")(torch.randn(17, 8))
-        lines = [line.text for line in client.logs(first.builds[0].id)]
-        assert any("program key" in line for line in lines)
-
-    weights = _retrained(tmp_path / "retrained.safetensors")
-    with trial.server({"PT2HUB_BUILD_ENV": "CXX=/bin/false"}) as client:
-        second = client.publish(tiny_spec(measure={"torch_compile": True}), weights=weights, wait=True)
-        assert second.readiness == "ready", second.builds[0].error
-        assert "compile" not in [step.name for step in second.builds[0].steps]
-        _check(client, "tiny/mlp@2", weights)
-        _check(client, "tiny/mlp@1", None)  # published before the restart
-        assert second.builds[0].artifact is not None
-        after = client.artifact(second.builds[0].artifact)
-        assert after.provenance["compiler_processes"] == []
-        assert after.code == known.code
-        assert after.weights == second.weights
-    assert processes_of(trial.home) == {}
+def _expected(weights: Path | None = None) -> torch.Tensor:
+    """What the model computes that was published."""
+    torch.manual_seed(3)
+    model = Mlp().eval()
+    if weights:
+        model.load_state_dict(safetensors.torch.load_file(weights))
+    return model(X).detach()
 
 
-def test_builds_fail_with_the_models_own_fault_and_say_what_to_do(tmp_path: Path) -> None:
-    with _trial(tmp_path).server() as client:
-        failed = client.publish(tiny_spec("NotANumber"), wait=True)
-        with pytest.raises(errors.UnknownFactory):
-            client.publish(tiny_spec(source={"factory": "os:system"}))
+def _steps(version: VersionView) -> list[str]:
+    return [step.name for step in version.builds[0].steps]
 
-    error = failed.builds[0].error
-    assert failed.readiness == "failed"
+
+def test_a_model_travels_the_whole_way(first: First) -> None:
+    assert _steps(first.version) == [
+        *("fetch", "export", "key", "compile", "pack", "verify", "measure", "upload", "publish")
+    ]
+    torch.testing.assert_close(first.outputs, _expected(), rtol=1e-5, atol=1e-5)
+    assert (first.again.number, first.again.created) == (1, False)
+    measured = {(m.metric, m.subject) for m in first.artifact.measurements}
+    assert {("latency_p50", s) for s in ("artifact", "eager", "torch_compile")} <= measured
+    # `pt2hub up` on one's own machine does with what can be had; a CI without a sandbox fails elsewhere.
+    launcher = launcher_of("auto", first.trial.environ)
+    assert first.artifact.provenance["isolation"] == launcher.level
+    assert (first.artifact.provenance["isolation_profile"] is None) == (launcher.level == "process")
+    assert digest_bytes(first.single_file) == first.artifact.single_file
+    assert any("program key" in line for line in first.lines)
+    assert [type(error) for error in first.refused] == [errors.BadCall, errors.UnknownFactory]
+    assert "publish" in str(first.refused[0])
+    assert not list((first.trial.home / "server").glob("blobs/blobs/*"))
+
+
+def test_builds_fail_with_the_models_own_fault_and_say_what_to_do(first: First) -> None:
+    error = first.failed.builds[0].error
+    assert first.failed.readiness == "failed"
     assert error is not None
     assert (error["code"], error["where"], error["kind"]) == ("nan_output", "outputs[0]", "usage")
-    assert [step.state for step in failed.builds[0].steps] == ["done", "failed"]
+    assert [step.state for step in first.failed.builds[0].steps] == ["done", "failed"]
 
 
-def test_everything_is_rebuilt_from_the_manifests_in_s3(
-    tmp_path: Path, s3_server: S3Server, s3_url: str
+def test_after_a_restart_retrained_weights_need_no_compiler_and_what_was_published_is_there(
+    first: First, tmp_path: Path
 ) -> None:
-    trial = _trial(tmp_path, PT2HUB_STORAGE=s3_url, **s3_server.environ())
-    with trial.server() as client:
-        version = client.publish(tiny_spec(), wait=True)
-        assert version.readiness == "ready", version.builds[0].error
-        _check(client, "tiny/mlp@1", None)
-        digest = version.builds[0].artifact
-        assert digest is not None
-        before = client.artifact(digest)
-    assert not list((trial.home / "server").glob("blobs/blobs/*"))
+    weights = tmp_path / "retrained.safetensors"
+    torch.manual_seed(77)
+    safetensors.torch.save_file(Mlp().state_dict(), weights)
+    with first.trial.server({"PT2HUB_BUILD_ENV": "CXX=/bin/false"}) as client:
+        second = client.publish(tiny_spec(measure={"torch_compile": True}), weights=weights, wait=True)
+        assert second.readiness == "ready", second.builds[0].error
+        assert second.builds[0].artifact is not None
+        artifact = client.artifact(second.builds[0].artifact)
+        loaded = {number: client.load(f"tiny/mlp@{number}")(X) for number in (1, 2)}
 
+    assert "compile" not in _steps(second)
+    torch.testing.assert_close(loaded[2], _expected(weights), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(loaded[1], _expected(), rtol=1e-5, atol=1e-5)
+    assert artifact.provenance["compiler_processes"] == []
+    assert artifact.code == first.artifact.code
+    assert artifact.weights == second.weights
+    assert processes_of(first.trial.home) == {}
+
+
+def test_everything_is_rebuilt_from_the_manifests_in_s3(first: First, tmp_path: Path) -> None:
     # Another home, an empty database, the same bucket: the manifests there are the truth.
-    other = Trial(tmp_path / "other", **{k: trial.environ[k] for k in trial.environ if k.startswith("AWS_")})
-    other.environ |= {"PYTHONPATH": PATHS, "PT2HUB_STORAGE": s3_url, "PT2HUB_FACTORIES": FACTORIES}
+    kept = re.compile("AWS_|PYTHONPATH|PT2HUB_(STORAGE|FACTORIES|HEADERS)")
+    other = Trial(tmp_path, **{name: said for name, said in first.trial.environ.items() if kept.match(name)})
     with other.server() as client:
         command = [sys.executable, "-m", "pt2hub", "admin", "reindex", "--json"]
         subprocess.run(command, env=other.environ, check=True, capture_output=True)
-        assert client.artifact(digest) == before
-        _check(client, "tiny/mlp@1", None)
+        assert client.artifact(first.digest) == first.artifact
+        torch.testing.assert_close(client.load("tiny/mlp@1")(X), _expected(), rtol=1e-5, atol=1e-5)

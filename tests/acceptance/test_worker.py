@@ -235,6 +235,7 @@ def test_a_database_without_its_storage_is_refused(works: Works) -> None:
 
     assert worker.wait() == 1
     assert "needs the server's storage" in worker.output
+    assert worker.output.rstrip().endswith("  [bad_configuration]")
 
 
 def test_the_check_says_whether_a_worker_of_this_machine_is_alive(works: Works) -> None:

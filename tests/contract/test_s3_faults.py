@@ -223,11 +223,12 @@ def test_a_storm_that_does_not_pass_ends_in_our_error(faulty: Faulty) -> None:
 def test_requests_are_tried_often_enough_to_outlive_a_storm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.delenv("AWS_MAX_ATTEMPTS", raising=False)
-    for variable, tries in ((None, 8), ("2", 2)):
+    for variable, tries, questions in ((None, 8, 4), ("2", 2, 2)):
         if variable:
             monkeypatch.setenv("AWS_MAX_ATTEMPTS", variable)
-        config = vars(connect().meta.config)
-        assert config["retries"] == {"mode": "standard", "total_max_attempts": tries}
+        for asking, often in ((False, tries), (True, questions)):
+            config = vars(connect(asking=asking).meta.config)
+            assert config["retries"] == {"mode": "standard", "total_max_attempts": often}
 
 
 @pytest.mark.parametrize(("length", "right"), [(len(DATA), True), (7, False)])

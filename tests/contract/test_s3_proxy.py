@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import secrets
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from pt2hub.domain.digests import digest_bytes, digest_file
 from pt2hub.errors import DigestMismatch, StorageUnavailable
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.s3 import S3Storage
+from pt2hub.server.blobs.s3 import client as clients
 from support.proxy import CONFLICT, Proxy
 
 if TYPE_CHECKING:
@@ -118,6 +120,27 @@ def test_nobody_there_is_an_error_and_the_same_storage_works_when_s3_is_back(far
     with far.proxy.refusing(), pytest.raises(StorageUnavailable, match="EndpointConnectionError"):
         far.storage.write_file(KEY, large)
     assert far.storage.write_file(KEY, large) == len(LARGE)
+
+
+def test_a_server_that_takes_questions_and_never_answers_holds_nobody_for_minutes(
+    far: Far, large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks = clients.connect(asking=True).meta.config
+    assert (asks.connect_timeout, asks.read_timeout) == (3, 10)
+    far.storage.write_file(KEY, large)
+    monkeypatch.setattr(clients, "ASKING_SECONDS", 0.2)
+    hasty = S3Storage(far.storage._bucket.name, far.prefix)
+    silence = far.proxy.fault("delay", "^(HEAD|GET [^ ]*list-type=)", seconds=600)
+    for ask in (lambda: hasty.size(KEY), lambda: list(hasty.keys("blobs"))):
+        silence.hit, began = 0, time.monotonic()
+        with pytest.raises(StorageUnavailable, match="ReadTimeoutError") as caught:
+            ask()
+        assert caught.value.hint
+        assert silence.hit == 3, "as often as AWS_MAX_ATTEMPTS says"
+        assert time.monotonic() - began < 10
+    assert b"".join(hasty.read(KEY)) == LARGE, "bytes may take their time"
+    far.proxy.faults.clear()
+    assert hasty.size(KEY) == len(LARGE)
 
 
 @pytest.mark.parametrize(

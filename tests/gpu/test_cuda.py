@@ -7,27 +7,23 @@ machine without them `PT2HUB_ISOLATION=process make test-gpu`).
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 from pt2hub.cli import demo
-from pt2hub.cli.trial import Trial
 from pt2hub.client.exports import write_model
+from support.gpu import check_confined
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
     from pt2hub.client.client import Client
 
 pytestmark = pytest.mark.gpu
-LEVEL = os.environ.get("PT2HUB_ISOLATION", "sandbox")
-ROOT = Path(__file__).resolve().parents[2]
 STOCK = """
 import json, sys, torch, torch._inductor
 model = torch._inductor.aoti_load_package(sys.argv[1])
@@ -36,25 +32,11 @@ torch.save(model(x), sys.argv[3])
 """
 
 
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    paths = os.pathsep.join(str(ROOT / name) for name in ("registry", "workers"))
-    path = paths + os.pathsep + os.environ.get("PYTHONPATH", "")
-    trial = Trial(tmp_path_factory.mktemp("gpu"), PYTHONPATH=path, PT2HUB_ISOLATION=LEVEL)
-    with trial.server() as made:
-        yield made
-
-
 def _published(client: Client, **fields: Any) -> str:
     spec = {**demo.SPEC, **fields}
     build, seconds = demo.publish(client, spec, print)
     print(json.dumps({"target": build.target, "seconds": seconds, "steps": demo.steps_of(build)}))
-    assert "cu" in build.target
-    assert build.artifact is not None
-    provenance = client.artifact(build.artifact).provenance
-    print(json.dumps({key: provenance[key] for key in ("isolation", "isolation_profile")}))
-    assert provenance["isolation"] == LEVEL
-    assert (provenance["isolation_profile"] is None) == (LEVEL == "process")
+    check_confined(client, build)
     return f"{spec['model']}@{build.number}"
 
 

@@ -27,6 +27,7 @@ def _source(factory: str, **kwargs: Any) -> dict[str, Any]:
 
 
 TINY = "support.tiny_models"
+IMAGES = {"inputs": [{"name": "image", "shape": ["batch", 3, 8, 8], "generate": {"normal": {}}}]}
 CASES: list[tuple[str, dict[str, Any], type[errors.Pt2hubError], str, str]] = [
     (
         "a function that the package lacks",
@@ -52,9 +53,9 @@ CASES: list[tuple[str, dict[str, Any], type[errors.Pt2hubError], str, str]] = [
     (
         "a factory of nothing",
         {"source": _source(f"{TINY}:nothing")},
-        errors.FactoryFailed,
+        errors.NotAModule,
         "source.factory",
-        "",
+        "Return the module",
     ),
     (
         "arguments the factory lacks",
@@ -107,6 +108,41 @@ CASES: list[tuple[str, dict[str, Any], type[errors.Pt2hubError], str, str]] = [
         errors.DimensionSpecialised,
         "dims.batch",
         "batch",
+    ),
+    (
+        "a branch on values",
+        {"source": _source(f"{TINY}:Branching")},
+        errors.DataDependent,
+        "source",
+        "if x.mean() > limit: (x = float32[batch, 8], limit = 0.5)",
+    ),
+    (
+        "an input that the model writes to",
+        {"source": _source(f"{TINY}:Overwriting")},
+        errors.InputMutated,
+        "inputs.x",
+        "clone",
+    ),
+    (
+        "complex outputs",
+        {"source": _source(f"{TINY}:Waves")},
+        errors.UnsupportedOutput,
+        "source",
+        "complex64",
+    ),
+    (
+        "an output that is not there",
+        {"source": _source(f"{TINY}:Convnet"), "outputs": [".features", ".logits"], **IMAGES},
+        errors.UnsupportedOutput,
+        "outputs[1]",
+        ".pooled (float32[2, 8])",
+    ),
+    (
+        "a nested input that the model lacks",
+        {"inputs": [{"name": "batch.x", "shape": ["batch", 8], "generate": {"normal": {}}}]},
+        errors.UnknownInput,
+        "inputs.batch.x",
+        "forward(x)",
     ),
     (
         "dropout that stays on",
@@ -168,3 +204,17 @@ def test_a_weights_file_that_is_no_safetensors_is_refused(bench: Workbench, tmp_
 
     with pytest.raises(errors.WeightsMismatch, match="safetensors"):
         bench.build(tiny_spec(), weights=path)
+
+
+def test_a_weights_file_larger_than_the_memory_is_refused_before_the_model_is_built(
+    bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "weights.safetensors"
+    with path.open("wb") as file:
+        file.truncate(2 << 20)
+    monkeypatch.setenv("PT2HUB_OWN_MEMORY", str(1 << 20))
+
+    with pytest.raises(errors.LimitExceeded, match="The weights file needs more memory") as caught:
+        bench.build(tiny_spec(source=_source(f"{TINY}:failing")), weights=path)
+
+    assert caught.value.where == "weights"

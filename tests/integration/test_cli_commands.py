@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pt2hub.domain.artifacts import Constants
 from pt2hub.errors import NotFound
 from support.artifacts import a_target
+from support.packages import WEIGHTS
 from support.registry import GPU, a_spec
 
 if TYPE_CHECKING:
@@ -188,11 +190,31 @@ def test_show_takes_every_reference_and_says_how_to_pull(shell: Shell, served: R
         assert told.code == 0, reference
         assert f"{HERE}  succeeded  runs here" in told.out
         assert f"artifact  {digest}\n" in told.out
+        assert "weights   split from the code\n" in told.out
+        assert "isolated  in a sandbox\n" in told.out
         assert f"pull     pt2hub pull {MODEL}@1\n" in told.out
         assert "aliases  prod\n" in told.out
     code, document = shell.json("show", MODEL)
     assert (code, document["aliases"], document["runs_here"]) == (0, ["prod"], {HERE: "runs here"})
     assert document["pull"] == f"pt2hub pull {MODEL}@1"
+    assert document["artifacts"] == {HERE: {"weights": "split", "isolation": "sandbox"}}
+
+
+def test_show_and_the_artifact_say_that_its_weights_are_baked(shell: Shell, served: Registry) -> None:
+    served.worker("w1")
+    version = served.submit(targets=[{"target": HERE, "weights": "baked"}])
+    digest = served.published(version, constants=Constants("", 0, (), baked=True))
+
+    assert "weights   baked into the code\n" in shell("show", f"{MODEL}@1").out
+    view = served.services.resolve.artifact(digest)
+    assert view.weights_form == "baked"
+    assert "baked into the code" in str(view)
+
+
+def test_show_says_where_the_weights_are_from(shell: Shell, served: Registry) -> None:
+    weights, origin = served.blob(WEIGHTS).digest, "torchvision:ResNet18_Weights.IMAGENET1K_V1"
+    served.submit(weights=weights, weights_from=origin, targets=[HERE])
+    assert f"from     {origin}\n" in shell("show", f"{MODEL}@1").out
 
 
 def test_what_is_not_there_is_answered_with_what_is(shell: Shell, served: Registry) -> None:

@@ -18,8 +18,6 @@ from pt2hub.client.config import ClientConfig
 from pt2hub.client.transport import Transport
 from pt2hub.domain.builds import LogLine
 from pt2hub.errors import CompileFailed, DatabaseUnavailable, ServerUnreachable
-from support.api_process import ApiProcess, running_api
-from support.postgres import create_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 
     from pt2hub.client.events import BuildEvent
     from pt2hub.domain.builds import Claim
-    from pt2hub.server.db.embedded import EmbeddedPostgres
+    from support.api_process import ApiProcess
 
 
 def environ(home: Path, url: str) -> dict[str, str]:
@@ -45,38 +43,31 @@ PROMPT = 1.0
 """Seconds; a third of them on an idle machine."""
 
 
-@pytest.fixture(scope="module")
-def api(
-    tmp_path_factory: pytest.TempPathFactory, postgres: EmbeddedPostgres, migrated_template: str
-) -> Iterator[ApiProcess]:
-    url = create_database(postgres, template=migrated_template)
-    with running_api(tmp_path_factory.mktemp("api"), url) as running:
-        yield running
-
-
 @pytest.fixture
-def client(api: ApiProcess, tmp_path: Path) -> Iterator[Client]:
-    with Client(ClientConfig(home=tmp_path, url=f"http://127.0.0.1:{api.port}", token=api.token)) as client:
+def client(own_api: ApiProcess, tmp_path: Path) -> Iterator[Client]:
+    with Client(
+        ClientConfig(home=tmp_path, url=f"http://127.0.0.1:{own_api.port}", token=own_api.token)
+    ) as client:
         yield client
 
 
 @pytest.fixture
-def env(api: ApiProcess, tmp_path: Path) -> dict[str, str]:
-    return environ(tmp_path, f"http://127.0.0.1:{api.port}")
+def env(own_api: ApiProcess, tmp_path: Path) -> dict[str, str]:
+    return environ(tmp_path, f"http://127.0.0.1:{own_api.port}")
 
 
 def line(seq: int, text: str, level: str = "info") -> LogLine:
     return LogLine(seq, 0.0, "compile", level, text)
 
 
-def running(api: ApiProcess, name: str) -> Claim:
-    return api.registry.claim(api.registry.submit(model=f"team/{name}").builds[0].id)
+def running(own_api: ApiProcess, name: str) -> Claim:
+    return own_api.registry.claim(own_api.registry.submit(model=f"team/{name}").builds[0].id)
 
 
 def test_a_followed_log_goes_on_from_attempt_to_attempt_without_losing_a_line(
-    api: ApiProcess, client: Client
+    own_api: ApiProcess, client: Client
 ) -> None:
-    builds, claim = api.registry.services.builds, running(api, "attempts")
+    builds, claim = own_api.registry.services.builds, running(own_api, "attempts")
     builds.report(claim, [], [line(1, "first 1")])
     seen: list[str] = []
 
@@ -91,8 +82,8 @@ def test_a_followed_log_goes_on_from_attempt_to_attempt_without_losing_a_line(
         time.sleep(0.01)
     builds.report(claim, [], [line(seq, f"first {seq}") for seq in range(2, 1500)])
     builds.retry_later(claim, DatabaseUnavailable("away"))
-    api.registry.sql("UPDATE builds SET not_before = NULL WHERE id = %s", claim.build)
-    second = api.registry.claim(claim.build)
+    own_api.registry.sql("UPDATE builds SET not_before = NULL WHERE id = %s", claim.build)
+    second = own_api.registry.claim(claim.build)
     builds.report(second, [], [line(1, "second 1")])
     builds.fail(second, CompileFailed("no"))
     builds.report(second, [], [line(2, "second 2")])
@@ -101,9 +92,12 @@ def test_a_followed_log_goes_on_from_attempt_to_attempt_without_losing_a_line(
 
 
 def test_who_waited_from_the_beginning_misses_no_attempt_that_came_and_went_meanwhile(
-    api: ApiProcess, client: Client, monkeypatch: pytest.MonkeyPatch
+    own_api: ApiProcess, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    builds, queued = api.registry.services.builds, api.registry.submit(model="team/unseen").builds[0].id
+    builds, queued = (
+        own_api.registry.services.builds,
+        own_api.registry.submit(model="team/unseen").builds[0].id,
+    )
     whole = Transport.events
 
     def cut(self: Transport, path: str, *, last: str = "") -> Iterator[bytes]:
@@ -114,11 +108,11 @@ def test_who_waited_from_the_beginning_misses_no_attempt_that_came_and_went_mean
                 break
         else:
             return
-        first = api.registry.claim(queued)
+        first = own_api.registry.claim(queued)
         builds.report(first, [], [line(1, "first")])
         builds.retry_later(first, DatabaseUnavailable("away"))
-        api.registry.sql("UPDATE builds SET not_before = NULL WHERE id = %s", queued)
-        second = api.registry.claim(queued)
+        own_api.registry.sql("UPDATE builds SET not_before = NULL WHERE id = %s", queued)
+        second = own_api.registry.claim(queued)
         builds.report(second, [], [line(1, "second")])
         builds.fail(second, CompileFailed("no"))
         raise ServerUnreachable("cut")
@@ -127,22 +121,22 @@ def test_who_waited_from_the_beginning_misses_no_attempt_that_came_and_went_mean
     assert [item.text for item in client.follow_logs(queued)] == ["first", "second"]
 
 
-def test_a_followed_version_tells_each_step_as_it_happens(api: ApiProcess, client: Client) -> None:
-    claim = running(api, "steps")
+def test_a_followed_version_tells_each_step_as_it_happens(own_api: ApiProcess, client: Client) -> None:
+    claim = running(own_api, "steps")
     told: list[tuple[str, float]] = []
 
     def on_event(event: BuildEvent) -> None:
         told.append((event.step.state if event.step else event.build.state, time.monotonic()))
 
-    version = api.registry.services.publish.version("team/steps", 1)
+    version = own_api.registry.services.publish.version("team/steps", 1)
     reader = threading.Thread(target=lambda: client.follow(version, on_event))
     reader.start()
     done = []
     for state in ("running", "done"):
         time.sleep(0.3)
         done.append(time.monotonic())
-        api.registry.step(claim, "fetch", state, seconds=0.1)
-    api.registry.services.builds.fail(claim, CompileFailed("no"))
+        own_api.registry.step(claim, "fetch", state, seconds=0.1)
+    own_api.registry.services.builds.fail(claim, CompileFailed("no"))
     reader.join(20)
     assert [state for state, _ in told] in (
         ["running", "running", "done", "failed"],
@@ -151,8 +145,8 @@ def test_a_followed_version_tells_each_step_as_it_happens(api: ApiProcess, clien
     assert told[-2][1] - done[-1] < PROMPT
 
 
-def test_lines_are_printed_within_a_moment_of_being_written(api: ApiProcess, env: dict[str, str]) -> None:
-    builds, claim = api.registry.services.builds, running(api, "printed")
+def test_lines_are_printed_within_a_moment_of_being_written(own_api: ApiProcess, env: dict[str, str]) -> None:
+    builds, claim = own_api.registry.services.builds, running(own_api, "printed")
     builds.report(claim, [], [line(1, "first")])
     command = [sys.executable, "-m", "pt2hub", "logs", "-f", claim.build]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
@@ -167,12 +161,12 @@ def test_lines_are_printed_within_a_moment_of_being_written(api: ApiProcess, env
         assert process.wait(10) == 130
 
 
-def test_a_summary_is_shown_unless_everything_is_asked_for(api: ApiProcess, env: dict[str, str]) -> None:
-    builds, claim = api.registry.services.builds, running(api, "summary")
+def test_a_summary_is_shown_unless_everything_is_asked_for(own_api: ApiProcess, env: dict[str, str]) -> None:
+    builds, claim = own_api.registry.services.builds, running(own_api, "summary")
     builds.report(claim, [], [line(1, "skipped a candidate", "compiler"), line(2, "hello", "output")])
     builds.retry_later(claim, DatabaseUnavailable("away"))
-    api.registry.sql("UPDATE builds SET not_before = NULL WHERE id = %s", claim.build)
-    second = api.registry.claim(claim.build)
+    own_api.registry.sql("UPDATE builds SET not_before = NULL WHERE id = %s", claim.build)
+    second = own_api.registry.claim(claim.build)
     builds.report(
         second, [], [line(1, "noise", "compiler"), line(2, "noise", "compiler"), line(3, "x", "error")]
     )
@@ -196,9 +190,9 @@ def test_a_summary_is_shown_unless_everything_is_asked_for(api: ApiProcess, env:
 
 
 def test_an_attempt_that_never_was_and_one_that_is_followed_are_refused(
-    api: ApiProcess, env: dict[str, str]
+    own_api: ApiProcess, env: dict[str, str]
 ) -> None:
-    build = running(api, "refused").build
+    build = running(own_api, "refused").build
     done = pt2hub(env, "logs", build, "--attempt", "7")
     assert done.returncode == 1
     assert "The build has no attempt 7: it has had 1" in done.stderr

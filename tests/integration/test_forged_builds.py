@@ -165,7 +165,11 @@ def test_a_build_that_reports_of_its_steps_without_end_is_ended(forged: Callable
 
 
 class _Recast(NoopToolchain):
-    """Says that the target has a dtype of its own, for which it brings weights that are not the version's."""
+    """Brings weights that are not the version's, and says of its artifact what would excuse them."""
+
+    def __init__(self, scratch: Path, **told: Any) -> None:
+        super().__init__(scratch)
+        self._told = told
 
     def take(self, role: str) -> Hand:
         """One for a job."""
@@ -177,7 +181,7 @@ class _Recast(NoopToolchain):
             def told(message: dict[str, Any]) -> Any:
                 if message.get("question") == "verify":
                     (room.host / "out" / "other").write_bytes(b"another model's weights")
-                    message["parts"] |= {"dtype": "float16", "weights_path": "out/other"}
+                    message["parts"] |= {"weights_path": "out/other", **self._told}
                 return send(message)
 
             return hand.work(job, on_event=told, on_output=print, seconds=9, halt=_NEVER)
@@ -187,7 +191,26 @@ class _Recast(NoopToolchain):
 
 def test_other_weights_need_a_dtype_that_was_asked_for(attempts: AttemptBench) -> None:
     with pytest.raises(OutputRefused, match="dtype is not that which was asked for"):
-        attempts.attempt(attempts.submit(), toolchain=_Recast(attempts.scratch))
+        attempts.attempt(attempts.submit(), toolchain=_Recast(attempts.scratch, dtype="float16"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "constants", "words"),
+    [
+        ("split", {"baked": True}, "not in the form that was asked for"),
+        ("baked", {"baked": False}, "not in the form that was asked for"),
+        ("baked", {"baked": True}, "a weights layer with something in it"),
+    ],
+    ids=str,
+)
+def test_weights_are_baked_where_that_was_asked_for_and_then_the_weights_layer_is_empty(
+    attempts: AttemptBench, asked: str, constants: dict[str, Any], words: str
+) -> None:
+    version = attempts.submit(compile={"weights": asked})
+    told = {"blob_member": "", "blob_size": 0, "table": [], **constants}
+
+    with pytest.raises(OutputRefused, match=words):
+        attempts.attempt(version, toolchain=_Recast(attempts.scratch, constants=told))
 
 
 @pytest.mark.parametrize(

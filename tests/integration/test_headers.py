@@ -117,6 +117,20 @@ def test_two_workers_that_start_together_compile_once(
     assert compiler.compiled == 1
 
 
+def test_two_toolchains_that_share_a_header_do_not_compile_it_for_each_other_for_ever(
+    tmp_path: Path, place: Path, ensure: Callable[[Compiler], Headers]
+) -> None:
+    first = Compiler(tmp_path / "a")
+    second = Compiler(
+        tmp_path / "b", {**FILES, "caa.h.gch": b"compiled anew", "cbb.h": b"own"}, torch="2.11.0"
+    )
+    for compiler in (first, second, first, second):
+        ensure(compiler).close()
+
+    assert (first.compiled, second.compiled) == (1, 1)
+    assert kept(place) == {**FILES, "cbb.h": b"own"}
+
+
 @pytest.mark.parametrize("damage", ["removed", "shortened"])
 def test_what_a_tidying_program_removed_is_compiled_again(
     tmp_path: Path, place: Path, ensure: Callable[[Compiler], Headers], damage: str
@@ -259,7 +273,7 @@ def test_a_build_in_the_sandbox_compiles_no_header_and_cannot_harm_the_prepared_
     (only,) = said  # the same before the compile and after it
     assert only.endswith("0 compiled here, harmed []")
     assert int(only.split()[1]) >= 3
-    assert _times() == before
+    assert before.items() <= _times().items()  # workers beside this one may add theirs
 
 
 def _times() -> dict[str, int]:

@@ -10,9 +10,9 @@ import pytest
 
 from pt2hub import archive
 from pt2hub.client.judging import check_host
-from pt2hub.domain.artifacts import CODE_TYPE, WEIGHTS_TYPE
+from pt2hub.domain.artifacts import CODE_TYPE, NO_TENSORS, WEIGHTS_TYPE
 from pt2hub.domain.builds import STEPS
-from pt2hub.domain.digests import digest_bytes
+from pt2hub.domain.digests import digest_bytes, digest_chunks
 from pt2hub.errors import BadConfiguration, Incompatible
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.services.documents import read_manifest
@@ -122,3 +122,41 @@ def test_a_pause_that_is_none_is_refused_with_the_steps_there_are(text: str) -> 
         read_pauses(text)
     assert caught.value.where == "PT2HUB_NOOP_PAUSES"
     assert "export, key, compile" in str(caught.value.hint)
+
+
+def test_baked_weights_are_in_the_code_layer_which_is_the_single_file_and_comes_back_from_the_storage(
+    attempts: AttemptBench,
+) -> None:
+    baked = {"compile": {"weights": "baked"}, "weights": _stored(attempts, b"baked weights 16")}
+    version, same = attempts.submit(**baked), attempts.submit(**baked, checks={"tolerance": 0.002})
+    other = attempts.submit(**{**baked, "weights": _stored(attempts, b"other weights 16")})
+    for one in (version, same, other):
+        attempts.attempt(one)
+
+    config, second, third = (attempts.config(one) for one in (version, same, other))
+    assert (config.constants.baked, config.constants.table) == (True, ())
+    assert second.provenance["code_reused_from"] == config.single_file.digest
+    assert third.key.digest != config.key.digest
+    digest = attempts.services.builds.view(version.builds[0].id).artifact
+    assert digest is not None
+    weights = read_manifest(attempts.services.storage, digest).layer(WEIGHTS_TYPE)
+    assert weights is not None
+    assert weights.size == len(NO_TENSORS)
+    assembly = attempts.services.single_file.find(digest)
+    chunks = attempts.services.single_file.chunks(assembly, 0, config.single_file.size)
+    assert digest_chunks(chunks) == config.single_file.digest == assembly.code.digest
+    assert attempts.services.reindex.reindex()["unreadable"] == {}
+
+
+def test_one_target_alone_may_have_its_weights_baked(attempts: AttemptBench) -> None:
+    target = attempts.submit().builds[0].target
+    version = attempts.submit(limits={"seconds": 100}, targets=[{"target": target, "weights": "baked"}])
+    attempts.attempt(version)
+
+    assert attempts.config(version).constants.baked
+
+
+def _stored(attempts: AttemptBench, value: bytes) -> str:
+    data = safetensors({"w": ("F32", (4,), value)})
+    attempts.services.storage.write(StorageKey.blob(digest_bytes(data)), [data])
+    return digest_bytes(data)

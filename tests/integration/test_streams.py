@@ -21,7 +21,6 @@ from pt2hub.server.api import serve, streams
 from pt2hub.server.db.stores.logs import NOISE
 from pt2hub.wire.problems import from_dict
 from support.api_process import ApiProcess, running_api
-from support.postgres import create_database
 from support.registry import V3, V4
 
 if TYPE_CHECKING:
@@ -30,20 +29,9 @@ if TYPE_CHECKING:
 
     from pt2hub.client.streaming import Event
     from pt2hub.domain.builds import Claim
-    from pt2hub.server.db.embedded import EmbeddedPostgres
 
 PROMPT = 1.0
 """Seconds; what takes a tenth of them on an idle machine. Without notifications it would be two."""
-
-
-@pytest.fixture(scope="module")
-def api(
-    tmp_path_factory: pytest.TempPathFactory, postgres: EmbeddedPostgres, migrated_template: str
-) -> Iterator[ApiProcess]:
-    """An API that nobody else uses, with nothing in it that lasts."""
-    url = create_database(postgres, template=migrated_template)
-    with running_api(tmp_path_factory.mktemp("api"), url) as running:
-        yield running
 
 
 class Reader:
@@ -88,24 +76,24 @@ def texts(events: list[Event]) -> list[str]:
     return [json.loads(event.data)["text"] for event in events if event.name == "log"]
 
 
-def running(api: ApiProcess, name: str) -> Claim:
-    return api.registry.claim(api.registry.submit(model=f"team/{name}").builds[0].id)
+def running(own_api: ApiProcess, name: str) -> Claim:
+    return own_api.registry.claim(own_api.registry.submit(model=f"team/{name}").builds[0].id)
 
 
-def again(api: ApiProcess, claim: Claim) -> Claim:
+def again(own_api: ApiProcess, claim: Claim) -> Claim:
     """The next attempt, after a transient failure of this one."""
-    api.registry.services.builds.retry_later(claim, DatabaseUnavailable("away"))
-    api.registry.sql("UPDATE builds SET not_before = NULL WHERE id = %s", claim.build)
-    return api.registry.claim(claim.build)
+    own_api.registry.services.builds.retry_later(claim, DatabaseUnavailable("away"))
+    own_api.registry.sql("UPDATE builds SET not_before = NULL WHERE id = %s", claim.build)
+    return own_api.registry.claim(claim.build)
 
 
-def test_lines_and_steps_arrive_when_they_are_written_and_the_end_when_it_comes(api: ApiProcess) -> None:
-    builds = api.registry.services.builds
-    queued = api.registry.submit(model="team/live").builds[0].id
-    with following(api.port, f"builds/{queued}/events") as reader:
+def test_lines_and_steps_arrive_when_they_are_written_and_the_end_when_it_comes(own_api: ApiProcess) -> None:
+    builds = own_api.registry.services.builds
+    queued = own_api.registry.submit(model="team/live").builds[0].id
+    with following(own_api.port, f"builds/{queued}/events") as reader:
         assert reader.response.headers["Content-Type"] == "text/event-stream"
         assert [event.id for event in reader.until("build", state="queued")] == ["0.0"]
-        claim = api.registry.claim(queued)
+        claim = own_api.registry.claim(queued)
         reader.until("build", state="running")
         for number in range(1, 6):
             written = time.monotonic()
@@ -113,7 +101,7 @@ def test_lines_and_steps_arrive_when_they_are_written_and_the_end_when_it_comes(
             (event,) = reader.until("log")
             assert time.monotonic() - written < PROMPT
             assert (event.id, texts([event])) == (f"1.{number}", [f"line {number}"])
-        api.registry.step(claim, "export", "running", detail="tracing")
+        own_api.registry.step(claim, "export", "running", detail="tracing")
         build = json.loads(reader.until("build")[-1].data)
         assert [(step["name"], step["detail"]) for step in build["steps"]] == [("export", "tracing")]
         builds.fail(claim, CompileFailed("no compiler"))
@@ -125,17 +113,17 @@ def test_lines_and_steps_arrive_when_they_are_written_and_the_end_when_it_comes(
         assert list(reader.events) == []
 
 
-def test_a_reader_resumes_across_attempts_and_across_the_putting_away_of_logs(api: ApiProcess) -> None:
-    builds, logs = api.registry.services.builds, api.registry.services.logs
-    first = running(api, "resumed")
+def test_a_reader_resumes_across_attempts_and_across_the_putting_away_of_logs(own_api: ApiProcess) -> None:
+    builds, logs = own_api.registry.services.builds, own_api.registry.services.logs
+    first = running(own_api, "resumed")
     builds.report(first, [], lines(1, 3, "first"))
-    with following(api.port, f"builds/{first.build}/events") as reader:
+    with following(own_api.port, f"builds/{first.build}/events") as reader:
         last = reader.until("log", seq=2)[-1].id
     builds.report(first, [], lines(4, 5, "first"))
-    second = again(api, first)
+    second = again(own_api, first)
     builds.report(second, [], lines(1, 2, "second"))
     path = f"builds/{first.build}/events"
-    with following(api.port, path, last) as reader:
+    with following(own_api.port, path, last) as reader:
         seen = reader.until("log", text="second 1")
         assert texts(seen) == ["first 3", "first 4", "first 5", "second 1"]
         assert [event.id for event in seen if event.name == "log"] == ["1.3", "1.4", "1.5", "2.1"]
@@ -146,36 +134,41 @@ def test_a_reader_resumes_across_attempts_and_across_the_putting_away_of_logs(ap
         last: ["first 3", "first 4", "first 5", "second 1", "second 2"],
         "2.1": ["second 2"],
     }.items():
-        with following(api.port, path, since) as reader:
+        with following(own_api.port, path, since) as reader:
             assert texts(reader.until("end")) == rest
     for unknown in (None, "", "x.y", "9.1", "1", "2.-1", "1.9999999999999"):
-        with following(api.port, path, unknown) as reader:
+        with following(own_api.port, path, unknown) as reader:
             assert texts(reader.until("end")) == [
                 "second 1",
                 "second 2",
             ]  # the latest attempt, from its beginning
 
 
-def test_a_summary_leaves_the_compilers_noise_out_and_passes_over_it_only_once(api: ApiProcess) -> None:
-    claim = running(api, "noisy")
+def test_a_summary_leaves_the_compilers_noise_out_and_passes_over_it_only_once(own_api: ApiProcess) -> None:
+    claim = running(own_api, "noisy")
     noise = [LogLine(seq, 0.0, "compile", "compiler", "noise") for seq in range(1, 2500)]
-    api.registry.services.builds.report(claim, [], [*noise, LogLine(2500, 0.0, "compile", "info", "word")])
+    own_api.registry.services.builds.report(
+        claim, [], [*noise, LogLine(2500, 0.0, "compile", "info", "word")]
+    )
     path = f"builds/{claim.build}"
-    with following(api.port, f"{path}/events?summary=true") as reader:
+    with following(own_api.port, f"{path}/events?summary=true") as reader:
         (event,) = [event for event in reader.until("log") if event.name == "log"]
         assert (event.id, texts([event])) == ("1.2500", ["word"])
-    page = json.loads(api.ask("GET", f"/api/v1/{path}/logs?summary=true")[1])
+    page = json.loads(own_api.ask("GET", f"/api/v1/{path}/logs?summary=true")[1])
     assert (page["attempt"], [line["seq"] for line in page["lines"]]) == (1, [2500])
-    assert len(api.ask("GET", f"/api/v1/{path}/log")[1].splitlines()) == 2500
+    assert len(own_api.ask("GET", f"/api/v1/{path}/log")[1].splitlines()) == 2500
 
 
-def test_a_version_is_followed_until_every_build_of_it_is_over(api: ApiProcess) -> None:
-    services, version = api.registry.services, api.registry.submit(model="team/both", targets=[V4, V3])
+def test_a_version_is_followed_until_every_build_of_it_is_over(own_api: ApiProcess) -> None:
+    services, version = (
+        own_api.registry.services,
+        own_api.registry.submit(model="team/both", targets=[V4, V3]),
+    )
     path = f"models/team/both/versions/{version.number}/events"
-    with following(api.port, path) as reader:
+    with following(own_api.port, path) as reader:
         first, second = [event for _, event in zip(range(2), reader.events, strict=False)]
         assert [json.loads(event.data)["target"] for event in (first, second)] == [V4, V3]
-        claim = api.registry.claim(version.builds[0].id)
+        claim = own_api.registry.claim(version.builds[0].id)
         services.builds.report(claim, [], lines(1, 2))
         services.builds.fail(claim, CompileFailed("no"))
         began = time.monotonic()
@@ -187,24 +180,26 @@ def test_a_version_is_followed_until_every_build_of_it_is_over(api: ApiProcess) 
         assert last == {V4: "failed", V3: "cancelled"}
 
 
-def test_only_so_many_follow_and_all_others_are_answered(api: ApiProcess) -> None:
-    path = f"builds/{running(api, 'busy').build}"
+def test_only_so_many_follow_and_all_others_are_answered(own_api: ApiProcess) -> None:
+    path = f"builds/{running(own_api, 'busy').build}"
     assert 2 * streams.MAX_FOLLOWERS <= serve.THREADS
     with ExitStack() as readers:
         for _ in range(streams.MAX_FOLLOWERS):
-            reader = readers.enter_context(following(api.port, f"{path}/events"))
+            reader = readers.enter_context(following(own_api.port, f"{path}/events"))
             reader.until("build")
-        response, body = api.ask("GET", f"/api/v1/{path}/events")
+        response, body = own_api.ask("GET", f"/api/v1/{path}/events")
         assert (response.status, response.headers["Retry-After"]) == (503, "2")
         assert isinstance(from_dict(json.loads(body)), Busy)
         for _ in range(serve.THREADS):
-            assert api.ask("GET", f"/api/v1/{path}")[0].status == 200
+            assert own_api.ask("GET", f"/api/v1/{path}")[0].status == 200
         states = (
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state <> 'idle'"
         )
-        assert api.registry.sql(states) == [(1,)]  # this question itself: nobody waits within a transaction
+        assert own_api.registry.sql(states) == [
+            (1,)
+        ]  # this question itself: nobody waits within a transaction
     left = time.monotonic()
-    while api.ask("HEAD", f"/api/v1/{path}/events")[0].status == 503:
+    while own_api.ask("HEAD", f"/api/v1/{path}/events")[0].status == 503:
         assert time.monotonic() - left < 5
         time.sleep(0.05)
     with ExitStack() as readers:
@@ -212,58 +207,60 @@ def test_only_so_many_follow_and_all_others_are_answered(api: ApiProcess) -> Non
         taken = 0
         while taken < streams.MAX_FOLLOWERS:  # every place was given back
             assert time.monotonic() < deadline
-            reader = readers.enter_context(following(api.port, f"{path}/events"))
+            reader = readers.enter_context(following(own_api.port, f"{path}/events"))
             if reader.response.status == 200:
                 taken += 1
                 reader.until("build")
 
 
-def test_a_reader_that_stops_reading_does_not_keep_its_place(api: ApiProcess) -> None:
+def test_a_reader_that_stops_reading_does_not_keep_its_place(own_api: ApiProcess) -> None:
     """As `pt2hub logs -f` does when Ctrl-Z stops it."""
-    claim = running(api, "stalled")
+    claim = running(own_api, "stalled")
     for page in range(6):
-        api.registry.services.builds.report(claim, [], lines(1000 * page + 1, 1000 * (page + 1), "x" * 4000))
+        own_api.registry.services.builds.report(
+            claim, [], lines(1000 * page + 1, 1000 * (page + 1), "x" * 4000)
+        )
     path = f"/api/v1/builds/{claim.build}/events"
     with ExitStack() as readers:
         for _ in range(streams.MAX_FOLLOWERS):
-            reader = readers.enter_context(api.connect())
+            reader = readers.enter_context(own_api.connect())
             reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            reader.sendall(api.head("GET", path))
+            reader.sendall(own_api.head("GET", path))
             reader.recv(1)
-        assert api.ask("HEAD", path)[0].status == 503
+        assert own_api.ask("HEAD", path)[0].status == 503
         began = time.monotonic()
-        while api.ask("HEAD", path)[0].status == 503:
+        while own_api.ask("HEAD", path)[0].status == 503:
             assert time.monotonic() - began < 2 * streams.STALLED_SECONDS
             time.sleep(0.2)
-    assert "Socket error" not in api.log
+    assert "Socket error" not in own_api.log
 
 
 @pytest.mark.parametrize(
     "path", ["builds/unknown/events", "builds/unknown/log", "models/team/none/versions/1/events"]
 )
-def test_what_does_not_exist_is_answered_before_a_stream_begins(api: ApiProcess, path: str) -> None:
-    response, body = api.ask("GET", f"/api/v1/{path}")
+def test_what_does_not_exist_is_answered_before_a_stream_begins(own_api: ApiProcess, path: str) -> None:
+    response, body = own_api.ask("GET", f"/api/v1/{path}")
     assert response.status == 404
     assert isinstance(from_dict(json.loads(body)), NotFound)
 
 
-def test_an_attempt_that_never_was_is_answered_with_a_sentence(api: ApiProcess) -> None:
-    build = running(api, "attempts").build
-    response, body = api.ask("GET", f"/api/v1/builds/{build}/logs?attempt=3")
+def test_an_attempt_that_never_was_is_answered_with_a_sentence(own_api: ApiProcess) -> None:
+    build = running(own_api, "attempts").build
+    response, body = own_api.ask("GET", f"/api/v1/builds/{build}/logs?attempt=3")
     assert response.status == 404
     assert json.loads(body)["detail"] == "The build has no attempt 3: it has had 1"
     assert json.loads(body)["hint"].endswith(f"/api/v1/builds/{build} lists its attempts.")
-    assert api.ask("GET", f"/api/v1/builds/{build}/logs?attempt=0")[0].status == 422
+    assert own_api.ask("GET", f"/api/v1/builds/{build}/logs?attempt=0")[0].status == 422
 
 
 def test_streams_end_at_once_when_the_process_stops(tmp_path: Path, migrated_url: str) -> None:
-    with running_api(tmp_path, migrated_url) as api:
-        claim = running(api, "stopped")
-        api.registry.services.builds.report(claim, [], lines(1, 1))
-        with following(api.port, f"builds/{claim.build}/events") as reader:
+    with running_api(tmp_path, migrated_url) as own_api:
+        claim = running(own_api, "stopped")
+        own_api.registry.services.builds.report(claim, [], lines(1, 1))
+        with following(own_api.port, f"builds/{claim.build}/events") as reader:
             reader.until("log")
             began = time.monotonic()
-            os.kill(api.pid, signal.SIGTERM)
+            os.kill(own_api.pid, signal.SIGTERM)
             assert [
                 event.name for event in reader.events if event.name != "build"
             ] == []  # a whole answer, no cut

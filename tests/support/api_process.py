@@ -13,14 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import open_container
 from pt2hub.server.processes import spawn
 from pt2hub.server.up.listening import listen
+from support.postgres import create_database
 from support.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from pt2hub.server.db.embedded import EmbeddedPostgres
 
 
 @dataclass(frozen=True)
@@ -108,3 +113,13 @@ def running_api(
             yield made
         finally:
             child.stop((signal.SIGTERM, 10))
+
+
+@pytest.fixture(scope="module")
+def own_api(
+    tmp_path_factory: pytest.TempPathFactory, postgres: EmbeddedPostgres, migrated_template: str
+) -> Iterator[ApiProcess]:
+    """An API that the tests of one file have for themselves, with nothing in it at first."""
+    url = create_database(postgres, template=migrated_template)
+    with running_api(tmp_path_factory.mktemp("api"), url) as running:
+        yield running

@@ -23,6 +23,7 @@ from pt2hub.server.container import open_container
 from pt2hub.server.db import migrating
 from pt2hub.server.db.embedded import EmbeddedPostgres
 from pt2hub.server.processes import Child, spawn, tail
+from support.headers import PLACE
 from support.running import clean_environ
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PATIENCE = 60.0
 """Seconds until something that must happen counts as not happening; two busy cores are slow."""
+READY_SECONDS = 300.0
+"""The first real worker of a machine compiles PyTorch's headers before it is registered."""
 TARGET = "torch0.0-cpu-x86_64"
 """What no-op workers build for."""
 QUICK = {"PT2HUB_HEARTBEAT_SECONDS": "0.3", "PT2HUB_LOST_WORKER_SECONDS": "1.5"}
@@ -137,6 +140,7 @@ class Plane:
             "TMPDIR": str(self.folder / "tmp"),
             "PT2HUB_STORAGE": str(self.storage),
             "PT2HUB_SCRATCH": str(self.folder / "tmp"),
+            "PT2HUB_HEADERS": str(PLACE),
             "PT2HUB_DATABASE_URL": self.database.url,
             "PT2HUB_FACTORIES": "support.tiny_models",
             "PT2HUB_TOOLCHAIN": "noop",
@@ -202,7 +206,7 @@ class Plane:
             assert member.alive, f"{member.name} ended: {tail(self.folder / f'{member.name}.log')}"
             return self.id_of(member)
 
-        return str(until(f"{member.name} is registered", registered))
+        return str(until(f"{member.name} is registered", registered, seconds=READY_SECONDS))
 
     def id_of(self, member: Member) -> str | None:
         """The id of a worker's row; it holds the process id."""

@@ -202,7 +202,12 @@ class Registry:
             single_file=SingleFile(digest_bytes(b"single" + code), 99, members),
             steps=(StepTiming("fetch", 0.1), StepTiming("compile", 12.5)),
             verification={"passed": True, "relative_error": 1e-6},
-            provenance={"build": claim.build, "attempt": claim.attempt, "request": claim.request},
+            provenance={
+                "build": claim.build,
+                "attempt": claim.attempt,
+                "request": claim.request,
+                "isolation": "sandbox",
+            },
             dtype=claim.request.get("dtype"),
         )
         config = replace(config, **changes)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from collections import OrderedDict
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -36,6 +38,45 @@ class Convnet(nn.Module):
     def forward(self, image: torch.Tensor) -> dict[str, torch.Tensor]:
         features = self.act(self.norm(self.conv(image)))
         return {"features": features, "pooled": features.mean(dim=(2, 3))}
+
+
+class Classifier(nn.Module):
+    """Convolution, batch norm and a linear layer: a compiler that may freeze weights folds and packs them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 16, 3, bias=False)
+        self.norm = nn.BatchNorm2d(16)
+        self.head = nn.Linear(16, 4)
+        nn.init.normal_(self.norm.running_mean)  # type: ignore[arg-type]  # a buffer, unless told otherwise
+        nn.init.uniform_(self.norm.running_var, 0.5, 2.0)  # type: ignore[arg-type]  # likewise
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.relu(self.norm(self.conv(image))).mean(dim=(2, 3)))
+
+
+class Nested(nn.Module):
+    """A classifier of what lies inside a dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Classifier()
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {"scores": self.inner(batch["image"]) * batch["scale"]}
+
+
+class Tied(nn.Module):
+    """An embedding whose table is the head's weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(20, 8)
+        self.head = nn.Linear(8, 20, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.tanh(self.table(ids)))
 
 
 class Scaled(nn.Module):
@@ -185,6 +226,90 @@ class Flipped(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.second(torch.nn.functional.relu(self.first(x))) + torch.tensor([1.0, 2.0, 3.0, 4.0])
+
+
+class Branching(nn.Module):
+    """Takes one of two ways, by the values it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        limit = 0.5
+        if x.mean() > limit:
+            return self.linear(x)
+        return x * 2
+
+
+class Overwriting(nn.Module):
+    """Scales its input in place."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mul_(2) + 1
+
+
+class Waves(nn.Module):
+    """Returns complex numbers."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"waves": torch.fft.fft(x)}
+
+
+class Pair(NamedTuple):
+    """A named tuple of outputs."""
+
+    left: torch.Tensor
+    right: torch.Tensor
+
+
+@dataclass
+class Heads:
+    """A dataclass of outputs, one of which is not there."""
+
+    scores: torch.Tensor
+    boxes: torch.Tensor | None = None
+
+
+class EveryForm(nn.Module):
+    """As many forms of a call at once as one compile can show.
+
+    Nested inputs in a dict, a list and a tuple, beside fixed parts; keywords; ids and a mask; two dynamic dimensions,
+    one of multiples; outputs in a mapping, a named tuple and a dataclass; outputs that are an input, a weight, a buffer,
+    and one that comes twice; a buffer that is written to.
+    """
+
+    calls: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.table = nn.Embedding(5, 4)
+        self.register_buffer("calls", torch.zeros(4))
+
+    def forward(
+        self,
+        batch: dict[str, Any],
+        pair: list[Any],
+        scale: float = 1.0,
+        *,
+        state: tuple[torch.Tensor, ...],
+        ids: torch.Tensor,
+        mask: torch.Tensor,
+    ) -> OrderedDict[str, Any]:
+        self.calls.add_(1)
+        image = batch["image"] if batch["keep"] else -batch["image"]
+        hidden = self.linear(image) * scale + pair[0] * pair[1] + state[0].sum()
+        words = self.table(ids).masked_fill(~mask.unsqueeze(-1), 0.0)
+        return OrderedDict(
+            hidden=hidden,
+            nothing=None,
+            pair=Pair(hidden, words.reshape(words.shape[0], -1, 8, 4).sum(2)),
+            heads=Heads(ids + 1),
+            given=batch["image"].view(-1, 2, 2),
+            weight=self.linear.weight,
+            calls=self.calls,
+        )
 
 
 def failing() -> nn.Module:

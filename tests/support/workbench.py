@@ -27,6 +27,7 @@ from pt2hub_workers.rooms import Rooms
 from pt2hub_workers.sandbox import SandboxSettings, open_launcher
 from pt2hub_workers.sandbox.limits import limits_from_environ
 from pt2hub_workers.toolchains import AotiToolchain
+from support.code import forgetting
 from support.headers import PLACE
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 FACTORIES = "support.tiny_models"
 NOWHERE = Digest("sha256:" + "0" * 64)
+GATE_SECONDS = 120.0
 
 
 def tiny_spec(model: str = "Mlp", **fields: Any) -> dict[str, Any]:
@@ -101,6 +103,8 @@ class Workbench:
         self.machine = toolchain.machine()
         self.events: list[dict[str, Any]] = []
         self.output: list[str] = []
+        self.keys: list[tuple[str, dict[str, Any]]] = []
+        self.trials: list[Trial] = []
         self._toolchain = toolchain
         self._numbers = itertools.count()
 
@@ -115,7 +119,6 @@ class Workbench:
         examples: dict[str, Path] | None = None,
         request: dict[str, Any] | None = None,
         kind: type[Build] = Build,
-        gate_seconds: float = 120.0,
     ) -> dict[str, Any]:
         """Runs a build to the end; returns its parts, with the config an artifact would get under `config`."""
         spec = Spec.model_validate(document)
@@ -135,14 +138,15 @@ class Workbench:
             host_flags=frozenset(self.machine.cpu_flags),
             factories=(FACTORIES, *DEFAULT_FACTORIES),
         )
-        channel = _Answers(self, spec, room, _reusable(room, reuse), gate_seconds)
-        with _caches_in(place):
+        channel = _Answers(self, spec, room, _reusable(room, reuse))
+        with _caches_in(place), forgetting(place):
             parts = kind(job, channel, CompilerCount(None)).run()  # type: ignore[arg-type]  # the same methods
         paths = {name: str(place / parts[name]) for name in ("code_path", "weights_path")}
         return {**parts, **paths, "config": channel.config(parts), "golden": channel.golden}
 
     def prove(self, trial: Trial, seconds: float) -> dict[str, Any]:
         """Gate and judge in real children."""
+        self.trials.append(trial)
         listener = Listener(
             progress=lambda text: self.events.append({"event": "progress", "text": text}),
             line=lambda text, level: self.events.append({"event": "log", "text": text, "level": level}),
@@ -159,14 +163,11 @@ class Workbench:
 class _Answers:
     """The parent's side of the channel, in memory."""
 
-    def __init__(
-        self, bench: Workbench, spec: Spec, room: Room, reuse: dict[str, Any] | None, gate_seconds: float
-    ) -> None:
+    def __init__(self, bench: Workbench, spec: Spec, room: Room, reuse: dict[str, Any] | None) -> None:
         self._bench = bench
         self._spec = spec
         self._room = room
         self._reuse = reuse
-        self._gate_seconds = gate_seconds
         self.golden: dict[str, Any] | None = None
 
     def send(self, event: str, **values: Any) -> None:
@@ -211,8 +212,13 @@ class _Answers:
     def _device(self, values: dict[str, Any]) -> None:
         self.send("device", mode=values["mode"])
 
-    def _code(self, _: dict[str, Any]) -> dict[str, Any] | None:
+    def _code(self, values: dict[str, Any]) -> dict[str, Any] | None:
+        self._bench.keys.append(("own", values["key"]))
         return self._reuse
+
+    def _split_code(self, values: dict[str, Any]) -> dict[str, Any] | None:
+        self._bench.keys.append(("split", values["key"]))
+        return None
 
     def _config(self, values: dict[str, Any]) -> dict[str, Any]:
         return self.config(values["parts"])
@@ -227,7 +233,7 @@ class _Answers:
             expected=take(files.EXPECTED),
             accept=list(self._spec.checks.accept),
         )
-        return self._bench.prove(trial, self._gate_seconds)
+        return self._bench.prove(trial, GATE_SECONDS)
 
 
 def _incoming(room: Room, path: Path | None, name: str) -> Path | None:

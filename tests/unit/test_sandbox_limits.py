@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pt2hub.errors import BadConfiguration
+from pt2hub_workers.inside.shortage import gib
 from pt2hub_workers.sandbox import watching
 from pt2hub_workers.sandbox.cgroups import Cgroup
-from pt2hub_workers.sandbox.limits import Bounds, Limits, Means, gib, limits_from_environ
+from pt2hub_workers.sandbox.limits import Bounds, Limits, Means, limits_from_environ
 from pt2hub_workers.sandbox.places import find_places, memory_ceiling
 from pt2hub_workers.sandbox.watching import measure_room
 

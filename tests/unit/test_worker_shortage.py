@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pt2hub.errors import CompileFailed, FactoryFailed, LimitExceeded, WorkerLost
-from pt2hub_workers.inside.shortage import OWN_TMP, shortage
+from pt2hub_workers.inside.shortage import OWN_MEMORY, OWN_TMP, over_memory, shortage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,3 +64,24 @@ def test_a_full_directory_in_memory_is_the_builds_own_limit_and_a_full_disk_is_n
 )
 def test_other_failures_are_not_the_machines(error: Exception) -> None:
     assert shortage(error) is None
+
+
+def test_what_never_fits_the_build_is_its_limit_and_no_shortage_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(count: int) -> object:
+        text = (
+            f"DefaultCPUAllocator: can't allocate memory: you tried to allocate {count} bytes. Error code 12"
+        )
+        return shortage(FactoryFailed(f"{text} (Cannot allocate memory)"), "export")
+
+    assert isinstance(refused(3 << 30), WorkerLost)
+    monkeypatch.setenv(OWN_MEMORY, str(2 << 30))
+
+    found = refused(3 << 30)
+    assert isinstance(found, LimitExceeded)
+    assert found.message == "One tensor alone needs more memory than the build may use: 3 GiB of 2 GiB."
+    assert found.context == {"what": "memory", "limit": 2 << 30}
+    assert "PT2HUB_BUILD_MEMORY" in (found.hint or "")
+    assert isinstance(refused(1 << 30), WorkerLost)
+    assert over_memory(2 << 30, "The weights file") is None

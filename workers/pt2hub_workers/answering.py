@@ -10,8 +10,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pt2hub.domain.artifacts import ProgramKey
+from pt2hub.domain.artifacts import NO_TENSORS, Constants, ProgramKey
 from pt2hub.domain.codec import encode
+from pt2hub.domain.compiling import weights_form
 from pt2hub.domain.digests import Digest, canonical_json, digest_bytes
 from pt2hub.errors import InternalError
 from pt2hub.server.blobs.keys import StorageKey
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 UNRECORDED = Digest("sha256:" + "0" * 64)
 """Stands for the version's golden blob until the gate has passed, in configs that only the gate and the
 measurements load."""
+
+_NO_WEIGHTS = digest_bytes(NO_TENSORS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,7 @@ class Answers:
         self._builds = tools.container.builds
         self._weights = claim.weights
         self._golden = claim.golden
+        self._baked = weights_form(claim.spec, claim.request) == "baked"
         self._reuse = True
         self._reused: Digest | None = None
         self._room: Room | None = None
@@ -87,6 +91,7 @@ class Answers:
             "weights": lambda _: self._answer_weights(),
             "golden": self._answer_golden,
             "code": self._answer_code,
+            "split_code": self._answer_split_code,
             "config": lambda message: encode(self._config(read(Fields, message.get("parts")))),
             "verify": lambda message: self._verify(read(Fields, message.get("parts"))),
         }
@@ -199,6 +204,15 @@ class Answers:
         path = self._fetch(found.code.digest, "code.zip")
         return {"code": path, "config": encode(found.config), "artifact": found.code.digest}
 
+    def _answer_split_code(self, message: dict[str, Any]) -> dict[str, Any] | None:
+        """Code to time a baked artifact beside: no part of what is published."""
+        key = read(ProgramKey, message.get("key"))
+        found = persisting(lambda: self._find_code(key), self._halt) if self._baked else None
+        if found is None:
+            return None
+        path = self._fetch(found.code.digest, "split-code.zip")
+        return {"code": path, "config": encode(found.config), "artifact": found.code.digest}
+
     def _verify(self, fields: Fields) -> dict[str, Any]:
         """Has the gate prove an artifact; the answer is the report."""
         room = self._of_build()
@@ -220,7 +234,12 @@ class Answers:
         if fields.dtype != self._claim.request.get("dtype"):
             raise refused("the artifact's dtype is not that which was asked for")
         weights = Held.of(room.take(fields.weights_path))
-        if fields.dtype is None and weights.digest != self._weights:
+        # What is baked is proven at the version's weights alone: nobody gets that who did not ask for it.
+        if read(Constants, fields.constants).baked != self._baked:
+            raise refused("the artifact's weights are not in the form that was asked for")
+        if self._baked and weights.digest != _NO_WEIGHTS:
+            raise refused("an artifact with baked weights has a weights layer with something in it")
+        if not self._baked and fields.dtype is None and weights.digest != self._weights:
             raise refused("the artifact's weights are not the version's")
         code = Held.of(room.take(fields.code_path))
         if self._reused not in (None, code.digest):

@@ -34,16 +34,18 @@ def main(what: str, reference: str, *rest: str) -> dict[str, Any]:
     """Runs one of the demonstrations.
 
     Args:
-        what: `artifact`, `eager`, `torch_compile`, `latencies` or `retrain`.
+        what: `artifact`, `eager`, `torch_compile`, `latencies`, `forms` or `retrain`.
         reference: A published version.
         *rest: For `artifact` its inputs' shapes as JSON; for `retrain` the file to write and a seed; for `latencies` a file where stock AOTInductor's
-            package of the same model is kept, which is compiled if it is not there.
+            package of the same model is kept, which is compiled if it is not there; for `forms` the version with
+            baked weights.
     """
     import torch
 
     if what == "retrain":
         return retrain(reference, Path(rest[0]), int(rest[1]) if len(rest) > 1 else MODEL_SEED)
-    result = latencies(reference, *rest) if what == "latencies" else _first(what, reference, *rest)
+    several: dict[str, Callable[..., dict[str, Any]]] = {"latencies": latencies, "forms": forms}
+    result = several[what](reference, *rest) if what in several else _first(what, reference, *rest)
     return {**result, "threads": torch.get_num_threads()}
 
 
@@ -57,8 +59,9 @@ def first_artifact(reference: str, shapes: str) -> Callable[[], Any]:
 
     def run() -> Any:  # noqa: ANN401  # the model's result
         import pt2hub
+        from pt2hub.domain.paths import nest
 
-        return pt2hub.load(reference)(**inputs)
+        return pt2hub.load(reference)(**nest(inputs))
 
     return run
 
@@ -105,20 +108,46 @@ def latencies(reference: str, stock: str | None = None) -> dict[str, Any]:
     calls: dict[str, Callable[..., Any]] = {"aot": artifact, "torch_compile": compiled, "eager": module}
     if stock:
         calls["stock_aotinductor"] = _stock(module, local, Path(stock))
+    medians = _interleaved(calls, first)
+    with torch.inference_mode():
+        expected, other, found = module(**first), module(**second), artifact(**first)
+    return {"p50_ms": medians, "relative_error": difference(found, expected) / spread(expected, other)}
+
+
+def forms(split: str, baked: str) -> dict[str, Any]:
+    """p50 latency of one model with its weights split from the code and baked into it, in one process, taking turns.
+
+    Args:
+        split: A published version.
+        baked: The same with baked weights.
+    """
+    import pt2hub
+    from pt2hub_workers.inside.comparing import difference, spread
+
+    one, other = pt2hub.load(split), pt2hub.load(baked)
+    first, second = (_inputs(_local(split), seed) for seed in INPUT_SEEDS)
+    medians = _interleaved({"split": one, "baked": other}, first)
+    expected = one(**first)
+    error = difference(other(**first), expected) / spread(expected, one(**second))
+    return {"p50_ms": medians, "relative_error": error}
+
+
+def _interleaved(calls: dict[str, Callable[..., Any]], inputs: dict[str, Any]) -> dict[str, float]:
+    """Each call's median in milliseconds."""
+    import torch
+
     samples: dict[str, list[float]] = {name: [] for name in calls}
     with torch.inference_mode():
         for round_number in range(ROUNDS + WARM_UP):
             # In a fixed order each form would always meet the caches as the same other one left them.
             for name, call in random.sample(list(calls.items()), len(calls)):
                 started = time.perf_counter()
-                call(**first)
+                call(**inputs)
                 if torch.cuda.is_available():
                     torch.cuda.synchronize()
                 if round_number >= WARM_UP:
                     samples[name].append((time.perf_counter() - started) * 1000)
-        expected, other, found = module(**first), module(**second), artifact(**first)
-    medians = {name: statistics.median(values) for name, values in samples.items()}
-    return {"p50_ms": medians, "relative_error": difference(found, expected) / spread(expected, other)}
+    return {name: statistics.median(values) for name, values in samples.items()}
 
 
 def retrain(reference: str, out: Path, seed: int) -> dict[str, Any]:
@@ -137,14 +166,9 @@ def _stock(module: torch.nn.Module, local: LocalArtifact, package: Path) -> Call
     import torch._inductor.package
 
     if not package.exists():
-        dims = {
-            name: torch.export.Dim(name, min=d.min, max=d.max)
-            for name, d in local.config.signature.dims.items()
-        }
-        shapes = {
-            item.name: {axis: dims[size] for axis, size in enumerate(item.shape) if isinstance(size, str)}
-            for item in local.config.signature.inputs
-        }
+        from pt2hub_workers.inside.exporting import dynamic_shapes
+
+        shapes = dynamic_shapes(_spec(local))
         program = torch.export.export(module, (), _inputs(local), dynamic_shapes=shapes)
         torch._inductor.aoti_compile_and_package(program, package_path=str(package))  # noqa: SLF001  # documented
     return torch._inductor.aoti_load_package(str(package))  # noqa: SLF001  # documented
@@ -175,9 +199,11 @@ def _spec(local: LocalArtifact) -> Any:  # noqa: ANN401  # Spec, imported late: 
 
 
 def _module(local: LocalArtifact) -> torch.nn.Module:
+    from pt2hub_workers.inside.adapting import adapt
     from pt2hub_workers.inside.weights import load_weights
 
-    module = _built(_spec(local).source)
+    spec = _spec(local)
+    module = adapt(_built(spec.source), spec)
     load_weights(module, local.weights)
     return module.to(local.config.signature.device)
 
@@ -188,8 +214,11 @@ def _built(source: FactorySource) -> torch.nn.Module:
     return build_model(source, Given((source.module,), None, None, Path(tempfile.gettempdir())))
 
 
-def _inputs(local: LocalArtifact, seed: int = INPUT_SEEDS[0]) -> dict[str, torch.Tensor]:
+def _inputs(local: LocalArtifact, seed: int = INPUT_SEEDS[0]) -> dict[str, Any]:
+    """Arguments of a call of the artifact or the module, at the spec's example sizes."""
     import torch
+
+    from pt2hub_workers.inside.calling import arguments
 
     torch.manual_seed(seed)
     dims = local.config.version.spec.get("dims", {})
@@ -198,7 +227,7 @@ def _inputs(local: LocalArtifact, seed: int = INPUT_SEEDS[0]) -> dict[str, torch
         shape = [dims[size]["example"] if isinstance(size, str) else size for size in item.shape]
         tensor = torch.randn(shape).to(getattr(torch, item.dtype))
         made[item.name] = tensor.to(local.config.signature.device)
-    return made
+    return arguments(made)
 
 
 if __name__ == "__main__":

@@ -119,8 +119,16 @@ class Headers:
         _log.info("PyTorch's headers are compiled", seconds=round(seconds, 1), megabytes=round(megabytes))
 
     def _keep(self, room: Room, named: str) -> int:
-        """Moves a file into the directory; its size."""
+        """Moves a file into the directory, unless it came there with another toolchain's; its size.
+
+        Compilers make as much of the same text, but not the same number of bytes: to replace a file would be to
+        break the other list, whose worker would replace it in turn.
+        """
         held = room.take(named)
+        name = PurePosixPath(named).name
+        there = _size(self._folder / name)
+        if there is not None and there in {_listed(path).get(name) for path in self._folder.glob("*.json")}:
+            return there
         part = self._folder / ".part"  # one at a time: the directory is locked
         part.unlink(missing_ok=True)
         try:
@@ -128,7 +136,7 @@ class Headers:
         except OSError:  # another filesystem
             shutil.copyfile(held, part)
         part.chmod(0o444)
-        part.replace(self._folder / PurePosixPath(named).name)
+        part.replace(self._folder / name)
         return held.stat().st_size
 
     def _write_list(self, files: Mapping[str, int]) -> None:

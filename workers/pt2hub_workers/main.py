@@ -74,7 +74,7 @@ def main(argv: Sequence[str]) -> int:
         if options.json:
             print(json.dumps({"error": error.as_dict()}))
         else:
-            print(f"pt2hub worker: {error}", file=sys.stderr)
+            print(f"pt2hub worker: {error}", f"  [{error.code}]", sep="\n", file=sys.stderr)
         return 1
     return 0
 

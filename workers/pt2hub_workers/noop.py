@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pt2hub import __version__, archive
 from pt2hub.domain.artifacts import (
+    NO_TENSORS,
     Constant,
     Constants,
     Dim,
@@ -30,7 +31,9 @@ from pt2hub.domain.artifacts import (
     Toolchain,
 )
 from pt2hub.domain.codec import decode, encode
-from pt2hub.domain.digests import canonical_json, digest_bytes, digest_json
+from pt2hub.domain.compiling import weights_form
+from pt2hub.domain.digests import canonical_json, digest_bytes, digest_file, digest_json
+from pt2hub.domain.paths import parse
 from pt2hub.domain.targets import Target
 from pt2hub.errors import BadConfiguration
 from pt2hub_workers.children import ChildHung
@@ -289,14 +292,18 @@ class _Run:
         self._directory = Path(job["directory"])
         self._out = self._directory / "out"
 
+    @property
+    def _baked(self) -> bool:
+        return weights_form(self._spec, self._job["request"]) == "baked"
+
     def parts(self) -> dict[str, Any]:
         with self._parent.step("export"):
             weights = self._weights()
             entries = archive.read_safetensors_header(weights)
         with self._parent.step("key"):
-            key = self._key(entries)
+            key = self._key(entries, digest_file(weights) if self._baked else None)
             reused = self._parent.ask("code", key=encode(key))
-        code = self._code(key, reused)
+        code = self._code(key, reused, weights)
         with self._parent.step("pack"):
             parts = self._packed(key, entries, code, weights)
         with self._parent.step("verify"):
@@ -312,8 +319,8 @@ class _Run:
         (self._directory / files.WEIGHTS).write_bytes(data)
         return Path(self._parent.ask("weights"))
 
-    def _key(self, entries: Mapping[str, archive.TensorEntry]) -> ProgramKey:
-        """What would shape the code, if there were any: not the weights' values, as for real code."""
+    def _key(self, entries: Mapping[str, archive.TensorEntry], baked: Digest | None) -> ProgramKey:
+        """What would shape the code, if there were any: of the weights' values only those baked, as for real code."""
         told = {name: self._spec.get(name) for name in ("source", "inputs", "dims", "compile")}
         fields = {
             "toolchain": encode(decode(Toolchain, self._job["toolchain"])),
@@ -321,10 +328,11 @@ class _Run:
             "request": self._job["request"],
             "graph": digest_json(told),
             "constants": digest_json([[k, list(e.shape), e.dtype] for k, e in sorted(entries.items())]),
+            **({"baked": baked} if baked else {}),
         }
         return ProgramKey(digest_json(fields), fields)
 
-    def _code(self, key: ProgramKey, reused: dict[str, Any] | None) -> Path:
+    def _code(self, key: ProgramKey, reused: dict[str, Any] | None, weights: Path) -> Path:
         if reused:
             with self._parent.step("reuse"):
                 return Path(reused["code"])
@@ -335,6 +343,8 @@ class _Run:
                 f"{_ROOT}/archive_format": b"pt2",
                 f"{_ROOT}/data/aotinductor/model/model.wrapper.so": f"no code: {key.digest}\n".encode(),
             }
+            if self._baked:
+                members[_BLOB] = weights.read_bytes()
             archive.write_zip(code, members.items())
             return code
 
@@ -342,6 +352,9 @@ class _Run:
         self, key: ProgramKey, entries: Mapping[str, archive.TensorEntry], code: Path, weights: Path
     ) -> dict[str, Any]:
         constants = _layout(entries)
+        if self._baked:
+            constants, weights = Constants("", 0, (), baked=True), self._out / "no-tensors.safetensors"
+            weights.write_bytes(NO_TENSORS)
         out = self._out / "model.pt2"
         chunks = archive.blob_chunks(constants, weights)
         single = archive.write_single_file(code, constants.blob_member, chunks, constants.blob_size, out)
@@ -381,16 +394,21 @@ class _Run:
 def _signature(spec: Mapping[str, Any]) -> Signature:
     names = tuple(item["name"] for item in spec["inputs"])
     return Signature(
-        arguments=names,
+        arguments=tuple(dict.fromkeys(parse(name)[0] for name in names)),
         inputs=tuple(
             TensorInput(item["name"], tuple(item["shape"]), item.get("dtype", "float32"))
             for item in spec["inputs"]
         ),
-        dims={name: Dim(dim.get("min", 1), dim["max"]) for name, dim in spec.get("dims", {}).items()},
+        dims={name: _dim(dim) for name, dim in spec.get("dims", {}).items()},
         device=TARGET.device,
         in_spec=json.dumps([len(names)]),
         out_spec=_TENSOR,
     )
+
+
+def _dim(dim: Mapping[str, Any]) -> Dim:
+    step = dim.get("multiple_of", 1)
+    return Dim(dim.get("min", step), dim["max"], step)
 
 
 def _layout(entries: Mapping[str, archive.TensorEntry]) -> Constants:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from pt2hub.domain.digests import CHUNK
 
@@ -47,6 +47,51 @@ class FileSource:
                 return
             start += len(chunk)
             yield chunk
+
+
+class SourceFile(io.RawIOBase):
+    """A source as a file that is read and sought in, for the parser of archives; put a buffer around it."""
+
+    def __init__(self, source: ByteSource) -> None:
+        """Takes a source that its owner closes."""
+        self._source = source
+        self._at = 0
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """See `io.IOBase.seek`."""
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._source.size}[whence]
+        self._at = max(0, start + offset)
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401  # a writable buffer, which has no type before 3.12
+        """See `io.RawIOBase.readinto`."""
+        stop = min(self._at + len(buffer), self._source.size)
+        data = b"".join(self._source.read(self._at, stop)) if stop > self._at else b""
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+@contextmanager
+def opened_file(source: Path | ByteSource) -> Iterator[BinaryIO]:
+    """An archive that is read to and fro, from a path or a source.
+
+    Args:
+        source: Either; a source is read in ranges of 1 MiB, and its owner closes it.
+    """
+    if isinstance(source, Path):
+        with source.open("rb") as file:
+            yield file
+    else:
+        yield io.BufferedReader(SourceFile(source), 1 << 20)
 
 
 @contextmanager

@@ -64,7 +64,7 @@ class SplitResult:
         code: The code layer.
         code_digest: Its digest.
         code_size: Its length in bytes.
-        blob_member: The weights' path in the single file; empty where the package has no constants.
+        blob_member: The weights' path in the single file; empty where the package has no constants, or keeps them.
         blob: The compiler's blob, still inside the package; None likewise.
         sources: The generated sources by their path in the package.
         libraries: Paths of the shared libraries in the code layer.
@@ -86,6 +86,7 @@ def split(
     strip: Callable[[Path], None] | None = None,
     root: str = "model",
     extra: Mapping[str, bytes] | None = None,
+    keep_blob: bool = False,
 ) -> SplitResult:
     """Writes the code layer of a compiler's package.
 
@@ -95,13 +96,14 @@ def split(
         strip: Takes debug information out of a shared library, in place.
         root: Top folder of the result; torch names it after the output file.
         extra: Further members by their path below the top folder (`extra/literals.safetensors`).
+        keep_blob: Whether the weights stay in it, as code with baked weights needs them.
 
     Raises:
         CorruptArchive: The package is no well-formed `.pt2`, or has several blobs.
     """
     with open_archive(package) as archive:
         names = _renamed(archive, root)
-        blob_name = _blob(names)
+        blob_name = None if keep_blob else _blob(names)
         sources = {new: archive.read(old) for old, new in names.items() if new.endswith(".cpp")}
         members = {
             new: _content(archive, old, new, strip) for old, new in names.items() if _in_code(new, blob_name)

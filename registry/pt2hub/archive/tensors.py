@@ -14,6 +14,7 @@ from pt2hub.archive.sources import opened
 from pt2hub.errors import CorruptArchive
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from pt2hub.archive.sources import ByteSource
@@ -43,6 +44,30 @@ _DTYPES: dict[str, tuple[str, int]] = {
     "C64": ("complex64", 8),
 }
 """safetensors' names of dtypes: torch's name without the prefix, and bytes per element."""
+WIDTHS = dict(_DTYPES.values())
+"""Bytes per element by torch's name of the dtype."""
+_ORDER = (
+    "uint64", "int64", "float64", "complex64", "float32", "uint32", "int32", "bfloat16", "float16", "uint16", "int16",
+    "float8_e5m2fnuz", "float8_e4m3fnuz", "float8_e8m0fnu", "float8_e4m3fn", "float8_e5m2", "int8", "uint8", "bool",
+)  # fmt: skip
+"""The order in which safetensors 0.8 writes tensors of different dtypes; those of one dtype go by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Dtype and shape of a tensor.
+
+    Attributes:
+        dtype: As torch prints it, without the prefix.
+        shape: Sizes.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        """As in messages: `float32[2, 3]`."""
+        return f"{self.dtype}{list(self.shape)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +106,29 @@ def read_safetensors_header(source: Path | bytes | ByteSource) -> dict[str, Tens
             name: _entry(name, item, start=start) for name, item in document.items() if name != "__metadata__"
         }
         return _tiling(entries, start=start, end=file.size)
+
+
+def safetensors_header(tensors: Mapping[str, Form]) -> tuple[bytes, list[str]]:
+    """What a safetensors file begins with, as the safetensors package writes it.
+
+    Args:
+        tensors: Dtype and shape by name.
+
+    Returns:
+        The bytes up to the first tensor's, and the order in which the tensors' bytes follow.
+    """
+    names = {torch_name: name for name, (torch_name, _) in _DTYPES.items()}
+    order = sorted(tensors, key=lambda name: (_ORDER.index(tensors[name].dtype), name))
+    document: dict[str, Any] = {}
+    at = 0
+    for name in order:
+        form = tensors[name]
+        end = at + WIDTHS[form.dtype] * math.prod(form.shape)
+        document[name] = {"dtype": names[form.dtype], "shape": list(form.shape), "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % _LENGTH)
+    return len(text).to_bytes(_LENGTH, "little") + text, order
 
 
 def _parsed(raw: bytes) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class ProgramNewer(UsageError):
 
 
 class UnsupportedTensor(UsageError):
-    """A weight or buffer of the model is complex, sparse, quantised or of a subclass of Tensor."""
+    """A weight, buffer or example input is complex, sparse, quantised or of a subclass of Tensor."""
 
     code = "unsupported_tensor"
 

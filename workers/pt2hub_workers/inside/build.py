@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,8 @@ import torch
 
 from pt2hub.domain.artifacts import ArtifactConfig, Toolchain
 from pt2hub.domain.codec import decode, encode
+from pt2hub.domain.compiling import weights_form
+from pt2hub.domain.digests import digest_file
 from pt2hub.domain.specs import Spec, TargetSpec
 from pt2hub.domain.targets import Target
 from pt2hub_workers.inside import (
@@ -31,8 +33,11 @@ from pt2hub_workers.inside import (
 from pt2hub_workers.inside.exporting import Exported, export, used_constants
 from pt2hub_workers.inside.keying import constants_of, program_key
 from pt2hub_workers.inside.proving import Proof, Subject
-from pt2hub_workers.inside.recipe import compile_options
+from pt2hub_workers.inside.recipe import compile_options, frozen_options
+from pt2hub_workers.inside.shortage import over_memory
 from pt2hub_workers.inside.sources.building import Given
+from pt2hub_workers.inside.splitform import Wanted, split_form
+from pt2hub_workers.inside.tensors import dtype_name
 from pt2hub_workers.inside.tuning import Tuning, asked_for, shaping
 
 if TYPE_CHECKING:
@@ -42,6 +47,7 @@ if TYPE_CHECKING:
     from pt2hub_workers.inside.channel import Channel
     from pt2hub_workers.inside.compiling import CompilerCount
     from pt2hub_workers.inside.packing import Packed
+    from pt2hub_workers.inside.splitform import SplitForm
 
 DTYPE_TOLERANCE = {"float16": 1.0e-2, "bfloat16": 5.0e-2}
 """Least tolerance relative to signal where a target overrides the dtype: about ten units in the last place
@@ -127,6 +133,8 @@ class Build:
         self._compilers = compilers
         self._before = settings.compiler_configuration()
         self._device = job.target.device
+        self._baked = weights_form(job.spec.canonical(), job.request.model_dump()) == "baked"
+        self._beside: tuple[ProgramKey, dict[str, Any]] | None = None
         self._out = job.directory / "out"
 
     def run(self) -> dict[str, Any]:
@@ -135,24 +143,38 @@ class Build:
             model = self._build_model()
             exported = self._export(model)
         with self._channel.step("key"):
-            key, options = self._key(exported, model)
+            key, options = self._key(exported, model, baked=self._baked)
+            self._tell_of(options, exported)
+            if self._baked and self._job.spec.measure.split:
+                # Now: a compilation leaves other settings behind, and the key would be that of no split build.
+                self._beside = self._key(exported, model, baked=False)
             reused = self._channel.ask("code", key=encode(key))
         packed, tuned = self._code(model, exported, options, reused)
-        parts = self._parts(exported, key, packed, model)
+        parts = self._parts(exported, key, packed)
         parts["autotuning"] = (
             _tuned_before(reused) if reused else tuned.summary() if asked_for(options) else None
         )
         with self._channel.step("verify"):
             report = self._verify(model, exported, packed, parts)
-        with self._channel.step("measure"), self._alone():
-            measured = self._measure(model, packed, {**parts, "verification": {}}, with_compile=not reused)
+        with self._channel.step("measure"):
+            measured = self._measure(
+                model, exported, packed, {**parts, "verification": {}}, with_compile=not reused
+            )
         return {**parts, "verification": report, "autotune": tuned.choices, "measurements": measured}
 
     def _build_model(self) -> Model:
         spec = self._job.spec
         path = self._job.weights
-        given = Given(self._job.factories, self._job.source, path, self._job.directory / "tmp")
-        module = adapting.adapt(sources.build_model(spec.source, given), spec)
+        # Before a larger model is built, which would be killed for it without a word on the file.
+        if path and (over := over_memory(path.stat().st_size, "The weights file", "weights")):
+            raise over
+        scratch = self._job.directory / "tmp"
+        given = Given(self._job.factories, self._job.source, path, scratch, self._device, spec)
+        with settings.watched() as said:
+            built = sources.build_model(spec.source, given)
+        for line in said:
+            self._channel.log(line, "warning")
+        module = adapting.adapt(built, spec)
         if path is None:
             weights.write_weights(module, self._job.directory / files.WEIGHTS)
             # Another target's first build may have been quicker: whoever recorded first decides for all.
@@ -176,9 +198,13 @@ class Build:
     def _export(self, model: Model) -> Exported:
         spec = self._job.spec
         example, other = (self._inputs(point, model) for point in inputs.points(spec, {})[:2])
-        eager.argument_names(model.module, list(example))
+        shared = adapting.settle(model.module, example)
         eager.check_deterministic(model.module, example)
         exported = export(model.module, example, spec, self._job.request, self._device)
+        weights.name_as_in(exported.program, model.module, weights.names_in(model.layer))
+        exported = replace(exported, notes=(*shared, *exported.notes))
+        for note in exported.notes:
+            self._channel.log(note)
         if "no_power" not in spec.checks.accept:
             eager.check_moves(model.module, example, other)
         return exported
@@ -199,14 +225,14 @@ class Build:
             moved[name] = tensor.to(device=self._device, dtype=dtype).contiguous(memory_format=memory_format)
         return moved
 
-    def _key(self, exported: Exported, model: Model) -> tuple[ProgramKey, dict[str, Any]]:
+    def _key(self, exported: Exported, model: Model, *, baked: bool) -> tuple[ProgramKey, dict[str, Any]]:
         job = self._job
-        options = compile_options(job.target, {**job.spec.compile.options, **job.request.options})
-        for name, value in {**job.spec.compile.options, **job.request.options}.items():
-            if options[name] != value:
-                self._channel.log(
-                    f"compile option {name}={value} is {options[name]} on this target", "warning"
-                )
+        asked = self._asked()
+        # A frozen buffer keeps no state: what the model writes to it is folded away (seen with torch 2.13).
+        if baked and not exported.mutated:
+            options = frozen_options(job.target, asked, _dtypes(exported))
+        else:
+            options = compile_options(job.target, asked)
         changed = settings.changed(self._before, settings.compiler_configuration())
         tuned_within = shaping(options, job.spec.limits.autotune_seconds)
         key = program_key(
@@ -216,20 +242,33 @@ class Build:
             settings={**settings.numeric_settings(), "changed": changed, **tuned_within},
             toolchain=job.toolchain,
             target=job.target,
+            baked=digest_file(model.layer) if baked else None,
         )
         return key, options
+
+    def _asked(self) -> dict[str, Any]:
+        return {**self._job.spec.compile.options, **self._job.request.options}
+
+    def _tell_of(self, options: dict[str, Any], exported: Exported) -> None:
+        for name, value in self._asked().items():
+            if options[name] != value:
+                self._channel.log(
+                    f"compile option {name}={value} is {options[name]} on this target", "warning"
+                )
+        if unfrozen := self._unfrozen(exported):
+            self._channel.log(unfrozen, "warning")
+
+    def _unfrozen(self, exported: Exported) -> str:
+        """Why baked weights are not frozen; empty where they are."""
+        if not self._baked or not exported.mutated:
+            return ""
+        written = ", ".join(sorted(exported.mutated))
+        return f"the weights are in the code but not frozen: the model writes to {written}"
 
     def _code(
         self, model: Model, exported: Exported, options: dict[str, Any], reused: dict[str, Any] | None
     ) -> tuple[Packed, Tuning]:
-        around = packing.Circumstances(
-            weights=model.layer,
-            separate=frozenset(weights.names_in(model.layer)),
-            mutated=exported.mutated,
-            known=frozenset(constants_of(exported.program)),
-            target=self._job.target,
-            host_flags=self._job.host_flags,
-        )
+        around = self._around(model, exported)
         if reused:
             with self._channel.step("reuse"):
                 code = Path(reused["code"])
@@ -240,10 +279,21 @@ class Build:
         with self._channel.step("compile"):
             tuned = self._compile(exported, options, package)
         with self._channel.step("pack"):
-            packed = packing.pack_compiled(package, around, self._out)
+            pack = packing.pack_baked if self._baked else packing.pack_compiled
+            packed = pack(package, around, self._out)
             packing.write_sources(packed.sources, self._job.directory / files.SOURCES)
             package.unlink()
         return packed, tuned
+
+    def _around(self, model: Model, exported: Exported) -> packing.Circumstances:
+        return packing.Circumstances(
+            weights=model.layer,
+            separate=frozenset(weights.names_in(model.layer)),
+            mutated=exported.mutated,
+            known=frozenset(constants_of(exported.program)),
+            target=self._job.target,
+            host_flags=self._job.host_flags,
+        )
 
     def _compile(self, exported: Exported, options: dict[str, Any], package: Path) -> Tuning:
         """Compiles beside other builds; where autotuning is on, alone as soon as something is timed."""
@@ -265,7 +315,7 @@ class Build:
         yield
         self._channel.ask("device", mode="shared")
 
-    def _parts(self, exported: Exported, key: ProgramKey, packed: Packed, model: Model) -> dict[str, Any]:
+    def _parts(self, exported: Exported, key: ProgramKey, packed: Packed) -> dict[str, Any]:
         return {
             "signature": encode(exported.signature),
             "constants": encode(packed.constants),
@@ -274,7 +324,7 @@ class Build:
             "single_file": encode(packed.single_file),
             "dtype": self._job.request.dtype,
             "code_path": self._named(packed.code),
-            "weights_path": self._named(model.layer),
+            "weights_path": self._named(packed.weights),
             "compiler_processes": list(self._compilers.programs),
         }
 
@@ -287,7 +337,9 @@ class Build:
             moved=lambda tensors: self._moved(tensors, model),
             used=used_constants(exported.program),
             swappable=frozenset(item.fqn for item in packed.constants.table),
+            baked=packed.constants.baked,
             tolerance=self._tolerance(),
+            notes=(*exported.notes, *filter(None, [self._unfrozen(exported)])),
         )
         proof = Proof(self._job.spec, self._job.examples, self._channel, self._job.directory)
         return proof.run(subject, parts, self._job.golden)
@@ -300,28 +352,47 @@ class Build:
         return max(self._job.spec.checks.tolerance, DTYPE_TOLERANCE.get(self._job.request.dtype or "", 0.0))
 
     def _measure(
-        self, model: Model, packed: Packed, parts: dict[str, Any], *, with_compile: bool
+        self,
+        model: Model,
+        exported: Exported,
+        packed: Packed,
+        parts: dict[str, Any],
+        *,
+        with_compile: bool,
     ) -> list[dict[str, Any]]:
         from pt2hub_workers.inside.measuring import compiled_or_why, measure
 
-        artifact = self._loaded(packed, model, parts)
+        config = decode(ArtifactConfig, self._channel.ask("config", parts=parts))
+        artifact = packing.load(packed, config)
         spec = self._job.spec
         example = self._inputs(inputs.points(spec, {})[0], model)
-        compiled, why = None, ""
-        if spec.measure.torch_compile and with_compile:
-            compiled, why = compiled_or_why(model.module, example)
-        if why:
-            self._channel.log(f"torch.compile is not measured: {why}", "warning")
-        return measure(model.module, artifact, example, device=self._device, compiled=compiled)
+        split = self._split_form(model, exported, config, may_compile=with_compile)
+        with self._alone():
+            compiled, why = None, ""
+            if spec.measure.torch_compile and with_compile:
+                compiled, why = compiled_or_why(model.module, example)
+            if why:
+                self._channel.log(f"torch.compile is not measured: {why}", "warning")
+            others = {"torch_compile": compiled, "split": split.model if split else None}
+            measured = measure(model.module, artifact, example, device=self._device, others=others)
+        return [*measured, *(split.compile_time() if split else ())]
 
-    def _loaded(self, packed: Packed, model: Model, parts: dict[str, Any]) -> Any:  # noqa: ANN401  # LoadedModel
-        from pt2hub.client.loader import load_artifact
-        from pt2hub.client.local import LocalArtifact
-
-        config = self._channel.ask("config", parts=parts)
-        return load_artifact(
-            LocalArtifact.from_files(decode(ArtifactConfig, config), packed.code, model.layer)
+    def _split_form(
+        self, model: Model, exported: Exported, config: ArtifactConfig, *, may_compile: bool
+    ) -> SplitForm | None:
+        if self._beside is None:
+            return None
+        key, options = self._beside
+        return split_form(
+            Wanted(key, self._around(model, exported), config),
+            self._channel,
+            self._job.directory / "tmp" / "split",
+            (lambda package: self._compile(exported, options, package)) if may_compile else None,
         )
+
+
+def _dtypes(exported: Exported) -> frozenset[str]:
+    return frozenset(dtype_name(tensor) for tensor in constants_of(exported.program).values())
 
 
 def _tuned_before(reused: dict[str, Any]) -> dict[str, Any] | None:

@@ -9,28 +9,18 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import sysconfig
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import pt2hub
-import pt2hub_workers
 from pt2hub.errors import ExportFailed, InternalError, Pt2hubError, TransientError
 from pt2hub_workers.inside.channel import Channel
+from pt2hub_workers.inside.places import is_models
 from pt2hub_workers.inside.shortage import shortage
 
 Work: TypeAlias = Callable[[dict[str, Any], Channel], dict[str, Any]]
 """Does the one job and returns its result."""
-_SITE = sysconfig.get_path("purelib")
-_OTHERS = (
-    *(f"{Path(package.__file__ or '').parent}{os.sep}" for package in (pt2hub, pt2hub_workers)),
-    f"{_SITE}{os.sep}torch{os.sep}",
-    "<",
-)
-"""Where code lies that is not the model's, beside Python itself."""
-_PYTHON = f"{sysconfig.get_path('stdlib')}{os.sep}"
 
 
 def main(role: str) -> None:
@@ -77,20 +67,18 @@ def _in_the_model(error: Exception) -> str:
     cause = error.__cause__
     if cause is None:
         return ""
-    own = [frame for frame in traceback.extract_tb(cause.__traceback__) if _is_models(frame.filename)]
+    own = [frame for frame in traceback.extract_tb(cause.__traceback__) if is_models(frame.filename)]
     head = "Traceback (most recent call last), the model's own part:\n"
     lines = [*traceback.format_list(own), *traceback.format_exception_only(cause)]
     return "".join([head, *lines]) if own else ""
 
 
-def _is_models(file: str) -> bool:
-    pythons = file.startswith(_PYTHON) and "-packages" not in file
-    return not (pythons or file.startswith(_OTHERS))
-
-
 def _prepare_build() -> Work:
-    from pt2hub_workers.inside.schemas import declare_torchvision
+    from pt2hub.operators import declare_torchvision
 
+    os.environ.setdefault(
+        "HF_HUB_OFFLINE", "1"
+    )  # else it retries for most of a minute where there is no network
     declare_torchvision()
     import torch._inductor.package
     import torch.export

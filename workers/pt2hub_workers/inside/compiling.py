@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,7 +59,7 @@ def compile_program(
     import torch._inductor.package  # not loaded by its parent; aoti_compile_and_package needs it
 
     tuning = tuning or Tuning()
-    with tuning.watching():
+    with tuning.watching(), _gradients(options):
         try:
             torch._inductor.aoti_compile_and_package(  # noqa: SLF001  # documented, in spite of its name
                 program, package_path=str(package), inductor_configs=dict(options)
@@ -70,6 +71,16 @@ def compile_program(
                 hint="The build's log has the whole message and the compiler's output.",
             ) from error
     return tuning
+
+
+def _gradients(options: Mapping[str, Any]) -> contextlib.AbstractContextManager[Any]:
+    """Where gradients are on, Inductor leaves `freezing` out without a word (torch 2.13, `compile_fx`).
+
+    They stay as they are for everything else, since what a program's key promises was compiled so.
+    """
+    import torch
+
+    return torch.no_grad() if options.get("freezing") else contextlib.nullcontext()
 
 
 class CompilerCount:

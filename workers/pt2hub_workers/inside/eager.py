@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import inspect
 import traceback
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,9 +16,11 @@ from pt2hub.errors import (
     NanOutput,
     NondeterministicModel,
     NoPower,
-    UnknownInput,
+    Pt2hubError,
     UnsupportedOutput,
 )
+from pt2hub_workers.inside import places
+from pt2hub_workers.inside.calling import arguments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,42 +30,23 @@ if TYPE_CHECKING:
 Outputs = list[torch.Tensor]
 
 
-def argument_names(module: torch.nn.Module, given: list[str]) -> list[str]:
-    """The model's argument names, in its own order, that the spec gives.
-
-    Raises:
-        UnknownInput: The spec names an argument that forward lacks.
-        InputRefused: forward needs an argument that the spec does not give.
-    """
-    parameters = inspect.signature(module.forward).parameters
-    for name in given:
-        if name not in parameters:
-            raise UnknownInput(
-                f"forward has no argument {name}",
-                where=f"inputs.{name}",
-                hint=f"Its arguments are {', '.join(parameters)}.",
-            )
-    plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    for name, parameter in parameters.items():
-        if parameter.kind in plain and parameter.default is parameter.empty and name not in given:
-            raise InputRefused(
-                f"forward needs an argument {name}",
-                where="inputs",
-                hint=f"Add an input named {name} with its shape and dtype.",
-            )
-    return [name for name in parameters if name in given]
-
-
 def run(module: torch.nn.Module, inputs: Tensors) -> Any:  # noqa: ANN401  # whatever the model returns
-    """Calls the model on named inputs, without gradients; the result keeps the model's structure.
+    """Calls an adapted model, without gradients; the result keeps the model's structure.
+
+    Args:
+        module: The model.
+        inputs: Its tensors by path.
 
     Raises:
         IndexOutOfRange: An integer input points beyond a table.
         InputRefused: The model raised.
+        UnsupportedOutput: The model lacks an output that the spec keeps.
     """
     try:
         with torch.inference_mode():
-            return module(**inputs)
+            return module(**arguments(inputs))
+    except Pt2hubError:
+        raise
     except IndexError as error:
         raise IndexOutOfRange(
             f"the model refuses the example ids: {error}",
@@ -81,7 +62,7 @@ def run(module: torch.nn.Module, inputs: Tensors) -> Any:  # noqa: ANN401  # wha
 
 
 @contextlib.contextmanager
-def _buffers_kept(module: torch.nn.Module) -> Iterator[None]:
+def buffers_kept(module: torch.nn.Module) -> Iterator[None]:
     """Undoes what a run writes to buffers: the weights file and every comparison mean the state before."""
     before = [
         (owner, name, buffer, buffer.clone())
@@ -101,7 +82,7 @@ def run_flat(module: torch.nn.Module, inputs: Tensors) -> Outputs:
     Raises:
         UnsupportedOutput: Something other than a tensor is among them.
     """
-    with _buffers_kept(module):  # until the outputs are copied: one may be a buffer itself
+    with buffers_kept(module):  # until the outputs are copied: one may be a buffer itself
         return [leaf.detach().to("cpu", copy=True) for leaf in check_outputs(run(module, inputs))]
 
 
@@ -120,10 +101,15 @@ def check_outputs(result: Any) -> Outputs:  # noqa: ANN401  # whatever the model
             raise UnsupportedOutput(
                 f"the model returns {what}",
                 where="source",
-                hint="Every output must be a dense real tensor, alone or in tuples, lists or dicts.",
+                hint="Every output must be a dense real tensor, alone or in tuples, lists or dicts; `outputs` in the "
+                "spec chooses among them.",
             )
     if not leaves:
-        raise UnsupportedOutput("the model returns no tensor", where="source")
+        raise UnsupportedOutput(
+            "the model returns no tensor",
+            where="source",
+            hint="It must return a tensor, alone or in tuples, lists or dicts.",
+        )
     return leaves
 
 
@@ -214,11 +200,7 @@ def _shapes(inputs: Tensors) -> str:
 
 
 def _users_line(error: BaseException) -> str:
-    """The innermost frame outside torch: where the user would look first."""
-    torch_home = str(Path(torch.__file__).parent)
-    frames = traceback.extract_tb(error.__traceback__)
-    outside = [
-        frame for frame in frames if not frame.filename.startswith((torch_home, str(Path(__file__).parent)))
-    ]
-    frame = (outside or list(frames))[-1]
-    return f"{Path(frame.filename).name}:{frame.lineno} ({(frame.line or '').strip()[:120]})"
+    """The innermost frame of the model's own code: where the user would look first."""
+    frames = list(traceback.extract_tb(error.__traceback__))
+    frame = ([item for item in frames if places.is_models(item.filename)] or frames)[-1]
+    return f"{places.shown(frame.filename)}:{frame.lineno} ({(frame.line or '').strip()[:120]})"

@@ -1,23 +1,32 @@
-"""torch.export, with its refusals explained."""
+"""torch.export: the model as its spec calls it, with the declared dimensions dynamic."""
 
 from __future__ import annotations
 
 import inspect
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from pt2hub.domain.artifacts import Dim, Signature, TensorInput
-from pt2hub.errors import DimensionSpecialised, ExportFailed
-from pt2hub_workers.inside.eager import argument_names
+from pt2hub_workers.inside import adapting
+from pt2hub_workers.inside.calling import arguments
+from pt2hub_workers.inside.explaining import SCALED, explained
+from pt2hub_workers.inside.multiples import check_multiples
+from pt2hub_workers.inside.tracing import Attempt
+from pt2hub_workers.inside.writing import written
 
 if TYPE_CHECKING:
-    from pt2hub.domain.specs import Spec, TargetSpec
+    from collections.abc import Mapping
+
+    from pt2hub.domain.specs import DimSpec, Spec, TargetSpec
     from pt2hub_workers.inside.inputs import Tensors
+
+T = TypeVar("T")
+IMAGE_RANK = 4
+"""channels_last is defined for tensors of this rank (NCHW)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +37,13 @@ class Exported:
         program: The program.
         signature: The call contract for the artifact's config.
         mutated: Constants that the model writes to.
+        notes: What callers should know of it.
     """
 
     program: torch.export.ExportedProgram
     signature: Signature
     mutated: frozenset[str]
+    notes: tuple[str, ...] = ()
 
 
 def export(
@@ -41,26 +52,43 @@ def export(
     """Exports the module at the example sizes, with the declared dimensions dynamic.
 
     Args:
-        module: In eval mode, on the device, in the target's dtype.
-        inputs: Example inputs by name, likewise.
+        module: Adapted, in eval mode, on the device, in the target's dtype.
+        inputs: Example inputs by path, likewise.
         spec: For shapes and dimensions.
         request: The target's overrides.
         device: `cpu` or `cuda`.
 
     Raises:
         DimensionSpecialised: The model fixes a dimension that the spec declares dynamic.
+        DataDependent: The model's control flow depends on the values of tensors.
         ExportFailed: torch.export refused the model.
+        InputMutated: The model writes to an input.
     """
     args, kwargs = _call(module, inputs)
+    attempt = Attempt(module, args, kwargs, dynamic_shapes(spec))
     try:
         program = torch.export.export(
-            module, args, kwargs, dynamic_shapes=_dynamic_shapes(module, spec), strict=False
+            module, args, kwargs, dynamic_shapes=attempt.shapes, strict=spec.export.strict
         )
     except Exception as error:  # torch.export raises a dozen kinds, all about the model
-        raise _explained(error, spec) from error
-    graph = program.graph_signature
-    mutated = frozenset(graph.buffers_to_mutate.values())
-    return Exported(program, _signature(program, module, inputs, spec, request, device), mutated)
+        raise explained(error, attempt, spec) from error
+    order = pytree.tree_leaves(_call(module, {name: name for name in inputs}))
+    check_multiples(program, order, spec)
+    changed = written(program)
+    for name, placeholder in zip(order, program.graph_signature.user_inputs, strict=True):
+        if placeholder in changed:
+            raise adapting.mutated(name)
+    mutated = frozenset(name for place, name in _constants(program).items() if place in changed)
+    ordered = {name: inputs[name] for name in order}
+    signature = _signature(program, module, ordered, spec, request, device)
+    return Exported(program, signature, mutated, _notes(mutated))
+
+
+def _notes(mutated: frozenset[str]) -> tuple[str, ...]:
+    if not mutated:
+        return ()
+    names = ", ".join(sorted(mutated))
+    return (f"the model writes to {names}: the artifact keeps state across calls, until it is reset",)
 
 
 def used_constants(program: torch.export.ExportedProgram) -> list[str]:
@@ -78,28 +106,48 @@ def used_constants(program: torch.export.ExportedProgram) -> list[str]:
     ]
 
 
-def _call(module: torch.nn.Module, inputs: Tensors) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional arguments as far as they follow forward's own order, keywords after a gap."""
-    names = argument_names(module, list(inputs))
-    positional = []
-    for name, parameter in inspect.signature(module.forward).parameters.items():
-        if name not in inputs or parameter.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
-            break
-        positional.append(name)
-    args = tuple(inputs[name] for name in positional)
-    return args, {name: inputs[name] for name in names if name not in positional}
+def _constants(program: torch.export.ExportedProgram) -> dict[str, str]:
+    """Names of parameters, buffers and other tensors of the model, by their placeholders."""
+    signature = program.graph_signature
+    return {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
 
 
-def _dynamic_shapes(module: torch.nn.Module, spec: Spec) -> dict[str, Any] | None:
-    dims = {name: torch.export.Dim(name, min=dim.min, max=dim.max) for name, dim in spec.dims.items()}
+def _call(module: torch.nn.Module, values: Mapping[str, T]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional arguments as far as they follow forward's own order, keywords after a gap.
+
+    Args:
+        module: Adapted.
+        values: The tensors, or what stands for them, by path.
+    """
+    given = arguments(values)
+    parameters = inspect.signature(module.forward).parameters.values()
+    args = [given[item.name] for item in parameters if item.kind is item.POSITIONAL_OR_KEYWORD]
+    return tuple(args), {item.name: given[item.name] for item in parameters if item.kind is item.KEYWORD_ONLY}
+
+
+def dynamic_shapes(spec: Spec) -> dict[str, Any] | None:
+    """The dynamic dimensions as torch.export takes them, None where there are none."""
+    dims = {name: _dim(name, dim) for name, dim in spec.dims.items()}
     shapes = {
         item.name: {axis: dims[size] for axis, size in enumerate(item.shape) if isinstance(size, str)} or None
         for item in spec.inputs
     }
-    return {name: shapes[name] for name in argument_names(module, list(shapes))}
+    return arguments(shapes) if dims else None
 
 
-def _signature(  # the parts of one value
+def _dim(name: str, dim: DimSpec) -> Any:  # noqa: ANN401  # torch's own types of dimensions
+    """A dimension for torch; one of multiples is a number times a dimension of its own."""
+    step = dim.multiple_of
+    if step == 1:
+        return torch.export.Dim(name, min=dim.min, max=dim.max)
+    return step * torch.export.Dim(f"{name}{SCALED}", min=dim.min // step, max=dim.max // step)
+
+
+def _signature(
     program: torch.export.ExportedProgram,
     module: torch.nn.Module,
     inputs: Tensors,
@@ -107,54 +155,32 @@ def _signature(  # the parts of one value
     request: TargetSpec,
     device: str,
 ) -> Signature:
+    """The call contract.
+
+    Args:
+        program: The program.
+        module: What was exported.
+        inputs: Its tensors by path, in the order the compiled code takes them.
+        spec: For shapes and dimensions.
+        request: For the memory format.
+        device: `cpu` or `cuda`.
+    """
     declared = {item.name: item for item in spec.inputs}
-    names = argument_names(module, list(inputs))
+    call = adapting.call_of(module)
     return Signature(
-        arguments=tuple(names),
+        arguments=call.arguments,
         inputs=tuple(
             TensorInput(
                 name=name,
                 shape=tuple(declared[name].shape),
-                dtype=str(inputs[name].dtype).removeprefix("torch."),
-                memory_format=request.memory_format
-                if inputs[name].dim() == IMAGE_RANK
-                else "contiguous_format",
+                dtype=str(tensor.dtype).removeprefix("torch."),
+                memory_format=request.memory_format if tensor.dim() == IMAGE_RANK else "contiguous_format",
             )
-            for name in names
+            for name, tensor in inputs.items()
         ),
-        dims={name: Dim(dim.min, dim.max) for name, dim in spec.dims.items()},
+        dims={name: Dim(dim.min, dim.max, dim.multiple_of) for name, dim in spec.dims.items()},
         device=device,
         in_spec=pytree.treespec_dumps(program.call_spec.in_spec),
         out_spec=pytree.treespec_dumps(program.call_spec.out_spec),
+        fixed=dict(call.fixed),
     )
-
-
-IMAGE_RANK = 4
-"""channels_last is defined for tensors of this rank (NCHW)."""
-
-
-def _explained(error: Exception, spec: Spec) -> DimensionSpecialised | ExportFailed:
-    text = str(error).strip()
-    for name in spec.dims:
-        if re.search(rf"Constraints violated \(.*\b{name}\b|specialized.*\b{name}\b|\b{name}\b = \d+", text):
-            return DimensionSpecialised(
-                f"the model fixes dimension {name}: {_first_sentence(text)}",
-                where=f"dims.{name}",
-                hint=_suggestion(text)
-                or f"Write the number in the shape instead of {name}, or change the model "
-                "so that it does not depend on that size (a reshape with a constant is the usual cause).",
-            )
-    return ExportFailed(
-        f"torch.export refused the model: {type(error).__name__}: {_first_sentence(text)}",
-        where="source",
-        hint=_suggestion(text) or "The whole message is in the build's log.",
-    )
-
-
-def _first_sentence(text: str) -> str:
-    return " ".join(text.split("\n\n", maxsplit=1)[0].split())[:600]
-
-
-def _suggestion(text: str) -> str | None:
-    match = re.search(r"Suggested fixes:\s*\n((?:\s+.*\n?)+)", text)
-    return "torch.export suggests: " + "; ".join(match[1].split("\n")).strip() if match else None

@@ -15,6 +15,7 @@ import safetensors.torch
 import torch
 from torch.utils import _pytree as pytree
 
+from pt2hub.client.contract import call_with
 from pt2hub.client.loader import load_artifact
 from pt2hub.client.local import LocalArtifact
 from pt2hub.domain.artifacts import ArtifactConfig
@@ -82,7 +83,7 @@ class _Candidate:
         self._model.reset()  # a model with mutable buffers starts every run from the same state
         if item.group is not None:
             self._perturb(self._groups[item.number])
-        leaves, _ = pytree.tree_flatten(self._model(**self._inputs(item.point)))
+        leaves, _ = pytree.tree_flatten(self._model(**self._call(item.point)))
         return [leaf.cpu() for leaf in leaves]
 
     def _perturb(self, group: Group) -> None:
@@ -92,11 +93,12 @@ class _Candidate:
         moved = perturb({name: constants[name].cpu() for name in known.members}, known)
         self._model.swap_constants({**constants, **{k: v.to(self._device) for k, v in moved.items()}})
 
-    def _inputs(self, label: str) -> dict[str, torch.Tensor]:
+    def _call(self, label: str) -> dict[str, Any]:
         prefix = f"input/{label}/"
         with safetensors.safe_open(self._trial, framework="pt") as file:
             given = {k.removeprefix(prefix): file.get_tensor(k) for k in file.keys() if k.startswith(prefix)}  # noqa: SIM118  # no mapping
-        return {name: self._as_declared(tensor, self._declared[name]) for name, tensor in given.items()}
+        tensors = {name: self._as_declared(tensor, self._declared[name]) for name, tensor in given.items()}
+        return call_with(self._model.config.signature, tensors)
 
     def _as_declared(self, tensor: torch.Tensor, declared: dict[str, Any]) -> torch.Tensor:
         layout: torch.memory_format = getattr(torch, declared["memory_format"])

@@ -70,34 +70,39 @@ def _make_one(item: Input, point: Point, example: Path | None) -> torch.Tensor:
     if example is not None:
         return _from_example(item, shape, point.draw, example)
     seed = int(hex_of(digest_json([item.name, point.label]))[:15], 16)
-    return _draw(item, shape, torch.Generator().manual_seed(seed))
+    return _draw(item, shape, torch.Generator("cpu").manual_seed(seed))
 
 
 def _draw(item: Input, shape: list[int], generator: torch.Generator) -> torch.Tensor:
+    """Values by the spec's recipe; device and dtype said each time, since a source may have changed the defaults."""
     dtype: torch.dtype = getattr(torch, item.dtype)
     recipe = item.generate
     if recipe is None:
         raise InvalidInput("the input has neither generate nor example", where=f"inputs.{item.name}")
     if recipe.normal:
-        return (torch.randn(shape, generator=generator) * recipe.normal.std + recipe.normal.mean).to(dtype)
+        drawn = torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu")
+        return (drawn * recipe.normal.std + recipe.normal.mean).to(dtype)
     if recipe.uniform:
         width = recipe.uniform.high - recipe.uniform.low
-        return (torch.rand(shape, generator=generator) * width + recipe.uniform.low).to(dtype)
+        drawn = torch.rand(shape, generator=generator, dtype=torch.float32, device="cpu")
+        return (drawn * width + recipe.uniform.low).to(dtype)
     if recipe.randint:
         low, high = recipe.randint.low, recipe.randint.high
-        return torch.randint(low, high, shape, generator=generator).to(dtype)
-    return torch.full(shape, recipe.constant or 0, dtype=dtype)
+        return torch.randint(low, high, shape, generator=generator, dtype=torch.int64, device="cpu").to(dtype)
+    return torch.full(shape, recipe.constant or 0, dtype=dtype, device="cpu")
 
 
 def _from_example(item: Input, shape: list[int], draw: int, path: Path) -> torch.Tensor:
-    """The uploaded tensor, repeated or cut to the sizes; later draws roll its elements."""
+    """The uploaded tensor, dynamic dimensions repeated or cut to the sizes; later draws roll its elements."""
     tensors = safetensors.torch.load_file(path)
     tensor = tensors.get(item.name, next(iter(tensors.values())))
-    if tensor.dim() != len(shape) or tensor.numel() == 0:
+    pairs = zip(tensor.shape, item.shape, strict=False)
+    fits = all(isinstance(size, str) or own == size for own, size in pairs)
+    if tensor.dim() != len(shape) or tensor.numel() == 0 or not fits:
         raise InvalidInput(
             f"the example has shape {list(tensor.shape)}, the spec {item.shape}",
             where=f"inputs.{item.name}.example",
-            hint="Upload a safetensors file with one tensor of the declared rank.",
+            hint="Upload a safetensors file with a tensor of the declared shape; dynamic sizes may be any.",
         )
     for axis, size in enumerate(shape):
         repeats = -(-size // tensor.shape[axis])

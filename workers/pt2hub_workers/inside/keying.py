@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pt2hub.domain.artifacts import Toolchain
+    from pt2hub.domain.digests import Digest
     from pt2hub.domain.targets import Target
     from pt2hub_workers.inside.exporting import Exported
 
@@ -28,7 +29,7 @@ _NOISE = frozenset({"metadata", "stack_trace", "torch_version", "verifiers", "sc
 program gives the same bytes in every process (facts/aoti.md, section 5)."""
 
 
-def program_key(  # the parts of one value
+def program_key(  # noqa: PLR0913  # the parts of one value
     exported: Exported,
     *,
     separate: Iterable[str],
@@ -36,6 +37,7 @@ def program_key(  # the parts of one value
     settings: Mapping[str, Any],
     toolchain: Toolchain,
     target: Target,
+    baked: Digest | None = None,
 ) -> ProgramKey:
     """Computes the key.
 
@@ -47,6 +49,7 @@ def program_key(  # the parts of one value
         settings: Process-wide numeric settings and changed compiler configuration.
         toolchain: Versions of torch, triton, CUDA, compiler and pt2hub.
         target: What is compiled for.
+        baked: Digest of the weights that the code will hold; None where it takes any.
     """
     program = exported.program
     weights = set(separate)
@@ -64,6 +67,7 @@ def program_key(  # the parts of one value
         "settings": dict(settings),
         "target": target.name,
         "toolchain": {key: value for key, value in encode(toolchain).items() if key in SHAPING},
+        **({"baked": baked} if baked else {}),
     }
     return ProgramKey(digest_json(fields), fields)
 

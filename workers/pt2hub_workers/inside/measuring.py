@@ -1,17 +1,21 @@
-"""Latency of eager, torch.compile and the artifact, interleaved in one run."""
+"""Latency of the artifact and what it is compared with, interleaved in one run."""
 
 from __future__ import annotations
 
 import statistics
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pt2hub.client.contract import call_with
+from pt2hub.client.loader import LoadedModel
+from pt2hub_workers.inside.calling import arguments
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pt2hub.client.loader import LoadedModel
     from pt2hub_workers.inside.inputs import Tensors
 
 WARM_UP = 2
@@ -54,7 +58,7 @@ def compiled_or_why(module: torch.nn.Module, inputs: Tensors) -> tuple[Callable[
     try:
         compiled: Callable[..., Any] = torch.compile(module)
         with torch.inference_mode():
-            compiled(**inputs)
+            compiled(**arguments(inputs))
     except Exception as error:  # noqa: BLE001  # Dynamo, Inductor and the C++ compiler each raise their own
         return None, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     return compiled, ""
@@ -66,7 +70,7 @@ def measure(
     inputs: Tensors,
     *,
     device: str,
-    compiled: Callable[..., Any] | None,
+    others: Mapping[str, Callable[..., Any] | None],
 ) -> list[dict[str, Any]]:
     """Measures at the example size.
 
@@ -75,17 +79,18 @@ def measure(
         artifact: The artifact, loaded.
         inputs: Example inputs on the device.
         device: `cpu` or `cuda`.
-        compiled: The model as torch.compile made it, where it takes part.
+        others: What else takes part, by its subject, such as the model as torch.compile made it.
 
     Returns:
         Measurements as the server keeps them: metric, value, unit, batch, subject, samples.
     """
     subjects: dict[str, Callable[[], Any]] = {
-        "artifact": lambda: artifact(**inputs),
-        "eager": lambda: module(**inputs),
+        "artifact": _call(artifact, inputs),
+        "eager": _call(module, inputs),
     }
-    if compiled is not None:  # a compiled module has a length only where the module has
-        subjects["torch_compile"] = lambda: compiled(**inputs)
+    for name, call in others.items():
+        if call is not None:  # a compiled module has a length only where the module has
+            subjects[name] = _call(call, inputs)
     with torch.inference_mode():
         samples = latencies(subjects, device=device)
     batch = next((tensor.shape[0] for tensor in inputs.values() if tensor.dim()), None)
@@ -100,6 +105,13 @@ def measure(
         }
         for name, values in samples.items()
     ]
+
+
+def _call(subject: Callable[..., Any], inputs: Tensors) -> Callable[[], Any]:
+    """One call of a form of the model; its arguments are put together before, and not timed."""
+    if isinstance(subject, LoadedModel):
+        return partial(subject, **call_with(subject.config.signature, inputs))
+    return partial(subject, **arguments(inputs))
 
 
 def _nothing() -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from pt2hub.domain.specs import Spec
+    from pt2hub.domain.specs import DimSpec, Spec
 
 SHARE = 0.5
 """Share of the available memory that the largest point may take, by an estimate that is on the high side."""
@@ -64,7 +64,7 @@ def largest_sizes(
         eager.run_flat(module, moved)
     limit = SHARE * available_bytes(device)
     while written.total * _ratio(sizes, example) > limit and sizes != example:
-        sizes = {name: max(example[name], size // 2) for name, size in sizes.items()}
+        sizes = {name: max(example[name], _half(size, spec.dims[name])) for name, size in sizes.items()}
     bounded = {name: size for name, size in sizes.items() if size < spec.dims[name].max}
     note = ", ".join(f"{name}={size} of {spec.dims[name].max}" for name, size in bounded.items())
     return sizes, f"largest point bounded by memory: {note}" if note else None
@@ -77,6 +77,10 @@ def available_bytes(device: torch.device) -> int:
     with open("/proc/meminfo") as file:  # noqa: PTH123  # a kernel file
         lines = dict(line.split(":", 1) for line in file)
     return int(lines["MemAvailable"].split()[0]) * 1024
+
+
+def _half(size: int, dim: DimSpec) -> int:
+    return size // 2 // dim.multiple_of * dim.multiple_of
 
 
 def _ratio(sizes: Mapping[str, int], example: Mapping[str, int]) -> float:

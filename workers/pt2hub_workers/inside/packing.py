@@ -13,7 +13,7 @@ import safetensors.torch
 import torch
 
 from pt2hub import archive
-from pt2hub.domain.artifacts import Constants, NativeCode, SingleFile
+from pt2hub.domain.artifacts import NO_TENSORS, Constants, NativeCode, SingleFile
 from pt2hub.domain.codec import decode
 from pt2hub.domain.targets import Target
 from pt2hub.errors import CompileFailed
@@ -23,6 +23,9 @@ from pt2hub_workers.inside.recipe import HOST_CODE_LEVEL, STEM
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
+
+    from pt2hub.client.loader import LoadedModel
+    from pt2hub.domain.artifacts import ArtifactConfig
 
 
 LITERALS = "extra/literals.safetensors"
@@ -38,6 +41,7 @@ class Packed:
 
     Attributes:
         code: The code layer.
+        weights: The weights layer.
         constants: The table of constants.
         native: What the libraries need.
         single_file: Digest, size and listing of the assembled file.
@@ -45,6 +49,7 @@ class Packed:
     """
 
     code: Path
+    weights: Path
     constants: Constants
     native: NativeCode
     single_file: SingleFile
@@ -56,8 +61,8 @@ class Circumstances:
     """What packing needs to know beside the package.
 
     Attributes:
-        weights: The artifact's weights layer.
-        separate: Names of the tensors in it.
+        weights: The weights that the code was compiled with.
+        separate: Names of the tensors in them.
         mutated: Names of the constants that the model writes to.
         known: Names of every constant of the exported program.
         target: What was compiled for.
@@ -107,6 +112,7 @@ def pack_compiled(package: Path, around: Circumstances, directory: Path) -> Pack
     needs = _inspect(code, result.libraries, result.sources.values(), around)
     return Packed(
         code,
+        around.weights,
         constants,
         needs,
         _assemble(code, constants, around.weights, literals, directory),
@@ -114,8 +120,33 @@ def pack_compiled(package: Path, around: Circumstances, directory: Path) -> Pack
     )
 
 
+def pack_baked(package: Path, around: Circumstances, directory: Path) -> Packed:
+    """Makes the compiler's package the code layer as it is, with its weights.
+
+    Nothing is taken apart, so that no layout needs a proof. What the compiler made of the weights has no names in
+    the model, and forms such as oneDNN's that only the code itself can read.
+
+    Args:
+        package: As AOTInductor wrote it.
+        around: Target, worker and the constants that the model writes to.
+        directory: Where the layers are written.
+
+    Raises:
+        CorruptArchive: The package is not what AOTInductor writes.
+        CompileFailed: binutils failed on a library.
+    """
+    code = directory / "code.zip"
+    result = archive.split(package, code, strip=native.strip_debug, root=STEM, keep_blob=True)
+    needs = _inspect(code, result.libraries, result.sources.values(), around)
+    constants = Constants("", 0, (), baked=True, mutated=tuple(sorted(around.mutated)))
+    weights = _no_tensors(directory)
+    return Packed(
+        code, weights, constants, needs, _assemble(code, constants, weights, None, directory), result.sources
+    )
+
+
 def pack_reused(code: Path, config: Mapping[str, Any], around: Circumstances, directory: Path) -> Packed:
-    """Joins another artifact's code layer with new weights.
+    """Joins another artifact's code layer with new weights, or with none where it holds them.
 
     Args:
         code: The code layer.
@@ -127,16 +158,36 @@ def pack_reused(code: Path, config: Mapping[str, Any], around: Circumstances, di
         LayoutUnproven: The weights do not fit the recorded layout.
     """
     constants = decode(Constants, config["constants"])
+    weights = _no_tensors(directory) if constants.baked else around.weights
     root_member = f"{STEM}/{LITERALS}"
     has_literals = any(item.source == "extra" for item in constants.table)
     literals = archive.read_member(code, root_member) if has_literals else None
-    single = _assemble(code, constants, around.weights, literals, directory)
-    return Packed(code, constants, decode(NativeCode, config["native"]), single, {})
+    single = _assemble(code, constants, weights, literals, directory)
+    return Packed(code, weights, constants, decode(NativeCode, config["native"]), single, {})
+
+
+def load(packed: Packed, config: ArtifactConfig) -> LoadedModel:
+    """Loads layers into this process.
+
+    Args:
+        packed: The layers.
+        config: Of the artifact whose layers they are, or will be.
+    """
+    from pt2hub.client.loader import load_artifact
+    from pt2hub.client.local import LocalArtifact
+
+    return load_artifact(LocalArtifact.from_files(config, packed.code, packed.weights))
 
 
 def write_sources(sources: Mapping[str, bytes], out: Path) -> None:
     """Writes the generated sources as a zip of their own, the names without folders."""
     archive.write_zip(out, sorted((Path(name).name, data) for name, data in sources.items()))
+
+
+def _no_tensors(directory: Path) -> Path:
+    path = directory / "no-tensors.safetensors"
+    path.write_bytes(NO_TENSORS)
+    return path
 
 
 def _refuse_own_constants(constants: Constants, known: frozenset[str]) -> None:

@@ -69,10 +69,15 @@ def perturb(tensors: Mapping[str, torch.Tensor], group: Group) -> dict[str, torc
 
 def _perturbed(name: str, tensor: torch.Tensor, scale: float) -> torch.Tensor:
     seed = int(hex_of(digest_json([name, scale]))[:15], 16)
-    generator = torch.Generator().manual_seed(seed)
-    noise = torch.rand(tensor.shape, generator=generator) * 2 - 1
+    generator = torch.Generator("cpu").manual_seed(seed)
+    noise = _noise(tensor, generator)
     moved = tensor.float() * (1 + scale * BASE * noise)
     low, high = (float(tensor.min()), float(tensor.max())) if tensor.numel() else (0.0, 0.0)
     if low == high:
-        moved = moved + scale * UNIFORM_NOISE * (torch.rand(tensor.shape, generator=generator) * 2 - 1)
+        moved = moved + scale * UNIFORM_NOISE * _noise(tensor, generator)
     return (moved.abs() if low >= 0 else moved).to(tensor.dtype)
+
+
+def _noise(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Uniform in -1..1; float32 said outright, since a source may have changed the default in one of the processes."""
+    return torch.rand(tensor.shape, generator=generator, dtype=torch.float32, device="cpu") * 2 - 1

@@ -19,7 +19,7 @@ from pt2hub.domain.artifacts import Environment, Toolchain
 from pt2hub.domain.codec import encode
 from pt2hub.domain.targets import CPU_LEVELS, Target, cpu_level
 
-PINNED = ("torch", "torchvision", "triton", "numpy", "safetensors")
+PINNED = ("torch", "torchvision", "timm", "transformers", "triton", "numpy", "safetensors")
 """Packages whose versions a submission pins."""
 
 

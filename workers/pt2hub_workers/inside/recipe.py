@@ -1,4 +1,4 @@
-"""The compiler options that make code and weights separable and the code portable within its target.
+"""The compiler options that make code and weights separable, or one, and the code portable within its target.
 
 Each line has its measurement in facts/aoti.md, sections 0, 2, 4 and 14.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch._inductor.config as inductor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from pt2hub.domain.targets import Target
 
@@ -28,26 +28,61 @@ swapped weights (facts/aoti.md, section 4; the gate catches it): with separate w
 
 
 def compile_options(target: Target, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Inductor's options for a target.
+    """Inductor's options for code whose weights can be exchanged.
 
     Args:
         target: Decides the instruction set.
         asked: What the spec adds (`domain.specs.COMPILE_OPTIONS`).
     """
-    level = target.arch if target.device == "cpu" else HOST_CODE_LEVEL
+    separable = {
+        "always_keep_tensor_constants": True,  # else small tensors are inlined as literals
+        "joint_graph_constant_folding": False,  # else values derived from uniform weights are folded
+    }
+    options = _portable(target) | separable | dict(asked)
+    return options | CPU_ONLY if target.device == "cpu" else options
+
+
+def frozen_options(target: Target, asked: Mapping[str, Any], dtypes: Collection[str]) -> dict[str, Any]:
+    """Inductor's options for code into which the weights are frozen; its compiler must run without gradients.
+
+    Args:
+        target: Decides the instruction set.
+        asked: As for `compile_options`.
+        dtypes: Those of the program's constants, torch's names without the prefix.
+    """
+    options = _portable(target) | {"freezing": True}
+    if target.device == "cpu" and not _packs(_level(target), dtypes):
+        options["cpp.weight_prepack"] = False
+    return options | dict(asked)
+
+
+def _packs(level: str, dtypes: Collection[str]) -> bool:
+    """Whether every CPU of a level runs oneDNN's products of packed weights in these dtypes.
+
+    Inductor asks the machine it compiles on. They are there for bfloat16 from AVX-512 on and for float16 on some
+    CPUs beyond (torch 2.13, `mkldnn_bf16_device_check` and `mkldnn_fp16_device_check`); elsewhere the call fails.
+    Weights packed in float32 are put into another order where a CPU wants one: seen with ONEDNN_MAX_CPU_ISA from
+    SSE41 to AVX512_CORE.
+    """
+    return "float16" not in dtypes and ("bfloat16" not in dtypes or level == "x86_64_v4")
+
+
+def _level(target: Target) -> str:
+    return target.arch if target.device == "cpu" else HOST_CODE_LEVEL
+
+
+def _portable(target: Target) -> dict[str, Any]:
+    level = _level(target)
     wanted = {
         "aot_inductor.package_constants_in_so": False,
         "aot_inductor.package_constants_on_disk_format": "binary_blob",
-        "always_keep_tensor_constants": True,  # else small tensors are inlined as literals
-        "joint_graph_constant_folding": False,  # else values derived from uniform weights are folded
         "cpp.dynamic_threads": True,  # else built on few cores it crashes on more
         "cpp.simdlen": _SIMD[level],
         "cpp.march": "x86-64" + level.removeprefix("x86_64").replace("_", "-"),
         "aot_inductor.enable_line_tables": False,  # 70 % of a small package
         "aot_inductor.model_name_for_generated_files": STEM,
     }
-    options = {key: value for key, value in wanted.items() if _known(key)} | dict(asked)
-    return options | CPU_ONLY if target.device == "cpu" else options
+    return {key: value for key, value in wanted.items() if _known(key)}
 
 
 def _known(option: str) -> bool:

@@ -1,11 +1,22 @@
-"""Process-wide settings that shape generated code or its results."""
+"""Process-wide settings that shape generated code or its results, and those that the build itself rests on."""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+import warnings
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_PLACES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TMPDIR")
+"""Variables that name the build's own directories (`build.isolate_caches`)."""
+_entered: list[torch.inference_mode] = []
+"""Modes that are never left; torch leaves one that is collected."""
 
 
 def numeric_settings() -> dict[str, Any]:
@@ -16,6 +27,8 @@ def numeric_settings() -> dict[str, Any]:
         "cuda_matmul_allow_tf32": torch.backends.cuda.matmul.allow_tf32,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "mkldnn": torch.backends.mkldnn.enabled,
+        "autocast": {device: torch.is_autocast_enabled(device) for device in ("cpu", "cuda")},
         "default_dtype": str(torch.get_default_dtype()),
         "sdpa": {
             "flash": torch.backends.cuda.flash_sdp_enabled(),
@@ -38,9 +51,71 @@ def compiler_configuration() -> dict[str, str]:
     }
 
 
-def changed(before: dict[str, str], after: dict[str, str]) -> dict[str, str]:
+def changed(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
     """The settings that differ, with their new values."""
     return {key: value for key, value in after.items() if before.get(key) != value}
+
+
+@contextmanager
+def watched() -> Iterator[list[str]]:
+    """Compares the settings before the block, in which a source's code runs, with those after it.
+
+    What shapes code stays as the source wants it, for it is in the program key; what the build's own steps rest on is
+    put back.
+
+    Returns:
+        After the block, a sentence for each setting that was changed.
+    """
+    said: list[str] = []
+    before, kept = _all(), _Kept()
+    with warnings.catch_warnings():  # filters that a source sets are not for the compiler's warnings
+        yield said
+    after = _all()
+    said += [
+        f"the source changed {name} from {before.get(name, 'nothing')} to {after.get(name, 'nothing')}: it is part of "
+        "the program key"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    ]
+    said += [f"the source changed {what}, which is put back: the build needs it" for what in kept.put_back()]
+
+
+class _Kept:
+    """What drawing inputs, loading weights and compiling take as given."""
+
+    def __init__(self) -> None:
+        self._device = torch.get_default_device()
+        self._modes = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+        self._folder = Path.cwd()
+        self._places = {name: os.environ.get(name) for name in _PLACES}
+
+    def put_back(self) -> Iterator[str]:
+        """Puts everything back, and says what was another."""
+        if torch.get_default_device() != self._device:
+            yield f"the default device (to {torch.get_default_device()})"
+            torch.set_default_device(None if self._device.type == "cpu" else self._device)
+        if self._modes != (torch.is_inference_mode_enabled(), torch.is_grad_enabled()):
+            yield "the gradient mode"
+            inference, gradients = self._modes
+            _entered.append(torch.inference_mode(inference))
+            _entered[-1].__enter__()
+            torch.set_grad_enabled(gradients)
+        if Path.cwd() != self._folder:
+            yield "the working directory"
+            os.chdir(self._folder)
+        for name, value in self._places.items():
+            if os.environ.get(name) != value:
+                yield name
+                os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def _all() -> dict[str, str]:
+    """Everything that is part of the key, by one name each, as text."""
+    found = {**compiler_configuration(), "num_threads": str(torch.get_num_threads())}
+    for name, value in numeric_settings().items():
+        parts = value.items() if isinstance(value, dict) else [("", value)]
+        found.update({f"{name}.{part}".rstrip("."): str(item) for part, item in parts})
+    return found
 
 
 def _shapes_code(variable: str) -> bool:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 OWN_TMP = "PT2HUB_OWN_TMP"
 """Names, in a sandbox, the directories in memory that are this child's alone, with `:` between them."""
+OWN_MEMORY = "PT2HUB_OWN_MEMORY"
+"""Says how many bytes of memory this child may use."""
 _NO_SPACE = "No space left on device"
 _NEARLY_FULL = 1 << 20
 """Bytes; what did not fit was larger than that, or it would be there."""
@@ -23,7 +25,10 @@ _TEXTS = re.compile(
     r"|Killed signal terminated program).*"
 )
 """What compilers print, and torch's allocator: neither raises an error of its own kind."""
+_ASKED = re.compile(r"tried to allocate (\d+) bytes")
+"""What torch's allocator says of memory that it did not get."""
 _MOST = 300
+_GIB = 1 << 30
 
 
 def shortage(error: BaseException, where: str | None = None) -> WorkerLost | LimitExceeded | None:
@@ -44,6 +49,10 @@ def shortage(error: BaseException, where: str | None = None) -> WorkerLost | Lim
                 hint="Let the model's code write less; an operator can raise PT2HUB_BUILD_DISK of the worker.",
             )
         if said := _said(cause):
+            if (asked := _ASKED.search(said)) and (
+                found := over_memory(int(asked[1]), "One tensor alone", where)
+            ):
+                return found
             if _NO_SPACE in said and (folder := _full(said)):
                 return LimitExceeded(
                     f"The build filled {folder}, which lies in memory: {said[:_MOST]}",
@@ -58,6 +67,30 @@ def shortage(error: BaseException, where: str | None = None) -> WorkerLost | Lim
                 "the model is too large for that machine.",
             )
     return None
+
+
+def gib(count: int) -> str:
+    """A number of bytes in GiB, to three figures."""
+    return f"{count / _GIB:.3g} GiB" if count < 999 * _GIB else f"{count // _GIB} GiB"
+
+
+def over_memory(size: int, what: str, where: str | None = None) -> LimitExceeded | None:
+    """The error of a build that can never have the memory that it needs; None where it might.
+
+    Args:
+        size: Bytes that it needs at least.
+        what: What needs them, the beginning of a sentence.
+        where: As of errors.
+    """
+    limit = int(os.environ.get(OWN_MEMORY, "0"))
+    if not limit or size <= limit:
+        return None
+    return LimitExceeded(
+        f"{what} needs more memory than the build may use: {gib(size)} of {gib(limit)}.",
+        where=where,
+        hint="Use a smaller model or a smaller example; an operator can raise PT2HUB_BUILD_MEMORY of the worker.",
+        context={"what": "memory", "limit": limit},
+    )
 
 
 def _full(said: str) -> str | None:

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING
 
 import safetensors
 import safetensors.torch
+import torch
 
-from pt2hub.errors import Detail, WeightsMismatch
+from pt2hub.archive.fitting import check_fit, mismatch
+from pt2hub.archive.tensors import Form, read_safetensors_header
+from pt2hub.errors import CorruptArchive, Detail, WeightsMismatch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
-    import torch
-
-MAX_DETAILS = 20
-"""Wrong tensors named in one error; a wrong file often has hundreds."""
+    from torch.export import ExportedProgram
 
 
 def named_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -26,11 +27,10 @@ def named_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def write_weights(module: torch.nn.Module, path: Path) -> None:
-    """Writes every tensor once, contiguous; a tied one under the last of its names, as torch.export names it.
-
-    Under another name the compiled code would not find it, and it would be taken for a literal of the code.
-    """
-    safetensors.torch.save_file(_untied(named_tensors(module)), path)
+    """Writes every tensor once, contiguous; a tied one under the last of its names."""
+    tensors = named_tensors(module)
+    last = [group[-1] for group in _groups(tensors)]
+    safetensors.torch.save_file({name: tensors[name].contiguous() for name in last}, path)
 
 
 def load_weights(module: torch.nn.Module, path: Path) -> None:
@@ -40,27 +40,27 @@ def load_weights(module: torch.nn.Module, path: Path) -> None:
     (non-persistent buffers keep the factory's value and travel as literals).
 
     Raises:
-        WeightsMismatch: The file is no safetensors file, or tensors are missing, extra or misshapen.
+        WeightsMismatch: The file is no safetensors file, tensors are missing, extra or misshapen, tied ones differ,
+            or some hold NaN or infinity.
     """
-    try:
-        given = safetensors.torch.load_file(path)
-    except (safetensors.SafetensorError, OSError) as error:
-        raise WeightsMismatch(
-            f"the weights are no readable safetensors file: {error}",
-            where="weights",
-            hint="Write them with safetensors.torch.save_file(model.state_dict(), path).",
-        ) from error
+    given = _forms(path)
     own = named_tensors(module)
-    problems = _compare(module, own, given)
-    if problems:
-        raise WeightsMismatch(
-            f"{len(problems)} tensors do not fit the model",
-            where="weights",
-            details=tuple(problems[:MAX_DETAILS]),
-            hint="The file must hold the state_dict of the very model that the source builds.",
+    ties = [group for group in _groups(own) if len(group) > 1]
+    optional = set(own) - set(module.state_dict(keep_vars=True))
+    check_fit({name: _form(tensor) for name, tensor in own.items()}, given, ties=ties, optional=optional)
+    parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
+    with safetensors.safe_open(path, framework="pt") as file:
+        _check_ties(file, [[name for name in group if name in given] for group in ties])
+        unfit = []
+        for name in given:  # one at a time: the file may be as large as memory
+            tensor = file.get_tensor(name)
+            if not _usable(tensor, infinite=name not in parameters):
+                unfit.append(Detail(name, "holds NaN or infinity", str(given[name])))
+            own[name].copy_(tensor)
+    if unfit:
+        raise mismatch(
+            "hold NaN or infinity", unfit, "Nothing can be proven with such weights: look at the training."
         )
-    for name, tensor in given.items():
-        own[name].copy_(tensor)
 
 
 def names_in(path: Path) -> set[str]:
@@ -69,31 +69,70 @@ def names_in(path: Path) -> set[str]:
         return set(file.keys())
 
 
-def _untied(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    last = {tensor.data_ptr() if tensor.numel() else name: name for name, tensor in tensors.items()}
-    return {name: tensors[name].contiguous() for name in last.values()}
+def name_as_in(program: ExportedProgram, module: torch.nn.Module, names: set[str]) -> None:
+    """Has a program call tied tensors by the names that the weights layer has.
+
+    torch.export calls a tied tensor by the last of its names, or by the first where it is strict; a file from elsewhere
+    may hold either. The compiled code would take a tensor that it does not find there for a literal of its own.
+
+    Args:
+        program: The exported module, changed in place.
+        module: What was exported.
+        names: Names of the weights layer.
+    """
+    signature = program.graph_signature
+    read = {node.name for node in program.graph.nodes if node.op == "placeholder" and node.users}
+    used = {str(item.target) for item in signature.input_specs if item.arg.name in read}
+    swapped: dict[str, str] = {}
+    for group in _groups(named_tensors(module)):
+        there = [name for name in group if name in names]
+        for name in used.intersection(group).difference(names) if there else ():
+            swapped |= {name: there[-1], there[-1]: name}
+    for item in (*signature.input_specs, *signature.output_specs):
+        item.target = swapped.get(str(item.target), item.target)
 
 
-def _compare(
-    module: torch.nn.Module, own: dict[str, torch.Tensor], given: dict[str, torch.Tensor]
-) -> list[Detail]:
-    covered = {own[name].data_ptr() for name in given if name in own}
-    optional = set(own) - set(module.state_dict(keep_vars=True))
-    problems = [
-        Detail(name, "missing from the file", None, _shape(tensor))
-        for name, tensor in own.items()
-        if name not in given and name not in optional and tensor.data_ptr() not in covered
-    ]
-    problems += [
-        Detail(name, "the model has no such tensor", _shape(given[name])) for name in given if name not in own
-    ]
-    problems += [
-        Detail(name, "another shape or dtype", _shape(tensor), _shape(own[name]))
-        for name, tensor in given.items()
-        if name in own and (tensor.shape != own[name].shape or tensor.dtype != own[name].dtype)
-    ]
-    return problems
+def _groups(tensors: dict[str, torch.Tensor]) -> list[list[str]]:
+    """Names of tied tensors together, each in its order."""
+    groups: dict[object, list[str]] = {}
+    for name, tensor in tensors.items():
+        groups.setdefault(tensor.data_ptr() if tensor.numel() else name, []).append(name)
+    return list(groups.values())
 
 
-def _shape(tensor: torch.Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+def _forms(path: Path) -> dict[str, Form]:
+    try:
+        found = read_safetensors_header(path)
+    except (CorruptArchive, OSError) as error:
+        what = error.message if isinstance(error, CorruptArchive) else str(error)
+        raise WeightsMismatch(
+            f"the weights are no readable safetensors file: {what}",
+            where="weights",
+            hint="Write them with safetensors.torch.save_file(model.state_dict(), path).",
+        ) from error
+    return {name: Form(entry.dtype, entry.shape) for name, entry in found.items()}
+
+
+def _form(tensor: torch.Tensor) -> Form:
+    return Form(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+
+
+def _check_ties(file: safetensors.safe_open, groups: Iterable[list[str]]) -> None:
+    """Refuses a file that gives one tensor of the model two values."""
+    for first, *others in filter(None, groups):
+        for other in others:
+            if not torch.equal(file.get_tensor(first), file.get_tensor(other)):
+                raise WeightsMismatch(
+                    f"{first} and {other} are one tensor in the model, and differ in the file",
+                    where="weights",
+                    hint="Write the state_dict of a model whose weights are tied, or leave one of the two names out.",
+                )
+
+
+def _usable(tensor: torch.Tensor, *, infinite: bool) -> bool:
+    """Whether a tensor holds no NaN and, unless that is allowed (masks in buffers are so), no infinity."""
+    if not tensor.is_floating_point() or not tensor.numel():
+        return True
+    wide = tensor.float() if tensor.dtype.itemsize == 1 else tensor  # torch compares no 8-bit numbers
+    low, high = torch.aminmax(wide)  # both are NaN where one element is, and nothing is copied
+    return not bool(low.isnan()) if infinite else bool(low.isfinite() and high.isfinite())

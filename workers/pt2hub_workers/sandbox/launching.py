@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pt2hub.errors import BadConfiguration
+from pt2hub_workers.inside.shortage import OWN_MEMORY
 from pt2hub_workers.sandbox import devices, seccomp
 from pt2hub_workers.sandbox.environment import confined, without_secrets
 from pt2hub_workers.sandbox.limits import Bounds, Limits
@@ -96,7 +97,8 @@ class Launcher(ABC):
             room: Its room, which must be there before it; None for a child without one.
         """
         argv = [sys.executable, "-m", "pt2hub_workers.inside.child", role]
-        return self.run(argv, environ={**environ, "PYTHONUNBUFFERED": "1"}, room=room, name=role)
+        told = {"PYTHONUNBUFFERED": "1", OWN_MEMORY: str(self.limits.memory_bytes)}
+        return self.run(argv, environ={**environ, **told}, room=room, name=role)
 
     def run(
         self, argv: Sequence[str], *, environ: Mapping[str, str], room: Room | None, name: str = "child"

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pt2hub.errors import BadConfiguration
+from pt2hub_workers.inside.shortage import gib
 from pt2hub_workers.sandbox.cgroups import Group
 from pt2hub_workers.sandbox.places import memory_ceiling, own_places
 from pt2hub_workers.sandbox.proc import descend, footprint, own_tmpfs, read_processes, threads_of_user
@@ -153,11 +154,6 @@ def limits_from_environ(environ: Mapping[str, str], means: Means | None = None) 
         tmp_bytes=tmp,
         processes=_count(environ.get(PROCESSES) or str(DEFAULT_PROCESSES)),
     )
-
-
-def gib(count: int) -> str:
-    """A number of bytes in GiB, to three figures."""
-    return f"{count / _GIB:.3g} GiB" if count < 999 * _GIB else f"{count // _GIB} GiB"
 
 
 class Bounds:

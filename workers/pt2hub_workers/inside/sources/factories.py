@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import inspect
+import warnings
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from pt2hub.domain.specs import check_factory
-from pt2hub.errors import FactoryArguments, FactoryFailed, UnknownFactory
-from pt2hub_workers.inside.schemas import declare_torchvision
+from pt2hub.errors import FactoryArguments, UnknownFactory
+from pt2hub.operators import declare_torchvision
+from pt2hub_workers.inside.sources.calling import Call
+from pt2hub_workers.inside.sources.configs import WHERE, with_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,28 +23,25 @@ def build(source: FactorySource, allowed: Sequence[str]) -> Any:  # noqa: ANN401
     """Calls the factory under its seed.
 
     Args:
-        source: Which factory, with which arguments.
+        source: Which factory, with which arguments, or fields of its configuration.
         allowed: Modules whose factories may be named.
 
     Raises:
         UnknownFactory: The module cannot be imported, is not allowed, or has no such function.
-        FactoryArguments: The factory does not take these arguments.
+        FactoryArguments: The factory does not take these arguments, or its configuration these fields.
         FactoryFailed: The factory raised.
     """
     check_factory(source, allowed)
     factory = find_factory(source)
-    _check_arguments(factory, source)
-    torch.manual_seed(source.seed)
-    try:
-        return factory(**source.kwargs)
-    except Exception as error:
-        if isinstance(error, TypeError) and "unexpected keyword argument" in str(error):
-            raise _unfit(factory, source, error) from error  # it passed **kwargs on before anyone looked
-        raise FactoryFailed(
-            f"{source.factory} raised {type(error).__name__}: {_first_line(error)}",
-            where="source.factory",
-            hint="Call the factory with the same arguments in a Python shell; it must need no network.",
-        ) from error
+    if source.config is not None:
+        factory = with_config(source, factory)
+    elif _needs_config(factory):
+        raise FactoryArguments(
+            f"{source.factory} is built from a configuration",
+            where=WHERE,
+            hint="Write its fields there; {} takes the defaults.",
+        )
+    return Call(factory, source.factory, "source.factory").make(source.kwargs, source.seed)
 
 
 def find_factory(source: FactorySource) -> Callable[..., Any]:
@@ -56,14 +53,16 @@ def find_factory(source: FactorySource) -> Callable[..., Any]:
     module_name, attribute = source.module, source.factory.partition(":")[2]
     declare_torchvision()
     try:
-        module = importlib.import_module(module_name)
+        # What a package says about itself at import is nothing that a publisher can mend.
+        with warnings.catch_warnings(action="ignore"):
+            module = importlib.import_module(module_name)
+            factory = getattr(module, attribute, None)  # transformers imports a model's own module here
     except ImportError as error:
         raise UnknownFactory(
             f"{module_name} cannot be imported on this worker: {error}",
             where="source.factory",
             hint="Install its package beside the worker's torch.",
         ) from error
-    factory = getattr(module, attribute, None)
     if not callable(factory):
         near = difflib.get_close_matches(attribute, dir(module), n=3)
         raise UnknownFactory(
@@ -74,21 +73,6 @@ def find_factory(source: FactorySource) -> Callable[..., Any]:
     return factory
 
 
-def _check_arguments(factory: Callable[..., Any], source: FactorySource) -> None:
-    signature = inspect.signature(factory)
-    try:
-        signature.bind(**source.kwargs)
-    except TypeError as error:
-        raise _unfit(factory, source, error) from error
-
-
-def _unfit(factory: Callable[..., Any], source: FactorySource, error: TypeError) -> FactoryArguments:
-    return FactoryArguments(
-        f"{source.factory} {error}",
-        where="source.kwargs",
-        hint=f"Its signature is {source.factory.partition(':')[2]}{inspect.signature(factory)}.",
-    )
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [""])[0][:500]
+def _needs_config(factory: Callable[..., Any]) -> bool:
+    """Whether it is a class of transformers: its own, or an Auto class, which would say that it is not to be called."""
+    return isinstance(getattr(factory, "config_class", None), type) or hasattr(factory, "_model_mapping")

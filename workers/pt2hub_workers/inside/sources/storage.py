@@ -10,26 +10,45 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+@torch.inference_mode(mode=False)
 def own_storage(module: torch.nn.Module) -> torch.nn.Module:
     """Gives every parameter and buffer its own contiguous storage, ties kept.
 
     The compiler writes whole storages: constants that are views of one flat buffer would each be written
     with all of it (facts/aoti.md, section 16).
     """
+    _replace_inference_tensors(module)
+    # One tensor may have two names, such as a submodule used twice, and two tensors may be tied by their memory.
+    tensors = {id(tensor): tensor for tensor in _parameters_and_buffers(module)}
+    # Found before any of it is freed and used anew: the whole model is never there twice.
+    memory = {number: _memory(tensor) for number, tensor in tensors.items()}
     clones: dict[tuple[Any, ...], torch.Tensor] = {}
-    originals: list[torch.Tensor] = []  # kept alive: a clone at a freed address would look like a tied tensor
-    done: set[int] = set()
-    for tensor in _parameters_and_buffers(module):
-        if id(tensor) in done:  # one tensor under two names, such as a submodule used twice
-            continue
-        done.add(id(tensor))
-        originals.append(tensor.detach())
-        same_memory = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
-        key = same_memory if tensor.numel() else (id(tensor),)
-        if key not in clones:
-            clones[key] = tensor.detach().clone(memory_format=torch.contiguous_format)
-        tensor.data = clones[key]
+    for number, tensor in tensors.items():
+        if memory[number] not in clones:
+            clones[memory[number]] = tensor.detach().clone(memory_format=torch.contiguous_format)
+        tensor.data = clones[memory[number]]
     return module
+
+
+def _memory(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """What tied tensors have in common; empty ones are never tied."""
+    if not tensor.numel():
+        return (id(tensor),)
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+
+
+def _replace_inference_tensors(module: torch.nn.Module) -> None:
+    """Puts ordinary tensors in the place of those made in inference mode, which nothing may write weights into."""
+    replaced: dict[int, torch.Tensor] = {}
+    for owner in module.modules():
+        for named in (owner._parameters, owner._buffers):  # noqa: SLF001  # setattr would take a parameter's place in the order
+            for name, tensor in named.items():
+                if tensor is not None and tensor.is_inference():
+                    if id(tensor) not in replaced:
+                        copy = tensor.clone()
+                        own = isinstance(tensor, torch.nn.Parameter)
+                        replaced[id(tensor)] = torch.nn.Parameter(copy, requires_grad=False) if own else copy
+                    named[name] = replaced[id(tensor)]  # type: ignore[assignment]  # a parameter for a parameter
 
 
 def _parameters_and_buffers(module: torch.nn.Module) -> Iterator[torch.Tensor]:

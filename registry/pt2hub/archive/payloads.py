@@ -1,0 +1,301 @@
+"""The tensors of an exported program: raw bytes in members, and a JSON document that says how to read them.
+
+torch.export.save writes each storage once; several names, and views into it, may refer to one member.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import mmap
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pt2hub.archive import records
+from pt2hub.archive.layout import is_contiguous
+from pt2hub.archive.tensors import WIDTHS
+from pt2hub.archive.validating import shown
+from pt2hub.domain.digests import CHUNK
+from pt2hub.errors import BadProgram, NotFound, UnsupportedTensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from pt2hub.archive.reading import Archive
+
+STRIDED = 7
+"""torch's number of the dense layout."""
+SCALARS = {
+    1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32", 8: "float64",
+    9: "complex32", 10: "complex64", 11: "complex128", 12: "bool", 13: "bfloat16", 28: "uint16",
+    29: "float8_e4m3fn", 30: "float8_e5m2", 31: "float8_e4m3fnuz", 32: "float8_e5m2fnuz",
+    33: "float8_e8m0fnu", 34: "uint32", 35: "uint64",
+}  # fmt: skip
+"""torch's numbers of dtypes in saved programs (`torch._export.serde.schema.ScalarType`, schema 8)."""
+_MOST_DIMENSIONS = 64
+_LARGEST = 1 << 62
+SAVE_AGAIN = "Save the program again with torch.export.save; `pt2hub publish --program FILE` takes it apart."
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """A tensor of a program, and which bytes are its own.
+
+    Attributes:
+        name: Its fully qualified name.
+        member: The member with the bytes, without its folder.
+        is_param: Whether it is a parameter.
+        trains: Whether it requires gradients.
+        scalar: torch's number of its dtype.
+        shape: Sizes.
+        strides: Elements from one index to the next.
+        offset: Elements before the first.
+    """
+
+    name: str
+    member: str
+    is_param: bool
+    trains: bool
+    scalar: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+    @property
+    def dtype(self) -> str:
+        """As torch prints it, without the prefix."""
+        return SCALARS[self.scalar]
+
+    @property
+    def width(self) -> int:
+        """Bytes of an element."""
+        return WIDTHS[self.dtype]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the tensor by itself."""
+        return math.prod(self.shape) * self.width
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether its bytes follow each other in the order of its elements."""
+        return is_contiguous(self.shape, self.strides)
+
+    @property
+    def memory(self) -> tuple[object, ...]:
+        """Equal for tensors that are one in memory; a tensor without elements is one with no other."""
+        if not self.size:
+            return (self.name,)
+        return (self.member, self.scalar, self.shape, self.strides, self.offset)
+
+    @property
+    def reach(self) -> int:
+        """Bytes of the member up to its last element."""
+        if not self.size:
+            return 0
+        last = sum((size - 1) * step for size, step in zip(self.shape, self.strides, strict=True))
+        return (self.offset + last + 1) * self.width
+
+    def compact(self, member: str) -> Payload:
+        """The same tensor, contiguous in a member of its own."""
+        sizes = reversed(self.shape[1:])
+        strides = tuple(itertools.accumulate(sizes, lambda step, size: step * size, initial=1))[::-1]
+        return replace(self, member=member, strides=strides if self.shape else (), offset=0)
+
+
+def read_payloads(archive: Archive, config: str) -> tuple[Payload, ...]:
+    """The tensors that a document of the program describes, in its order.
+
+    Args:
+        archive: The program.
+        config: The document's name.
+
+    Raises:
+        BadProgram: It is malformed, or holds what only unpickling could read.
+        UnsupportedTensor: A tensor is complex or not dense.
+    """
+    document = read_json(archive, config)
+    items = document.get("config") if isinstance(document, dict) else None
+    if not isinstance(items, dict):
+        raise malformed(config)
+    return tuple(_payload(name, item) for name, item in items.items())
+
+
+def payload_config(payloads: Iterable[Payload], device: str = "cpu") -> bytes:
+    """The document that `read_payloads` reads, which does not ask where a tensor lay.
+
+    Args:
+        payloads: The tensors.
+        device: Where torch puts them when it loads them.
+    """
+    return dump({"config": {item.name: _described(item, device) for item in payloads}})
+
+
+def compacted(payloads: Iterable[Payload], prefix: str) -> tuple[Payload, ...]:
+    """Every tensor contiguous in a member of its own, in order; tensors that are one stay one."""
+    members: dict[tuple[object, ...], str] = {}
+    return tuple(
+        item.compact(members.setdefault(item.memory, f"{prefix}{len(members)}")) for item in payloads
+    )
+
+
+def payload_chunks(source: Path, archive: Archive, folder: str, payload: Payload) -> Iterator[bytes]:
+    """A tensor's bytes in the order of its elements, in pieces.
+
+    Args:
+        source: The archive's file.
+        archive: The same, open.
+        folder: Where the members are.
+        payload: The tensor.
+
+    Raises:
+        BadProgram: Its member is missing, too short or compressed.
+        CorruptArchive: The member's bytes are damaged.
+    """
+    if not payload.size:
+        return
+    try:
+        entry = archive.entry(f"{folder}{payload.member}")
+    except NotFound as error:
+        raise BadProgram(f"the bytes of {shown(payload.name)} are missing", hint=SAVE_AGAIN) from error
+    if payload.reach > entry.size:
+        why = "it holds none: it was exported with fake tensors" if not entry.size else "they are cut short"
+        raise BadProgram(f"the bytes of {shown(payload.name)}: {why}", hint=SAVE_AGAIN)
+    if payload.contiguous and payload.size == entry.size:
+        yield from archive.chunks(entry)
+        return
+    if entry.method != records.STORED:
+        raise BadProgram(
+            f"the bytes of {shown(payload.name)} are compressed: the file was packed anew", hint=SAVE_AGAIN
+        )
+    for _ in archive.chunks(entry):  # for the member's CRC
+        pass
+    with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+        yield from _gathered(whole, entry.data_offset, payload)
+
+
+def read_json(archive: Archive, name: str, *, most: int = 64 << 20) -> Any:  # noqa: ANN401  # any JSON value
+    """A member's JSON value.
+
+    Raises:
+        BadProgram: It is missing, too long or no JSON.
+        CorruptArchive: Its bytes are damaged.
+    """
+    try:
+        if archive.entry(name).size > most:
+            raise BadProgram(f"{shown(name)} is longer than {most >> 20} MiB")
+        return json.loads(archive.read(name).decode(), parse_constant=_no_constant)
+    except NotFound as error:
+        raise BadProgram(f"the file lacks {shown(name)}", hint=SAVE_AGAIN) from error
+    except (ValueError, RecursionError) as error:
+        raise malformed(name) from error
+
+
+def dump(value: object) -> bytes:
+    """A JSON value in as few bytes as it takes; keys keep their order."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+
+
+def malformed(name: str) -> BadProgram:
+    """The error of a member that is not as torch writes it."""
+    return BadProgram(f"{shown(name)} is not what torch.export.save writes there", hint=SAVE_AGAIN)
+
+
+def _gathered(whole: mmap.mmap, start: int, payload: Payload) -> Iterator[bytes]:
+    """The elements row by row; a row is as much as one stride reaches, and pages that were read may leave memory."""
+    width = payload.width
+    start += payload.offset * width
+    if payload.contiguous:
+        for begin in range(start, start + payload.size, CHUNK):
+            yield whole[begin : min(begin + CHUNK, start + payload.size)]
+        return
+    code: Any = {1: "B", 2: "H", 4: "I", 8: "Q"}[width]
+    *outer, length = payload.shape
+    *steps, step = payload.strides
+    end = start + payload.reach - payload.offset * width
+    with memoryview(whole) as bytes_, bytes_[start:end] as own, own.cast(code) as elements:
+        for place in itertools.product(*map(range, outer)):
+            at = sum(index * by for index, by in zip(place, steps, strict=True))
+            if step:
+                with elements[at : at + (length - 1) * step + 1 : step] as row:
+                    yield row.tobytes()
+            else:
+                yield elements[at : at + 1].tobytes() * length
+
+
+def _described(item: Payload, device: str) -> dict[str, Any]:
+    return {
+        "path_name": item.member,
+        "is_param": item.is_param,
+        "use_pickle": False,
+        "tensor_meta": {
+            "dtype": item.scalar,
+            "sizes": [{"as_int": size} for size in item.shape],
+            "requires_grad": item.trains,
+            "device": {"type": device, "index": None},
+            "strides": [{"as_int": step} for step in item.strides],
+            "storage_offset": {"as_int": item.offset},
+            "layout": STRIDED,
+        },
+    }
+
+
+def _payload(name: str, item: Any) -> Payload:  # noqa: ANN401  # any JSON value
+    if isinstance(item, dict) and (item.get("use_pickle") is not False or item.get("tensor_meta") is None):
+        raise BadProgram(
+            f"{shown(name)} is saved as a pickle, which could run anything when it is read",
+            hint="It is an object or a subclass of Tensor. Replace it with plain tensors before the export (quantised "
+            "weights: unwrap them), and save the program again.",
+        )
+    try:
+        return _tensor(name, item, item["tensor_meta"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise malformed(f"the entry of {name}") from error
+
+
+def _tensor(name: str, item: Mapping[str, Any], meta: Mapping[str, Any]) -> Payload:
+    scalar, layout = _number(meta["dtype"]), _number(meta["layout"])
+    dtype = SCALARS.get(scalar, f"of the unknown dtype {scalar}")
+    if dtype not in WIDTHS or dtype.startswith("complex") or layout != STRIDED:
+        what = dtype if layout == STRIDED else "not dense"
+        raise UnsupportedTensor(
+            f"{shown(name)} is {what}", where="source.program", hint="Weights are dense and real."
+        )
+    shape, strides = (tuple(_number(size) for size in meta[key]) for key in ("sizes", "strides"))
+    member = item["path_name"]
+    if not isinstance(member, str) or not member or "/" in member or len(shape) > _MOST_DIMENSIONS:
+        raise ValueError(member)
+    if len(strides) != len(shape):
+        raise ValueError(strides)
+    offset = _number(meta["storage_offset"])
+    return Payload(
+        name, member, item["is_param"] is True, meta["requires_grad"] is True, scalar, shape, strides, offset
+    )
+
+
+def _number(value: Any) -> int:  # noqa: ANN401  # any JSON value
+    if isinstance(value, dict):
+        value = value["as_int"]
+    if type(value) is not int or not 0 <= value < _LARGEST:
+        raise ValueError(value)
+    return value
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(text)
+
+
+__all__ = [
+    "SAVE_AGAIN",
+    "SCALARS",
+    "Payload",
+    "compacted",
+    "dump",
+    "malformed",
+    "payload_chunks",
+    "payload_config",
+    "read_json",
+    "read_payloads",
+]

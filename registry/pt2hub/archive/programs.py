@@ -1,0 +1,331 @@
+"""Exported programs taken apart for upload, and put together again in the sandbox; nothing here is run.
+
+torch.export.load unpickles example inputs and some weights and evaluates text of the graph (facts/aoti.md, section 7).
+So a program travels without any pickle and without weights, which are a blob of their own and may be exchanged;
+what is left is text and raw numbers, the same bytes for the same program. The graph's expressions are still
+evaluated by torch: only the sandbox loads it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pt2hub.archive.calls import ProgramCall, read_call
+from pt2hub.archive.fitting import check_fit
+from pt2hub.archive.payloads import (
+    SAVE_AGAIN,
+    Payload,
+    compacted,
+    dump,
+    malformed,
+    payload_chunks,
+    payload_config,
+    read_json,
+    read_payloads,
+)
+from pt2hub.archive.reading import Archive, open_archive
+from pt2hub.archive.saved import (
+    CONSTANTS,
+    CONSTANTS_CONFIG,
+    FIXED,
+    MODEL,
+    SAMPLES,
+    WEIGHTS,
+    WEIGHTS_CONFIG,
+    check_fixed,
+    check_saved,
+    explained,
+    root_of,
+)
+from pt2hub.archive.sources import opened, opened_file
+from pt2hub.archive.tensors import Form, TensorEntry, read_safetensors_header, safetensors_header
+from pt2hub.archive.validating import shown
+from pt2hub.archive.writing import ZipEncoder, write_pieces
+from pt2hub.errors import BadProgram, CorruptArchive, WeightsMismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from pt2hub.archive.sources import ByteSource
+
+_ROOT = "program/"
+_LARGEST_GRAPH = 128 << 20
+"""Bytes of the graph's JSON: a node with its stack trace takes about 1.5 KB."""
+_VERSION = re.compile(r"\d+\.\d+\S{0,60}|<=2\.4")
+_TRACE_FILE = re.compile(r'File "(?:[^"\n]*/site-packages/|[^"\n]*[/\\])?([^"\n]+)"')
+_OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)(?:\.\w+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramSummary:
+    """What a program is, as its file says.
+
+    Attributes:
+        torch_version: The torch that exported it, such as `2.13.0+cpu`; `<=2.4` where it is too old to say.
+        schema: Version of the file's format, major and minor.
+        weights: The tensors of the weights file by name.
+        ties: Groups of names that are one tensor; the last is the one in the weights file.
+        call: Its inputs, in order.
+        nodes: Number of operations.
+        operators: Those that are neither torch's own `aten` nor part of the export, `namespace::name`.
+    """
+
+    torch_version: str
+    schema: tuple[int, int]
+    weights: Mapping[str, Form]
+    ties: tuple[tuple[str, ...], ...]
+    call: ProgramCall
+    nodes: int
+    operators: tuple[str, ...]
+
+
+class _Parts(NamedTuple):
+    """A program, read."""
+
+    graph: dict[str, Any]
+    weights: tuple[Payload, ...]
+    constants: tuple[Payload, ...]
+    summary: ProgramSummary
+
+
+def split_program(source: Path, program: Path, weights: Path) -> ProgramSummary:
+    """Takes a file of torch.export.save apart.
+
+    Args:
+        source: The file.
+        program: Where the program goes, without weights and example inputs; the same program gives the same bytes.
+        weights: Where the weights go, as safetensors: each contiguous, a tied one once, under its last name.
+
+    Raises:
+        BadProgram: It is no such file, is damaged, or holds pickles.
+        UnsupportedTensor: A weight is complex or not dense.
+    """
+    with explained(), open_archive(source) as archive:
+        root = root_of(archive)
+        check_saved(archive, root)
+        parts = _read(archive, root)
+        untied = _untied(parts)
+        header, order = safetensors_header(parts.summary.weights)
+        tensors = (payload_chunks(source, archive, root + WEIGHTS, untied[name]) for name in order)
+        write_pieces(weights, _chained([header], *tensors))
+        write_pieces(program, _program(source, archive, root, parts))
+    return parts.summary
+
+
+def check_program(source: Path | ByteSource) -> ProgramSummary:
+    """Checks a program that `split_program` wrote, without loading it.
+
+    Args:
+        source: The program.
+
+    Raises:
+        BadProgram: It is something else, or damaged.
+    """
+    with explained(), opened_file(source) as file:
+        return _taken(Archive(file)).summary
+
+
+def join_program(program: Path, weights: Path, out: Path, *, device: str | None = None) -> None:
+    """Puts a program and its weights together to a file that torch.export.load reads; only the sandbox does that.
+
+    Args:
+        program: As `split_program` wrote it.
+        weights: A safetensors file with its tensors.
+        out: The file, which torch wants to end in `.pt2`.
+        device: Where the graph computes, such as `cuda`; as it was exported where omitted. A graph names its device in
+            every value and in operations that make tensors, and a torch without CUDA aborts when it meets one of CUDA,
+            also in `torch.export.passes.move_to_device_pass` (seen with 2.13): so it is changed before loading.
+
+    Raises:
+        BadProgram: The program is something else, or damaged.
+        WeightsMismatch: The weights are not its own.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(explained())
+        archive = stack.enter_context(open_archive(program))
+        file = stack.enter_context(opened(weights))
+        parts = _taken(archive)
+        found = _fitting(file, parts.summary)
+        changed = {}
+        if device is not None:
+            changed[_ROOT + MODEL] = dump(_placed(parts.graph, device))
+            changed[_ROOT + CONSTANTS_CONFIG] = payload_config(parts.constants, device)
+        members = {item.member: found[item.name] for item in parts.weights if item.name in found}
+        write_pieces(out, _joined(archive, changed, file, members))
+
+
+def _read(archive: Archive, root: str) -> _Parts:
+    graph = read_json(archive, root + MODEL, most=_LARGEST_GRAPH)
+    weights = read_payloads(archive, root + WEIGHTS_CONFIG)
+    constants = read_payloads(archive, root + CONSTANTS_CONFIG)
+    try:
+        places = _read_by(graph)
+        weights = tuple(item for item in weights if item.name in places)  # the rest would only be carried
+        return _Parts(graph, weights, constants, _summary(graph, _groups(weights, places)))
+    except (
+        AttributeError,
+        KeyError,
+        IndexError,
+        StopIteration,
+        TypeError,
+        ValueError,
+        RecursionError,
+    ) as error:
+        raise malformed(MODEL) from error
+
+
+def _taken(archive: Archive) -> _Parts:
+    """A program as it travels, read; a member more or less than it has is refused, or a tensor laid out otherwise."""
+    if any(entry.name.removeprefix(_ROOT) == entry.name for entry in archive.entries):
+        root_of(archive)  # says what it is, where it can
+        raise BadProgram(
+            "the file still has its weights: it is as torch.export.save wrote it",
+            hint="`pt2hub publish --program FILE` takes it apart.",
+        )
+    parts = _read(archive, _ROOT)
+    if parts.weights != compacted(parts.weights, "weight_"):
+        raise malformed(WEIGHTS_CONFIG)
+    if parts.constants != compacted(parts.constants, "tensor_"):
+        raise malformed(CONSTANTS_CONFIG)
+    sizes = {f"{CONSTANTS}{item.member}": item.size for item in parts.constants}
+    sizes |= {SAMPLES: 0} | {name: len(contents[0]) for name, contents in FIXED.items()}
+    for entry in archive.entries:
+        name = entry.name.removeprefix(_ROOT)
+        if name not in (MODEL, WEIGHTS_CONFIG, CONSTANTS_CONFIG) and sizes.pop(name, -1) != entry.size:
+            raise BadProgram(f"{shown(name)} is not what a program has there", hint=SAVE_AGAIN)
+    if sizes:
+        raise BadProgram(f"the file lacks {shown(min(sizes))}", hint=SAVE_AGAIN)
+    check_fixed(archive, _ROOT)
+    return parts
+
+
+def _summary(graph: Mapping[str, Any], groups: list[list[Payload]]) -> ProgramSummary:
+    version = graph.get("torch_version", "<=2.4")
+    schema = (graph["schema_version"]["major"], graph["schema_version"]["minor"])
+    if not _VERSION.fullmatch(version) or not all(type(number) is int for number in schema):
+        raise ValueError(version)
+    ties = tuple(tuple(item.name for item in group) for group in groups if len(group) > 1)
+    forms = {group[-1].name: Form(group[-1].dtype, group[-1].shape) for group in groups}
+    nodes = graph["graph_module"]["graph"]["nodes"]
+    return ProgramSummary(
+        version, schema, forms, ties, read_call(graph), len(nodes), tuple(sorted(_operators(graph)))
+    )
+
+
+def _read_by(graph: Mapping[str, Any]) -> dict[str, int]:
+    """The parameters and buffers that the program takes, each with its place in torch.export's own order."""
+    specs = graph["graph_module"]["signature"]["input_specs"]
+    names = [item["parameter"]["parameter_name"] for item in specs if "parameter" in item]
+    names += [item["buffer"]["buffer_name"] for item in specs if "buffer" in item]
+    return {name: place for place, name in enumerate(names)}
+
+
+def _groups(weights: tuple[Payload, ...], places: Mapping[str, int]) -> list[list[Payload]]:
+    """The weights, tied ones together, the name that torch.export calls them by last."""
+    groups: dict[tuple[object, ...], list[Payload]] = {}
+    for item in sorted(weights, key=lambda item: places[item.name]):
+        groups.setdefault(item.memory, []).append(item)
+    return list(groups.values())
+
+
+def _untied(parts: _Parts) -> dict[str, Payload]:
+    return {item.name: item for item in parts.weights if item.name in parts.summary.weights}
+
+
+def _operators(graph: object) -> set[str]:
+    """Operators of the graph and the graphs inside it that only a package registers."""
+    found = (_OPERATOR.fullmatch(target) for target in _targets(graph))
+    return {f"{item[1]}::{item[2]}" for item in found if item and item[1] not in _OWN_OPERATORS}
+
+
+_OWN_OPERATORS = frozenset({"aten", "prims", "prim", "higher_order", "_c10d_functional", "export"})
+
+
+def _targets(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(value.get("target"), str):
+            yield value["target"]
+        for item in value.values():
+            yield from _targets(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _targets(item)
+
+
+def _program(source: Path, archive: Archive, root: str, parts: _Parts) -> Iterator[bytes]:
+    encoder = ZipEncoder()
+    constants = compacted(parts.constants, "tensor_")
+    texts = {name: contents[0] for name, contents in FIXED.items()} | {SAMPLES: b""}
+    texts[MODEL] = dump(_without_paths(parts.graph))
+    texts[WEIGHTS_CONFIG] = payload_config(compacted(parts.weights, "weight_"))
+    texts[CONSTANTS_CONFIG] = payload_config(constants)
+    for name, data in sorted(texts.items()):
+        yield from encoder.whole(_ROOT + name, data)
+    members = {new.member: old for new, old in zip(constants, parts.constants, strict=True)}
+    for member, item in members.items():
+        chunks = payload_chunks(source, archive, root + CONSTANTS, item)
+        yield from encoder.member(f"{_ROOT}{CONSTANTS}{member}", item.size, chunks)
+    yield from encoder.end()
+
+
+def _without_paths(value: object) -> object:
+    """The graph; its stack traces name files without the folders of the machine where it was exported."""
+    if isinstance(value, dict):
+        return {
+            key: _TRACE_FILE.sub(r'File "\1"', item)
+            if key == "stack_trace" and isinstance(item, str)
+            else _without_paths(item)
+            for key, item in value.items()
+        }
+    return [_without_paths(item) for item in value] if isinstance(value, list) else value
+
+
+def _fitting(file: ByteSource, summary: ProgramSummary) -> dict[str, TensorEntry]:
+    """The weights file's tensors, checked to be the program's."""
+    try:
+        found = read_safetensors_header(file)
+    except CorruptArchive as error:
+        raise WeightsMismatch(error.message, where="weights", hint=error.hint) from error
+    own = dict(summary.weights) | {
+        name: summary.weights[group[-1]] for group in summary.ties for name in group
+    }
+    given = {name: Form(entry.dtype, entry.shape) for name, entry in found.items()}
+    check_fit(own, given, ties=summary.ties)
+    return found
+
+
+def _joined(
+    archive: Archive, changed: Mapping[str, bytes], file: ByteSource, members: Mapping[str, TensorEntry]
+) -> Iterator[bytes]:
+    encoder = ZipEncoder()
+    for entry in archive.entries:
+        if entry.name in changed:
+            yield from encoder.whole(entry.name, changed[entry.name])
+        else:
+            yield from encoder.member(entry.name, entry.size, archive.chunks(entry), crc=entry.crc)
+    for member, tensor in members.items():
+        chunks = file.read(tensor.begin, tensor.end)
+        yield from encoder.member(f"{_ROOT}{WEIGHTS}{member}", tensor.end - tensor.begin, chunks)
+    yield from encoder.end()
+
+
+def _placed(value: object, device: str) -> object:
+    """The graph with another device wherever it names one."""
+    if isinstance(value, dict):
+        if value.keys() == {"type", "index"} and isinstance(value["type"], str):
+            return value if value["type"] == "meta" else {"type": device, "index": None}
+        return {key: _placed(item, device) for key, item in value.items()}
+    return [_placed(item, device) for item in value] if isinstance(value, list) else value
+
+
+def _chained(*parts: Iterable[bytes]) -> Iterator[bytes]:
+    for part in parts:
+        yield from part
+
+
+__all__ = ["ProgramSummary", "check_program", "join_program", "split_program"]

@@ -1,0 +1,131 @@
+"""What a file of torch.export.save holds (as of torch 2.11 to 2.13), and which of it is taken."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pt2hub.archive.payloads import SAVE_AGAIN
+from pt2hub.archive.validating import shown
+from pt2hub.errors import BadProgram, CorruptArchive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pt2hub.archive.reading import Archive
+
+WHERE = "source.program"
+MODEL = "models/model.json"
+WEIGHTS, CONSTANTS = "data/weights/", "data/constants/"
+WEIGHTS_CONFIG = f"{WEIGHTS}model_weights_config.json"
+CONSTANTS_CONFIG = f"{CONSTANTS}model_constants_config.json"
+SAMPLES = "data/sample_inputs/model.pt"
+FIXED = {
+    ".data/version": (b"6", b"6\n"),
+    "archive_format": (b"pt2",),
+    "archive_version": (b"0",),
+    "byteorder": (b"little",),
+}
+"""Members of which torch knows one content (as of 2.11 to 2.13); the first is what is written here."""
+_DROPPED = re.compile(r"extra/.*|\.data/serialization_id|data/sample_inputs/model\.pt")
+"""What loading does without: notes, a random number, and the example inputs, which are a pickle."""
+_PARTS = re.compile(rf"{WEIGHTS}weight_\d+|{CONSTANTS}tensor_\d+")
+
+
+_AGAIN_NEWER = "Save it again with torch.export.save of torch 2.11 or newer."
+_REFUSED = (
+    (r"models/(?!model\.json$).*", "several programs, or one of another name", SAVE_AGAIN),
+    (
+        r"data/aotinductor/.*",
+        "compiled code, not a program alone",
+        "Save the ExportedProgram with torch.export.save; compiling is done here.",
+    ),
+    (
+        r"data/executorch/.*",
+        "data for ExecuTorch, which cannot be taken",
+        "Save the ExportedProgram with torch.export.save.",
+    ),
+    (r"data/(?:weights|constants)/model\.pt", "pickled weights of an older torch", _AGAIN_NEWER),
+    (
+        r"data/constants/(?:custom|opaque)_obj_.*",
+        "a pickled object, which could run anything when it is read",
+        "The model keeps a TorchScript class or an opaque value among its attributes: export it without.",
+    ),
+)
+"""Members that a saved program may have and that are not taken, what they are, and what to do."""
+
+
+def root_of(archive: Archive) -> str:
+    """The top folder of a saved program, with its slash.
+
+    Raises:
+        BadProgram: The archive is something else.
+    """
+    roots = {entry.name.partition("/")[0] for entry in archive.entries}
+    names = {entry.name for entry in archive.entries}
+    if "serialized_exported_program.json" in names:
+        raise BadProgram("the file is of an old torch, which saved weights as pickles", hint=_AGAIN_NEWER)
+    if len(roots) != 1 or (root := f"{roots.pop()}/") + "archive_format" not in names:
+        raise BadProgram("the file is no exported program", hint=SAVE_AGAIN)
+    return root
+
+
+def check_saved(archive: Archive, root: str) -> None:
+    """Refuses a saved program with a member that cannot be taken.
+
+    Raises:
+        BadProgram: The message names the member, the hint how to save without it.
+    """
+    known = {MODEL, WEIGHTS_CONFIG, CONSTANTS_CONFIG, *FIXED}
+    for entry in archive.entries:
+        name = entry.name.removeprefix(root)
+        for pattern, what, hint in _REFUSED:
+            if re.fullmatch(pattern, name):
+                raise BadProgram(f"{shown(name)} is {what}", hint=hint)
+        if name not in known and not _DROPPED.fullmatch(name) and not _PARTS.fullmatch(name):
+            raise BadProgram(f"{shown(name)} is no part of an exported program", hint=SAVE_AGAIN)
+    check_fixed(archive, root)
+
+
+def check_fixed(archive: Archive, root: str) -> None:
+    """Refuses other versions of the archive's format, and numbers in the other byte order.
+
+    Raises:
+        BadProgram: A member of `FIXED` has other contents.
+    """
+    names = {entry.name for entry in archive.entries}
+    for name, contents in FIXED.items():
+        if f"{root}{name}" in names and archive.read(f"{root}{name}") not in contents:
+            raise BadProgram(
+                f"{shown(name)} says another version or byte order than is known here", hint=SAVE_AGAIN
+            )
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """What the parser objects to, as an error of the program."""
+    try:
+        yield
+    except CorruptArchive as error:
+        place = f"{error.where}: " if error.where else ""
+        raise BadProgram(
+            f"the file is damaged, or no zip: {place}{error.message}", where=WHERE, hint=SAVE_AGAIN
+        ) from error
+    except BadProgram as error:
+        raise BadProgram(error.message, where=error.where or WHERE, hint=error.hint) from error
+
+
+__all__ = [
+    "CONSTANTS",
+    "CONSTANTS_CONFIG",
+    "FIXED",
+    "MODEL",
+    "SAMPLES",
+    "WEIGHTS",
+    "WEIGHTS_CONFIG",
+    "check_fixed",
+    "check_saved",
+    "explained",
+    "root_of",
+]

@@ -1,0 +1,28 @@
+"""One server for all tests on the GPU: each start of it costs a minute there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pt2hub.cli.trial import Trial
+from support.gpu import LEVEL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pt2hub.client.client import Client
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    paths = os.pathsep.join(str(ROOT / name) for name in ("registry", "workers"))
+    path = paths + os.pathsep + os.environ.get("PYTHONPATH", "")
+    trial = Trial(tmp_path_factory.mktemp("gpu"), PYTHONPATH=path, PT2HUB_ISOLATION=LEVEL)
+    with trial.server() as made:
+        yield made

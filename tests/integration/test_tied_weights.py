@@ -1,0 +1,81 @@
+"""An uploaded file may name a tied tensor as it likes: the artifact is built, loads, and follows other weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import safetensors.torch
+import torch
+
+from pt2hub.client.loader import load_artifact
+from pt2hub.client.local import LocalArtifact
+from pt2hub.domain.artifacts import ArtifactConfig
+from pt2hub.domain.codec import decode
+from pt2hub_workers.inside.build import Build
+from support.tiny_models import Tied
+from support.workbench import Workbench, tiny_spec, workbench
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.compiles
+
+SPEC = tiny_spec(
+    "Tied",
+    inputs=[{"name": "ids", "shape": ["batch", 5], "dtype": "int64", "generate": {"randint": {"high": 20}}}],
+)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
+    with workbench(tmp_path_factory.mktemp("bench")) as made:
+        yield made
+
+
+def _model(seed: int) -> Tied:
+    torch.manual_seed(seed)
+    return Tied().eval().requires_grad_(False)
+
+
+def _file(folder: Path, *names: str) -> Path:
+    state, path = _model(1).state_dict(), folder / "weights.safetensors"
+    safetensors.torch.save_file({name: state[name].clone() for name in names}, path)
+    return path
+
+
+class _Keyed(Build):
+    """A build that ends once it has its key."""
+
+    def _code(self, *_: Any) -> Any:
+        raise KeyboardInterrupt
+
+
+def test_a_file_with_the_first_of_two_names_makes_an_artifact_that_follows_other_weights(
+    bench: Workbench, tmp_path: Path
+) -> None:
+    parts = bench.build(SPEC, weights=_file(tmp_path, "table.weight"))
+
+    config = decode(ArtifactConfig, parts["config"])
+    loaded = load_artifact(
+        LocalArtifact.from_files(config, Path(parts["code_path"]), Path(parts["weights_path"]))
+    )
+    ids, other = torch.randint(0, 20, (3, 5)), _model(2)
+    torch.testing.assert_close(loaded(ids), _model(1)(ids), rtol=1e-5, atol=1e-5)
+    loaded.swap_constants(other.state_dict())
+    torch.testing.assert_close(loaded(ids), other(ids), rtol=1e-5, atol=1e-5)
+    assert [(item.fqn, item.source) for item in config.constants.table] == [("table.weight", "weights")]
+    assert {row["group"] for row in parts["verification"]["comparisons"]} > {None, "everything"}
+
+
+def test_both_names_the_last_one_and_no_file_share_their_code(bench: Workbench, tmp_path: Path) -> None:
+    files = [None, _file(tmp_path, "head.weight")]
+    (tmp_path / "both").mkdir()
+    files.append(_file(tmp_path / "both", "head.weight", "table.weight"))
+    for path in files:
+        with pytest.raises(KeyboardInterrupt):
+            bench.build(SPEC, weights=path, kind=_Keyed)
+
+    keys = [key["digest"] for _, key in bench.keys[-len(files) :]]
+    assert len(set(keys)) == 1

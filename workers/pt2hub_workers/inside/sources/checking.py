@@ -1,0 +1,103 @@
+"""Which tensors a model may have: dense, real, with values, and of torch's own kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn.parameter import is_lazy
+
+from pt2hub.archive.tensors import WIDTHS
+from pt2hub.errors import Detail, UnsupportedTensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_DETAILS = 20
+"""Tensors named in one error; a quantised model has hundreds."""
+_COMPLEX = "Keep the real and the imaginary part: register torch.view_as_real(t), and call torch.view_as_complex in forward."
+_DEQUANTISE = (
+    "Return the model as it was before quantisation, or call dequantize() on the tensor. To serve lower precision, "
+    "write `dtype: bfloat16` to the target."
+)
+_UNWRAP = (
+    "Have the builder unwrap it before it returns the model: quantised weights by "
+    "unwrap_tensor_subclass_parameters(model) of torch._functorch._aot_autograd.subclass_parametrization, "
+    "a DTensor by full_tensor()."
+)
+
+
+def check_tensors(module: torch.nn.Module) -> None:
+    """Refuses models whose weights and buffers cannot be exported, stored and compared.
+
+    Args:
+        module: As the source built it, before anything is done to it.
+
+    Raises:
+        UnsupportedTensor: Some are complex, sparse, quantised, nested, without values, or of a subclass of Tensor.
+    """
+    found = [(name, *problem) for name, problem in _problems(module)]
+    if not found:
+        return
+    name, what, hint = found[0]
+    others = f", and {len(found) - 1} more" if len(found) > 1 else ""
+    raise UnsupportedTensor(
+        f"{name} {what}{others}",
+        where="source",
+        details=tuple(Detail(name, what) for name, what, _ in found[:MAX_DETAILS]),
+        hint=hint,
+    )
+
+
+def _problems(module: torch.nn.Module) -> Iterator[tuple[str, tuple[str, str]]]:
+    for named in (module.named_parameters, module.named_buffers):
+        for name, tensor in named(remove_duplicate=False):
+            if problem := _problem(tensor):
+                yield name, problem
+    for name, owner in module.named_modules():
+        for attribute, value in vars(owner).items():
+            if isinstance(value, torch.ScriptObject):
+                where = f"{name}.{attribute}".lstrip(".")
+                what = f"of {type(owner).__name__} is packed for one machine's quantised kernels, no tensor"
+                yield where, (what, _DEQUANTISE)
+
+
+def _problem(tensor: torch.Tensor) -> tuple[str, str] | None:
+    """What is wrong with a tensor, and what to do; the first that holds, since later ones ask what earlier ones lack."""
+    kind = type(tensor)
+    if is_lazy(tensor):
+        return (
+            "has no shape yet: its layer is lazy",
+            "Call the model once on an example in the builder before it returns it.",
+        )
+    if tensor.is_meta:
+        return "has no values: it is on the meta device", "Build the model on the CPU, with its real values."
+    if _is_subclass(kind):
+        return f"is a {kind.__module__.partition('.')[0]} {kind.__name__}, a subclass of Tensor", _UNWRAP
+    if tensor.is_quantized:
+        return f"is quantised ({_short(tensor.dtype)})", _DEQUANTISE
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        return (
+            f"is not dense ({'nested' if tensor.is_nested else _short(tensor.layout)})",
+            "Call to_dense() on it, or to_padded_tensor(0.0) on a nested one, before the model is returned.",
+        )
+    if tensor.is_complex():
+        return f"is complex ({_short(tensor.dtype)})", _COMPLEX
+    if _short(tensor.dtype) not in WIDTHS:
+        return f"has dtype {_short(tensor.dtype)}, which no safetensors file holds", "Convert it to another."
+    return None
+
+
+def _is_subclass(kind: type[torch.Tensor]) -> bool:
+    """Whether its operations are its own; a subclass with nothing but another name computes as a Tensor does."""
+    plain = torch.nn.Parameter if issubclass(kind, torch.nn.Parameter) else torch.Tensor
+    own = ("__torch_function__", "__torch_dispatch__")
+    return any(_defined(kind, name) is not _defined(plain, name) for name in own)
+
+
+def _defined(kind: type, name: str) -> object:
+    return next(vars(base)[name] for base in kind.__mro__ if name in vars(base))
+
+
+def _short(value: torch.dtype | torch.layout) -> str:
+    return str(value).removeprefix("torch.").removeprefix("_")

@@ -1,0 +1,167 @@
+"""Exported programs, joined with their weights and loaded.
+
+Loading evaluates text of the file (facts/aoti.md, section 7): this runs in the sandbox only.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import torch
+from torch._export.serde.schema import SCHEMA_VERSION
+from torch.export.pt2_archive._package import load_pt2
+
+from pt2hub.archive.calls import check_call
+from pt2hub.archive.programs import check_program, join_program
+from pt2hub.errors import BadProgram, ProgramNewer, WeightsMismatch
+from pt2hub.operators import declare_torchvision
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from torch.export import ExportedProgram
+
+    from pt2hub.archive.programs import ProgramSummary
+    from pt2hub_workers.inside.sources.building import Given
+
+_WHERE = "source.program"
+_JOINED = "program.pt2"
+_RELEASE = re.compile(r"(\d+)\.(\d+)")
+
+
+def build(given: Given) -> torch.nn.Module:
+    """Loads the program; its module computes what the graph says, once its weights are on the target's device too.
+
+    Args:
+        given: The program, its weights, the spec that calls it, the device, and a directory for both in one file.
+
+    Raises:
+        BadProgram: The file is none, is damaged, or torch cannot read it.
+        ProgramNewer: It was exported by a newer torch than this one.
+        WeightsMismatch: The weights are not the program's, or there are none.
+        UnknownInput: The spec names an argument that the program lacks.
+        InputRefused: The spec calls the program in another way than it was exported for.
+        DimensionSpecialised: A dimension of the spec is wider than the program's own.
+    """
+    if given.source is None:
+        raise BadProgram("the version has no program", where=_WHERE)
+    if given.weights is None:
+        raise WeightsMismatch(
+            "a program needs its weights",
+            where="weights",
+            hint="`pt2hub publish --program FILE` uploads both.",
+        )
+    summary = check_program(given.source)
+    _check_version(summary)
+    if given.spec is not None:
+        check_call(summary.call, given.spec)
+    _check_operators(summary.operators)
+    return _module(_loaded(given.source, given.weights, given), summary)
+
+
+def _check_version(summary: ProgramSummary) -> None:
+    theirs, ours = (_RELEASE.search(version) for version in (summary.torch_version, torch.__version__))
+    newer = theirs and ours and tuple(map(int, theirs.groups())) > tuple(map(int, ours.groups()))
+    known = summary.schema[0] == SCHEMA_VERSION[0]
+    if known and not newer:
+        return
+    message = (
+        f"the program was exported by torch {summary.torch_version} (schema {summary.schema[0]}); the target "
+    )
+    message += f"builds with torch {torch.__version__} (schema {SCHEMA_VERSION[0]})"
+    if newer or summary.schema[0] > SCHEMA_VERSION[0]:
+        raise ProgramNewer(
+            message,
+            where=_WHERE,
+            hint="Export it with the target's torch, or ask for a target whose worker has the newer one.",
+        )
+    raise BadProgram(message, where=_WHERE, hint="Export it again with the target's torch.")
+
+
+def _check_operators(names: Iterable[str]) -> None:
+    """Refuses operators that nothing here registers; torch's own error for them says little."""
+    if any(name.startswith("torchvision::") for name in names):
+        declare_torchvision()
+        import torchvision  # noqa: F401  # registers them
+    missing = [name for name in names if not hasattr(_namespace(name), name.rpartition("::")[2])]
+    if missing:
+        raise BadProgram(
+            f"this worker has no operator {', '.join(missing[:5])}",
+            where=_WHERE,
+            hint="Export the program without operators of your own packages, or publish the model as code that brings "
+            "them along.",
+        )
+
+
+def _namespace(operator: str) -> object:
+    return getattr(torch.ops, operator.partition("::")[0])
+
+
+def _loaded(source: Path, weights: Path, given: Given) -> ExportedProgram:
+    given.scratch.mkdir(parents=True, exist_ok=True)
+    whole = given.scratch / _JOINED
+    join_program(source, weights, whole, device=given.device)
+    try:
+        # torch.export.load hides a RuntimeError behind one that says to look at the warnings above.
+        programs: dict[str, ExportedProgram] = load_pt2(str(whole)).exported_programs
+        return programs["model"]
+    except Exception as error:  # whatever torch makes of a graph that it cannot read
+        raise BadProgram(
+            f"torch {torch.__version__} cannot read the program: {type(error).__name__}: {_first_line(error)}",
+            where=_WHERE,
+            hint="Load it with torch.export.load in the same release of torch, and export it again where that fails.",
+        ) from error
+    finally:
+        whole.unlink(missing_ok=True)
+
+
+def _module(program: ExportedProgram, summary: ProgramSummary) -> torch.nn.Module:
+    module = program.module(check_guards=False)  # what they check, the spec and the new export check
+    for name in ("train", "eval"):  # torch.export replaces them by ones that raise
+        vars(module).pop(name, None)
+    for hooks in (module._forward_pre_hooks, module._forward_hooks):  # noqa: SLF001  # checks of the call, done before
+        hooks.clear()
+    for graph_module in module.modules():
+        if isinstance(graph_module, torch.fx.GraphModule):
+            _loosen(graph_module)
+    for group in summary.ties:
+        _tie(module, group)
+    return module
+
+
+def _loosen(module: torch.fx.GraphModule) -> None:
+    """Takes out nodes that keep a graph from being traced again, or run in another dtype; none computes anything.
+
+    Assertions fix intermediate tensors to the dtype and device of the export: with them, no program with a `.to` in it
+    could be built in another dtype or run in float64. detach_ follows every literal, and torch 2.13 raises for it when
+    it traces the graph of a loaded program.
+    """
+    aten = torch.ops.aten
+    for node in module.graph.find_nodes(op="call_function", target=aten._assert_tensor_metadata.default):  # noqa: SLF001  # its only name
+        module.graph.erase_node(node)
+    for node in module.graph.find_nodes(op="call_function", target=aten.detach_.default):
+        node.replace_all_uses_with(node.args[0])
+        module.graph.erase_node(node)
+    module.recompile()
+
+
+def _tie(module: torch.nn.Module, names: tuple[str, ...]) -> None:
+    """Makes one tensor of several that share memory, so that they stay one when the module is moved or converted."""
+    last = _owner(module, names[-1])
+    for name in names[:-1]:
+        owner, leaf = _owner(module, name)
+        kind = "_parameters" if leaf in owner._parameters else "_buffers"  # noqa: SLF001  # set as torch itself does
+        own = getattr(last[0], kind).get(last[1])
+        if own is not None:
+            getattr(owner, kind)[leaf] = own
+
+
+def _owner(module: torch.nn.Module, name: str) -> tuple[torch.nn.Module, str]:
+    path, _, leaf = name.rpartition(".")
+    return module.get_submodule(path), leaf
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:500]
