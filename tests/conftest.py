@@ -6,6 +6,7 @@ pytest_plugins = [
     "support.attempts",
     "support.postgres",
     "support.registry",
+    "support.api_process",
     "support.s3",
     "support.server",
     "support.live",

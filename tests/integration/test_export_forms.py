@@ -166,7 +166,9 @@ def by_size(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_control_flow_by_values_is_explained_with_the_authors_line_and_locals(strict: bool) -> None:
+def test_control_flow_by_values_is_explained_with_the_authors_line_and_locals(
+    strict: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(DataDependent) as caught:
         exported(Doubled(by_value), spec_of(*XY, dims=WIDE, export={"strict": strict}))
 
@@ -183,6 +185,7 @@ def test_control_flow_by_values_is_explained_with_the_authors_line_and_locals(st
     assert strict or context["locals"]["limit"] == "3"
     assert "torch.cond" in context["suggestion"]
     assert "1. Data dependent error" in "".join(error.__notes__)
+    assert "def forward" not in capsys.readouterr().err
 
 
 def test_every_line_that_depends_on_values_is_named_and_not_only_the_first() -> None:
@@ -208,7 +211,7 @@ def test_any_other_refusal_says_the_line_too_and_a_slow_report_is_left_out(
         exported(Doubled(leaves_torch), spec_of(*XY, dims=WIDE))
     assert f":{leaves_torch.__code__.co_firstlineno + 1}: return torch.from_numpy" in caught.value.message
     assert type(caught.value) is ExportFailed
-    assert not hasattr(caught.value, "__notes__")
+    assert "draft" not in "".join(caught.value.__notes__)
 
 
 def test_a_write_to_an_input_that_changes_nothing_at_the_example_is_found_in_the_program() -> None:

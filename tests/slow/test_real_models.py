@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pt2hub.client.client import Client
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
-IMAGES = {"name": "x", "shape": ["batch", 3, 224, 224], "generate": {"normal": {}}}
+IMAGES = {"name": "x", "shape": ["batch", 3, 128, 128], "generate": {"normal": {}}}
 BERT = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
 
 
@@ -57,7 +57,7 @@ def _mobilenet() -> nn.Module:
 
 
 def _pictures(batch: int) -> dict[str, torch.Tensor]:
-    return {"x": torch.randn(batch, 3, 224, 224)}
+    return {"x": torch.randn(batch, 3, 128, 128)}
 
 
 def _sentences(batch: int) -> dict[str, torch.Tensor]:

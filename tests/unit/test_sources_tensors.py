@@ -62,8 +62,8 @@ class Holding(nn.Module):
         ),
         (
             lambda: torch.ones(3).as_subclass(Doubled),
-            "Doubled, a subclass of Tensor",
-            "unwrap_tensor_subclass",
+            "test_sources_tensors.Doubled, a subclass of Tensor",
+            "run_decompositions",
         ),
         (lambda: torch.ones(3, device="meta"), "has no values: it is on the meta device", "on the CPU"),
         (lambda: torch.empty(3, dtype=torch.uint4), "has dtype uint4", "Convert"),  # type: ignore[attr-defined]  # as it is

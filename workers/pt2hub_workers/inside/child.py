@@ -52,7 +52,8 @@ def tell(channel: Channel, error: Exception, role: str) -> None:
     """
     known = isinstance(error, Pt2hubError)
     with contextlib.suppress(MemoryError):
-        if known and (found := _in_the_model(error)):
+        # An error that names the line says all of it already.
+        if isinstance(error, Pt2hubError) and "line" not in error.context and (found := _in_the_model(error)):
             channel.log(found, "output")
         channel.log("".join(traceback.format_exception(error)), "compiler" if known else "error")
     if not isinstance(error, TransientError):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import io
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -66,12 +69,17 @@ def export(
     """
     args, kwargs = _call(module, inputs)
     attempt = Attempt(module, args, kwargs, dynamic_shapes(spec))
+    heard = io.StringIO()  # torch prints the graph as far as it came, which belongs behind the explanation
     try:
-        program = torch.export.export(
-            module, args, kwargs, dynamic_shapes=attempt.shapes, strict=spec.export.strict
-        )
+        with contextlib.redirect_stderr(heard):
+            program = torch.export.export(
+                module, args, kwargs, dynamic_shapes=attempt.shapes, strict=spec.export.strict
+            )
     except Exception as error:  # torch.export raises a dozen kinds, all about the model
-        raise explained(error, attempt, spec) from error
+        told = explained(error, attempt, spec)
+        told.add_note(heard.getvalue())
+        raise told from error
+    sys.stderr.write(heard.getvalue())
     order = pytree.tree_leaves(_call(module, {name: name for name in inputs}))
     check_multiples(program, order, spec)
     changed = written(program)

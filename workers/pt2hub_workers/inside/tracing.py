@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import io
 import linecache
 import logging
 import os
@@ -203,7 +204,7 @@ def _quiet() -> Iterator[None]:
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:

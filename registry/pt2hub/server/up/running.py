@@ -87,7 +87,8 @@ class UpOptions:
     Attributes:
         worker: Whether to start a worker for this machine's target.
         api_seconds: How long the API may take to answer.
-        worker_seconds: How long the worker may take to appear; importing torch is slow on a cold disk.
+        worker_seconds: How long the worker may take to appear. The first one on a machine compiles PyTorch's headers:
+            one minute when the machine is idle (166 s seen beside other builds).
         announce: Shows what runs, once all of it does.
         report: Takes lines about processes that were started again.
         progress: Takes lines about what starts and stops.
@@ -95,7 +96,7 @@ class UpOptions:
 
     worker: bool = True
     api_seconds: float = 60.0
-    worker_seconds: float = 180.0
+    worker_seconds: float = 600.0
     announce: Callable[[Started], None] = field(default=_print)
     report: Callable[[str], None] = field(default=_complain)
     progress: Callable[[str], None] = field(default=_say)

@@ -21,9 +21,8 @@ _DEQUANTISE = (
     "write `dtype: bfloat16` to the target."
 )
 _UNWRAP = (
-    "Have the builder unwrap it before it returns the model: quantised weights by "
-    "unwrap_tensor_subclass_parameters(model) of torch._functorch._aot_autograd.subclass_parametrization, "
-    "a DTensor by full_tensor()."
+    "Export the model yourself and publish the program: torch.export.export(model, args).run_decompositions() makes plain "
+    "tensors of such weights (`pt2hub publish --program FILE`). A DTensor becomes a plain one by full_tensor()."
 )
 
 
@@ -73,7 +72,7 @@ def _problem(tensor: torch.Tensor) -> tuple[str, str] | None:
     if tensor.is_meta:
         return "has no values: it is on the meta device", "Build the model on the CPU, with its real values."
     if _is_subclass(kind):
-        return f"is a {kind.__module__.partition('.')[0]} {kind.__name__}, a subclass of Tensor", _UNWRAP
+        return f"is of {kind.__module__}.{kind.__name__}, a subclass of Tensor", _UNWRAP
     if tensor.is_quantized:
         return f"is quantised ({_short(tensor.dtype)})", _DEQUANTISE
     if tensor.layout is not torch.strided or tensor.is_nested:
