@@ -41,7 +41,7 @@ def explained(error: Exception, attempt: Attempt, spec: Spec) -> ExportFailed | 
         or _dependent(f"{type(error).__name__} {text}", own, found)
         or _refused(text, error, own)
     )
-    if report is not None:  # shows in the log with the trace, never first
+    if report is not None and report.failures:  # shows in the log with the trace, never first
         said.add_note(_COLOUR.sub("", str(report)).strip())
     return said
 

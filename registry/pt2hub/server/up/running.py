@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from pt2hub.server.container import Container
     from pt2hub.server.up.confining import Confining
 
-_WORKER_BEGINS = "worker starts (about 10 s; half a minute more the first time on a machine)"
+_WORKER_BEGINS = (
+    "worker starts (about 10 s; the first time on a machine a minute more, or several on a busy one)"
+)
 
 
 @dataclass(frozen=True, slots=True)
