@@ -36,9 +36,9 @@ def check_multiples(program: torch.export.ExportedProgram, order: list[str], spe
     Raises:
         DimensionSpecialised: A size of a dimension is none that the program is right for.
     """
-    guards = getattr(program.module(), "_guards_fn", None)
-    if guards is None or all(dim.multiple_of == 1 for dim in spec.dims.values()):
+    if all(dim.multiple_of == 1 for dim in spec.dims.values()):
         return
+    guards: torch.nn.Module = program.module()._guards_fn  # type: ignore[assignment]  # noqa: SLF001  # its only name
     declared = {item.name: item for item in spec.inputs}
     example = {name: dim.example for name, dim in spec.dims.items()}
     for name, dim in spec.dims.items():
