@@ -6,22 +6,33 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from pt2hub.archive.payloads import SCALARS
+from pt2hub.archive.payloads import MOST_DIMENSIONS, SCALARS, whole_number
+from pt2hub.archive.validating import shown
+from pt2hub.domain.paths import NAME_PATTERN
 from pt2hub.errors import DimensionSpecialised, InputRefused, UnknownInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from pt2hub.domain.specs import DimSpec, Spec
 
 _TREE_VERSION = 1
 _CONTAINERS = {"builtins.dict": ".{}", "builtins.list": "[{}]", "builtins.tuple": "({})"}
 """Containers that a spec's names can step into (`domain.paths`)."""
+_NAME = re.compile(NAME_PATTERN)
+_LONGEST_NAME = 200
+"""Of an argument in a spec (`domain.inputs`); longer paths are cut here."""
+_MOST_ARGUMENTS = 4096
+"""Far more than a spec can name."""
+_NAMED = 10
+"""Arguments that an error names at most."""
+_LONGEST_VALUE = 200
 _SYMBOL = re.compile(r"(?:Symbol\('(?P<long>\w+)'[^()]*\)|(?P<short>[a-z]+\d+))")
-_PRODUCT = re.compile(rf"Mul\(Integer\((?P<factor>\d+)\), (?P<symbol>{_SYMBOL.pattern})\)")
-_SHORT_PRODUCT = re.compile(rf"(?P<factor>\d+)\*(?P<symbol>{_SYMBOL.pattern})")
+_PRODUCT = re.compile(rf"Mul\(Integer\((?P<factor>[1-9]\d{{0,8}})\), (?P<symbol>{_SYMBOL.pattern})\)")
+_SHORT_PRODUCT = re.compile(rf"(?P<factor>[1-9]\d{{0,8}})\*(?P<symbol>{_SYMBOL.pattern})")
 _LEAST_TRACED = 2
 """torch writes this as the smallest size of any dimension whose range nobody gave, and does not enforce it."""
 _EXPORT = "Export the program again with the sizes and values that are wanted, or change the spec."
@@ -36,14 +47,12 @@ class Dynamic:
         factor: The size is this many times the symbol.
         least: Smallest size.
         most: Largest size, None without a bound.
-        example: Size at which it was exported, where the program says.
     """
 
     symbol: str
     factor: int
     least: int
     most: int | None
-    example: int | None
 
     def __str__(self) -> str:
         """The range, for people."""
@@ -88,7 +97,7 @@ def read_call(program: Mapping[str, Any]) -> ProgramCall:
         program: The JSON document of the program.
 
     Raises:
-        KeyError, TypeError, ValueError: It is not as torch writes it.
+        AttributeError, KeyError, TypeError, ValueError: It is not as torch writes it.
     """
     module = program["graph_module"]
     signature = module["module_call_graph"][0]["signature"]
@@ -97,7 +106,7 @@ def read_call(program: Mapping[str, Any]) -> ProgramCall:
         raise ValueError(version)
     kinds = ("user_input", "constant_input")
     leaves = [item for item in module["signature"]["input_specs"] if next(iter(item)) in kinds]
-    paths = list(_paths(tree, signature.get("forward_arg_names")))
+    paths = list(islice(_paths(tree, signature.get("forward_arg_names")), _MOST_ARGUMENTS))
     inputs, fixed, others = [], {}, []
     for (path, nameable), leaf in zip(paths, leaves, strict=True):
         if not nameable or "as_tensor" not in leaf.get("user_input", {}).get("arg", {"as_tensor": 0}):
@@ -106,6 +115,8 @@ def read_call(program: Mapping[str, Any]) -> ProgramCall:
             fixed[path] = _value(leaf["constant_input"]["value"])
         else:
             tensor = module["graph"]["tensor_values"][leaf["user_input"]["arg"]["as_tensor"]["name"]]
+            if len(tensor["sizes"]) > MOST_DIMENSIONS:
+                raise ValueError(path)
             shape = tuple(_size(size, program["range_constraints"]) for size in tensor["sizes"])
             inputs.append(ProgramInput(path, SCALARS[tensor["dtype"]], shape))
     return ProgramCall(tuple(inputs), fixed, tuple(others))
@@ -127,7 +138,7 @@ def check_call(call: ProgramCall, spec: Spec) -> None:
     known = [item.name for item in call.inputs] + list(call.fixed)
     if call.others:
         raise InputRefused(
-            f"the program takes {', '.join(call.others)}, which no spec can name",
+            f"the program takes {_few(call.others)}, which no spec can name",
             where="source.program",
             hint="Export it so that it takes tensors and fixed values, alone or in dicts, lists and tuples.",
         )
@@ -136,7 +147,7 @@ def check_call(call: ProgramCall, spec: Spec) -> None:
             raise UnknownInput(
                 f"the program has no argument {name}",
                 where=f"inputs.{name}" if name in given else f"fixed.{name}",
-                hint=f"It was exported with {', '.join(known)}.",
+                hint=f"It was exported with {_few(known)}.",
             )
     _check_fixed(call.fixed, spec)
     symbols: dict[tuple[str, int], tuple[str, object]] = {}
@@ -145,7 +156,7 @@ def check_call(call: ProgramCall, spec: Spec) -> None:
             raise InputRefused(
                 f"the program needs an input {wanted.name}: {_form(wanted.dtype, wanted.shape)}",
                 where="inputs",
-                hint=f"Add it. The program was exported with {', '.join(known)}.",
+                hint=f"Add it. The program was exported with {_few(known)}.",
             )
         item = given[wanted.name]
         if item.dtype != wanted.dtype or len(item.shape) != len(wanted.shape):
@@ -162,7 +173,7 @@ def check_call(call: ProgramCall, spec: Spec) -> None:
 
 def _check_fixed(fixed: Mapping[str, Any], spec: Spec) -> None:
     for name, value in fixed.items():
-        written = json.dumps(value)
+        written = json.dumps(value)[:_LONGEST_VALUE]
         if name not in spec.fixed:
             raise InputRefused(
                 f"the program was exported with {name} = {written} and takes no other value",
@@ -172,7 +183,7 @@ def _check_fixed(fixed: Mapping[str, Any], spec: Spec) -> None:
         said = spec.fixed[name]
         if said != value or isinstance(said, bool) != isinstance(value, bool):
             raise InputRefused(
-                f"the program was exported with {name} = {written}, the spec says {json.dumps(said)}",
+                f"the program was exported with {name} = {written}, the spec says {json.dumps(said)[:_LONGEST_VALUE]}",
                 where=f"fixed.{name}",
                 hint=_EXPORT,
             )
@@ -226,6 +237,11 @@ def _check_equal(
         )
 
 
+def _few(names: Iterable[str]) -> str:
+    first = [shown(name) for name in islice(names, _NAMED + 1)]
+    return ", ".join([*first[:_NAMED], "..."] if len(first) > _NAMED else first)
+
+
 def _form(dtype: str, shape: tuple[object, ...] | list[Any]) -> str:
     return f"{dtype}[{', '.join(f'({size})' if isinstance(size, Dynamic) else str(size) for size in shape)}]"
 
@@ -241,9 +257,11 @@ def _paths(tree: Mapping[str, Any], names: list[str] | None) -> Iterator[tuple[s
 
 
 def _leaves(path: str, item: Mapping[str, Any], *, nameable: bool) -> Iterator[tuple[str, bool]]:
+    if len(path) > _LONGEST_NAME:
+        path, nameable = path[:_LONGEST_NAME], False
     kind, children = item["type"], item["children_spec"]
     if kind is None:
-        yield path, nameable
+        yield path, _NAME.fullmatch(path) is not None and nameable
         return
     keys = json.loads(item["context"]) if kind == "builtins.dict" else range(len(children))
     step = _CONTAINERS.get(kind, "[{}]")
@@ -253,20 +271,25 @@ def _leaves(path: str, item: Mapping[str, Any], *, nameable: bool) -> Iterator[t
 
 def _size(size: Any, ranges: Mapping[str, Mapping[str, Any]]) -> int | Dynamic:  # noqa: ANN401  # any JSON value
     if isinstance(size, int) or "as_int" in size:
-        return int(size if isinstance(size, int) else size["as_int"])
-    expression, hint = size["as_expr"]["expr_str"], size["as_expr"].get("hint") or {}
+        return whole_number(size)
+    expression = size["as_expr"]["expr_str"]
     product = _PRODUCT.fullmatch(expression) or _SHORT_PRODUCT.fullmatch(expression)
     symbol = _SYMBOL.fullmatch(product["symbol"] if product else expression)
     if symbol is None:
-        return Dynamic("", 1, 0, None, hint.get("as_int"))
+        return Dynamic("", 1, 0, None)
     name, factor = symbol["long"] or symbol["short"], int(product["factor"]) if product else 1
     bounds = ranges.get(name, {})
-    least, most = bounds.get("min_val") or 0, bounds.get("max_val")
-    return Dynamic(name, factor, factor * least, most and factor * most, hint.get("as_int"))
+    least, most = (
+        None if bounds.get(end) is None else factor * whole_number(bounds[end])
+        for end in ("min_val", "max_val")
+    )
+    return Dynamic(name, factor, least or 0, most)
 
 
 def _value(value: Mapping[str, Any]) -> Any:  # noqa: ANN401  # any JSON value
     ((kind, found),) = value.items()
+    if kind != "as_none" and not isinstance(found, bool | int | float | str):
+        raise ValueError(kind)
     return None if kind == "as_none" else found
 
 

@@ -12,10 +12,10 @@ import unicodedata
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
-from tempfile import SpooledTemporaryFile
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO
 
 from pt2hub.archive.reading import Archive
+from pt2hub.archive.sources import opened_file
 from pt2hub.archive.validating import Entry, Limits, shown, validate
 from pt2hub.archive.writing import ZipEncoder, write_pieces
 from pt2hub.errors import BadCodeArchive, CorruptArchive, NotFound
@@ -30,9 +30,6 @@ LIMITS = Limits(members=10_000, total=256 << 20, directory=4 << 20)
 _DEEPEST = 32
 _LONGEST_PART = 255
 """Bytes of a file's own name, as the usual file systems take them."""
-_LONGEST_FILE = LIMITS.total + (16 << 20)
-"""All members stored, and the headers between them."""
-_IN_MEMORY = 8 << 20
 _LEFT_OUT = (".*", "__pycache__", "CVS", "*.pyc", "*.pyo", "*.egg-info")
 """Names that are no part of the code: hidden files, what git, hg and svn keep, and what Python and pip write."""
 _ENVIRONMENT = "pyvenv.cfg"
@@ -87,7 +84,7 @@ def check_code(source: Path | ByteSource) -> list[str]:
         BadCodeArchive: It is damaged, too large, without a Python file, or a member is none that becomes a file
             below the archive's folder: an absolute name, `..`, a backslash, a link, the same name twice, encrypted.
     """
-    with _explained(_WHERE, hint=_PACK), _opened(source) as file:
+    with _explained(_WHERE, hint=_PACK), opened_file(source) as file:
         return sorted(entry.name for entry in _checked(file))
 
 
@@ -206,20 +203,6 @@ def _folded(path: str) -> str:
 
 def _refused(name: str, problem: str) -> BadCodeArchive:
     return BadCodeArchive(f"{shown(name)}: {problem}")
-
-
-@contextmanager
-def _opened(source: Path | ByteSource) -> Iterator[BinaryIO]:
-    """A file that can be sought in; bytes from a storage are copied, since the parser reads to and fro."""
-    if isinstance(source, Path):
-        with source.open("rb") as file:
-            yield file
-        return
-    if source.size > _LONGEST_FILE:
-        raise BadCodeArchive(f"it has more than {LIMITS.total >> 20} MiB")
-    with SpooledTemporaryFile(_IN_MEMORY) as copy:
-        copy.writelines(source.read(0, source.size))
-        yield cast("BinaryIO", copy)
 
 
 @contextmanager

@@ -57,11 +57,12 @@ def central_entries(file: BinaryIO, *, most: int, most_bytes: int) -> tuple[int,
         CorruptArchive: No end record, or several, or one that contradicts itself or the directory.
     """
     total = file.seek(0, io.SEEK_END)
-    directory = _end(file, total)
+    directory, ends_at = _end(file, total)
     if directory.entries > most:
         raise CorruptArchive(f"the archive has more than {most} members")
-    if directory.size > most_bytes:
+    if directory.size > most_bytes:  # before it is read
         raise CorruptArchive(f"the central directory is larger than {most_bytes} bytes")
+    _check_place(file, directory, ends_at, total)
     raw = read_exactly(file, directory.offset, directory.size)
     members = tuple(_members(raw, directory.entries))
     return directory.offset, members
@@ -97,7 +98,7 @@ def extra_fields(raw: bytes) -> dict[int, bytes]:
     return fields
 
 
-def _end(file: BinaryIO, total: int) -> _Directory:
+def _end(file: BinaryIO, total: int) -> tuple[_Directory, int]:
     at = total - records.END.size
     raw = read_exactly(file, at, records.END.size) if at >= 0 else b""
     if not raw.startswith(records.END_MAGIC) or not raw.endswith(b"\0\0"):
@@ -108,8 +109,7 @@ def _end(file: BinaryIO, total: int) -> _Directory:
         raise CorruptArchive("the archive is one of several disks")
     if not 0 <= directory.offset <= ends_at:
         raise CorruptArchive("the central directory lies outside the file")
-    _check_place(file, directory, ends_at, total)
-    return directory
+    return directory, ends_at
 
 
 def _why_no_end(file: BinaryIO, total: int) -> str:

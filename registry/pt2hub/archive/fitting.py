@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 MAX_DETAILS = 20
 """Wrong tensors named in one error; a wrong file often has hundreds."""
 
+_DEEPEST_PREFIX = 16
+"""Parts of a name that are tried as what all names begin with."""
+
 
 def check_fit(
     own: Mapping[str, Form],
@@ -33,11 +36,11 @@ def check_fit(
     Raises:
         WeightsMismatch: Tensors are missing, unknown or of another form; the hint names the likely cause.
     """
-    tied = {name: group for group in ties for name in group}
+    tied = {name for group in ties if any(other in given for other in group) for name in group}
     problems = [
         Detail(name, "missing from the file", None, str(form))
         for name, form in own.items()
-        if name not in optional and not any(other in given for other in (name, *tied.get(name, ())))
+        if name not in given and name not in tied and name not in optional
     ]
     problems += [
         Detail(name, "the model has no such tensor", str(form))
@@ -90,7 +93,7 @@ def _prefix(plain: Collection[str], prefixed: Collection[str]) -> str:
     """What must be taken from every name of `prefixed` so that most are in `plain`; empty where nothing helps."""
     found = ""
     first = next(iter(prefixed), "")
-    for part in first.split(".")[:-1]:
+    for part in first.split(".")[:-1][:_DEEPEST_PREFIX]:
         if not all(name.startswith(f"{found}{part}.") for name in prefixed):
             return ""
         found += f"{part}."

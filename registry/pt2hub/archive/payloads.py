@@ -34,8 +34,11 @@ SCALARS = {
     33: "float8_e8m0fnu", 34: "uint32", 35: "uint64",
 }  # fmt: skip
 """torch's numbers of dtypes in saved programs (`torch._export.serde.schema.ScalarType`, schema 8)."""
-_MOST_DIMENSIONS = 64
+MOST_DIMENSIONS = 64
 _LARGEST = 1 << 62
+_FEW_CONTAINERS = 10_000
+_BYTES_OF_CONTAINER = 10
+"""Fewest bytes of JSON for each object and list in it: torch writes 40, and `[],[],` would take 25 times its length."""
 SAVE_AGAIN = "Save the program again with torch.export.save; `pt2hub publish --program FILE` takes it apart."
 
 
@@ -176,17 +179,20 @@ def payload_chunks(source: Path, archive: Archive, folder: str, payload: Payload
         yield from _gathered(whole, entry.data_offset, payload)
 
 
-def read_json(archive: Archive, name: str, *, most: int = 64 << 20) -> Any:  # noqa: ANN401  # any JSON value
+def read_json(archive: Archive, name: str, *, most: int = 16 << 20) -> Any:  # noqa: ANN401  # any JSON value
     """A member's JSON value.
 
     Raises:
-        BadProgram: It is missing, too long or no JSON.
+        BadProgram: It is missing, too long or no JSON, or it would take far more memory than a program's does.
         CorruptArchive: Its bytes are damaged.
     """
     try:
         if archive.entry(name).size > most:
             raise BadProgram(f"{shown(name)} is longer than {most >> 20} MiB")
-        return json.loads(archive.read(name).decode(), parse_constant=_no_constant)
+        data = archive.read(name)
+        if data.count(b"{") + data.count(b"[") > max(_FEW_CONTAINERS, len(data) // _BYTES_OF_CONTAINER):
+            raise malformed(name)
+        return json.loads(data.decode(), parse_constant=_no_constant)
     except NotFound as error:
         raise BadProgram(f"the file lacks {shown(name)}", hint=SAVE_AGAIN) from error
     except (ValueError, RecursionError) as error:
@@ -256,26 +262,31 @@ def _payload(name: str, item: Any) -> Payload:  # noqa: ANN401  # any JSON value
 
 
 def _tensor(name: str, item: Mapping[str, Any], meta: Mapping[str, Any]) -> Payload:
-    scalar, layout = _number(meta["dtype"]), _number(meta["layout"])
+    scalar, layout = whole_number(meta["dtype"]), whole_number(meta["layout"])
     dtype = SCALARS.get(scalar, f"of the unknown dtype {scalar}")
     if dtype not in WIDTHS or dtype.startswith("complex") or layout != STRIDED:
         what = dtype if layout == STRIDED else "not dense"
         raise UnsupportedTensor(
             f"{shown(name)} is {what}", where="source.program", hint="Weights are dense and real."
         )
-    shape, strides = (tuple(_number(size) for size in meta[key]) for key in ("sizes", "strides"))
+    shape, strides = (tuple(map(whole_number, meta[key])) for key in ("sizes", "strides"))
     member = item["path_name"]
-    if not isinstance(member, str) or not member or "/" in member or len(shape) > _MOST_DIMENSIONS:
+    if not isinstance(member, str) or not member or "/" in member or len(shape) > MOST_DIMENSIONS:
         raise ValueError(member)
     if len(strides) != len(shape):
         raise ValueError(strides)
-    offset = _number(meta["storage_offset"])
+    offset = whole_number(meta["storage_offset"])
     return Payload(
         name, member, item["is_param"] is True, meta["requires_grad"] is True, scalar, shape, strides, offset
     )
 
 
-def _number(value: Any) -> int:  # noqa: ANN401  # any JSON value
+def whole_number(value: Any) -> int:  # noqa: ANN401  # any JSON value
+    """A size, as torch writes it: alone or in an object.
+
+    Raises:
+        KeyError, ValueError: It is none, or no tensor has so many elements.
+    """
     if isinstance(value, dict):
         value = value["as_int"]
     if type(value) is not int or not 0 <= value < _LARGEST:
@@ -288,6 +299,7 @@ def _no_constant(text: str) -> float:
 
 
 __all__ = [
+    "MOST_DIMENSIONS",
     "SAVE_AGAIN",
     "SCALARS",
     "Payload",
@@ -298,4 +310,5 @@ __all__ = [
     "payload_config",
     "read_json",
     "read_payloads",
+    "whole_number",
 ]

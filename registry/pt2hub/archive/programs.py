@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pt2hub.archive import records
 from pt2hub.archive.calls import ProgramCall, read_call
 from pt2hub.archive.fitting import check_fit
 from pt2hub.archive.payloads import (
@@ -54,9 +55,9 @@ if TYPE_CHECKING:
     from pt2hub.archive.sources import ByteSource
 
 _ROOT = "program/"
-_LARGEST_GRAPH = 128 << 20
-"""Bytes of the graph's JSON: a node with its stack trace takes about 1.5 KB."""
-_VERSION = re.compile(r"\d+\.\d+\S{0,60}|<=2\.4")
+_LARGEST_GRAPH = 64 << 20
+"""Bytes of the graph's JSON: a node with its stack trace takes 0.9 to 1.5 KB."""
+_VERSION = re.compile(r"\d{1,4}\.\d{1,4}\S{0,60}|<=2\.4")
 _TRACE_FILE = re.compile(r'File "(?:[^"\n]*/site-packages/|[^"\n]*[/\\])?([^"\n]+)"')
 _OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)(?:\.\w+)?")
 
@@ -171,6 +172,7 @@ def _read(archive: Archive, root: str) -> _Parts:
         AttributeError,
         KeyError,
         IndexError,
+        OverflowError,
         StopIteration,
         TypeError,
         ValueError,
@@ -196,7 +198,9 @@ def _taken(archive: Archive) -> _Parts:
     sizes |= {SAMPLES: 0} | {name: len(contents[0]) for name, contents in FIXED.items()}
     for entry in archive.entries:
         name = entry.name.removeprefix(_ROOT)
-        if name not in (MODEL, WEIGHTS_CONFIG, CONSTANTS_CONFIG) and sizes.pop(name, -1) != entry.size:
+        texts = (MODEL, WEIGHTS_CONFIG, CONSTANTS_CONFIG)
+        # `split_program` compresses nothing: no small upload may become much to read.
+        if entry.method != records.STORED or (name not in texts and sizes.pop(name, -1) != entry.size):
             raise BadProgram(f"{shown(name)} is not what a program has there", hint=SAVE_AGAIN)
     if sizes:
         raise BadProgram(f"the file lacks {shown(min(sizes))}", hint=SAVE_AGAIN)
@@ -239,22 +243,22 @@ def _untied(parts: _Parts) -> dict[str, Payload]:
 
 def _operators(graph: object) -> set[str]:
     """Operators of the graph and the graphs inside it that only a package registers."""
-    found = (_OPERATOR.fullmatch(target) for target in _targets(graph))
-    return {f"{item[1]}::{item[2]}" for item in found if item and item[1] not in _OWN_OPERATORS}
+    operators: set[str] = set()
+    pending = [graph]
+    while pending:  # no recursion: each step of a nested generator costs as much as it is deep
+        value = pending.pop()
+        if isinstance(value, dict):
+            target = value.get("target")
+            found = _OPERATOR.fullmatch(target) if isinstance(target, str) else None
+            if found and found[1] not in _OWN_OPERATORS:
+                operators.add(f"{found[1]}::{found[2]}")
+            pending += value.values()
+        elif isinstance(value, list):
+            pending += value
+    return operators
 
 
 _OWN_OPERATORS = frozenset({"aten", "prims", "prim", "higher_order", "_c10d_functional", "export"})
-
-
-def _targets(value: object) -> Iterator[str]:
-    if isinstance(value, dict):
-        if isinstance(value.get("target"), str):
-            yield value["target"]
-        for item in value.values():
-            yield from _targets(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _targets(item)
 
 
 def _program(source: Path, archive: Archive, root: str, parts: _Parts) -> Iterator[bytes]:

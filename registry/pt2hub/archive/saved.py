@@ -112,6 +112,8 @@ def explained() -> Iterator[None]:
         raise BadProgram(
             f"the file is damaged, or no zip: {place}{error.message}", where=WHERE, hint=SAVE_AGAIN
         ) from error
+    except RecursionError as error:
+        raise BadProgram("the program is nested too deeply", where=WHERE, hint=SAVE_AGAIN) from error
     except BadProgram as error:
         raise BadProgram(error.message, where=error.where or WHERE, hint=error.hint) from error
 

@@ -100,7 +100,9 @@ def validate(source: Path | BinaryIO, *, limits: Limits = _DEFAULT_LIMITS) -> tu
         with source.open("rb") as file:
             return validate(file, limits=limits)
     directory, declared = central_entries(source, most=limits.members, most_bytes=limits.directory)
-    entries = tuple(_entry(source, item, limits) for item in declared)
+    # By their places: a directory in another order must not make a remote file be read to and fro.
+    placed = {item: _entry(source, item, limits) for item in sorted(declared, key=lambda item: item.offset)}
+    entries = tuple(placed[item] for item in declared)
     _check_names([entry.name for entry in entries])
     _check_tiling(entries, directory)
     if sum(entry.size for entry in entries) > limits.total:

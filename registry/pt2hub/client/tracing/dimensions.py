@@ -193,14 +193,14 @@ def _check_example(path: str, axis: int, dim: object, tensor: torch.Tensor) -> N
 def _dynamic(path: str, axis: int, dim: Any) -> Dynamic:  # noqa: ANN401  # a dimension of torch's
     if not isinstance(dim, Dim):
         least, most = getattr(dim, "min", None), getattr(dim, "max", None)
-        return Dynamic(f"{path} {axis}", 1, least or 0, most, None)
+        return Dynamic(f"{path} {axis}", 1, least or 0, most)
     named = _DERIVED.fullmatch(dim.__name__)
     if named is None:
-        return Dynamic("", 1, 0, None, None)
+        return Dynamic("", 1, 0, None)
     root = getattr(dim, "root", dim)
     factor = int(named["factor"] or 1)
     most = _bounded(root.max)
-    return Dynamic(named["root"], factor, factor * int(root.min), most and factor * most, None)
+    return Dynamic(named["root"], factor, factor * int(root.min), most and factor * most)
 
 
 def _bounded(size: Any) -> int | None:  # noqa: ANN401  # a number, or sympy's infinity

@@ -7,6 +7,7 @@ is installed, whether the entry point is in its module, whether the program's op
 from __future__ import annotations
 
 import re
+import threading
 from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
 _MOST = 10
 """Modules that are named where the entry's is not among them."""
+_COMPARED, _LONGEST_COMPARED = 1000, 60
+"""Modules that are looked at for one of a like name, and letters of the name that is sought."""
+_one_program = threading.Lock()
+"""A large program takes up to 1 GB and ten seconds to read: one thread of the process at a time."""
 _RELEASE = re.compile(r"(\d+)\.(\d+)")
 
 
@@ -73,7 +78,8 @@ def check_uploaded(spec: Spec, files: Mapping[str, ByteSource]) -> None:
 
 
 def _check_program(spec: Spec, files: Mapping[str, ByteSource]) -> None:
-    program = check_program(files["source.program"])
+    with _one_program:
+        program = check_program(files["source.program"])
     _check_age(program.torch_version, spec)
     check_call(program.call, spec)
     tied = {name: program.weights[group[-1]] for group in program.ties for name in group}
@@ -134,11 +140,8 @@ def _check_entry(entry: str, names: Sequence[str]) -> None:
     ]
     if module in modules:
         return
-    last = module.rpartition(".")[2]
-    near = [name for name in modules if name.rpartition(".")[2] == last] or near_words(module, modules)
-    found = (
-        f"Did you mean {' or '.join(near[:_MOST])}? " if near else f"It has {', '.join(modules[:_MOST])}. "
-    )
+    near = _near(module, modules)
+    found = f"Did you mean {' or '.join(near)}? " if near else f"It has {', '.join(modules[:_MOST])}. "
     raise UnknownEntry(
         f"The archive of code has no module {module}",
         where="source.entry",
@@ -146,4 +149,13 @@ def _check_entry(entry: str, names: Sequence[str]) -> None:
         details=(
             Detail("source.entry", "there is no such module", given=entry, allowed=", ".join(near) or None),
         ),
+    )
+
+
+def _near(module: str, modules: Sequence[str]) -> list[str]:
+    """Modules that may be meant: of the same last name, or else of a like one."""
+    last = module.rpartition(".")[2]
+    same = [name for name in modules if name.rpartition(".")[2] == last]
+    return same[:_MOST] or (
+        near_words(module, modules[:_COMPARED]) if len(module) <= _LONGEST_COMPARED else []
     )

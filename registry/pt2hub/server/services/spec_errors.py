@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from pt2hub.errors import Pt2hubError
 
 _MAX_GIVEN = 80
+_MOST = 100
+"""Problems that one error names: a document holds tens of thousands of unknown fields."""
 _HINT = "The whole form is described by /api/v1/spec.schema.json"
 _MESSAGES = {
     "missing": "the field is missing",
@@ -124,7 +127,8 @@ def _all_text(value: Any) -> str:  # noqa: ANN401  # any JSON value
 
 
 def _as_ours(exc: ValidationError, document: Mapping[str, Any]) -> Pt2hubError:
-    problems = _relevant([(_path_of(item, document), item) for item in exc.errors(include_url=False)])
+    errors = exc.errors(include_url=False)[:_MOST]
+    problems = _relevant([(_path_of(item, document), item) for item in errors])
     details = tuple(_detail(path, items) for path, items in problems.items())
     hint = " ".join([*_advice(details, document), _HINT])
     codes = {item["type"] for items in problems.values() for item in items}
@@ -132,7 +136,8 @@ def _as_ours(exc: ValidationError, document: Mapping[str, Any]) -> Pt2hubError:
     cls = by_code.get(next(iter(codes)), InvalidInput) if len(codes) == 1 else InvalidInput
     if len(details) == 1:
         return cls(details[0].message, where=details[0].path, hint=hint, details=details)
-    return cls(f"{len(details)} fields of the spec are wrong", where="spec", hint=hint, details=details)
+    count = f"{len(details)} or more" if exc.error_count() > _MOST else f"{len(details)}"
+    return cls(f"{count} fields of the spec are wrong", where="spec", hint=hint, details=details)
 
 
 def _advice(details: Sequence[Detail], document: Mapping[str, Any]) -> list[str]:
@@ -224,13 +229,17 @@ def _plain(limit: object) -> str:
 
 def _fields_near(location: Sequence[int | str]) -> str:
     """The fields that exist where an unknown one was given; likely misspellings first."""
-    schema = Spec.model_json_schema()
-    node = schema
+    node = schema = _schema()
     for part in location[:-1]:
         node = _step(node, part, schema)
     fields = list(node.get("properties", {}))
     near = difflib.get_close_matches(str(location[-1]), fields)
     return ", ".join([*near, *(field for field in fields if field not in near)])
+
+
+@functools.cache
+def _schema() -> dict[str, Any]:
+    return Spec.model_json_schema()
 
 
 def _step(node: dict[str, Any], part: int | str, schema: dict[str, Any]) -> dict[str, Any]:
