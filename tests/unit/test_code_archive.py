@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pt2hub.archive import records
 from pt2hub.archive.code import LIMITS, check_code, pack_code, unpack_code
 from pt2hub.archive.sources import opened
 from pt2hub.errors import BadCodeArchive, NotFound
@@ -250,17 +251,25 @@ def test_many_small_members_that_are_large_together_are_refused(tmp_path: Path) 
 
 
 class Huge:
-    """A stored object that is far larger than code may be, and says so."""
+    """A stored object of 2 GiB whose end claims a directory of 1 GiB."""
 
-    size = 1 << 40
+    size = 1 << 31
+    end = records.END.pack(records.END_MAGIC, 0, 0, 1, 1, 1 << 30, (1 << 30) - records.END.size, 0)
+
+    def __init__(self) -> None:
+        self.taken = 0
 
     def read(self, start: int, stop: int) -> list[bytes]:
-        raise AssertionError((start, stop))
+        self.taken += stop - start
+        whole = bytes(self.size - len(self.end) - start) + self.end
+        return [whole[: stop - start]]
 
 
-def test_an_object_too_large_is_refused_without_reading_it() -> None:
-    with pytest.raises(BadCodeArchive, match="more than 256 MiB"):
-        check_code(Huge())  # type: ignore[arg-type]  # it is never read
+def test_a_huge_directory_is_refused_without_reading_it() -> None:
+    huge = Huge()
+    with pytest.raises(BadCodeArchive, match="central directory is larger"):
+        check_code(huge)  # type: ignore[arg-type]  # all that is read of it
+    assert huge.taken < 1 << 20
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -313,3 +314,11 @@ def test_the_whole_range_of_a_dtype_may_be_drawn(dtype: str, generate: dict[str,
 def test_values_without_a_canonical_form_are_refused(value: object) -> None:
     error = refusal(a_spec(source={"factory": "torchvision.models:resnet18", "kwargs": {"k": value}}))
     assert type(error) is InvalidInput
+
+
+def test_tens_of_thousands_of_wrong_fields_are_answered_in_time_with_the_first_of_them() -> None:
+    began = time.monotonic()
+    with pytest.raises(InvalidInput, match="100 or more fields of the spec are wrong") as caught:
+        parse_spec({f"field{place}": 1 for place in range(20_000)})
+    assert len(caught.value.details) == 100
+    assert time.monotonic() - began < 10.0

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from pt2hub.archive.validating import shown
 from pt2hub.errors import Detail, WeightsMismatch
 
 if TYPE_CHECKING:
@@ -14,8 +17,8 @@ if TYPE_CHECKING:
 MAX_DETAILS = 20
 """Wrong tensors named in one error; a wrong file often has hundreds."""
 
-_DEEPEST_PREFIX = 16
-"""Parts of a name that are tried as what all names begin with."""
+_DEEPEST_PREFIX, _LONGEST_PREFIX = 16, 200
+"""Parts and letters of a name that are tried as what all names begin with."""
 
 
 def check_fit(
@@ -64,7 +67,7 @@ def mismatch(what: str, problems: Collection[Detail], hint: str) -> WeightsMisma
         f"{count} tensor{'s' * (count > 1)} {verb}"
         + (f"; {MAX_DETAILS} are named, and {more} more are wrong" if more > 0 else ""),
         where="weights",
-        details=tuple(problems)[:MAX_DETAILS],
+        details=tuple(replace(item, path=shown(item.path)) for item in islice(problems, MAX_DETAILS)),
         hint=hint,
     )
 
@@ -92,7 +95,7 @@ def _hint(own: Mapping[str, Form], given: Mapping[str, Form], problems: Collecti
 def _prefix(plain: Collection[str], prefixed: Collection[str]) -> str:
     """What must be taken from every name of `prefixed` so that most are in `plain`; empty where nothing helps."""
     found = ""
-    first = next(iter(prefixed), "")
+    first = next(iter(prefixed), "")[:_LONGEST_PREFIX]
     for part in first.split(".")[:-1][:_DEEPEST_PREFIX]:
         if not all(name.startswith(f"{found}{part}.") for name in prefixed):
             return ""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _LENGTH = 8
 _LONGEST_HEADER = 32 << 20
 _MOST_DIMENSIONS = 64
+_LARGEST = 1 << 63
 _DTYPES: dict[str, tuple[str, int]] = {
     "BOOL": ("bool", 1),
     "U8": ("uint8", 1),
@@ -175,8 +176,8 @@ def _entry(name: str, item: Any, *, start: int) -> TensorEntry:  # noqa: ANN401 
 
 
 def _numbers(value: Any, name: str) -> tuple[int, ...]:  # noqa: ANN401  # any JSON value
-    if not isinstance(value, list) or not all(type(item) is int and item >= 0 for item in value):
-        raise _malformed("shape and data_offsets are lists of numbers from 0", name)
+    if not isinstance(value, list) or not all(type(item) is int and 0 <= item < _LARGEST for item in value):
+        raise _malformed("shape and data_offsets are lists of numbers from 0 to 2^63", name)
     return tuple(value)
 
 

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     Bases = frozenset[str]
+    Known = dict[torch.fx.Node, Bases]
+
+_NONE: Bases = frozenset()
 
 
 def written(program: torch.export.ExportedProgram) -> frozenset[str]:
@@ -19,25 +22,76 @@ def written(program: torch.export.ExportedProgram) -> frozenset[str]:
     `torch.export.export` leaves operations that write in place as they are and lists no mutations in its signature
     (seen with torch 2.11 and 2.13: `buffers_to_mutate` is empty), so they are found by the operations' schemas.
     """
-    bases: dict[torch.fx.Node, Bases] = {}
     found: set[str] = set()
-    for node in program.graph.nodes:
-        if node.op == "placeholder":
-            bases[node] = frozenset((node.name,))
-        elif node.op == "call_function":
-            bases[node] = _bases_of(node, bases)
-            for value in _changed(node):
-                found |= bases.get(value, frozenset())
+    given = [frozenset((node.name,)) for node in program.graph.find_nodes(op="placeholder")]
+    _follow(program.graph_module, given, found)
     return frozenset(found)
 
 
-def _bases_of(node: torch.fx.Node, bases: dict[torch.fx.Node, Bases]) -> Bases:
+def _follow(module: torch.fx.GraphModule, given: list[Bases], found: set[str]) -> Bases:
+    """Goes through a graph.
+
+    Args:
+        module: With the graph, and those that it calls.
+        given: What each of its placeholders may be a view of.
+        found: What is written to is added here.
+
+    Returns:
+        What its results may be views of.
+    """
+    known: Known = dict(zip(module.graph.find_nodes(op="placeholder"), given, strict=True))
+    for node in module.graph.find_nodes(op="call_function", sort=True):
+        known[node] = _bases_of(module, node, known, found)
+        for value in _changed(node):
+            found |= known.get(value, _NONE)
+    return _union(known, module.graph.output_node().all_input_nodes)
+
+
+def _bases_of(module: torch.fx.GraphModule, node: torch.fx.Node, known: Known, found: set[str]) -> Bases:
     """What a result may be a view of."""
-    if not isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001  # torch has no public name for it
-        values = node.all_input_nodes  # an item of a tuple, or a higher-order operation
-    else:
-        values = [value for value, schema in _arguments(node) if schema.alias_info is not None]
-    return frozenset().union(*(bases.get(value, frozenset()) for value in values))
+    if isinstance(node.target, torch._ops.HigherOrderOperator):  # noqa: SLF001  # torch has no public name for it
+        return _inside(module, node, known, found)
+    if not isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001  # the same
+        return _union(known, node.all_input_nodes)  # an item of a tuple
+    return _union(
+        known,
+        [v for v, schema in _arguments(node) if schema.alias_info is not None and not _converts(node, v)],
+    )
+
+
+def _inside(module: torch.fx.GraphModule, node: torch.fx.Node, known: Known, found: set[str]) -> Bases:
+    """Goes through the graphs that an operation runs, such as a block under `torch.no_grad`; as `_bases_of`."""
+    values = pytree.tree_leaves((node.args, node.kwargs))
+    graphs = {place: graph for place, value in enumerate(values) if (graph := _graph(module, value))}
+    if not graphs:
+        return _union(known, node.all_input_nodes)
+    everything = _union(known, node.all_input_nodes)
+    # All of these operations take what they pass on after the last graph.
+    passed = [known.get(value, _NONE) for value in values[max(graphs) + 1 :]]
+    results = _NONE
+    for graph in graphs.values():
+        count = len(graph.graph.find_nodes(op="placeholder"))
+        results |= _follow(graph, passed if len(passed) == count else [everything] * count, found)
+    return results
+
+
+def _graph(module: torch.fx.GraphModule, value: object) -> torch.fx.GraphModule | None:
+    if not isinstance(value, torch.fx.Node) or value.op != "get_attr":
+        return None
+    found = getattr(module, str(value.target), None)
+    return found if isinstance(found, torch.fx.GraphModule) else None
+
+
+def _union(known: Known, values: list[torch.fx.Node]) -> Bases:
+    return _NONE.union(*(known.get(value, _NONE) for value in values))
+
+
+def _converts(node: torch.fx.Node, value: torch.fx.Node) -> bool:
+    """Whether an operation that may return its argument itself makes another tensor, since the dtype differs."""
+    if node.target.overloadpacket is not torch.ops.aten.to:  # type: ignore[union-attr]  # of an OpOverload
+        return False
+    made, given = node.meta.get("val"), value.meta.get("val")
+    return isinstance(made, torch.Tensor) and isinstance(given, torch.Tensor) and made.dtype != given.dtype
 
 
 def _changed(node: torch.fx.Node) -> list[torch.fx.Node]:
