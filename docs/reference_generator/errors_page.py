@@ -14,7 +14,8 @@ from pt2hub.server.api.problems import status_of
 from reference_generator import markdown as md
 
 _INTRO = """
-Every error of pt2hub is a class of `pt2hub.errors` with a stable code. A code that exists keeps its meaning; a client
+Every error of pt2hub is a class of `pt2hub.errors` with a stable code; `except pt2hub.errors.Pt2hubError`, the base
+of all, catches each. A code that exists keeps its meaning; a client
 that meets a code of a newer server takes it as an error of its kind.
 
 Here is what each means and who raises it. What to do about it: [When a build fails](../how-to/when-a-build-fails.md).

@@ -10,7 +10,7 @@ import pytest
 
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import digest_bytes, digest_file
-from pt2hub.errors import BadConfiguration, ExportFailed, InternalError, OutputRefused, WorkerLost
+from pt2hub.errors import BadConfiguration, ExportFailed, OutputRefused, WorkerLost
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.services.documents import read_manifest
 from pt2hub_workers.children import ChildDied
@@ -274,7 +274,7 @@ def test_a_baked_build_alone_is_given_the_split_code_of_its_team_and_does_not_pu
         (ChildDied(0, "start"), ExportFailed),
         (ChildDied(None, "export"), ExportFailed),
         (ChildDied(-9, "export", stopped=True), ExportFailed),
-        (ChildDied(-11, "export"), InternalError),
+        (ChildDied(-11, "export"), ExportFailed),
         (ChildDied(-9, "export"), WorkerLost),
     ],
 )

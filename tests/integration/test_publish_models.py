@@ -150,6 +150,8 @@ def test_what_belongs_to_the_other_kind_is_refused_before_anything_is_done(clien
         publish(a_spec(), name="tiny/mlp")
     with pytest.raises(InvalidInput, match="Tensor is no spec, and no model"):
         publish(X)
+    with pytest.raises(InvalidInput, match="A dict of tensors is weights"):
+        publish(model.state_dict(), X, name="tiny/mlp")
     with pytest.raises(InvalidInput, match="kwargs"):
         publish(model, (X,), [X], name="tiny/mlp")
 

@@ -52,30 +52,35 @@ class _Keyed(Build):
         raise KeyboardInterrupt
 
 
-def test_a_file_with_the_first_of_two_names_makes_an_artifact_that_follows_other_weights(
-    bench: Workbench, tmp_path: Path
+@pytest.fixture(scope="module")
+def seeded(bench: Workbench) -> dict[str, Any]:
+    return bench.build(SPEC)
+
+
+def test_a_file_with_the_first_of_two_names_takes_the_code_of_one_with_the_last(
+    bench: Workbench, seeded: dict[str, Any], tmp_path: Path
 ) -> None:
-    parts = bench.build(SPEC, weights=_file(tmp_path, "table.weight"))
+    reuse = {"artifact": "earlier", "code": seeded["code_path"], "config": seeded["config"]}
+    parts = bench.build(SPEC, weights=_file(tmp_path, "table.weight"), reuse=reuse)
 
     config = decode(ArtifactConfig, parts["config"])
+    assert parts["key"] == seeded["key"]
+    assert [(item.fqn, item.stored) for item in config.constants.table] == [("head.weight", "table.weight")]
     loaded = load_artifact(
         LocalArtifact.from_files(config, Path(parts["code_path"]), Path(parts["weights_path"]))
     )
     ids, other = torch.randint(0, 20, (3, 5)), _model(2)
     torch.testing.assert_close(loaded(ids), _model(1)(ids), rtol=1e-5, atol=1e-5)
-    loaded.swap_constants(other.state_dict())
+    loaded.swap_constants({"table.weight": other.table.weight})
     torch.testing.assert_close(loaded(ids), other(ids), rtol=1e-5, atol=1e-5)
-    assert [(item.fqn, item.source) for item in config.constants.table] == [("table.weight", "weights")]
     assert {row["group"] for row in parts["verification"]["comparisons"]} > {None, "everything"}
 
 
-def test_both_names_the_last_one_and_no_file_share_their_code(bench: Workbench, tmp_path: Path) -> None:
-    files = [None, _file(tmp_path, "head.weight")]
-    (tmp_path / "both").mkdir()
-    files.append(_file(tmp_path / "both", "head.weight", "table.weight"))
-    for path in files:
+def test_every_file_with_the_weights_has_the_key_of_the_seeded_source(
+    bench: Workbench, seeded: dict[str, Any], tmp_path: Path
+) -> None:
+    for number, names in enumerate([("head.weight",), ("table.weight",), ("head.weight", "table.weight")]):
+        (tmp_path / str(number)).mkdir()
         with pytest.raises(KeyboardInterrupt):
-            bench.build(SPEC, weights=path, kind=_Keyed)
-
-    keys = [key["digest"] for _, key in bench.keys[-len(files) :]]
-    assert len(set(keys)) == 1
+            bench.build(SPEC, weights=_file(tmp_path / str(number), *names), kind=_Keyed)
+        assert bench.keys[-1][1]["digest"] == seeded["key"]["digest"]

@@ -141,6 +141,7 @@ class Plane:
             "PT2HUB_STORAGE": str(self.storage),
             "PT2HUB_SCRATCH": str(self.folder / "tmp"),
             "PT2HUB_HEADERS": str(PLACE),
+            "PT2HUB_BUILD_ENV": f"PLANE={self.folder}",  # nothing else that a sandbox's processes see names it
             "PT2HUB_DATABASE_URL": self.database.url,
             "PT2HUB_FACTORIES": "support.tiny_models",
             "PT2HUB_TOOLCHAIN": "noop",

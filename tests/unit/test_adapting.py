@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from pt2hub.errors import InputMutated, InputRefused, UnknownInput, UnsupportedOutput
+from pt2hub.errors import IndexOutOfRange, InputMutated, InputRefused, UnknownInput, UnsupportedOutput
 from pt2hub_workers.inside import adapting, eager
 from pt2hub_workers.inside.calling import arguments
 from support.forms import adapted, spec_of, tensor
@@ -141,6 +141,65 @@ def test_an_output_that_is_not_there_is_answered_with_those_that_are() -> None:
     ) as caught:
         eager.run(model, made)
     assert caught.value.where == "outputs[0]"
+
+
+@pytest.mark.parametrize(
+    "result", [{("a", 1): ONE}, [{ONE}], [{"a": iter(())}]], ids=["key", "set", "iterator"]
+)
+def test_containers_that_no_caller_could_put_together_are_refused(result: Any) -> None:
+    with pytest.raises(UnsupportedOutput, match=r"key \('a', 1\)|set|iterator"):
+        eager.check_outputs(result)
+
+
+def test_hooks_see_the_call_by_position_and_nothing_of_the_model_is_compiled() -> None:
+    compiled: list[Any] = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        compiled.append(graph)
+        return graph.forward
+
+    class Model(nn.Module):
+        @torch.compile(backend=backend)
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+    model = Model()
+    model.register_forward_pre_hook(lambda _, args: (args[0] + 1,))
+    adapted_model, made = adapted(model, spec_of(tensor("x")))
+
+    assert torch.equal(eager.run(adapted_model, made), (made["x"] + 1) * 2)
+    assert compiled == []
+
+
+def test_an_index_error_is_about_ids_only_where_there_are_some() -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return [x].pop(1)
+
+    model, made = adapted(Model(), spec_of(tensor("x")))
+    with pytest.raises(InputRefused, match="IndexError"):
+        eager.run(model, made)
+    model, made = adapted(
+        nn.Embedding(2, 3), spec_of({**tensor("input", dtype="int64"), "generate": {"constant": 9}})
+    )
+    with pytest.raises(IndexOutOfRange):
+        eager.run(model, made)
+
+
+def test_a_class_that_asks_something_of_its_subclasses_is_adapted() -> None:
+    class Registered(nn.Module):
+        def __init_subclass__(cls, *, key: str) -> None:
+            cls.key = key
+
+    class Model(Registered, key="a"):
+        key: str
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+    model, made = adapted(Model(), spec_of(tensor("x")))
+    assert torch.equal(eager.run(model, made), made["x"] * 2)
+    assert model.key == "a"
 
 
 def test_names_of_class_and_weights_stay_and_a_copy_calls_itself() -> None:

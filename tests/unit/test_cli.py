@@ -46,6 +46,7 @@ def test_the_command_line_starts_without_server_torch_or_http() -> None:
 def test_importing_pt2hub_and_the_cached_path_of_a_pull_stay_light() -> None:
     assert loaded_by("import pt2hub; assert 'pt2hub.client' not in __import__('sys').modules") == []
     assert loaded_by("import pt2hub; pt2hub.load") == []
+    assert loaded_by("import pt2hub; pt2hub.errors.Pt2hubError") == []
 
 
 def test_the_public_names_exist_and_others_do_not() -> None:

@@ -19,6 +19,7 @@ from pt2hub.errors import (
     DataDependent,
     DimensionSpecialised,
     ExampleOutOfRange,
+    InputRefused,
     InvalidInput,
     Pt2hubError,
     UnsupportedTensor,
@@ -261,6 +262,32 @@ def test_what_cannot_be_published_is_refused_with_what_to_do(trace: Trace, case:
         trace(model, args)
     assert caught.value.where
     assert caught.value.hint
+
+
+class Counting(nn.Module):
+    """Keeps a count, and takes eight columns."""
+
+    count: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 2)
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        return self.linear(x.mul_(2))
+
+
+def test_an_example_of_a_wrong_shape_is_refused_at_the_models_line_with_nothing_changed(
+    trace: Trace, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model, given = Counting().eval(), torch.ones(4, 9)
+    with pytest.raises(InputRefused, match=r"test_client_tracing\.py:\d+ in forward: RuntimeError") as caught:
+        trace(model, (given,))
+    assert "x float32 [4, 9]" in str(caught.value.hint)
+    assert (model.count.item(), given.unique().tolist()) == (0, [1])
+    assert capfd.readouterr().err == ""
 
 
 class Tied(nn.Module):

@@ -1,8 +1,9 @@
-"""What strangers may upload as a program or as its weights: refused in words, in little time and memory."""
+"""What strangers may upload as a program, weights or code: refused in words, in little time and memory."""
 
 from __future__ import annotations
 
 import json
+import random
 import time
 import zipfile
 from typing import TYPE_CHECKING, Any
@@ -16,11 +17,13 @@ from pt2hub.archive.fitting import check_fit
 from pt2hub.archive.payloads import read_json
 from pt2hub.archive.programs import check_program, split_program
 from pt2hub.archive.reading import open_archive
+from pt2hub.archive.sources import FileSource
 from pt2hub.archive.tensors import Form
 from pt2hub.archive.validating import validate
 from pt2hub.archive.writing import write_zip
 from pt2hub.domain.specs import Spec
-from pt2hub.errors import BadProgram, InputRefused, WeightsMismatch
+from pt2hub.errors import BadProgram, InputRefused, UnknownEntry, WeightsMismatch
+from pt2hub.server.services.sources import check_uploaded
 from support.programs import changed, edited, save
 
 if TYPE_CHECKING:
@@ -172,7 +175,7 @@ def test_operators_at_the_end_of_deep_paths_are_found_in_time(program: Path, tmp
 
 def test_long_names_of_many_arguments_are_cut(program: Path) -> None:
     graph = graph_of(program)
-    leaf = {"type": None, "context": None, "children_spec": []}
+    leaf: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
     nested = {"type": "builtins.list", "context": "null", "children_spec": [leaf] * 3000}
     signature = graph["graph_module"]["module_call_graph"][0]["signature"]
     version, tree = json.loads(signature["in_spec"])
@@ -188,7 +191,7 @@ def test_long_names_of_many_arguments_are_cut(program: Path) -> None:
 
 def test_an_error_names_few_of_many_arguments(program: Path, spec: Spec) -> None:
     graph = graph_of(program)
-    leaf = {"type": None, "context": None, "children_spec": []}
+    leaf: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
     signature = graph["graph_module"]["module_call_graph"][0]["signature"]
     version, tree = json.loads(signature["in_spec"])
     tree["children_spec"][0]["children_spec"] = [leaf] * 3000
@@ -229,7 +232,8 @@ def test_members_are_read_in_the_order_of_their_places(tmp_path: Path) -> None:
 
     class Watched:
         def __init__(self, file: Any) -> None:
-            self._file, self.places = file, []
+            self._file = file
+            self.places: list[int] = []
 
         def seek(self, offset: int, whence: int = 0) -> int:
             self.places.append(offset)
@@ -246,3 +250,21 @@ def test_members_are_read_in_the_order_of_their_places(tmp_path: Path) -> None:
     headers = [place for place in watched.places if 0 < place < begin]
     assert names[0] == "49.txt"
     assert headers == sorted(headers)
+
+
+@pytest.mark.parametrize("letters", [60, 190])
+def test_thousands_of_modules_of_nearly_the_entrys_name_are_compared_in_time(
+    tmp_path: Path, spec: Spec, letters: int
+) -> None:
+    word, shuffle = ["a", "b"] * (letters // 2), random.Random(0).shuffle
+    names: set[str] = set()
+    while len(names) < 9000:
+        shuffle(word)
+        names.add(f"{''.join(word)}.py")
+    write_zip(tmp_path / "code.zip", [(name, b"") for name in sorted(names)])
+    source = {"code": "sha256:" + 64 * "0", "entry": f"{'ab' * (letters // 2)}:build"}
+    document = spec.model_dump(exclude={"source", "weights"}, exclude_defaults=True) | {"source": source}
+    began = time.monotonic()
+    with (tmp_path / "code.zip").open("rb") as file, pytest.raises(UnknownEntry):
+        check_uploaded(Spec.model_validate(document), {"source.code": FileSource(file)})
+    assert time.monotonic() - began < SECONDS

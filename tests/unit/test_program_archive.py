@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import warnings
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from pt2hub.errors import (
     BadProgram,
     DimensionSpecialised,
     InputRefused,
+    NotFound,
     UnknownInput,
     UnsupportedTensor,
     WeightsMismatch,
@@ -226,7 +228,7 @@ def test_pickles_are_refused_by_name_and_never_read(
     source = make(saved, tmp_path / "hostile.pt2", marker)
     with pytest.raises(BadProgram, match=names) as caught:
         separate(source, tmp_path)
-    assert caught.value.where == "source.program"
+    assert caught.value.where == str(source)
     assert caught.value.hint
     assert not marker.exists()
     assert not (tmp_path / "program").exists()
@@ -271,8 +273,26 @@ def test_damaged_files_and_other_files_are_refused(saved: Path, tmp_path: Path) 
         with pytest.raises(BadProgram, match=message):
             separate(broken, tmp_path)
     torch.save({"a": torch.zeros(2)}, broken)
-    with pytest.raises(BadProgram, match="no exported program"):
+    with pytest.raises(BadProgram, match=r"torch\.save wrote the file, not torch\.export\.save") as caught:
         separate(broken, tmp_path)
+    assert caught.value.where == str(broken)
+
+
+@pytest.mark.parametrize("member", ["net/constants.pkl", "net/code/__torch__.py"])
+def test_torchscript_archives_are_called_by_their_name(tmp_path: Path, member: str) -> None:
+    path = tmp_path / "script.pt2"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("net/data.pkl", b"x")
+        archive.writestr(member, b"x")
+    with pytest.raises(BadProgram, match="TorchScript archive"):
+        separate(path, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["nope.pt2", "."])
+def test_a_program_that_is_not_there_is_not_found(tmp_path: Path, name: str) -> None:
+    with pytest.raises(NotFound, match="The program cannot be read") as caught:
+        separate(tmp_path / name, tmp_path)
+    assert caught.value.where == str(tmp_path / name)
 
 
 def test_members_that_climb_out_of_their_folder_are_refused(saved: Path, tmp_path: Path) -> None:
@@ -362,8 +382,10 @@ def test_complex_weights_are_refused(tmp_path: Path) -> None:
     source = save(
         strided({"phase": torch.zeros(2, dtype=torch.complex64)}), tmp_path / "c.pt2", (torch.ones(2),)
     )
-    with pytest.raises(UnsupportedTensor, match="phase is complex64"):
+    with pytest.raises(UnsupportedTensor, match="complex64") as caught:
         separate(source, tmp_path)
+    assert "phase" in str(caught.value.where)
+    assert "view_as_real" in str(caught.value.hint)
 
 
 class Nested(nn.Module):

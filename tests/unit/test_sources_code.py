@@ -62,6 +62,10 @@ def function(x, *, gain=2.0):
     return x * gain
 
 
+def asking(width: int):
+    return Net(width)
+
+
 def making_a_function():
     return function
 """
@@ -141,6 +145,18 @@ def test_an_entry_that_makes_no_model_is_refused(
     tmp_path: Path, entry: str, kind: type[Pt2hubError], said: str
 ) -> None:
     assert said in _refused(tmp_path, kind, {"net.py": SCRIPT}, entry=entry)
+
+
+@pytest.mark.parametrize(
+    ("entry", "kwargs"), [("net:asking", {"widht": 4}), ("net:asking", {}), ("net:build", {"widht": 4})]
+)
+def test_a_builder_is_not_taken_for_the_model_where_its_arguments_are_wrong(
+    tmp_path: Path, entry: str, kwargs: dict[str, int]
+) -> None:
+    said = _refused(tmp_path, FactoryArguments, {"net.py": SCRIPT}, entry=entry, kwargs=kwargs)
+
+    assert "Its signature is" in said
+    assert "entry_is" not in said
 
 
 def test_an_entry_that_was_to_be_a_function_is_one(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -123,3 +124,19 @@ def test_weights_made_in_inference_mode_can_be_loaded_into_and_stay_tied(tmp_pat
     assert not any(tensor.is_inference() for tensor in (*model.parameters(), *model.buffers()))
     assert second.weight is first.weight
     assert [name for name, _ in model.named_parameters()][:2] == ["0.weight", "0.bias"]
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_a_weight_that_a_hook_computes_does_not_keep_the_model_from_being_copied() -> None:
+    model = nn.Sequential(torch.nn.utils.weight_norm(nn.Linear(3, 3)))
+    with pytest.raises(RuntimeError, match="deepcopy"):
+        copy.deepcopy(model)
+
+    twin = copy.deepcopy(own_storage(model.eval())).bfloat16()
+
+    assert twin(torch.ones(1, 3, dtype=torch.bfloat16)).dtype is torch.bfloat16
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_scripted_layer_is_not_taken_for_a_quantised_one() -> None:
+    check_tensors(nn.Sequential(torch.jit.script(nn.Linear(3, 3))))  # type: ignore[no-untyped-call]

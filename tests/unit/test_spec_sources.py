@@ -79,6 +79,19 @@ def test_each_kind_is_told_by_its_field_and_comes_back_from_its_canonical_form(
 
 
 @pytest.mark.parametrize(
+    ("source", "advice"),
+    [
+        ({"entry": "net:build"}, "entry belongs to code: `pt2hub publish --code FOLDER`"),
+        ({}, "--program FILE"),
+    ],
+)
+def test_a_source_of_no_kind_comes_with_how_to_give_one(source: dict[str, str], advice: str) -> None:
+    with pytest.raises(InvalidInput, match="give exactly one of") as caught:
+        parse_spec(a_spec(source=source))
+    assert advice in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
     ("changes", "path", "problem"),
     [
         ({"source": {}}, "source", "give exactly one of factory, code, program"),

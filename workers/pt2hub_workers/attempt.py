@@ -198,12 +198,22 @@ class Attempt:
                 where=step,
                 hint="A model must leave the process alone: it may neither end nor stop it, nor close its files.",
             )
+        context = {"signal": died.signal_name}
+        if step not in ("fetch", "compile"):  # the model's code has been imported in that process
+            return ExportFailed(
+                f"the build's process {died.how} during {died.doing}: the model's code, or a library that it calls, "
+                "crashed",
+                where=step,
+                hint="The build's log has its last output. Import the code and call the model at the spec's sizes in a "
+                "fresh Python process: `python -X faulthandler` names the line.",
+                context=context,
+            )
         error = CompileFailed if step == "compile" else InternalError
         return error(
             f"the build's process {died.how} during {died.doing}",
             where=died.doing,
             hint="The build's log has its last output.",
-            context={"signal": died.signal_name},
+            context=context,
         )
 
     def _on_event(self, message: dict[str, Any]) -> Any:  # noqa: ANN401  # JSON values

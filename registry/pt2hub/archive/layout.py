@@ -76,7 +76,7 @@ def is_contiguous(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
 
 
 def _matched(constant: Constant, entries: dict[str, TensorEntry]) -> TensorEntry:
-    entry = entries.get(constant.fqn)
+    entry = entries.get(constant.name_in_file)
     if entry is None:
         raise WeightsMismatch("the constant is missing", where=constant.fqn)
     if (entry.shape, entry.dtype) != (constant.shape, constant.dtype):

@@ -39,6 +39,7 @@ _LARGEST = 1 << 62
 _FEW_CONTAINERS = 10_000
 _BYTES_OF_CONTAINER = 10
 """Fewest bytes of JSON for each object and list in it: torch writes 40, and `[],[],` would take 25 times its length."""
+VIEW_AS_REAL = "Weights are real numbers: keep torch.view_as_real(t) instead, and call torch.view_as_complex on it in forward."
 SAVE_AGAIN = "Save the program again with torch.export.save; `pt2hub publish --program FILE` takes it apart."
 
 
@@ -266,9 +267,12 @@ def _tensor(name: str, item: Mapping[str, Any], meta: Mapping[str, Any]) -> Payl
     dtype = SCALARS.get(scalar, f"of the unknown dtype {scalar}")
     if dtype not in WIDTHS or dtype.startswith("complex") or layout != STRIDED:
         what = dtype if layout == STRIDED else "not dense"
-        raise UnsupportedTensor(
-            f"{shown(name)} is {what}", where="source.program", hint="Weights are dense and real."
+        advice = (
+            VIEW_AS_REAL
+            if dtype.startswith("complex")
+            else "Weights are dense, and of a dtype that torch names."
         )
+        raise UnsupportedTensor(f"The tensor is {what}", where=shown(name), hint=advice)
     shape, strides = (tuple(map(whole_number, meta[key])) for key in ("sizes", "strides"))
     member = item["path_name"]
     if not isinstance(member, str) or not member or "/" in member or len(shape) > MOST_DIMENSIONS:
@@ -302,6 +306,7 @@ __all__ = [
     "MOST_DIMENSIONS",
     "SAVE_AGAIN",
     "SCALARS",
+    "VIEW_AS_REAL",
     "Payload",
     "compacted",
     "dump",

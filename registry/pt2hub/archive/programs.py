@@ -38,6 +38,7 @@ from pt2hub.archive.saved import (
     WEIGHTS,
     WEIGHTS_CONFIG,
     check_fixed,
+    check_readable,
     check_saved,
     explained,
     root_of,
@@ -94,19 +95,23 @@ class _Parts(NamedTuple):
     summary: ProgramSummary
 
 
-def split_program(source: Path, program: Path, weights: Path) -> ProgramSummary:
+def split_program(source: Path, program: Path, weights: Path, *, where: str | None = None) -> ProgramSummary:
     """Takes a file of torch.export.save apart.
 
     Args:
         source: The file.
         program: Where the program goes, without weights and example inputs; the same program gives the same bytes.
         weights: Where the weights go, as safetensors: each contiguous, a tied one once, under its last name.
+        where: What errors call the file; its path where omitted.
 
     Raises:
+        NotFound: There is no such file, or it cannot be read.
         BadProgram: It is no such file, is damaged, or holds pickles.
         UnsupportedTensor: A weight is complex or not dense.
     """
-    with explained(), open_archive(source) as archive:
+    with explained(where or str(source)), ExitStack() as stack:
+        check_readable(source)
+        archive = stack.enter_context(open_archive(source))
         root = root_of(archive)
         check_saved(archive, root)
         parts = _read(archive, root)

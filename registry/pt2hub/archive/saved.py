@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from zipfile import BadZipFile, ZipFile
 
 from pt2hub.archive.payloads import SAVE_AGAIN
 from pt2hub.archive.validating import shown
-from pt2hub.errors import BadProgram, CorruptArchive
+from pt2hub.errors import BadProgram, CorruptArchive, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
 
     from pt2hub.archive.reading import Archive
 
@@ -33,6 +35,19 @@ _DROPPED = re.compile(r"extra/.*|\.data/serialization_id|data/sample_inputs/mode
 _PARTS = re.compile(rf"{WEIGHTS}weight_\d+|{CONSTANTS}tensor_\d+")
 
 
+_FOREIGN = (
+    (
+        re.compile(r"(?:[^/]+/)?(?:constants\.pkl|code/__torch__.*)"),
+        "the file is a TorchScript archive: torch.jit wrote it, not torch.export.save",
+        "Export the Python model with torch.export.export, and save that with torch.export.save.",
+    ),
+    (
+        re.compile(r"(?:[^/]+/)?data\.pkl"),
+        "torch.save wrote the file, not torch.export.save",
+        "Save what torch.export.export returns. Weights alone go to a safetensors file, for `--weights FILE`.",
+    ),
+)
+"""Members by which torch's other files are known; TorchScript's have `data.pkl` too."""
 _AGAIN_NEWER = "Save it again with torch.export.save of torch 2.11 or newer."
 _REFUSED = (
     (r"models/(?!model\.json$).*", "several programs, or one of another name", SAVE_AGAIN),
@@ -56,6 +71,34 @@ _REFUSED = (
 """Members that a saved program may have and that are not taken, what they are, and what to do."""
 
 
+def _check_origin(names: Collection[str]) -> None:
+    for known, what, hint in _FOREIGN:
+        if any(map(known.fullmatch, names)):
+            raise BadProgram(what, hint=hint)
+
+
+def check_readable(file: Path) -> None:
+    """Refuses a path that leads to no file, or to one that torch wrote for another purpose.
+
+    Raises:
+        NotFound: There is none, it is a folder, or it cannot be read.
+        BadProgram: It is of torch.save or TorchScript, whose archives the parser would call damaged.
+    """
+    try:
+        with file.open("rb") as opened, ZipFile(opened) as archive:
+            # A program cut short ends with its example inputs, an archive of torch.save's that begins later.
+            if not min((member.header_offset for member in archive.infolist()), default=0):
+                _check_origin(archive.namelist())
+    except (BadZipFile, ValueError, NotImplementedError):
+        return  # the parser says what is wrong
+    except OSError as error:
+        raise NotFound(
+            f"The program cannot be read: {error.strerror or error}",
+            where=str(file),
+            hint="Name a file that torch.export.save wrote.",
+        ) from error
+
+
 def root_of(archive: Archive) -> str:
     """The top folder of a saved program, with its slash.
 
@@ -64,6 +107,7 @@ def root_of(archive: Archive) -> str:
     """
     roots = {entry.name.partition("/")[0] for entry in archive.entries}
     names = {entry.name for entry in archive.entries}
+    _check_origin(names)
     if "serialized_exported_program.json" in names:
         raise BadProgram("the file is of an old torch, which saved weights as pickles", hint=_AGAIN_NEWER)
     if len(roots) != 1 or (root := f"{roots.pop()}/") + "archive_format" not in names:
@@ -103,19 +147,19 @@ def check_fixed(archive: Archive, root: str) -> None:
 
 
 @contextmanager
-def explained() -> Iterator[None]:
-    """What the parser objects to, as an error of the program."""
+def explained(where: str = WHERE) -> Iterator[None]:
+    """What the parser objects to, as an error of the program, which is called `where`."""
     try:
         yield
     except CorruptArchive as error:
         place = f"{error.where}: " if error.where else ""
         raise BadProgram(
-            f"the file is damaged, or no zip: {place}{error.message}", where=WHERE, hint=SAVE_AGAIN
+            f"the file is damaged, or no zip: {place}{error.message}", where=where, hint=SAVE_AGAIN
         ) from error
     except RecursionError as error:
-        raise BadProgram("the program is nested too deeply", where=WHERE, hint=SAVE_AGAIN) from error
+        raise BadProgram("the program is nested too deeply", where=where, hint=SAVE_AGAIN) from error
     except BadProgram as error:
-        raise BadProgram(error.message, where=error.where or WHERE, hint=error.hint) from error
+        raise BadProgram(error.message, where=error.where or where, hint=error.hint) from error
 
 
 __all__ = [
@@ -127,6 +171,7 @@ __all__ = [
     "WEIGHTS",
     "WEIGHTS_CONFIG",
     "check_fixed",
+    "check_readable",
     "check_saved",
     "explained",
     "root_of",

@@ -80,13 +80,20 @@ class ConstantStore:
 
         Args:
             tensors: Every weight by its name in the model. Tensors the code does not use are ignored, such
-                as a counter of batches; literals may be left out.
+                as a counter of batches; literals may be left out. A tied one may have the name that it has in the
+                artifact's own weights.
             current: Where left-out literals are taken from.
 
         Raises:
             WeightsMismatch: A name is missing, or a tensor does not fit.
         """
-        missing = sorted(set(self.table) - set(tensors) - self.literals)
+        given = {
+            name: tensors[key]
+            for name, item in self.table.items()
+            for key in (item.name_in_file, name)  # the later one decides
+            if key in tensors
+        }
+        missing = sorted(set(self.table) - set(given) - self.literals)
         if missing:
             unknown = sorted(set(tensors) - set(self.table))
             raise WeightsMismatch(
@@ -95,7 +102,7 @@ class ConstantStore:
                 hint="Pass every tensor of the model's state_dict() under its own name.",
             )
         return {
-            name: self._fit(item, tensors[name]) if name in tensors else current[name]
+            name: self._fit(item, given[name]) if name in given else current[name]
             for name, item in self.table.items()
         }
 
@@ -154,11 +161,11 @@ def _views(
     where: str,
 ) -> dict[str, torch.Tensor]:
     _check_names(entries, wanted, where)
-    return {item.fqn: _view(data, entries[item.fqn], item, where) for item in wanted}
+    return {item.fqn: _view(data, entries[item.name_in_file], item, where) for item in wanted}
 
 
 def _check_names(entries: Iterable[str], wanted: Sequence[Constant], where: str) -> None:
-    if missing := sorted({item.fqn for item in wanted} - set(entries)):
+    if missing := sorted({item.name_in_file for item in wanted} - set(entries)):
         raise WeightsMismatch(
             f"The file lacks {len(missing)} tensors the compiled code reads: {_some(missing)}",
             where=where,

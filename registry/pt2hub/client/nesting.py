@@ -53,14 +53,16 @@ class _Part:
         for key in value:
             if key not in self.parts:
                 raise BadCall(
-                    f"There is no {key!r} here; there are {self._names()}",
+                    f"There is no {key!r} here; the artifact takes {self._names()}",
                     where=f"{self.path}.{key}",
                     hint="The artifact reads the parts that its signature names, and would ignore others.",
                 )
         for key in self.parts:
             if key in self.needed and key not in value:
                 raise BadCall(
-                    "The part is missing", where=self.path_of(key), hint=f"There are {self._names()}."
+                    "The part is missing",
+                    where=self.path_of(key),
+                    hint=f"The artifact takes {self._names()}.",
                 )
         return list(value.items())
 

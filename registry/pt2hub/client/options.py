@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Required, TypedDict
 
 from pt2hub.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from pt2hub.client.events import OnEvent
@@ -72,8 +72,12 @@ class ModelOptions(Options, total=False):
     measure: Mapping[str, Any]
 
 
+_DICTS = ("entry_kwargs", "export", "compile", "checks", "limits", "measure")
+_LISTS = ("requirements", "targets", "outputs")
+
+
 def check_options(options: Mapping[str, Any], kind: type[SpecOptions | ModelOptions], what: str) -> None:
-    """Refuses names that are none of `kind`, and a model without its name.
+    """Refuses names that are none of `kind`, values of another form, and a model without its name.
 
     Args:
         options: As they were given.
@@ -81,7 +85,7 @@ def check_options(options: Mapping[str, Any], kind: type[SpecOptions | ModelOpti
         what: Of what, for the error.
 
     Raises:
-        InvalidInput: One is unknown or missing.
+        InvalidInput: One is unknown, missing or of another form.
     """
     known = kind.__annotations__
     for name in options:
@@ -92,7 +96,22 @@ def check_options(options: Mapping[str, Any], kind: type[SpecOptions | ModelOpti
                 where=name,
                 hint=f"Did you mean {near[0]}?" if near else f"It takes {', '.join(known)}.",
             )
+        _check_form(name, options[name])
     if "name" in known and not isinstance(options.get("name"), str):
         raise InvalidInput(
             "The model has no name", where="name", hint='Say where it belongs: name="team/model".'
+        )
+
+
+def _check_form(name: str, value: object) -> None:
+    """Refuses what would fail later in Python's words, or be taken letter by letter."""
+    wrong_dict = name in _DICTS and not isinstance(value, Mapping | None)
+    wrong_list = name in _LISTS and (isinstance(value, str) or not isinstance(value, Sequence | None))
+    if wrong_dict or wrong_list:
+        raise InvalidInput(
+            f"{type(value).__name__} is no {'dict' if wrong_dict else 'list'}",
+            where=name,
+            hint="Write its fields by name, as in a spec."
+            if wrong_dict
+            else f"Write a single one as [{value!r:.80}].",
         )

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     Document: TypeAlias = "dict[str, Any]"
 
 
+CODE_HINT = "Give the path of the folder that its modules are imported from."
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What is uploaded for one version, as far as it is given.
@@ -51,13 +54,11 @@ class Parts:
         return cls(
             weights=weights
             if is_name(weights)
-            else _path(
+            else as_path(
                 weights, "weights", "Save tensors with safetensors.torch.save_file and give the file's path."
             ),
-            code=_path(
-                options.get("code"), "code", "Give the path of the folder that its modules are imported from."
-            ),
-            saved=_path(
+            code=as_path(options.get("code"), "code", CODE_HINT),
+            saved=as_path(
                 options.get("program"),
                 "program",
                 "Give the path of a file of torch.export.save, or publish the exported program itself.",
@@ -134,7 +135,12 @@ NOTHING = Parts()
 """Where the spec names all it needs."""
 
 
-def _path(value: object, name: str, hint: str) -> Path | None:
+def as_path(value: object, name: str, hint: str) -> Path | None:
+    """The path among the options that has this name; None where it is left out.
+
+    Raises:
+        InvalidInput: It is no path.
+    """
     if not isinstance(value, str | Path | None):
         raise InvalidInput(f"{type(value).__name__} is no file", where=name, hint=hint)
     return Path(value) if value else None

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pt2hub.client import watching
 from pt2hub.client.events import BuildEvent, changes, over
 from pt2hub.client.following import Follower, Pace, build_path
 from pt2hub.client.options import ModelOptions, SpecOptions, check_options
@@ -79,8 +80,10 @@ class Publisher:
 
     def submit_spec(self, spec: Mapping[str, Any] | str | Path, options: SpecOptions) -> VersionView:
         """Publishes a spec with the files among the options; see `Client.publish`."""
-        priority, progress = options.get("priority", 0), options.get("progress")
-        return self.submit(spec, parts=Parts.of(options), priority=priority, progress=progress)
+        parts, progress = Parts.of(options), options.get("progress")
+        if parts.saved:
+            watching.announce(f"taking {parts.saved} apart", progress)
+        return self.submit(spec, parts=parts, priority=options.get("priority", 0), progress=progress)
 
     def submit_model(
         self, model: object, args: Sequence[Any], kwargs: Mapping[str, Any], options: ModelOptions
@@ -99,9 +102,11 @@ class Publisher:
         require_torch("Publishing a model")
         from pt2hub.client.tracing import traced
 
+        priority, progress = options.get("priority", 0), options.get("progress")
+        if options.get("code") is None:
+            watching.announce(f"exporting {options['name']}", progress)
         with TemporaryDirectory(prefix="pt2hub-") as scratch:
             spec, parts = traced(model, args, kwargs, options, Path(scratch))
-            priority, progress = options.get("priority", 0), options.get("progress")
             return self.submit(spec, parts=parts, priority=priority, progress=progress)
 
     def upload(self, path: Path, *, progress: bool | None = None) -> Digest:
@@ -209,6 +214,13 @@ def check_request(
     Raises:
         InvalidInput: It is neither, or what comes with it belongs to the other.
     """
+    if isinstance(source, Mapping) and any(map(_is_tensor, source.values())):
+        raise InvalidInput(
+            "A dict of tensors is weights, and no spec",
+            where="spec",
+            hint="Publish the model itself: pt2hub.publish(model, (x,), name=...). Or save the tensors with "
+            "safetensors.torch.save_file, and give the file with a spec: weights=.",
+        )
     if not isinstance(source, str | Path | Mapping):
         if not (callable(source) or _is_program(source)):
             raise InvalidInput(
@@ -232,6 +244,10 @@ def check_request(
 def _is_program(source: object) -> bool:
     """Whether it is an exported program, which alone of torch's models cannot be called; torch is not imported."""
     return any(cls.__name__ == "ExportedProgram" for cls in type(source).__mro__)
+
+
+def _is_tensor(value: object) -> bool:
+    return any(cls.__name__ == "Tensor" for cls in type(value).__mro__)
 
 
 def _check_arguments(args: object, kwargs: object) -> None:

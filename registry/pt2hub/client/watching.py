@@ -35,6 +35,22 @@ def watched() -> bool:
     return "IPython" in sys.modules and stderr().is_jupyter
 
 
+def announce(text: str, wanted: bool | None) -> bool:
+    """Says what takes a while where nothing can count it.
+
+    Args:
+        text: What it is.
+        wanted: Whether it is said; None where somebody watches.
+
+    Returns:
+        Whether it was said.
+    """
+    said = watched() if wanted is None else wanted
+    if said:
+        stderr().print(text, markup=False)
+    return said
+
+
 def moves(out: Console) -> bool:
     """Whether text can move there. FORCE_COLOR makes a pipe a terminal to rich, but nothing moves in a file."""
     return out.is_jupyter or (out.is_terminal and out.file.isatty() and not out.is_dumb_terminal)

@@ -180,6 +180,8 @@ class Constant:
         size: Its length there, bytes, padding not counted.
         source: `weights` (the weights layer) or `extra` (a literal in the code layer).
         mutated: Whether the model writes to it; such a constant is copied before it is given to the code.
+        stored: Its name in the weights layer where it has another one there: a file from elsewhere may call a tied
+            tensor by any of its names, and the code does not depend on which.
     """
 
     fqn: str
@@ -190,6 +192,12 @@ class Constant:
     size: int
     source: str = "weights"
     mutated: bool = False
+    stored: str | None = None
+
+    @property
+    def name_in_file(self) -> str:
+        """Its name in the safetensors file that holds it."""
+        return self.stored or self.fqn
 
 
 @dataclass(frozen=True, slots=True)

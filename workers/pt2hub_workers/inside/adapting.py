@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _CALL = "pt2hub_call"
 _COPIES = "pt2hub_copies"
+_WRITES = "pt2hub_writes"
 _STEP = re.compile(r"\.(?P<name>\w+)|\[(?P<place>\d+)\]")
 _SHOWN = 12
 """Parts of a result that an error lists."""
@@ -51,14 +52,29 @@ def adapt(model: torch.nn.Module, spec: Spec) -> torch.nn.Module:
     base = torch.nn.Module if isinstance(model, torch.fx.GraphModule) else cls
     forward = _forward(_inner(model, cls), call, tuple((path, _steps(path)) for path in spec.outputs))
     # The same names: libraries look things up by them, and groups of weights are named by them.
-    model.__class__ = type(cls.__name__, (base,), {**kept, **names, "forward": forward, _CALL: call})
+    model.__class__ = type(
+        cls.__name__, (_Unannounced, base), {**kept, **names, "forward": forward, _CALL: call}
+    )
     setattr(model, _COPIES, frozenset())
     return model
+
+
+class _Unannounced:
+    """Keeps a class from being announced to those above it: some ask for arguments then, or keep a register."""
+
+    def __init_subclass__(cls, **_: object) -> None:
+        """Tells nobody."""
 
 
 def call_of(model: torch.nn.Module) -> Call:
     """How an adapted model is called."""
     found: Call = getattr(model, _CALL)
+    return found
+
+
+def buffers_written(model: torch.nn.Module) -> frozenset[str]:
+    """Names of the buffers that an adapted model wrote other values to at the example, as `settle` found."""
+    found: frozenset[str] = getattr(model, _WRITES, frozenset())
     return found
 
 
@@ -208,8 +224,10 @@ def settle(module: torch.nn.Module, inputs: Tensors) -> tuple[str, ...]:
     """
     setattr(module, _COPIES, frozenset())
     first, second = ({name: tensor.clone() for name, tensor in inputs.items()} for _ in range(2))
+    before = {name: buffer.clone() for name, buffer in module.named_buffers(remove_duplicate=False)}
     with eager.buffers_kept(module):
         outputs = eager.check_outputs(eager.run(module, first))
+        setattr(module, _WRITES, frozenset(_rewritten(module, before)))
         for name, tensor in first.items():
             if not _equal(tensor, inputs[name]):
                 raise mutated(name)
@@ -233,6 +251,14 @@ def mutated(name: str) -> InputMutated:
         hint="Have it work on a copy, such as x = x.clone(), or use the operation that returns a new tensor "
         "(x + 1 for x += 1, relu for relu_).",
     )
+
+
+def _rewritten(module: torch.nn.Module, before: Mapping[str, torch.Tensor]) -> Iterator[str]:
+    """Names of buffers with other values than before; one of another size is a cache, which no caller sees."""
+    for name, buffer in module.named_buffers(remove_duplicate=False):
+        kept = before.get(name)
+        if kept is not None and kept.shape == buffer.shape and not _equal(kept, buffer):
+            yield name
 
 
 def _equal(left: torch.Tensor, right: torch.Tensor) -> bool:

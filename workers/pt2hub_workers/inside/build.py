@@ -35,6 +35,7 @@ from pt2hub_workers.inside.keying import constants_of, program_key
 from pt2hub_workers.inside.proving import Proof, Subject
 from pt2hub_workers.inside.recipe import compile_options, frozen_options
 from pt2hub_workers.inside.shortage import over_memory
+from pt2hub_workers.inside.smallest import check_smallest
 from pt2hub_workers.inside.sources.building import Given
 from pt2hub_workers.inside.splitform import Wanted, split_form
 from pt2hub_workers.inside.tensors import dtype_name
@@ -201,12 +202,14 @@ class Build:
         shared = adapting.settle(model.module, example)
         eager.check_deterministic(model.module, example)
         exported = export(model.module, example, spec, self._job.request, self._device)
-        weights.name_as_in(exported.program, model.module, weights.names_in(model.layer))
-        exported = replace(exported, notes=(*shared, *exported.notes))
+        renamed = weights.name_by_last(exported.program, model.module)
+        mutated = frozenset(renamed.get(name, name) for name in exported.mutated)
+        exported = replace(exported, mutated=mutated, notes=(*shared, *exported.notes))
         for note in exported.notes:
             self._channel.log(note)
         if "no_power" not in spec.checks.accept:
             eager.check_moves(model.module, example, other)
+        check_smallest(model.original, spec, self._job.examples)
         return exported
 
     def _inputs(self, point: inputs.Point, model: Model) -> inputs.Tensors:
@@ -237,7 +240,7 @@ class Build:
         tuned_within = shaping(options, job.spec.limits.autotune_seconds)
         key = program_key(
             exported,
-            separate=weights.names_in(model.layer),
+            separate=weights.names_for(model.module, model.layer),
             options=options,
             settings={**settings.numeric_settings(), "changed": changed, **tuned_within},
             toolchain=job.toolchain,
@@ -288,7 +291,7 @@ class Build:
     def _around(self, model: Model, exported: Exported) -> packing.Circumstances:
         return packing.Circumstances(
             weights=model.layer,
-            separate=frozenset(weights.names_in(model.layer)),
+            separate=weights.names_for(model.module, model.layer),
             mutated=exported.mutated,
             known=frozenset(constants_of(exported.program)),
             target=self._job.target,

@@ -14,6 +14,8 @@ from pt2hub.errors import InputRefused, UnknownInput
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    import torch
+
     from pt2hub.domain.specs import Spec
 
 T = TypeVar("T")
@@ -36,6 +38,19 @@ def arguments(tensors: Mapping[str, T]) -> dict[str, Any]:
     """
     names = _closed(tensors)
     return nest({names[path]: value for path, value in tensors.items()})
+
+
+def in_order(module: torch.nn.Module, values: Mapping[str, T]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional arguments as far as they follow forward's own order, keywords after a gap.
+
+    Args:
+        module: Adapted.
+        values: The tensors, or what stands for them, by path.
+    """
+    given = arguments(values)
+    parameters = inspect.signature(module.forward).parameters.values()
+    args = [given[item.name] for item in parameters if item.kind is item.POSITIONAL_OR_KEYWORD]
+    return tuple(args), {item.name: given[item.name] for item in parameters if item.kind is item.KEYWORD_ONLY}
 
 
 def _closed(paths: Iterable[str]) -> dict[str, str]:

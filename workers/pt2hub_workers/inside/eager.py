@@ -20,7 +20,7 @@ from pt2hub.errors import (
     UnsupportedOutput,
 )
 from pt2hub_workers.inside import places
-from pt2hub_workers.inside.calling import arguments
+from pt2hub_workers.inside.calling import in_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +33,8 @@ Outputs = list[torch.Tensor]
 def run(module: torch.nn.Module, inputs: Tensors) -> Any:  # noqa: ANN401  # whatever the model returns
     """Calls an adapted model, without gradients; the result keeps the model's structure.
 
+    What the model itself has torch.compile do runs uncompiled: a reference made by the compiler proves nothing of it.
+
     Args:
         module: The model.
         inputs: Its tensors by path.
@@ -42,18 +44,19 @@ def run(module: torch.nn.Module, inputs: Tensors) -> Any:  # noqa: ANN401  # wha
         InputRefused: The model raised.
         UnsupportedOutput: The model lacks an output that the spec keeps.
     """
+    args, kwargs = in_order(module, inputs)  # as for the export: hooks tell the two apart
     try:
-        with torch.inference_mode():
-            return module(**arguments(inputs))
+        with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
+            return module(*args, **kwargs)
     except Pt2hubError:
         raise
-    except IndexError as error:
-        raise IndexOutOfRange(
-            f"the model refuses the example ids: {error}",
-            where=_integer_inputs(inputs),
-            hint="Lower randint's high to the size of the vocabulary (the embedding's num_embeddings).",
-        ) from error
     except Exception as error:  # the model is users' code: whatever it raises is theirs
+        if isinstance(error, IndexError) and (ids := _integer_inputs(inputs)):
+            raise IndexOutOfRange(
+                f"the model refuses the example ids: {error}",
+                where=ids,
+                hint="Lower randint's high to the size of the vocabulary (the embedding's num_embeddings).",
+            ) from error
         raise InputRefused(
             f"the model raised {type(error).__name__}: {str(error).strip()[:500]}",
             where="inputs",
@@ -87,23 +90,19 @@ def run_flat(module: torch.nn.Module, inputs: Tensors) -> Outputs:
 
 
 def check_outputs(result: Any) -> Outputs:  # noqa: ANN401  # whatever the model returns
-    """The leaves of a result, all of them dense tensors.
+    """The leaves of a result, all of them dense tensors, in containers that a caller with torch alone can make.
 
     Raises:
-        UnsupportedOutput: A leaf is something else.
+        UnsupportedOutput: Something else is among them.
     """
-    leaves, _ = pytree.tree_flatten(result)
-    for leaf in leaves:
-        if not isinstance(leaf, torch.Tensor) or leaf.layout is not torch.strided or leaf.is_complex():
-            what = (
-                type(leaf).__name__ if not isinstance(leaf, torch.Tensor) else f"{leaf.layout} {leaf.dtype}"
-            )
-            raise UnsupportedOutput(
-                f"the model returns {what}",
-                where="source",
-                hint="Every output must be a dense real tensor, alone or in tuples, lists or dicts; `outputs` in the "
-                "spec chooses among them.",
-            )
+    if what := next(_unfit(result), None):
+        raise UnsupportedOutput(
+            f"the model returns {what}",
+            where="source",
+            hint="Every output must be a dense real tensor, alone or in tuples, lists or dicts whose keys are text or "
+            "integers; `outputs` in the spec chooses among them.",
+        )
+    leaves: Outputs = pytree.tree_leaves(result)
     if not leaves:
         raise UnsupportedOutput(
             "the model returns no tensor",
@@ -111,6 +110,22 @@ def check_outputs(result: Any) -> Outputs:  # noqa: ANN401  # whatever the model
             hint="It must return a tensor, alone or in tuples, lists or dicts.",
         )
     return leaves
+
+
+def _unfit(value: Any) -> Iterator[str]:  # noqa: ANN401  # whatever the model returns
+    """What in a result no artifact can return."""
+    if isinstance(value, torch.Tensor):
+        if value.layout is not torch.strided or value.is_complex():
+            yield f"{value.layout} {value.dtype}"
+    elif type(value) in (list, tuple):
+        for item in value:
+            yield from _unfit(item)
+    elif type(value) is dict:
+        yield from (f"a dict with the key {key!r}" for key in value if type(key) not in (str, int))
+        for item in value.values():
+            yield from _unfit(item)
+    else:  # also containers of libraries that have told torch how to take them apart
+        yield type(value).__name__
 
 
 def check_deterministic(module: torch.nn.Module, inputs: Tensors) -> None:
@@ -192,7 +207,7 @@ def _training_modules(module: torch.nn.Module) -> str:
 
 
 def _integer_inputs(inputs: Tensors) -> str:
-    return ", ".join(f"inputs.{k}" for k, v in inputs.items() if not v.is_floating_point()) or "inputs"
+    return ", ".join(f"inputs.{k}" for k, v in inputs.items() if not v.is_floating_point())
 
 
 def _shapes(inputs: Tensors) -> str:

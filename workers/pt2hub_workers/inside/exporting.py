@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import io
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from pt2hub.domain.artifacts import Dim, Signature, TensorInput
+from pt2hub.errors import ExportFailed
 from pt2hub_workers.inside import adapting
-from pt2hub_workers.inside.calling import arguments
+from pt2hub_workers.inside.calling import arguments, in_order
 from pt2hub_workers.inside.explaining import SCALED, explained
 from pt2hub_workers.inside.multiples import check_multiples
 from pt2hub_workers.inside.tracing import Attempt
 from pt2hub_workers.inside.writing import written
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pt2hub.domain.specs import DimSpec, Spec, TargetSpec
     from pt2hub_workers.inside.inputs import Tensors
 
-T = TypeVar("T")
 IMAGE_RANK = 4
 """channels_last is defined for tensors of this rank (NCHW)."""
 
@@ -64,10 +61,10 @@ def export(
     Raises:
         DimensionSpecialised: The model fixes a dimension that the spec declares dynamic.
         DataDependent: The model's control flow depends on the values of tensors.
-        ExportFailed: torch.export refused the model.
+        ExportFailed: torch.export refused the model, or left out that it writes to a buffer.
         InputMutated: The model writes to an input.
     """
-    args, kwargs = _call(module, inputs)
+    args, kwargs = in_order(module, inputs)
     attempt = Attempt(module, args, kwargs, dynamic_shapes(spec))
     heard = io.StringIO()  # torch prints the graph as far as it came, which belongs behind the explanation
     try:
@@ -80,16 +77,34 @@ def export(
         told.add_note(heard.getvalue())
         raise told from error
     sys.stderr.write(heard.getvalue())
-    order = pytree.tree_leaves(_call(module, {name: name for name in inputs}))
+    order = pytree.tree_leaves(in_order(module, {name: name for name in inputs}))
     check_multiples(program, order, spec)
     changed = written(program)
     for name, placeholder in zip(order, program.graph_signature.user_inputs, strict=True):
         if placeholder in changed:
             raise adapting.mutated(name)
     mutated = frozenset(name for place, name in _constants(program).items() if place in changed)
+    _check_state(module, mutated)
     ordered = {name: inputs[name] for name in order}
     signature = _signature(program, module, ordered, spec, request, device)
     return Exported(program, signature, mutated, _notes(mutated))
+
+
+def _check_state(module: torch.nn.Module, mutated: frozenset[str]) -> None:
+    """Refuses a program that would answer each call like the first, where the model keeps state.
+
+    torch.export drops `self.b = self.b + 1` without a word where it is strict (seen with torch 2.13).
+    """
+    buffers = dict(module.named_buffers(remove_duplicate=False))
+    kept = {id(buffers[name]) for name in mutated if name in buffers}
+    lost = [name for name in sorted(adapting.buffers_written(module)) if id(buffers.get(name)) not in kept]
+    if lost:
+        raise ExportFailed(
+            f"the model writes to the buffer {lost[0]}, and torch.export left that out: it would answer each call like "
+            "the first",
+            where="source",
+            hint=f"Write to it in place, such as self.{lost[0]}.copy_(...), or leave out export.strict.",
+        )
 
 
 def _notes(mutated: frozenset[str]) -> tuple[str, ...]:
@@ -122,19 +137,6 @@ def _constants(program: torch.export.ExportedProgram) -> dict[str, str]:
         **signature.inputs_to_buffers,
         **signature.inputs_to_lifted_tensor_constants,
     }
-
-
-def _call(module: torch.nn.Module, values: Mapping[str, T]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional arguments as far as they follow forward's own order, keywords after a gap.
-
-    Args:
-        module: Adapted.
-        values: The tensors, or what stands for them, by path.
-    """
-    given = arguments(values)
-    parameters = inspect.signature(module.forward).parameters.values()
-    args = [given[item.name] for item in parameters if item.kind is item.POSITIONAL_OR_KEYWORD]
-    return tuple(args), {item.name: given[item.name] for item in parameters if item.kind is item.KEYWORD_ONLY}
 
 
 def dynamic_shapes(spec: Spec) -> dict[str, Any] | None:

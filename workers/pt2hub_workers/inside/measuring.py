@@ -11,7 +11,7 @@ import torch
 
 from pt2hub.client.contract import call_with
 from pt2hub.client.loader import LoadedModel
-from pt2hub_workers.inside.calling import arguments
+from pt2hub_workers.inside.calling import in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,8 +57,9 @@ def compiled_or_why(module: torch.nn.Module, inputs: Tensors) -> tuple[Callable[
     """
     try:
         compiled: Callable[..., Any] = torch.compile(module)
+        args, kwargs = in_order(module, inputs)
         with torch.inference_mode():
-            compiled(**arguments(inputs))
+            compiled(*args, **kwargs)
     except Exception as error:  # noqa: BLE001  # Dynamo, Inductor and the C++ compiler each raise their own
         return None, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     return compiled, ""
@@ -84,13 +85,13 @@ def measure(
     Returns:
         Measurements as the server keeps them: metric, value, unit, batch, subject, samples.
     """
-    subjects: dict[str, Callable[[], Any]] = {
-        "artifact": _call(artifact, inputs),
-        "eager": _call(module, inputs),
-    }
-    for name, call in others.items():
-        if call is not None:  # a compiled module has a length only where the module has
-            subjects[name] = _call(call, inputs)
+    args, kwargs = in_order(module, inputs)  # put together before, and not timed
+    subjects: dict[str, Callable[[], Any]] = {}
+    for name, call in {"artifact": artifact, "eager": module, **others}.items():
+        if isinstance(call, LoadedModel):
+            subjects[name] = partial(call, **call_with(call.config.signature, inputs))
+        elif call is not None:  # a compiled module has a length only where the module has
+            subjects[name] = partial(call, *args, **kwargs)
     with torch.inference_mode():
         samples = latencies(subjects, device=device)
     batch = next((tensor.shape[0] for tensor in inputs.values() if tensor.dim()), None)
@@ -105,13 +106,6 @@ def measure(
         }
         for name, values in samples.items()
     ]
-
-
-def _call(subject: Callable[..., Any], inputs: Tensors) -> Callable[[], Any]:
-    """One call of a form of the model; its arguments are put together before, and not timed."""
-    if isinstance(subject, LoadedModel):
-        return partial(subject, **call_with(subject.config.signature, inputs))
-    return partial(subject, **arguments(inputs))
 
 
 def _nothing() -> None:

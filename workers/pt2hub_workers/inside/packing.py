@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,7 +62,7 @@ class Circumstances:
 
     Attributes:
         weights: The weights that the code was compiled with.
-        separate: Names of the tensors in them.
+        separate: Names by which the program may call the tensors in them, and their names there.
         mutated: Names of the constants that the model writes to.
         known: Names of every constant of the exported program.
         target: What was compiled for.
@@ -70,7 +70,7 @@ class Circumstances:
     """
 
     weights: Path
-    separate: frozenset[str]
+    separate: Mapping[str, str]
     mutated: frozenset[str]
     known: frozenset[str]
     target: Target
@@ -103,6 +103,7 @@ def pack_compiled(package: Path, around: Circumstances, directory: Path) -> Pack
         separate=around.separate,
         mutated=around.mutated,
     )
+    constants = _stored(constants, around)
     _refuse_own_constants(constants, around.known)
     literals = _literals(constants, blob)
     layout.prove(archive.blob_chunks(constants, around.weights, literals), blob)
@@ -157,7 +158,7 @@ def pack_reused(code: Path, config: Mapping[str, Any], around: Circumstances, di
     Raises:
         LayoutUnproven: The weights do not fit the recorded layout.
     """
-    constants = decode(Constants, config["constants"])
+    constants = _stored(decode(Constants, config["constants"]), around)
     weights = _no_tensors(directory) if constants.baked else around.weights
     root_member = f"{STEM}/{LITERALS}"
     has_literals = any(item.source == "extra" for item in constants.table)
@@ -182,6 +183,15 @@ def load(packed: Packed, config: ArtifactConfig) -> LoadedModel:
 def write_sources(sources: Mapping[str, bytes], out: Path) -> None:
     """Writes the generated sources as a zip of their own, the names without folders."""
     archive.write_zip(out, sorted((Path(name).name, data) for name, data in sources.items()))
+
+
+def _stored(constants: Constants, around: Circumstances) -> Constants:
+    """The table, with the names that these weights have in their file."""
+    table = []
+    for item in constants.table:
+        name = around.separate.get(item.fqn, item.fqn) if item.source == "weights" else item.fqn
+        table.append(replace(item, stored=name if name != item.fqn else None))
+    return replace(constants, table=tuple(table))
 
 
 def _no_tensors(directory: Path) -> Path:

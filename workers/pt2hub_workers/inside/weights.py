@@ -69,27 +69,41 @@ def names_in(path: Path) -> set[str]:
         return set(file.keys())
 
 
-def name_as_in(program: ExportedProgram, module: torch.nn.Module, names: set[str]) -> None:
-    """Has a program call tied tensors by the names that the weights layer has.
+def names_for(module: torch.nn.Module, path: Path) -> dict[str, str]:
+    """Each name by which a program may call a tensor of a file, and its name there: of a tied one all its names."""
+    names = names_in(path)
+    found = {name: name for name in names}
+    for group in _groups(named_tensors(module)):
+        there = [name for name in group if name in names]
+        found |= {name: there[-1] for name in group if there and name not in names}
+    return found
 
-    torch.export calls a tied tensor by the last of its names, or by the first where it is strict; a file from elsewhere
-    may hold either. The compiled code would take a tensor that it does not find there for a literal of its own.
+
+def name_by_last(program: ExportedProgram, module: torch.nn.Module) -> dict[str, str]:
+    """Has a program call each tied tensor by the last of its names, whatever a weights file calls it.
+
+    So the same model gives the same program key with every file. torch.export itself takes the last name too, but
+    the first where it is strict.
 
     Args:
         program: The exported module, changed in place.
         module: What was exported.
-        names: Names of the weights layer.
+
+    Returns:
+        The names that were exchanged, each with the other.
     """
     signature = program.graph_signature
     read = {node.name for node in program.graph.nodes if node.op == "placeholder" and node.users}
     used = {str(item.target) for item in signature.input_specs if item.arg.name in read}
     swapped: dict[str, str] = {}
     for group in _groups(named_tensors(module)):
-        there = [name for name in group if name in names]
-        for name in used.intersection(group).difference(names) if there else ():
-            swapped |= {name: there[-1], there[-1]: name}
+        called = used.intersection(group)
+        if called and group[-1] not in called:
+            name = min(called)
+            swapped |= {name: group[-1], group[-1]: name}
     for item in (*signature.input_specs, *signature.output_specs):
         item.target = swapped.get(str(item.target), item.target)
+    return swapped
 
 
 def _groups(tensors: dict[str, torch.Tensor]) -> list[list[str]]:

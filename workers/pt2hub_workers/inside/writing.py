@@ -40,10 +40,11 @@ def _follow(module: torch.fx.GraphModule, given: list[Bases], found: set[str]) -
         What its results may be views of.
     """
     known: Known = dict(zip(module.graph.find_nodes(op="placeholder"), given, strict=True))
-    for node in module.graph.find_nodes(op="call_function", sort=True):
-        known[node] = _bases_of(module, node, known, found)
-        for value in _changed(node):
-            found |= known.get(value, _NONE)
+    for node in module.graph.nodes:
+        if node.op == "call_function":
+            known[node] = _bases_of(module, node, known, found)
+            for value in _changed(node):
+                found |= known.get(value, _NONE)
     return _union(known, module.graph.output_node().all_input_nodes)
 
 

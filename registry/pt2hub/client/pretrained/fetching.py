@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pt2hub.archive.tensors import read_safetensors_header
+from pt2hub.client import watching
 from pt2hub.client.pretrained.names import WHERE, HubName, parse
 from pt2hub.errors import CorruptArchive, WeightsUnavailable
 
@@ -31,7 +32,7 @@ def fetch(text: str, into: Path, *, mirror: str | None = None, progress: bool | 
         BadConfiguration: A package is not installed.
     """
     name = parse(text)
-    shown = _announced(text, progress)
+    shown = watching.announce(f"fetching {text}", progress)  # the libraries' bars name files only
     if isinstance(name, HubName):
         from pt2hub.client.pretrained import hub
 
@@ -47,15 +48,3 @@ def fetch(text: str, into: Path, *, mirror: str | None = None, progress: bool | 
             f"{fetched.pinned} is {exc.message}", where=WHERE, hint="Name another file or revision."
         ) from exc
     return fetched
-
-
-def _announced(text: str, progress: bool | None) -> bool:
-    """Says what comes, since the libraries' bars name files only; whether they are shown."""
-    if progress is False:
-        return False
-    from pt2hub.client import watching
-
-    shown = progress or watching.watched()
-    if shown:
-        watching.stderr().print(f"fetching {text}", markup=False)
-    return shown

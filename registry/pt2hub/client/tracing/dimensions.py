@@ -117,9 +117,7 @@ def _by_name(shapes: Any, call: Call) -> Iterator[tuple[str, Any]]:  # noqa: ANN
         yield from zip(call.values, shapes, strict=False)
         return
     if not isinstance(shapes, dict):
-        raise _misshapen(
-            "dynamic_shapes", "It is neither by name nor as long as there are arguments", call.values
-        )
+        raise _misshapen("", "It is neither by name nor as long as there are arguments", call.values)
     for name, said in shapes.items():
         if name in call.values:
             yield name, said
@@ -261,5 +259,7 @@ def _free(name: str, taken: Any) -> str:  # noqa: ANN401  # names
 
 def _misshapen(where: str, problem: str, values: Mapping[str, Any]) -> InvalidInput:
     return InvalidInput(
-        problem, where=f"dynamic_shapes, {where}", hint=f"The arguments are {', '.join(values)}. {_FORMS}"
+        problem,
+        where=f"dynamic_shapes, {where}".removesuffix(", "),
+        hint=f"The arguments are {', '.join(values)}. {_FORMS}",
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,13 +13,14 @@ import torch
 from pt2hub.errors import DataDependent, DimensionSpecialised, ExportFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 _LONGEST = 600
 _USER_CODE = re.compile(r'File "[^"]+", line \d+, in \w+\n[^\n]*')
 _FIXES = re.compile(r"Suggested fixes:\s*\n((?:[ \t]+\S.*\n?)+)")
-_ELSE = 'Change the model there, or ship its source: publish(..., code="folder", entry="module:function").'
+_LOUD = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")
+_ELSE = 'Change the model so that torch.export takes it, or ship its source: publish(..., code="folder", entry="module:function").'
 
 
 def exported(
@@ -43,7 +46,8 @@ def exported(
         ExportFailed: torch.export refused it for another reason.
     """
     try:
-        return torch.export.export(model, tuple(args), dict(kwargs), dynamic_shapes=shapes, strict=strict)
+        with _quiet():
+            return torch.export.export(model, tuple(args), dict(kwargs), dynamic_shapes=shapes, strict=strict)
     except Exception as exc:  # torch.export raises a dozen kinds, all about the model
         raise _refused(exc) from exc
 
@@ -65,6 +69,19 @@ def save(program: torch.export.ExportedProgram, path: Path) -> None:
             where="model",
             hint=_ELSE,
         ) from exc
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the tracebacks that torch logs beside raising the same; who set a level of their own gets them."""
+    loggers = [logger for name in _LOUD if not (logger := logging.getLogger(name)).level]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.setLevel(logging.NOTSET)
 
 
 def _refused(exc: Exception) -> ExportFailed | DimensionSpecialised:

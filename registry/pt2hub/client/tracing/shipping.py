@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +11,17 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from pt2hub.archive.programs import split_program
-from pt2hub.client.parts import Parts
+from pt2hub.client.parts import CODE_HINT, Parts, as_path
 from pt2hub.client.tracing.arguments import bound, dtype_name, taken_apart
 from pt2hub.client.tracing.dimensions import as_spec, declared_sizes, torch_shapes, wanted_dims
 from pt2hub.client.tracing.exporting import exported, save
 from pt2hub.client.tracing.tensors import state_of, write_tensors
-from pt2hub.errors import InvalidInput
+from pt2hub.client.tracing.trying import check_taken
+from pt2hub.errors import ExportFailed, InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from pt2hub.client.options import ModelOptions
     from pt2hub.client.tracing.arguments import Call
@@ -60,7 +61,13 @@ def traced(
     if wanted:
         _check_named(module, call)
     shapes = torch_shapes(wanted, call.values) if wanted else None
-    program = exported(module, args, kwargs, shapes=shapes, strict=strict)
+    try:
+        program = exported(module, args, kwargs, shapes=shapes, strict=strict)
+    except ExportFailed:
+        check_taken(
+            module, args, kwargs, call
+        )  # where the model itself refuses the call, that is what to say
+        raise
     return _as_program(program, call, wanted, options, scratch)
 
 
@@ -71,7 +78,7 @@ def _as_program(
     saved = scratch / "saved.pt2"
     save(program, saved)
     stripped, weights = scratch / "program.pt2", scratch / "weights.safetensors"
-    known = split_program(saved, stripped, weights).call
+    known = split_program(saved, stripped, weights, where="model").call
     saved.unlink()  # as large as the model, and needed no more
     sizes = {item.name: item.shape for item in known.inputs}
     if sizes.keys() != call.tensors.keys():
@@ -102,7 +109,7 @@ def _as_code(
     if weights:
         write_tensors(state, weights)
     document = _document(options, call, declared_sizes(wanted, call), wanted) | {"source": source}
-    folder = Path(options["code"] or "")
+    folder = as_path(options["code"], "code", CODE_HINT)
     return document, Parts(code=folder, weights=weights, examples=_examples(call, scratch))
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pt2hub.archive.payloads import VIEW_AS_REAL
 from pt2hub.archive.tensors import Form, safetensors_header
 from pt2hub.client.tracing.arguments import dtype_name, unsupported
 from pt2hub.errors import UnsupportedTensor
@@ -47,7 +48,9 @@ def state_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
             raise UnsupportedTensor(
                 f"What the model's state_dict holds is {problem}",
                 where=name,
-                hint="Weights are plain dense tensors of real numbers; convert it, or keep it out of the state_dict.",
+                hint=VIEW_AS_REAL
+                if problem == "complex"
+                else "Weights are plain dense tensors of real numbers; convert it, or keep it out of the state_dict.",
             )
         memory = (tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
         last[memory if tensor.numel() else name] = name

@@ -76,6 +76,7 @@ _ADVICE = {
     "writes their digest.",
 }
 """How fields get their values that nobody writes by hand."""
+_OF_CODE = frozenset({"entry", "entry_is", "requirements"})
 _LIMITS = {
     "ge": "at least {}",
     "gt": "above {}",
@@ -145,7 +146,16 @@ def _advice(details: Sequence[Detail], document: Mapping[str, Any]) -> list[str]
     source = document.get("source")
     if "weights" in wrong and isinstance(source, dict) and "program" in source:  # made together
         wrong = (wrong - {"weights"}) | {"source.program"}
-    return [advice for path, advice in _ADVICE.items() if path in wrong]
+    sources = [_of_source(source)] if "source" in wrong else []
+    return sources + [advice for path, advice in _ADVICE.items() if path in wrong]
+
+
+def _of_source(source: object) -> str:
+    """How a source is given that is missing, or of no kind."""
+    given = source if isinstance(source, dict) else {}
+    if _OF_CODE & given.keys() and not {"factory", "code", "program"} & given.keys():
+        return f"{min(_OF_CODE & given.keys())} belongs to code: {_ADVICE['source.code']}"
+    return "Write a factory, or give the model with `pt2hub publish --code FOLDER` or `--program FILE`."
 
 
 def _path_of(item: ErrorDetails, document: object) -> str:

@@ -54,6 +54,8 @@ def _problems(module: torch.nn.Module) -> Iterator[tuple[str, tuple[str, str]]]:
             if problem := _problem(tensor):
                 yield name, problem
     for name, owner in module.named_modules():
+        if isinstance(owner, torch.jit.ScriptModule):  # such an object itself
+            continue
         for attribute, value in vars(owner).items():
             if isinstance(value, torch.ScriptObject):
                 where = f"{name}.{attribute}".lstrip(".")

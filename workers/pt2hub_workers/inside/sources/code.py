@@ -17,7 +17,7 @@ from pt2hub.archive.code import unpack_code
 from pt2hub.errors import BadCodeArchive, InternalError, NotAModule, UnknownEntry
 from pt2hub.operators import declare_torchvision
 from pt2hub_workers.inside.sources.calling import Call, origin, said
-from pt2hub_workers.inside.sources.functions import is_function
+from pt2hub_workers.inside.sources.functions import takes_inputs
 from pt2hub_workers.inside.sources.requirements import INSTALLING, check_requirements
 
 if TYPE_CHECKING:
@@ -66,7 +66,11 @@ def build(source: CodeSource, archive: Path | None, scratch: Path) -> Any:  # no
     entry = _entry(source, root)
     if source.entry_is == "function":
         return entry
-    aside = " If it is the model itself, write `entry_is: function`." if is_function(entry) else ""
+    aside = (
+        " If it is the model itself, write `entry_is: function`."
+        if takes_inputs(entry, source.kwargs)
+        else ""
+    )
     return Call(entry, source.entry, WHERE, root, aside).make(source.kwargs, source.seed)
 
 

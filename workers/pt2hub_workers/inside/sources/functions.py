@@ -11,7 +11,11 @@ import torch
 from pt2hub.errors import NotAModule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+
+
+_SETTINGS = (int, float, bool, str, dict, "int", "float", "bool", "str", "dict")
+"""Annotations of a builder's arguments; as text where the code postpones them."""
 
 
 class FunctionModule(torch.nn.Module):
@@ -21,6 +25,29 @@ class FunctionModule(torch.nn.Module):
 def is_function(value: object) -> bool:
     """Whether it is a function: one written in Python or built in, a method, or a partial call of one."""
     return inspect.isroutine(value) or isinstance(value, functools.partial)
+
+
+def takes_inputs(entry: Callable[..., Any], given: Mapping[str, Any]) -> bool:
+    """Whether an entry looks like a model itself: a function that asks for positional arguments that may be tensors.
+
+    Args:
+        entry: A builder, or a model.
+        given: What it would be called with; a name that it does not have is a slip of a builder's caller.
+    """
+    try:
+        parameters = inspect.signature(entry).parameters if is_function(entry) else {}
+    except ValueError:  # built in
+        return False
+    if set(given) - set(parameters):
+        return False
+    asked = [
+        item
+        for name, item in parameters.items()
+        if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)
+        and item.default is item.empty
+        and name not in given
+    ]
+    return any(item.annotation not in _SETTINGS for item in asked)
 
 
 def as_module(function: Callable[..., Any], where: str) -> FunctionModule:

@@ -18,6 +18,7 @@ def own_storage(module: torch.nn.Module) -> torch.nn.Module:
     with all of it (facts/aoti.md, section 16).
     """
     _replace_inference_tensors(module)
+    _leave_graphs(module)
     # One tensor may have two names, such as a submodule used twice, and two tensors may be tied by their memory.
     tensors = {id(tensor): tensor for tensor in _parameters_and_buffers(module)}
     # Found before any of it is freed and used anew: the whole model is never there twice.
@@ -49,6 +50,17 @@ def _replace_inference_tensors(module: torch.nn.Module) -> None:
                         own = isinstance(tensor, torch.nn.Parameter)
                         replaced[id(tensor)] = torch.nn.Parameter(copy, requires_grad=False) if own else copy
                     named[name] = replaced[id(tensor)]  # type: ignore[assignment]  # a parameter for a parameter
+
+
+def _leave_graphs(module: torch.nn.Module) -> None:
+    """Detaches tensors that are neither parameters nor buffers, such as the weight that `weight_norm` computes.
+
+    One that remembers how it was computed keeps its module from being copied.
+    """
+    for owner in module.modules():
+        for name, value in vars(owner).items():
+            if isinstance(value, torch.Tensor) and not value.is_leaf:
+                vars(owner)[name] = value.detach()
 
 
 def _parameters_and_buffers(module: torch.nn.Module) -> Iterator[torch.Tensor]:
