@@ -10,6 +10,8 @@ from pt2hub.errors import DataDependent, DimensionSpecialised, ExportFailed
 from pt2hub_workers.inside.tracing import Names, draft, raised_at, reported
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pt2hub.domain.specs import Spec
     from pt2hub_workers.inside.tracing import Attempt, Place
 
@@ -110,6 +112,24 @@ def only_multiples(name: str, step: int) -> tuple[str, str]:
     )
 
 
+def equal_sizes(name: str, other: str) -> tuple[str, str]:
+    """What to say of two dimensions that are one."""
+    return (
+        f"the model takes {name} and {other} at equal sizes only",
+        f"Write the same dimension in the shapes: equal names are equal sizes. Replace {name} by {other}.",
+    )
+
+
+def not_together(sizes: Mapping[str, int], guard: str) -> tuple[str, str]:
+    """What to say of sizes that the model does not take together; `guard` is what it was exported for."""
+    said = " and ".join(f"{name}={size}" for name, size in sizes.items())
+    return (
+        f"the model does not take {said} together: the program holds for {guard} alone",
+        "Compiled code has one path for all sizes. Narrow the ranges until that always holds, or have the model do "
+        "without a branch or an assumption on both.",
+    )
+
+
 def other_sizes(name: str, why: str) -> tuple[str, str]:
     """What to say of a dimension of which more is not known."""
     problem = f"the model does not take every size of {name}" + (f": {why}" if why else "")
@@ -151,11 +171,7 @@ def _advice(name: str, torchs: str, fix: str, step: int) -> tuple[str, str]:
     if multiple := re.fullmatch(rf"(\d+)\*_{torchs}", fix):
         return only_multiples(name, int(multiple[1]) * step)
     if re.fullmatch(r"\w+", fix):
-        other = fix.removesuffix(SCALED)
-        return (
-            f"the model takes {name} and {other} at equal sizes only",
-            f"Write the same dimension in the shapes: equal names are equal sizes. Replace {name} by {other}.",
-        )
+        return equal_sizes(name, fix.removesuffix(SCALED))
     return other_sizes(name, f"torch found {name} = {fix}" if fix else "")
 
 

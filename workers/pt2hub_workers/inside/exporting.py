@@ -17,7 +17,7 @@ from pt2hub.errors import ExportFailed
 from pt2hub_workers.inside import adapting
 from pt2hub_workers.inside.calling import arguments, in_order
 from pt2hub_workers.inside.explaining import SCALED, explained
-from pt2hub_workers.inside.multiples import check_multiples
+from pt2hub_workers.inside.multiples import check_sizes
 from pt2hub_workers.inside.tracing import Attempt
 from pt2hub_workers.inside.writing import written
 
@@ -78,7 +78,7 @@ def export(
         raise told from error
     sys.stderr.write(heard.getvalue())
     order = pytree.tree_leaves(in_order(module, {name: name for name in inputs}))
-    check_multiples(program, order, spec)
+    check_sizes(program, order, spec)
     changed = written(program)
     for name, placeholder in zip(order, program.graph_signature.user_inputs, strict=True):
         if placeholder in changed:

@@ -37,6 +37,7 @@ SECONDS = 60
 _LOCALS = 8
 _TEXT = 120
 _SOURCE = re.compile(r"L\['(?P<root>\w+)'\](?P<rest>.*)\.size\(\)\[(?P<axis>\d+)\]")
+_SIZE = re.compile(r"(?P<root>\w+)(?P<rest>(?:\[[^\]]+\])*)\.size\(\)\[(?P<axis>\d+)\]")
 _SHAPE = re.compile(r"Tensor\(shape: torch\.Size\(\[(.*?)\]\).*")
 _NOISY = ("torch.export._draft_export", "torch.fx.experimental.symbolic_shapes", "torch._guards")
 
@@ -101,8 +102,14 @@ class Names:
                 text = re.sub(rf"\b{re.escape(symbol)}\b", name, text)
         return text
 
+    def guard(self, text: str) -> str:
+        """A program's guard with a spec's dimension for each size of an argument that is one."""
+        return _SIZE.sub(lambda found: self._dimension(found) or found[0], text)
+
     def _name(self, source: str) -> str | None:
-        found = _SOURCE.fullmatch(source)
+        return self._dimension(_SOURCE.fullmatch(source))
+
+    def _dimension(self, found: re.Match[str] | None) -> str | None:
         shape = self._sizes.get((found["root"], found["rest"]), []) if found else []
         size = shape[int(found["axis"])] if found and int(found["axis"]) < len(shape) else None
         return size if isinstance(size, str) else None
