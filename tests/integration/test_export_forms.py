@@ -137,6 +137,35 @@ def test_what_a_program_assumes_beyond_the_declared_multiples_is_found_though_to
     assert hint in (caught.value.hint or "")
 
 
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (
+            lambda x, y: x.sum() + y.sum() if x.shape[0] >= y.shape[0] else x.sum() - y.sum(),
+            "batch=2 and other=8 together: the program holds for batch >= other",
+        ),
+        (
+            lambda x, y: x.sum() + y.sum() if x.shape[0] + y.shape[0] < 40 else x.sum() - y.sum(),
+            "batch=8 and other=32 together",
+        ),
+    ],
+    ids=["an order", "a sum"],
+)
+def test_what_a_program_assumes_of_two_dimensions_is_found_though_torch_says_nothing(
+    line: Callable[..., Any], problem: str, strict: bool
+) -> None:
+    with pytest.raises(DimensionSpecialised, match=problem) as caught:
+        exported(Doubled(line), spec_of(*XY, dims=WIDE, export={"strict": strict}))
+    assert caught.value.where == "dims.other"
+
+
+def test_dimensions_of_multiples_that_must_be_equal_are_said_to_be() -> None:
+    dims = {name: {"max": 64, "example": 16, "multiple_of": 8} for name in ("batch", "other")}
+    with pytest.raises(DimensionSpecialised, match="batch and other at equal sizes only"):
+        exported(Doubled(lambda x, y: x + y), spec_of(*XY, dims=dims))
+
+
 def test_the_points_of_the_gate_are_multiples_also_where_memory_bounds_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -125,8 +125,7 @@ def not_together(sizes: Mapping[str, int], guard: str) -> tuple[str, str]:
     said = " and ".join(f"{name}={size}" for name, size in sizes.items())
     return (
         f"the model does not take {said} together: the program holds for {guard} alone",
-        "Compiled code has one path for all sizes. Narrow the ranges until that always holds, or have the model do "
-        "without a branch or an assumption on both.",
+        "Compiled code has one path for all sizes: narrow the ranges until that holds for all, or branch on neither.",
     )
 
 
