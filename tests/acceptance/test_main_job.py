@@ -11,7 +11,7 @@ import secrets
 import subprocess
 import sys
 import urllib.request
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ import torch
 
 from pt2hub import errors
 from pt2hub.cli.trial import Trial
+from pt2hub.domain.artifacts import LOG_TYPE
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.wire.artifacts import ArtifactView
 from pt2hub.wire.shapes import VersionView
@@ -176,5 +177,9 @@ def test_everything_is_rebuilt_from_the_manifests_in_s3(first: First, tmp_path: 
     with other.server() as client:
         command = [sys.executable, "-m", "pt2hub", "admin", "reindex", "--json"]
         subprocess.run(command, env=other.environ, check=True, capture_output=True)
-        assert client.artifact(first.digest) == first.artifact
+        rebuilt = client.artifact(first.digest)
         torch.testing.assert_close(client.load("tiny/mlp@1")(X), _expected(), rtol=1e-5, atol=1e-5)
+    assert replace(rebuilt, referrers=()) == replace(first.artifact, referrers=())
+    assert [item for item in first.artifact.referrers if item not in rebuilt.referrers] == []
+    added = {item.artifact_type for item in rebuilt.referrers if item not in first.artifact.referrers}
+    assert added <= {LOG_TYPE}, "the log is put away some time after the build"

@@ -21,6 +21,7 @@ from pt2hub.domain.specs import Spec, TargetSpec
 from pt2hub.domain.targets import Target
 from pt2hub_workers.inside import (
     adapting,
+    caches,
     compiling,
     eager,
     files,
@@ -199,9 +200,11 @@ class Build:
     def _export(self, model: Model) -> Exported:
         spec = self._job.spec
         example, other = (self._inputs(point, model) for point in inputs.points(spec, {})[:2])
+        kept = caches.kept_from_inputs(model.module, example, other)
         shared = adapting.settle(model.module, example)
         eager.check_deterministic(model.module, example)
         exported = export(model.module, example, spec, self._job.request, self._device)
+        caches.check_unread(exported.program, kept)
         renamed = weights.name_by_last(exported.program, model.module)
         mutated = frozenset(renamed.get(name, name) for name in exported.mutated)
         exported = replace(exported, mutated=mutated, notes=(*shared, *exported.notes))
