@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 import time
 import zipfile
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ from pt2hub.server.services.sources import check_uploaded
 from support.programs import changed, edited, save
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 SECONDS = 10.0
@@ -147,6 +148,16 @@ def test_json_that_would_take_many_times_its_length_is_not_parsed(program: Path,
         check_program(hostile)
 
 
+@pytest.fixture
+def usual_depth() -> Iterator[None]:
+    """Python's own limit: compilers that other tests ran in this process have raised it."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    yield
+    sys.setrecursionlimit(before)
+
+
+@pytest.mark.usefixtures("usual_depth")
 def test_a_program_nested_too_deeply_is_refused_where_it_is_taken_apart(tmp_path: Path) -> None:
     saved = save(Scaled(), tmp_path / "saved.pt2", (torch.ones(2, 3), 2))
 
