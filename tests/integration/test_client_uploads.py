@@ -48,7 +48,7 @@ TAKEN = Answer(200, b"", headers={"ETag": '"etag"'})
 @pytest.fixture
 def storage() -> Iterator[Stub]:
     """What stands for S3."""
-    with serving() as server:
+    with serving(Stub()) as server:
         server.script = [TAKEN]
         yield server
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -17,6 +15,8 @@ from urllib.parse import unquote, urlsplit
 
 import huggingface_hub.constants
 import pytest
+
+from support.stub import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -175,17 +175,6 @@ def _sibling(file: str, data: bytes) -> dict[str, Any]:
     return known
 
 
-@contextmanager
-def serving() -> Iterator[Elsewhere]:
-    """The server, while it is entered."""
-    with Elsewhere() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
-
-
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Elsewhere]:
     """The server, and the libraries pointed to it as their variables do before they are imported."""
@@ -193,7 +182,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Elsew
     for variable in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("TORCH_HOME", str(home / "torch"))
-    with serving() as server:
+    with serving(Elsewhere()) as server:
         settings = {
             "ENDPOINT": server.url,
             "HUGGINGFACE_CO_URL_TEMPLATE": server.url + "/{repo_id}/resolve/{revision}/{filename}",

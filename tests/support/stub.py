@@ -6,7 +6,7 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -14,6 +14,8 @@ from pt2hub.client import direct, transport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+S = TypeVar("S", bound=ThreadingHTTPServer)
 
 
 @dataclass
@@ -75,8 +77,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving() -> Iterator[Stub]:
-    with Stub() as server:
+def serving(made: S) -> Iterator[S]:
+    """A server, answering while it is entered."""
+    with made as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         yield server
@@ -86,7 +89,7 @@ def serving() -> Iterator[Stub]:
 
 @pytest.fixture
 def stub() -> Iterator[Stub]:
-    with serving() as server:
+    with serving(Stub()) as server:
         yield server
 
 

@@ -20,6 +20,7 @@ from pt2hub_workers.halting import Halt
 from pt2hub_workers.inside import files
 from pt2hub_workers.inside.build import Build, Job
 from pt2hub_workers.inside.compiling import CompilerCount
+from pt2hub_workers.inside.splitform import own_cache
 from pt2hub_workers.machine import probe_machine
 from pt2hub_workers.messages import Fields, read
 from pt2hub_workers.publication import Origin, make_config
@@ -139,7 +140,7 @@ class Workbench:
             factories=(FACTORIES, *DEFAULT_FACTORIES),
         )
         channel = _Answers(self, spec, room, _reusable(room, reuse))
-        with _caches_in(place), forgetting(place):
+        with own_cache(place), forgetting(place):
             parts = kind(job, channel, CompilerCount(None)).run()  # type: ignore[arg-type]  # the same methods
         paths = {name: str(place / parts[name]) for name in ("code_path", "weights_path")}
         return {**parts, **paths, "config": channel.config(parts), "golden": channel.golden}
@@ -243,17 +244,6 @@ def _incoming(room: Room, path: Path | None, name: str) -> Path | None:
 
 def _reusable(room: Room, reuse: dict[str, Any] | None) -> dict[str, Any] | None:
     return {**reuse, "code": str(_incoming(room, Path(reuse["code"]), "code.zip"))} if reuse else None
-
-
-@contextmanager
-def _caches_in(place: Path) -> Iterator[None]:
-    name = "TORCHINDUCTOR_CACHE_DIR"
-    before = os.environ.get(name)
-    os.environ[name] = str(place / "cache")
-    try:
-        yield
-    finally:
-        os.environ.pop(name) if before is None else os.environ.update({name: before})
 
 
 @contextmanager

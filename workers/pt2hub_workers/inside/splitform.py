@@ -93,7 +93,7 @@ def split_form(
 def _compiled(wanted: Wanted, directory: Path, compiler: Callable[[Path], object]) -> tuple[Packed, float]:
     package = directory / "package.pt2"
     started = time.monotonic()
-    with _own_cache(directory):
+    with own_cache(directory):
         compiler(package)
     seconds = time.monotonic() - started
     return packing.pack_compiled(package, wanted.around, directory), seconds
@@ -105,7 +105,7 @@ def _loaded(packed: Packed, wanted: Wanted) -> LoadedModel:
 
 
 @contextmanager
-def _own_cache(directory: Path) -> Iterator[None]:
+def own_cache(directory: Path) -> Iterator[None]:
     """Two compilations of one model in one cache directory mix their outputs (facts/aoti.md, section 5)."""
     name = "TORCHINDUCTOR_CACHE_DIR"
     before = os.environ.get(name)
