@@ -197,7 +197,7 @@ def test_a_publication_that_cannot_be_written_leaves_the_build_running(registry:
     claim = registry.claim(registry.submit().builds[0].id)
     publication = registry.publication(claim)
     with pytest.raises(BadResponse):
-        registry.services.builds.publish(claim, replace(publication, measurements=[{"metric": "m"}]))
+        registry.services.builds.publish(claim, replace(publication, autotune=[{"op": "m"}]))
     assert registry.services.builds.view(claim.build).state == "running"
     assert registry.sql("SELECT count(*) FROM artifacts") == [(0,)]
     registry.services.builds.publish(claim, publication)

@@ -19,8 +19,8 @@ from pt2hub.server.blobs.memory import MemoryStorage
 from pt2hub.server.container import compose
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db import migrating, queue_schema
+from pt2hub.server.db.performance_schema import Base
 from pt2hub.server.db.queue import BuildQueue
-from pt2hub.server.db.schema import Base
 from support.postgres import create_database
 
 if TYPE_CHECKING:
@@ -141,8 +141,11 @@ def test_migrations_run_from_the_folder_a_wheel_carries(
 
 def test_constraints_are_named_by_rule(migrated_url: str) -> None:
     with engines.connected(migrated_url) as connection:
-        names = sqlalchemy.inspect(connection).get_unique_constraints("builds")
-    assert [item["name"] for item in names] == ["uq_builds_version_id_target"]
+        names = sqlalchemy.inspect(connection).get_unique_constraints("versions")
+    assert {item["name"] for item in names} == {
+        "uq_versions_model_id_number",
+        "uq_versions_model_id_identity",
+    }
 
 
 def test_attempts_of_before_are_kept_and_closed(postgres: EmbeddedPostgres) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pt2hub.domain.artifacts import AUTOTUNE_TYPE, MEASUREMENTS_TYPE
+from pt2hub.domain.artifacts import AUTOTUNE_TYPE, MEASUREMENT_RUN_TYPE
 from pt2hub.domain.codec import decode, encode
 from pt2hub.domain.digests import Digest, digest_bytes
 from pt2hub.errors import Ambiguous, InvalidInput, NotFound, NotReady
@@ -57,7 +57,7 @@ def test_the_beginning_of_a_digest_means_that_artifact_while_no_other_begins_so(
     # No two of a test begin alike for six digits, so one is renamed to what would.
     second = registry.published(registry.submit(checks={"tolerance": 0.1}))
     twin = Digest(f"{first[:-2]}{(int(first[-2:], 16) ^ 1):02x}")
-    for table in ("archive_members", "autotune_choices", "measurements", "referrers"):
+    for table in ("archive_members", "autotune_choices", "measurements", "series_points", "referrers"):
         registry.sql(f"DELETE FROM {table} WHERE artifact = %s", second)
     registry.sql("UPDATE artifacts SET digest = %s WHERE digest = %s", twin, second)
     with pytest.raises(Ambiguous, match="begins the digests of several artifacts") as caught:
@@ -177,10 +177,10 @@ def test_an_artifact_answers_everything_known_of_it(registry: Registry) -> None:
     assert [item.name for item in found.members] == ["model/version", "model/a.so"]
     assert encode(found.autotune) == AUTOTUNE
     assert [item.subject for item in found.measurements] == ["artifact", "eager", "torch_compile"]
-    assert found.measurements[0].samples == MEASUREMENTS[0]["samples"]
+    assert found.measurements[0].samples == MEASUREMENTS[0].samples
     assert [(step.name, step.seconds) for step in found.steps] == [("fetch", 0.1), ("compile", 12.5)]
     assert found.verification == {"passed": True, "relative_error": 1e-6}
-    assert {item.artifact_type for item in found.referrers} == {AUTOTUNE_TYPE, MEASUREMENTS_TYPE}
+    assert {item.artifact_type for item in found.referrers} == {AUTOTUNE_TYPE, MEASUREMENT_RUN_TYPE}
     assert found.config["version"]["model"] == MODEL
     assert found.manifest["config"]["digest"] == found.config_digest
     assert decode(ArtifactView, json.loads(json.dumps(encode(found)))) == found
@@ -196,7 +196,8 @@ def test_the_metadata_users_ask_for_can_be_queried(registry: Registry) -> None:
         FROM artifacts a
         JOIN builds b ON b.id = a.build_id
         JOIN targets t ON t.name = b.target
-        JOIN measurements m ON m.artifact = a.digest AND m.metric = 'latency_p50' AND m.subject = 'artifact'
+        JOIN measurements m ON m.artifact = a.digest
+        JOIN series r ON r.id = m.series_id AND r.metric = 'latency_p50' AND r.subject = 'artifact'
         JOIN autotune_choices c ON c.artifact = a.digest AND c.chosen
         JOIN archive_members s ON s.artifact = a.digest AND s.name = 'model/a.so'
         WHERE a.digest = %s

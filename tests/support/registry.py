@@ -26,6 +26,7 @@ from pt2hub.domain.artifacts import (
 from pt2hub.domain.builds import StepReport
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest, canonical_json, digest_bytes
+from pt2hub.domain.measurements import RUN_SCHEMA, Measurement, MeasurementRun
 from pt2hub.domain.publications import Publication
 from pt2hub.domain.targets import parse_target
 from pt2hub.domain.workers import Registration
@@ -66,14 +67,9 @@ AUTOTUNE = [
     for rank, name in enumerate(("cpp_gemm", "mkl"), 1)
 ]
 MEASUREMENTS = [
-    {
-        "metric": "latency_p50",
-        "value": 10.5,
-        "unit": "ms",
-        "batch": 2,
-        "subject": subject,
-        "samples": [10.5, 11],
-    }
+    Measurement(
+        "latency_p50", 10.5, "ms", subject, batch=2, samples=[[10.5, 11.0], [10.0]], replicates=[10.75, 10.0]
+    )
     for subject in ("artifact", "eager", "torch_compile")
 ]
 
@@ -220,12 +216,21 @@ class Registry:
             ),
             holder=claim.holder,
         )
-        tables = {oci.AUTOTUNE_TYPE: AUTOTUNE, oci.MEASUREMENTS_TYPE: MEASUREMENTS}
+        run = MeasurementRun(
+            schema=RUN_SCHEMA,
+            id=f"{claim.build}:{claim.attempt}",
+            source="build",
+            measured_at="2026-11-21T10:00:00+00:00",
+            environment=config.environment,
+            conditions={"processes": 2},
+            measurements=MEASUREMENTS,
+        )
+        tables = {oci.AUTOTUNE_TYPE: AUTOTUNE, oci.MEASUREMENT_RUN_TYPE: encode(run)}
         referrers = [
             self._referrer(manifest, kind, canonical_json(rows), claim.holder)
             for kind, rows in tables.items()
         ]
-        return Publication(manifest, config, tuple(referrers), AUTOTUNE, MEASUREMENTS)
+        return Publication(manifest, config, tuple(referrers), AUTOTUNE, (run,))
 
     def published(self, version: VersionView | None = None, **changes: Any) -> Digest:
         """Builds and publishes the first build of a version."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from pt2hub.domain.codec import encode
+from pt2hub.domain.measurements import RUN_SCHEMA, MeasurementRun
 from pt2hub.errors import (
     ArtifactCrashed,
     ArtifactHung,
@@ -240,7 +242,18 @@ class Attempt:
 
     def _upload(self, result: Result) -> Publication:
         files, config = self._answers.proven(result)
-        publication, pieces = compose(files, result, config)
+        composed = compose(files, result, config, self._measured(result))
         blobs = self._tools.container.blobs
-        persisting(lambda: blobs.store(pieces, holder=self._claim.holder), self._halt)
-        return publication
+        persisting(lambda: blobs.store(composed.pieces, holder=self._claim.holder), self._halt)
+        return composed.publication
+
+    def _measured(self, result: Result) -> MeasurementRun:
+        return MeasurementRun(
+            schema=RUN_SCHEMA,
+            id=f"{self._claim.build}:{self._claim.attempt}",
+            source="build",
+            measured_at=dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"),
+            environment=self._tools.machine.environment,
+            conditions={},
+            measurements=result.measurements,
+        )

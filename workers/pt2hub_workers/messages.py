@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 from pt2hub.domain.builds import STEPS
 from pt2hub.domain.codec import decode
-from pt2hub.domain.publications import AutotuneChoice, Measurement
+from pt2hub.domain.measurements import Measurement
+from pt2hub.domain.publications import AutotuneChoice
 from pt2hub.errors import BadResponse, OutputRefused
 from pt2hub_workers.journal import StepState
 

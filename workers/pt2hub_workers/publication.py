@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,8 @@ from pt2hub.domain.artifacts import ArtifactConfig, Descriptor, Manifest, StepTi
 from pt2hub.domain.builds import Claim
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest, canonical_json, digest_bytes, digest_file
+from pt2hub.domain.measurements import Measurement
+from pt2hub.domain.performance import METRICS
 from pt2hub.domain.publications import Publication
 from pt2hub.domain.workers import Isolation
 from pt2hub.server.blobs.keys import StorageKey
@@ -22,6 +24,7 @@ from pt2hub_workers.messages import read
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pt2hub.domain.measurements import MeasurementRun
     from pt2hub_workers.messages import Fields, Result
 
 
@@ -67,6 +70,19 @@ class Files:
     code: Held
     weights: Held
     sources: Held | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """An artifact that is ready to be stored and published.
+
+    Attributes:
+        publication: Its rows to be.
+        pieces: What is to be stored first.
+    """
+
+    publication: Publication
+    pieces: list[Piece]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +157,14 @@ def make_config(
     return read(ArtifactConfig, document)
 
 
-def compose(files: Files, result: Result, config: ArtifactConfig) -> tuple[Publication, list[Piece]]:
+def compose(files: Files, result: Result, config: ArtifactConfig, run: MeasurementRun) -> Composed:
     """An artifact's manifests, and everything that is to be stored: blob before whatever names it.
 
     Args:
         files: Layers and sources.
         result: What the build's process returned.
         config: The final config.
+        run: What was measured; sizes and times of the build are added.
     """
     pieces = _Pieces()
     layers = (
@@ -167,17 +184,26 @@ def compose(files: Files, result: Result, config: ArtifactConfig) -> tuple[Publi
         },
     )
     pieces.add_manifest(manifest)
-    measurements = [*encode(result.measurements), *_sizes(layers, config), *_times(config)]
-    told = pieces.add(canonical_json(measurements), artifacts.MEASUREMENTS_TYPE, "measurements.json")
-    referrers = [pieces.refer(manifest, told)]
+    whole = replace(run, measurements=[*run.measurements, *_sizes(layers, config), *_times(config)])
+    referrers = [pieces.add_run(manifest, whole)]
     if result.autotune:
         told = pieces.add(canonical_json(result.autotune), artifacts.AUTOTUNE_TYPE, "autotune.json")
         referrers.append(pieces.refer(manifest, told))
     if files.sources:
         told = pieces.add_file(files.sources, artifacts.SOURCES_TYPE, "sources.zip")
         referrers.append(pieces.refer(manifest, told))
-    publication = Publication(manifest, config, tuple(referrers), result.autotune, measurements)
-    return publication, pieces.found
+    return Composed(Publication(manifest, config, tuple(referrers), result.autotune, (whole,)), pieces.found)
+
+
+def compose_run(subject: Descriptor, run: MeasurementRun) -> tuple[Manifest, list[Piece]]:
+    """A later run as a referrer of the artifact that it measured, and what is to be stored for it.
+
+    Args:
+        subject: The artifact's manifest.
+        run: What was measured.
+    """
+    pieces = _Pieces()
+    return pieces.add_run(subject, run), pieces.found
 
 
 @dataclass(slots=True)
@@ -199,13 +225,19 @@ class _Pieces:
         data = manifest.as_bytes()
         self.found.append(Piece(StorageKey.manifest(manifest.digest), len(data), data))
 
-    def refer(self, subject: Manifest, layer: Descriptor) -> Manifest:
+    def add_run(self, subject: Manifest | Descriptor, run: MeasurementRun) -> Manifest:
+        data = canonical_json(encode(run))
+        return self.refer(subject, self.add(data, artifacts.MEASUREMENT_RUN_TYPE, "measurements.json"))
+
+    def refer(self, subject: Manifest | Descriptor, layer: Descriptor) -> Manifest:
         """A manifest that says something about another one."""
+        if isinstance(subject, Manifest):
+            subject = Descriptor(artifacts.MANIFEST_TYPE, subject.digest, len(subject.as_bytes()))
         manifest = Manifest(
             artifactType=layer.mediaType,
             config=self.add(EMPTY_CONFIG, artifacts.EMPTY_TYPE),
             layers=(layer,),
-            subject=Descriptor(artifacts.MANIFEST_TYPE, subject.digest, len(subject.as_bytes())),
+            subject=subject,
         )
         self.add_manifest(manifest)
         return manifest
@@ -224,28 +256,21 @@ def _identity(origin: Origin) -> VersionIdentity:
     )
 
 
-def _sizes(layers: tuple[Descriptor, ...], config: ArtifactConfig) -> list[dict[str, Any]]:
+def _sizes(layers: tuple[Descriptor, ...], config: ArtifactConfig) -> list[Measurement]:
     sizes = {
         "code_bytes": layers[0].size,
         "weights_bytes": layers[1].size,
         "package_bytes": config.single_file.size,
     }
-    return [_measurement(metric, size, "B") for metric, size in sizes.items()]
+    return [Measurement(metric, float(size), "B", "artifact") for metric, size in sizes.items()]
 
 
-def _times(config: ArtifactConfig) -> list[dict[str, Any]]:
-    times = [_measurement("compile_time", s.seconds, "s") for s in config.steps if s.name == "compile"]
+def _times(config: ArtifactConfig) -> list[Measurement]:
+    """Of the build's steps, and the gate's error; a step that waited for the device has no time worth keeping."""
+    timed = [step for step in config.steps if f"{step.name}_time" in METRICS]
+    times = [Measurement(f"{step.name}_time", step.seconds, "s", "artifact") for step in timed]
     error = config.verification.get("relative_error")
-    return [*times, *([_measurement("relative_error", error, "1")] if error is not None else [])]
-
-
-def _measurement(metric: str, value: float, unit: str) -> dict[str, Any]:
-    subject = "artifact"
-    return {
-        "metric": metric,
-        "value": value,
-        "unit": unit,
-        "batch": None,
-        "subject": subject,
-        "samples": None,
-    }
+    return [
+        *times,
+        *([Measurement("relative_error", float(error), "1", "artifact")] if error is not None else []),
+    ]

@@ -25,6 +25,9 @@ SOURCES_TYPE = "application/vnd.pt2hub.sources.v1+zip"
 """Referrer: generated wrapper and kernels, for people to read."""
 AUTOTUNE_TYPE = "application/vnd.pt2hub.autotune.v1+json"
 MEASUREMENTS_TYPE = "application/vnd.pt2hub.measurements.v1+json"
+"""Referrer of older artifacts: rows without the machine they were taken on, which is the config's."""
+MEASUREMENT_RUN_TYPE = "application/vnd.pt2hub.measurement-run.v1+json"
+"""Referrer: a `MeasurementRun`, of the build or of a later measuring job."""
 LOG_TYPE = "application/vnd.pt2hub.log.v1+jsonl"
 """Referrer: the log of the attempt that published it, a JSON object a line."""
 
@@ -298,18 +301,25 @@ class Toolchain:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What makes two timings comparable.
+    """What makes two timings comparable: a machine's fingerprint. None is not known, or not there.
 
     Attributes:
         cpu_model: As /proc/cpuinfo names it.
         cpu_level: psABI level.
         cores: Logical processors the worker may use.
         memory_bytes: Physical memory.
+        torch: Full version.
         gpu: GPU name or None.
         driver: GPU driver or None.
-        torch: Full version.
         cuda: CUDA release or None.
         triton: Version or None.
+        threads: OpenMP threads of a process by default.
+        governor: The CPU's frequency governor, such as `performance`.
+        cpu_max_mhz: Highest clock that the CPU may take.
+        gpu_power_limit_w: Power that the GPU may take.
+        gpu_max_mhz: Highest clock that its multiprocessors may take.
+        container: `docker`, `kubernetes`, `podman` or `none`.
+        isolation: How what is measured is confined: `sandbox`, `process` or `none`.
     """
 
     cpu_model: str
@@ -321,6 +331,13 @@ class Environment:
     driver: str | None = None
     cuda: str | None = None
     triton: str | None = None
+    threads: int | None = None
+    governor: str | None = None
+    cpu_max_mhz: int | None = None
+    gpu_power_limit_w: int | None = None
+    gpu_max_mhz: int | None = None
+    container: str | None = None
+    isolation: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

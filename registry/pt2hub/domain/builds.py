@@ -26,6 +26,13 @@ class BuildState(StrEnum):
         return self in (BuildState.SUCCEEDED, BuildState.FAILED, BuildState.CANCELLED)
 
 
+class BuildKind(StrEnum):
+    """What a build is for. A measuring job is one that compiles nothing: it goes through the same queue and states."""
+
+    BUILD = "build"
+    MEASURE = "measure"
+
+
 class Outcome(StrEnum):
     """How an attempt ended. A build's state says how the build stands; an attempt may end without ending it.
 
@@ -58,6 +65,8 @@ MAX_FAILURES = 5
 """Attempts that may end in a transient failure or a lost worker, counted from the submission or the last
 `retry`; the last one's error is then the build's. What kills each worker it meets must end some time."""
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
+MEASURE_PRIORITY = -10
+"""Of measuring jobs, where nobody says another one: builds come first."""
 _PAUSES = (1.0, 4.0, 10.0, 20.0)
 """Seconds. Storage and networks come back in seconds, not at once; and what came back is used within 30 s."""
 
@@ -96,12 +105,14 @@ class BuildFilter:
         number: Of this version of the model.
         state: In this state.
         target: For this target.
+        kind: Of this kind.
     """
 
     model: str | None = None
     number: int | None = None
     state: BuildState | None = None
     target: str | None = None
+    kind: BuildKind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +133,7 @@ class Claim:
         pins: What the submission resolved.
         weights: The version's weights blob, None until the first build records it.
         golden: The version's golden blob, None until the first build records it.
+        kind: What it is for; a measuring job's request is a `MeasureRequest` as JSON.
     """
 
     build: str
@@ -137,11 +149,29 @@ class Claim:
     pins: dict[str, Any]
     weights: Digest | None = None
     golden: Digest | None = None
+    kind: BuildKind = BuildKind.BUILD
 
     @property
     def holder(self) -> str:
         """Whose the leases are of what the attempt stores, until it publishes."""
         return f"build:{self.build}:{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureRequest:
+    """What a measuring job is asked for.
+
+    Attributes:
+        target: The target's name.
+        artifact: Manifest digest of what to measure.
+        repeat: So many runs, each with fresh processes.
+        by: Name of the token that asked.
+    """
+
+    target: str
+    artifact: Digest
+    repeat: int = 1
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pt2hub.domain.artifacts import ArtifactConfig, Descriptor, Manifest
+from pt2hub.domain.measurements import MeasurementRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,27 +33,6 @@ class AutotuneChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
-    """A metric, taken in the environment of the artifact's config.
-
-    Attributes:
-        metric: What was measured (`latency_p50`).
-        value: The figure.
-        unit: Its unit (`ms`).
-        batch: Batch size, or None where there is none.
-        subject: `artifact`, `eager`, `torch_compile`, or `split` beside an artifact with baked weights.
-        samples: The single runs behind it, or None.
-    """
-
-    metric: str
-    value: float
-    unit: str
-    subject: str
-    batch: int | None = None
-    samples: list[Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Publication:
     """A proven artifact whose blobs and manifests are in the storage already: blob first, row second.
 
@@ -61,14 +41,14 @@ class Publication:
         config: Its config blob, decoded.
         referrers: Manifests that belong to it.
         autotune: Fields of `AutotuneChoice`, as the referrer of `AUTOTUNE_TYPE` holds them.
-        measurements: Fields of `Measurement`, as the referrer of `MEASUREMENTS_TYPE` holds them.
+        runs: What was measured, as the referrers of `MEASUREMENT_RUN_TYPE` hold it.
     """
 
     manifest: Manifest
     config: ArtifactConfig
     referrers: tuple[Manifest, ...] = ()
     autotune: tuple[dict[str, Any], ...] | list[dict[str, Any]] = ()
-    measurements: tuple[dict[str, Any], ...] | list[dict[str, Any]] = ()
+    runs: tuple[MeasurementRun, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,6 +179,35 @@ class Measure(_Part):
             examples=[True],
         ),
     ] = True
+    processes: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=30,
+            description="Fresh processes in which the artifact is timed, beside the version before it: calls of one process "
+            "are not independent of each other. One alone is a figure without a verdict.",
+            examples=[5],
+        ),
+    ] = 5
+    batches: Annotated[
+        list[Annotated[int, Field(ge=1)]],
+        Field(
+            max_length=8,
+            description="Sizes of the first input's first dimension to time at, each within its range; by default its "
+            "example alone.",
+            examples=[[1, 8], []],
+        ),
+    ] = []
+    seconds: Annotated[
+        float,
+        Field(
+            gt=0,
+            le=60,
+            description="Time that the calls of one process at one batch size take, per artifact; a few calls are made in "
+            "any case.",
+            examples=[0.5],
+        ),
+    ] = 0.5
 
 
 class Spec(_Part):
@@ -289,10 +318,33 @@ class Spec(_Part):
         for place, path in enumerate(self.outputs):
             if path in self.outputs[:place]:
                 raise _at(f"outputs[{place}]", "the output is named before", path)
+        self._check_batches()
         used = {size for item in self.inputs for size in item.shape if isinstance(size, str)}
         if unused := sorted(set(self.dims) - used):
             raise _at(f"dims.{unused[0]}", "no shape uses this dimension", unused[0])
         return self
+
+    @property
+    def batch_dim(self) -> str | None:
+        """The dimension that batches are sizes of: the first input's first one, where it is dynamic."""
+        first = self.inputs[0].shape[0] if self.inputs[0].shape else None
+        return first if isinstance(first, str) else None
+
+    def _check_batches(self) -> None:
+        """Refuses batch sizes that the artifact would refuse."""
+        dim = self.dims[self.batch_dim] if self.batch_dim else None
+        for place, size in enumerate(self.measure.batches):
+            path = f"measure.batches[{place}]"
+            if dim is None:
+                raise _at(
+                    path, "the first input's first dimension is not dynamic, so there is one batch size", size
+                )
+            if not dim.min <= size <= dim.max or size % dim.multiple_of:
+                raise _at(
+                    path, f"the artifact does not take this size of {self.batch_dim}", size, _range_of(dim)
+                )
+            if size in self.measure.batches[:place]:
+                raise _at(path, "the batch size is named before", size)
 
     def _check_arguments(self) -> None:
         """Refuses names that cannot stand in one call."""
@@ -357,6 +409,11 @@ class Spec(_Part):
             item.model_copy(update={"weights": None}) if item.weights == self.compile.weights else item
             for item in asked
         ]
+
+
+def _range_of(dim: DimSpec) -> str:
+    steps = f", in steps of {dim.multiple_of}" if dim.multiple_of > 1 else ""
+    return f"{dim.min} to {dim.max}{steps}"
 
 
 def _at(path: str, message: str, given: object, allowed: str | None = None) -> PydanticCustomError:

@@ -5,16 +5,16 @@ This package imports nothing of pt2hub and knows no transport: the HTTP status o
     Pt2hubError
     +-- UsageError              the caller, the spec or the model is at fault; never retried
     |   +-- InvalidInput        a document or an argument has wrong fields (details name each)
-    |   |   +-- UnknownTarget, NoLiveWorker
+    |   |   +-- UnknownTarget, NoLiveWorker, UnknownMetric
     |   +-- UnknownFactory, FactoryFailed, FactoryArguments, UnknownInput, InputRefused, IndexOutOfRange
     |   +-- UnknownEntry, MissingRequirement, BadCodeArchive, NotAModule, BadProgram, ProgramNewer
     |   +-- UnsupportedTensor, InputMutated, WeightsUnavailable
     |   +-- ExampleOutOfRange, DimensionSpecialised, NondeterministicModel, UnsupportedOutput, NanOutput
     |   +-- WeightsMismatch, ExportFailed (DataDependent), SourceDrifted, NoPower, ToleranceMissed, BuildTimedOut
     |   +-- LimitExceeded, OutputRefused
-    |   +-- NotFound, Ambiguous, Unauthorized, TooLarge, UploadTruncated, RangeNotSatisfiable
+    |   +-- NotFound, Ambiguous, Unauthorized, Forbidden, TooLarge, UploadTruncated, RangeNotSatisfiable
     |   +-- Conflict
-    |   |   +-- AliasMoved, NotReady, BuildActive, BuildOver, UploadIncomplete
+    |   |   +-- AliasMoved, NotReady, BuildActive, BuildOver, UploadIncomplete, GateRefused, PolicyChanged
     |   +-- ClientTooOld, ServerTooOld, BadCall, Incompatible, ForkedProcess
     |   +-- HomeInUse, HomeUnusable, PortTaken, NamespacesRefused, SchemaNewer, SchemaOlder, BadConfiguration
     |   +-- SandboxUnavailable, IsolationRefused, StorageUnsafe
@@ -82,7 +82,9 @@ from pt2hub.errors.usage import (
     ExportFailed,
     FactoryArguments,
     FactoryFailed,
+    Forbidden,
     ForkedProcess,
+    GateRefused,
     HomeInUse,
     HomeUnusable,
     Incompatible,
@@ -99,6 +101,7 @@ from pt2hub.errors.usage import (
     NotFound,
     NotReady,
     OutputRefused,
+    PolicyChanged,
     PortTaken,
     RangeNotSatisfiable,
     SandboxUnavailable,
@@ -112,6 +115,7 @@ from pt2hub.errors.usage import (
     Unauthorized,
     UnknownFactory,
     UnknownInput,
+    UnknownMetric,
     UnknownTarget,
     UnsupportedOutput,
     UploadIncomplete,
@@ -150,7 +154,9 @@ __all__ = [
     "FactoryArguments",
     "FactoryFailed",
     "FatalError",
+    "Forbidden",
     "ForkedProcess",
+    "GateRefused",
     "HomeInUse",
     "HomeUnusable",
     "Incompatible",
@@ -172,6 +178,7 @@ __all__ = [
     "NotFound",
     "NotReady",
     "OutputRefused",
+    "PolicyChanged",
     "PortTaken",
     "ProgramNewer",
     "Pt2hubError",
@@ -193,6 +200,7 @@ __all__ = [
     "UnknownEntry",
     "UnknownFactory",
     "UnknownInput",
+    "UnknownMetric",
     "UnknownTarget",
     "UnsupportedOutput",
     "UnsupportedTensor",

@@ -173,6 +173,30 @@ class Ambiguous(UsageError):
     code = "ambiguous"
 
 
+class UnknownMetric(InvalidInput):
+    """The metric's name is none, or its unit is not the one that the name has."""
+
+    code = "unknown_metric"
+
+
+class GateRefused(Conflict):
+    """The model's policy refuses the move: the version is worse than it allows."""
+
+    code = "gate_refused"
+
+
+class PolicyChanged(Conflict):
+    """The policy was changed by someone else meanwhile."""
+
+    code = "policy_changed"
+
+
+class Forbidden(UsageError):
+    """The token may not do this."""
+
+    code = "forbidden"
+
+
 class Unauthorized(UsageError):
     """The token is missing or wrong."""
 

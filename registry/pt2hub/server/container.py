@@ -18,11 +18,16 @@ from pt2hub.server.services.aliases import AliasService
 from pt2hub.server.services.blobs import BlobService
 from pt2hub.server.services.builds import BuildService
 from pt2hub.server.services.catalog import CatalogService
+from pt2hub.server.services.comparing import ComparingService
 from pt2hub.server.services.health import HealthService
 from pt2hub.server.services.isolation import IsolationService
 from pt2hub.server.services.logs import LogService
+from pt2hub.server.services.measuring import MeasuringService
+from pt2hub.server.services.performance import PerformanceService
+from pt2hub.server.services.policies import PolicyService
 from pt2hub.server.services.publish import PublishService
 from pt2hub.server.services.reindex import ReindexService
+from pt2hub.server.services.reports import ReportService
 from pt2hub.server.services.resolve import ResolveService
 from pt2hub.server.services.single_file import SingleFileService
 from pt2hub.server.services.statistics import StatisticsService
@@ -51,6 +56,11 @@ class Container:
         workers: Who lives, what they offer and what they do.
         isolation: How much workers must confine what they run.
         upkeep: What lost workers leave behind, and what nobody needs any more; `Reaper` calls it.
+        performance: Histories of figures.
+        comparing: Comparisons of artifacts, and flagged changes.
+        measuring: Jobs that time artifacts again.
+        policies: What models' owners demand of performance.
+        reports: Figures that others took.
         statistics: What is counted.
         health: Whether this process can do its work.
         access: API tokens.
@@ -72,6 +82,11 @@ class Container:
     workers: WorkerService
     isolation: IsolationService
     upkeep: UpkeepService
+    performance: PerformanceService
+    comparing: ComparingService
+    measuring: MeasuringService
+    policies: PolicyService
+    reports: ReportService
     statistics: StatisticsService
     health: HealthService
     access: AccessService
@@ -135,6 +150,7 @@ def compose(
     uploads = UploadService(sessions, blobs, transfers, limit=max_blob_bytes)
     logs = LogService(sessions, storage, blobs)
     statistics = StatisticsService(sessions, silence=silence)
+    comparing = ComparingService(sessions)
     return Container(
         publish=PublishService(sessions, queue, storage, silence=silence, factories=factories),
         builds=BuildService(sessions, queue, storage, silence=silence),
@@ -152,11 +168,17 @@ def compose(
             archive=logs.archive,
             chores=(
                 statistics.add_up,
+                comparing.examine,
                 uploads.sweep,
                 blobs.tidy,
                 Hourly(lambda: storage.sweep(LEFT_SECONDS)),
             ),
         ),
+        performance=PerformanceService(sessions),
+        comparing=comparing,
+        measuring=MeasuringService(sessions, queue, silence=silence),
+        policies=PolicyService(sessions),
+        reports=ReportService(sessions),
         statistics=statistics,
         health=HealthService(sessions, storage, database_url=queue.database_url),
         access=AccessService(sessions),

@@ -14,7 +14,7 @@ from pt2hub.wire.printing import Printed, Sheet
 
 @dataclass(frozen=True, slots=True)
 class MeasurementView:
-    """A metric of the artifact, of eager or of `torch.compile`, taken when it was built.
+    """A figure of the artifact, of eager or of `torch.compile`.
 
     Attributes:
         metric: What was measured (`latency_p50`).
@@ -23,7 +23,10 @@ class MeasurementView:
         subject: `artifact`, `eager`, `torch_compile`, or `split` beside an artifact with baked weights.
         measured_at: ISO 8601, UTC.
         batch: Batch size, or None where there is none.
-        samples: The single runs behind it, or None.
+        samples: The single calls behind it, a list of each process, or None.
+        replicates: The same figure of each fresh process, or None.
+        source: `build`, `again` (a measuring job) or `report` (somebody's own).
+        environment: Digest of the fingerprint of the machine, None for an older server.
     """
 
     metric: str
@@ -33,6 +36,9 @@ class MeasurementView:
     measured_at: str
     batch: int | None = None
     samples: list[Any] | None = None
+    replicates: list[float] | None = None
+    source: str = "build"
+    environment: Digest | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,8 @@ class BuildView(Printed):
         worker: The worker that has it or had it last, or None.
         failures: Attempts that ended in a transient failure or a lost worker since it was submitted or retried.
         attempts: Every attempt, first to last; empty in lists.
+        kind: `build`, or `measure` for a job that times an artifact again.
+        measures: Manifest digest of the artifact that a measuring job times, else None.
     """
 
     id: str
@@ -100,6 +102,8 @@ class BuildView(Printed):
     worker: str | None = None
     failures: int = 0
     attempts: tuple[AttemptView, ...] = ()
+    kind: str = "build"
+    measures: Digest | None = None
 
     def _sheet(self) -> Sheet:
         return printing.build(self)

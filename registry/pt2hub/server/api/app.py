@@ -19,12 +19,17 @@ from pt2hub.server.api import (
     aliases,
     artifacts,
     blobs,
+    comparing,
     describing,
     docs,
+    measuring,
     meta,
     metrics,
     models,
+    performance,
+    policies,
     problems,
+    reports,
     streams,
     uploads,
     versions,
@@ -46,6 +51,23 @@ _SLOW_SECONDS = 1.0
 _REQUEST_ID = re.compile(r"[\w.:@=+/-]{1,128}", re.ASCII)
 _CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _SCHEMES: Any = {"token": {"type": "http", "scheme": "bearer", "description": "From `pt2hub admin token`."}}
+_MODULES = (
+    models,
+    versions,
+    streams,
+    aliases,
+    artifacts,
+    performance,
+    comparing,
+    measuring,
+    policies,
+    reports,
+    blobs,
+    uploads,
+    workers,
+    meta,
+    metrics,
+)
 _log = structlog.get_logger(__name__)
 
 
@@ -75,7 +97,7 @@ def create_app(container: Container, config: ServerConfig) -> Flask:
     app.after_request(_state_request)
     app.after_request(_log_request)
     app.teardown_request(_end)
-    for module in (models, versions, streams, aliases, artifacts, blobs, uploads, workers, meta, metrics):
+    for module in _MODULES:
         app.register_api(module.routes)
     app.add_url_rule("/", view_func=lambda: redirect("/api/v1/docs"), endpoint="front")
     app.add_url_rule("/api/v1/openapi.json", view_func=lambda: render(_description(app)), endpoint="openapi")

@@ -54,12 +54,12 @@ class Base(DeclarativeBase):
     }
 
 
-def _number() -> Mapped[int]:
+def counted() -> Mapped[int]:
     """A primary key counted by the database."""
     return mapped_column(Identity(always=True), primary_key=True)
 
 
-def _now() -> Mapped[datetime]:
+def now() -> Mapped[datetime]:
     """A time of the database's clock: no other clock is compared with anything."""
     return mapped_column(server_default=func.now())
 
@@ -69,10 +69,10 @@ class Model(Base):
 
     __tablename__ = "models"
 
-    id: Mapped[int] = _number()
+    id: Mapped[int] = counted()
     name: Mapped[str] = mapped_column(unique=True)
     description: Mapped[str] = mapped_column(server_default="")
-    created_at: Mapped[datetime] = _now()
+    created_at: Mapped[datetime] = now()
 
 
 class Version(Base):
@@ -81,7 +81,7 @@ class Version(Base):
     __tablename__ = "versions"
     __table_args__ = (UniqueConstraint("model_id", "identity"), UniqueConstraint("model_id", "number"))
 
-    id: Mapped[int] = _number()
+    id: Mapped[int] = counted()
     model_id: Mapped[int] = mapped_column(ForeignKey("models.id"))
     number: Mapped[int] = mapped_column(Integer)
     identity: Mapped[str]
@@ -89,7 +89,7 @@ class Version(Base):
     pins: Mapped[dict[str, Any]]
     weights: Mapped[str | None]
     golden: Mapped[str | None]
-    created_at: Mapped[datetime] = _now()
+    created_at: Mapped[datetime] = now()
 
 
 class Alias(Base):
@@ -98,7 +98,7 @@ class Alias(Base):
     __tablename__ = "aliases"
     __table_args__ = (UniqueConstraint("model_id", "name"),)
 
-    id: Mapped[int] = _number()
+    id: Mapped[int] = counted()
     model_id: Mapped[int] = mapped_column(ForeignKey("models.id"))
     name: Mapped[str]
     version_id: Mapped[int | None] = mapped_column(ForeignKey("versions.id"), index=True)
@@ -116,6 +116,7 @@ class AliasMove(Base):
     after: Mapped[int | None] = mapped_column(Integer)
     reason: Mapped[str]
     by: Mapped[str]
+    forced: Mapped[dict[str, Any] | None]  # the comparison that refused the move, where an admin forced it
     # Not the transaction's time: that is when it began, and it may then have waited for the move before it.
     at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
 
@@ -149,8 +150,8 @@ class Worker(Base):
     version: Mapped[str] = mapped_column(server_default="")
     concurrency: Mapped[int] = mapped_column(Integer, server_default="1")
     clock_skew: Mapped[float] = mapped_column(server_default="0")
-    started_at: Mapped[datetime] = _now()
-    last_seen: Mapped[datetime] = _now()
+    started_at: Mapped[datetime] = now()
+    last_seen: Mapped[datetime] = now()
     draining_at: Mapped[datetime | None]
     left_at: Mapped[datetime | None]
     isolation: Mapped[str] = mapped_column(server_default="process")
@@ -164,7 +165,7 @@ class ServerSetting(Base):
 
     name: Mapped[str] = mapped_column(primary_key=True)
     value: Mapped[str]
-    set_at: Mapped[datetime] = _now()
+    set_at: Mapped[datetime] = now()
 
 
 class Blob(Base):
@@ -183,7 +184,7 @@ class Blob(Base):
     generation: Mapped[int] = mapped_column(Integer, server_default="1")
     state: Mapped[str]
     size: Mapped[int]
-    changed_at: Mapped[datetime] = _now()
+    changed_at: Mapped[datetime] = now()
 
 
 class BlobLease(Base):
@@ -228,15 +229,26 @@ class Upload(Base):
     checking_until: Mapped[datetime | None]
     error: Mapped[dict[str, Any] | None]
     pending_until: Mapped[datetime] = mapped_column(index=True)
-    created_at: Mapped[datetime] = _now()
+    created_at: Mapped[datetime] = now()
 
 
 class Build(Base):
-    """A version on a target. `attempt` and `state` are what publishing compares."""
+    """A version on a target. `attempt` and `state` are what publishing compares.
+
+    `kind`: `build`, of which there is one for a version and target, or `measure`, which times the artifact again.
+    """
 
     __tablename__ = "builds"
     __table_args__ = (
-        UniqueConstraint("version_id", "target"),
+        Index(
+            "ix_builds_version_target",
+            "version_id",
+            "target",
+            unique=True,
+            postgresql_where=text("kind = 'build'"),
+        ),
+        Index("ix_builds_version_id", "version_id"),
+        CheckConstraint("kind IN ('build', 'measure')", name="kind"),
         CheckConstraint(f"state IN ({_STATES})", name="state"),
         Index(
             "ix_builds_unfinished",
@@ -260,6 +272,7 @@ class Build(Base):
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(server_default="build")
     version_id: Mapped[int] = mapped_column(ForeignKey("versions.id"))
     target: Mapped[str] = mapped_column(ForeignKey("targets.name"))
     position: Mapped[int] = mapped_column(Integer)
@@ -270,8 +283,8 @@ class Build(Base):
     attempt: Mapped[int] = mapped_column(Integer, server_default="0")
     failures: Mapped[int] = mapped_column(Integer, server_default="0")
     worker_id: Mapped[str | None] = mapped_column(ForeignKey("workers.id"))
-    created_at: Mapped[datetime] = _now()
-    queued_at: Mapped[datetime] = _now()
+    created_at: Mapped[datetime] = now()
+    queued_at: Mapped[datetime] = now()
     not_before: Mapped[datetime | None]
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
@@ -290,7 +303,7 @@ class BuildAttempt(Base):
     build_id: Mapped[str] = mapped_column(ForeignKey("builds.id", ondelete="CASCADE"), primary_key=True)
     attempt: Mapped[int] = mapped_column(Integer, primary_key=True)
     worker_id: Mapped[str]
-    started_at: Mapped[datetime] = _now()
+    started_at: Mapped[datetime] = now()
     ended_at: Mapped[datetime | None]
     outcome: Mapped[str | None]
     error: Mapped[dict[str, Any] | None]
@@ -342,20 +355,16 @@ class BuildLog(Base):
 
 
 class Environment(Base):
-    """A fingerprint of a machine: what makes two timings comparable."""
+    """A fingerprint of a machine: what makes two timings comparable.
+
+    `class_digest` names the part of it that must be equal (`measurements.environment_class`).
+    """
 
     __tablename__ = "environments"
 
     digest: Mapped[str] = mapped_column(primary_key=True)
-    cpu_model: Mapped[str]
-    cpu_level: Mapped[str]
-    cores: Mapped[int] = mapped_column(Integer)
-    memory_bytes: Mapped[int]
-    torch: Mapped[str]
-    gpu: Mapped[str | None]
-    driver: Mapped[str | None]
-    cuda: Mapped[str | None]
-    triton: Mapped[str | None]
+    class_digest: Mapped[str] = mapped_column(index=True)
+    fields: Mapped[dict[str, Any]]
 
 
 class Artifact(Base):
@@ -386,7 +395,7 @@ class Artifact(Base):
     driver: Mapped[str | None]
     verification: Mapped[dict[str, Any]]
     provenance: Mapped[dict[str, Any]]
-    created_at: Mapped[datetime] = _now()
+    created_at: Mapped[datetime] = now()
 
 
 class Referrer(Base):
@@ -420,7 +429,7 @@ class AutotuneChoice(Base):
 
     __tablename__ = "autotune_choices"
 
-    id: Mapped[int] = _number()
+    id: Mapped[int] = counted()
     artifact: Mapped[str] = mapped_column(ForeignKey("artifacts.digest", ondelete="CASCADE"), index=True)
     op: Mapped[str] = mapped_column(index=True)
     shapes: Mapped[list[Any]]
@@ -431,32 +440,15 @@ class AutotuneChoice(Base):
     chosen: Mapped[bool]
 
 
-class Measurement(Base):
-    """A metric of an artifact, of eager or of `torch.compile`, in an environment."""
-
-    __tablename__ = "measurements"
-    __table_args__ = (Index(None, "metric", "subject"),)
-
-    id: Mapped[int] = _number()
-    artifact: Mapped[str] = mapped_column(ForeignKey("artifacts.digest", ondelete="CASCADE"), index=True)
-    environment: Mapped[str] = mapped_column(ForeignKey("environments.digest"))
-    metric: Mapped[str]
-    value: Mapped[float]
-    unit: Mapped[str]
-    batch: Mapped[int | None]
-    subject: Mapped[str]
-    samples: Mapped[list[Any] | None]
-    measured_at: Mapped[datetime]
-
-
 class ApiToken(Base):
-    """A token, known only by its SHA-256."""
+    """A token, known only by its SHA-256. An admin's may force what a policy refuses."""
 
     __tablename__ = "api_tokens"
 
-    id: Mapped[int] = _number()
+    id: Mapped[int] = counted()
     name: Mapped[str]
     sha256: Mapped[str] = mapped_column(unique=True)
-    created_at: Mapped[datetime] = _now()
+    admin: Mapped[bool] = mapped_column(server_default="false")
+    created_at: Mapped[datetime] = now()
     last_used_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]

@@ -12,11 +12,14 @@ from pt2hub.domain.artifacts import (
     CREATED,
     LINES,
     LOG_TYPE,
+    MEASUREMENT_RUN_TYPE,
     MEASUREMENTS_TYPE,
     ArtifactConfig,
     Manifest,
 )
 from pt2hub.domain.builds import StepReport
+from pt2hub.domain.codec import decode
+from pt2hub.domain.measurements import RUN_SCHEMA, Measurement, MeasurementRun
 from pt2hub.domain.publications import Publication
 from pt2hub.errors import BadResponse, Conflict, NotFound, TooLarge
 from pt2hub.server.blobs.keys import StorageKey
@@ -32,7 +35,7 @@ from pt2hub.server.services.blob_index import BlobIndex
 from pt2hub.server.services.documents import named_by, read_config, read_json, read_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from sqlalchemy.orm import Session
 
@@ -115,7 +118,7 @@ class ReindexService:
             config=config,
             referrers=ordered,
             autotune=self._table(ordered, AUTOTUNE_TYPE),
-            measurements=self._table(ordered, MEASUREMENTS_TYPE),
+            runs=self._runs(manifest, config, ordered),
         )
         with self._sessions.begin() as session:
             added = _restore_rows(session, publication)
@@ -124,6 +127,30 @@ class ReindexService:
                 BlobStore(session).refer_stored(needed, f"artifact:{manifest.digest}")
             return added
 
+    def _runs(
+        self, manifest: Manifest, config: ArtifactConfig, referrers: Sequence[Manifest]
+    ) -> tuple[MeasurementRun, ...]:
+        """Everything that was measured of an artifact, now and later."""
+        found = [
+            decode(MeasurementRun, read_json(self._storage, StorageKey.blob(layer.digest)))
+            for referrer in referrers
+            if referrer.artifactType == MEASUREMENT_RUN_TYPE
+            for layer in referrer.layers
+        ]
+        if old := self._table(referrers, MEASUREMENTS_TYPE):  # of an older release: without the machine
+            found.append(
+                MeasurementRun(
+                    schema=RUN_SCHEMA,
+                    id=f"{_build(manifest, config)}:{_attempt(config)}",
+                    source="build",
+                    measured_at=manifest.annotations.get(CREATED) or datetime.now(UTC).isoformat(),
+                    environment=config.environment,
+                    conditions={},
+                    measurements=[decode(Measurement, item) for item in old],
+                )
+            )
+        return tuple(found)
+
     def _table(self, referrers: Iterable[Manifest], artifact_type: str) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
         for manifest in referrers:
@@ -131,6 +158,10 @@ class ReindexService:
                 for layer in manifest.layers:
                     rows += read_json(self._storage, StorageKey.blob(layer.digest))
         return rows
+
+
+def _build(manifest: Manifest, config: ArtifactConfig) -> str:
+    return manifest.annotations.get(BUILD) or config.provenance.get("build") or manifest.digest[-16:]
 
 
 def _restore_rows(session: Session, publication: Publication) -> bool:
@@ -143,7 +174,7 @@ def _restore_rows(session: Session, publication: Publication) -> bool:
     finished = moment(manifest.annotations.get(CREATED))
     build_id = BuildStore(session).restore(
         {
-            "id": manifest.annotations.get(BUILD) or config.provenance.get("build") or manifest.digest[-16:],
+            "id": _build(manifest, config),
             "version_id": version.id,
             "target": config.target.name,
             "request": _request(config),

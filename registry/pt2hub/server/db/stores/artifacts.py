@@ -11,18 +11,18 @@ from sqlalchemy.dialects.postgresql import insert
 from pt2hub.domain.artifacts import CODE_TYPE, CREATED, WEIGHTS_TYPE, Descriptor, Manifest
 from pt2hub.domain.codec import decode, encode
 from pt2hub.domain.digests import Digest
-from pt2hub.domain.publications import AutotuneChoice, Measurement, Publication
+from pt2hub.domain.publications import AutotuneChoice, Publication
 from pt2hub.errors import InternalError
 from pt2hub.server.db.schema import ArchiveMember as SQLArchiveMember
 from pt2hub.server.db.schema import Artifact as SQLArtifact
 from pt2hub.server.db.schema import AutotuneChoice as SQLAutotuneChoice
 from pt2hub.server.db.schema import Build as SQLBuild
 from pt2hub.server.db.schema import Environment as SQLEnvironment
-from pt2hub.server.db.schema import Measurement as SQLMeasurement
 from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.schema import Referrer as SQLReferrer
 from pt2hub.server.db.schema import Target as SQLTarget
 from pt2hub.server.db.schema import Version as SQLVersion
+from pt2hub.server.db.stores.performance import PerformanceStore
 from pt2hub.server.db.stores.values import moment, stamp, storable
 from pt2hub.server.db.stores.workers import WorkerStore
 from pt2hub.wire.shapes import ArtifactRef
@@ -64,7 +64,7 @@ class ArtifactStore:
         row = _artifact(publication) | {"build_id": build_id, "attempt": attempt, "environment": environment}
         if self._session.execute(_ADD, row).first() is None:
             return False
-        self._add_index(publication, environment)
+        self._add_index(publication)
         return True
 
     def taken(self, version_id: int, target: str | None = None) -> bool:
@@ -149,23 +149,22 @@ class ArtifactStore:
             "arch": target.arch,
             "build": build.id,
             **_fields(artifact, without=("build_id", "environment")),
-            "environment": _fields(environment),
+            "environment": environment.fields,
             "members": self._below(SQLArchiveMember, digest, "position"),
             "autotune": self._below(SQLAutotuneChoice, digest, "id"),
-            "measurements": self._below(SQLMeasurement, digest, "id"),
+            "measurements": PerformanceStore(self._session).of(digest),
             "referrers": self._below(SQLReferrer, digest, "digest"),
         }
 
-    def _add_index(self, publication: Publication, environment: Digest) -> None:
+    def _add_index(self, publication: Publication) -> None:
         artifact = publication.manifest.digest
         members = enumerate(publication.config.single_file.members)
         self._add_rows(SQLArchiveMember, artifact, [{**encode(item), "position": at} for at, item in members])
         choices = [decode(AutotuneChoice, item) for item in publication.autotune]
         self._add_rows(SQLAutotuneChoice, artifact, [encode(item) for item in choices])
-        shared = {"environment": environment, "measured_at": _created(publication.manifest)}
-        figures = [decode(Measurement, item) for item in publication.measurements]
-        self._add_rows(SQLMeasurement, artifact, [{**encode(item), **shared} for item in figures])
         self._add_rows(SQLReferrer, artifact, [_referrer(item) for item in publication.referrers])
+        for run in publication.runs:
+            PerformanceStore(self._session).add_run(artifact, run)
 
     def _add_rows(self, table: type[DeclarativeBase], artifact: Digest, rows: list[dict[str, Any]]) -> None:
         if rows:  # of the table and not of its class, which SQLAlchemy would look up for each row

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import and_, bindparam, func, or_, select, tuple_
 from sqlalchemy.orm import aliased
 
-from pt2hub.domain.builds import BuildFilter, BuildState, Outcome
+from pt2hub.domain.builds import BuildFilter, BuildKind, BuildState, Outcome
 from pt2hub.domain.digests import Digest
 from pt2hub.server.db.schema import Artifact as SQLArtifact
 from pt2hub.server.db.schema import Build as SQLBuild
@@ -69,7 +69,8 @@ class BuildViewStore:
 
     def views(self, version_id: int, *, silence: timedelta) -> list[BuildView]:
         """The builds of a version with their steps and attempts, in the order submitted."""
-        return self._views(SQLBuild.version_id == version_id, silence)
+        builds = and_(SQLBuild.version_id == version_id, SQLBuild.kind == BuildKind.BUILD)
+        return self._views(builds, silence)
 
     def page(
         self, wanted: BuildFilter, *, after: tuple[datetime, str] | None, limit: int, silence: timedelta
@@ -172,6 +173,7 @@ def _matching(wanted: BuildFilter) -> list[ColumnElement[bool]]:
         SQLVersion.number: wanted.number,
         SQLBuild.state: wanted.state,
         SQLBuild.target: wanted.target,
+        SQLBuild.kind: wanted.kind,
     }
     return [column == value for column, value in given.items() if value is not None]
 
@@ -199,6 +201,8 @@ def _view(row: Row[*tuple[Any, ...]], beside: _Beside) -> BuildView:
         worker=(attempt.worker_id or None) if attempt else build.worker_id,
         failures=build.failures,
         attempts=beside.attempts,
+        kind=build.kind,
+        measures=build.request.get("artifact") if build.kind == BuildKind.MEASURE else None,
     )
 
 

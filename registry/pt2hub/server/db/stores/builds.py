@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from sqlalchemy import bindparam, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 
-from pt2hub.domain.builds import BuildState, Claim
+from pt2hub.domain.builds import BuildKind, BuildState, Claim
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.targets import parse_target
 from pt2hub.server.db.engine import Prepared
@@ -105,7 +105,9 @@ class BuildStore:
     def requests(self, version_id: int) -> dict[str, dict[str, Any]]:
         """The targets a version has builds of, each with what was asked for."""
         rows = self._session.execute(
-            select(SQLBuild.target, SQLBuild.request).where(SQLBuild.version_id == version_id)
+            select(SQLBuild.target, SQLBuild.request).where(
+                SQLBuild.version_id == version_id, SQLBuild.kind == BuildKind.BUILD
+            )
         )
         return {target: request for target, request in rows}  # noqa: C416  # rows are not pairs to mypy
 
@@ -150,6 +152,7 @@ class BuildStore:
         return self._session.execute(
             statement.on_conflict_do_update(
                 index_elements=["version_id", "target"],
+                index_where=SQLBuild.kind == BuildKind.BUILD,
                 set_={
                     "state": BuildState.SUCCEEDED,
                     "error": None,
@@ -281,7 +284,7 @@ class BuildStore:
         """Target and state of each of a version's builds, in the order submitted."""
         rows = self._session.execute(
             select(SQLBuild.target, SQLBuild.state)
-            .where(SQLBuild.version_id == version_id)
+            .where(SQLBuild.version_id == version_id, SQLBuild.kind == BuildKind.BUILD)
             .order_by(SQLBuild.position)
         )
         return [(target, state) for target, state in rows]
@@ -352,6 +355,7 @@ class BuildStore:
         ).one()
         return Claim(
             build=build.id,
+            kind=BuildKind(build.kind),
             attempt=build.attempt,
             worker=build.worker_id or "",
             version_id=version.id,

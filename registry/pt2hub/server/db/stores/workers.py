@@ -11,6 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 from pt2hub.domain.builds import BuildState
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest, digest_json
+from pt2hub.domain.measurements import environment_class
 from pt2hub.server.db.schema import Build as SQLBuild
 from pt2hub.server.db.schema import BuildStep as SQLBuildStep
 from pt2hub.server.db.schema import Environment as SQLEnvironment
@@ -78,9 +79,10 @@ class WorkerStore:
         Returns:
             Its digest.
         """
-        fields = encode(environment)
+        fields = {name: value for name, value in encode(environment).items() if value is not None}
         digest = digest_json(fields)
-        self._session.execute(_ADD_ENVIRONMENT, {"digest": digest, **fields})
+        row = {"digest": digest, "class_digest": environment_class(environment), "fields": fields}
+        self._session.execute(_ADD_ENVIRONMENT, row)
         return digest
 
     def register(self, registration: Registration) -> float:

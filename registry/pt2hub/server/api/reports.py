@@ -1,0 +1,7 @@
+"""Figures that others took."""
+
+from flask_openapi3.blueprint import APIBlueprint
+
+from pt2hub.server.api.performance_shapes import PERFORMANCE
+
+routes = APIBlueprint("reports", __name__, url_prefix="/api/v1", abp_tags=[PERFORMANCE])

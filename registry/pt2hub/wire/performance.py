@@ -1,0 +1,366 @@
+"""Performance, as the API answers it: histories, comparisons, events, policies and reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pt2hub.domain.digests import Digest
+from pt2hub.wire import measuring
+from pt2hub.wire.printing import Printed, Sheet
+
+
+@dataclass(frozen=True, slots=True)
+class PointView:
+    """What a series says of one version.
+
+    Attributes:
+        number: The version's number.
+        artifact: Manifest digest.
+        value: The median of its figures.
+        low: Lowest replicate of any of them, or lowest figure where there are no replicates.
+        high: Likewise the highest.
+        count: How many figures.
+        measured_at: When the latest was taken, ISO 8601, UTC.
+    """
+
+    number: int
+    artifact: Digest
+    value: float
+    low: float
+    high: float
+    count: int
+    measured_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeView:
+    """Where a long series changed its level.
+
+    Attributes:
+        number: The first version of the new level.
+        before: The last version of the old one.
+        verdict: `better`, `worse`; `same` where nobody has said which way is better.
+        ratio: New level over old level.
+    """
+
+    number: int
+    before: int
+    verdict: str
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesView:
+    """Figures that may be compared with each other: one target, batch, subject and environment class.
+
+    Attributes:
+        metric: What is measured.
+        unit: Its unit.
+        target: The target's name.
+        subject: `artifact`, or what ran beside it.
+        class_digest: The environment class.
+        environment: Its fields.
+        better: `lower`, `higher`, or None where nobody has said it.
+        batch: Batch size, or None where there is none.
+        noise: Relative spread between neighbouring versions that is usual, None where there are too few.
+        points: By version, oldest first.
+        changes: Where its level changed.
+        more: Whether there are older points.
+    """
+
+    metric: str
+    unit: str
+    target: str
+    subject: str
+    class_digest: Digest
+    environment: dict[str, Any]
+    better: str | None = None
+    batch: int | None = None
+    noise: float | None = None
+    points: tuple[PointView, ...] = ()
+    changes: tuple[ChangeView, ...] = ()
+    more: bool = False
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class HistoryView(Printed):
+    """How a metric of a model moved over its versions.
+
+    Attributes:
+        model: The model's name.
+        metric: What was asked for.
+        series: One per target, batch, subject and environment class; never mixed. Those with the newest figures first.
+    """
+
+    model: str
+    metric: str
+    series: tuple[SeriesView, ...]
+
+    def _sheet(self) -> Sheet:
+        return measuring.history(self)
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesSummary:
+    """A series without its points, for lists and sparklines.
+
+    Attributes:
+        metric: What is measured.
+        unit: Its unit.
+        target: The target's name.
+        subject: `artifact`, or what ran beside it.
+        class_digest: The environment class.
+        batch: Batch size, or None where there is none.
+        newest: Number of the newest version in it.
+        value: That version's figure.
+        values: Figures of the last versions, oldest first, the newest last.
+        measured_at: When the newest figure was taken.
+    """
+
+    metric: str
+    unit: str
+    target: str
+    subject: str
+    class_digest: Digest
+    newest: int
+    value: float
+    measured_at: str
+    batch: int | None = None
+    values: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesList:
+    """The series of a model.
+
+    Attributes:
+        series: By metric, target, batch and subject; of equal ones that with the newest figure first.
+    """
+
+    series: tuple[SeriesSummary, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sparkline:
+    """What a front page shows of a model.
+
+    Attributes:
+        model: The model's name.
+        series: `latency_p50` of its artifacts, one per target: that with the newest figure.
+    """
+
+    model: str
+    series: tuple[SeriesSummary, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SparklineList:
+    """Sparklines of models.
+
+    Attributes:
+        models: Those with the newest figures first.
+    """
+
+    models: tuple[Sparkline, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SideView:
+    """One side of a comparison.
+
+    Attributes:
+        reference: As asked.
+        model: The model's name.
+        number: The version's number.
+        target: The target's name.
+        artifact: Manifest digest.
+        created_at: When it was built, ISO 8601, UTC.
+        environment: Fields of the environment class that its figures are from; empty where there are none.
+    """
+
+    reference: str
+    model: str
+    number: int
+    target: str
+    artifact: Digest
+    created_at: str
+    environment: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricComparison:
+    """One metric on both sides.
+
+    Attributes:
+        metric: What was measured.
+        unit: Its unit.
+        verdict: `better`, `worse`, `same` or `not_comparable`: the second side against the first.
+        batch: Batch size, or None where there is none.
+        before: The first side's figure, or None.
+        after: The second side's.
+        ratio: After over before, by the method; None where not comparable.
+        low: Lower end of its confidence interval, or None.
+        high: Its upper end, or None.
+        method: `paired`, `replicates`, `series` or `exact`; None where not comparable.
+        min_effect: Relative change that it takes to be better or worse.
+        confidence: Of the interval.
+        why: Why not comparable (`environment_differs`, `too_noisy`, `too_few`, `not_measured`, `unit_differs`,
+            `no_direction`, `inputs_differ`), else None.
+        detail: That in words, else None.
+    """
+
+    metric: str
+    unit: str
+    verdict: str
+    batch: int | None = None
+    before: float | None = None
+    after: float | None = None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    method: str | None = None
+    min_effect: float | None = None
+    confidence: float | None = None
+    why: str | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AutotuneDifference:
+    """An operation for which the compiler took another kernel.
+
+    Attributes:
+        op: The operation.
+        shapes: Shapes of its inputs.
+        before: The kernel of the first side, None where it has no such operation.
+        after: That of the second side, likewise.
+        before_ms: Its time when the first side was tuned.
+        after_ms: That of the other when the second was.
+        cost_ms: What the change costs by the second side's own table: time of `after` less that of `before` there; None
+            where it did not time both.
+    """
+
+    op: str
+    shapes: list[Any]
+    before: str | None = None
+    after: str | None = None
+    before_ms: float | None = None
+    after_ms: float | None = None
+    cost_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ComparisonView(Printed):
+    """Two artifacts side by side.
+
+    Attributes:
+        before: The first one.
+        after: The one that is judged.
+        metrics: Every metric that one of them has, those of `domain.performance.METRICS` first and in its order.
+        autotune: Where the compiler chose otherwise.
+        differs: Fields of the environments that differ, with both values.
+        across: Whether the two are for different targets: then fields that the targets name may differ.
+    """
+
+    before: SideView
+    after: SideView
+    metrics: tuple[MetricComparison, ...]
+    autotune: tuple[AutotuneDifference, ...] = ()
+    differs: dict[str, list[Any]] = field(default_factory=dict)
+    across: bool = False
+
+    def _sheet(self) -> Sheet:
+        return measuring.comparison(self)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class EventView(Printed):
+    """A change that was flagged.
+
+    Attributes:
+        id: Its number.
+        model: The model's name.
+        number: The version that changed.
+        before: The version it is compared with, or the last of the old level.
+        target: The target's name.
+        metric: What changed.
+        unit: Its unit.
+        verdict: `better` or `worse`.
+        kind: `comparison` with the version before, or `change_point` of a long series.
+        ratio: After over before.
+        at: When it was flagged, ISO 8601, UTC.
+        method: How it was found.
+        batch: Batch size, or None where there is none.
+        low: Lower end of the ratio's confidence interval, or None.
+        high: Its upper end, or None.
+    """
+
+    id: int
+    model: str
+    number: int
+    before: int
+    target: str
+    metric: str
+    unit: str
+    verdict: str
+    kind: str
+    ratio: float
+    at: str
+    method: str
+    batch: int | None = None
+    low: float | None = None
+    high: float | None = None
+
+    def _sheet(self) -> Sheet:
+        return measuring.event(self)
+
+
+@dataclass(frozen=True, slots=True)
+class EventPage:
+    """Flagged changes, newest first.
+
+    Attributes:
+        events: Some of them.
+        next: What `after` must be for those that follow, None at the end; its form may change.
+    """
+
+    events: tuple[EventView, ...]
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PolicyView(Printed):
+    """What a model's owners demand of its performance.
+
+    Attributes:
+        model: The model's name.
+        revision: Counts its changes from 1; 0 where there is none.
+        document: The policy (`services.policies.PolicySpec` as JSON): `gates` and `metrics`.
+        by: Name of the token that changed it last, None where there is none.
+        at: When, ISO 8601, UTC; likewise None.
+    """
+
+    model: str
+    revision: int
+    document: dict[str, Any] = field(default_factory=dict)
+    by: str | None = None
+    at: str | None = None
+
+    def _sheet(self) -> Sheet:
+        return measuring.policy(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What became of reported figures.
+
+    Attributes:
+        accepted: So many are new.
+        duplicates: So many had been delivered before, by their keys.
+        notes: What its reporter should know, such as a clock that is off; few.
+    """
+
+    accepted: int
+    duplicates: int
+    notes: tuple[str, ...] = ()
