@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 CXX ?= g++
+# How many files of tests run beside each other; 0: one after the other, in one process (for -s, --pdb).
+JOBS ?= $(if $(filter-out 1,$(shell nproc 2>/dev/null || echo 1)),2,0)
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml hatch_build.py
@@ -17,8 +19,8 @@ help: ## Show these lines.
 demo: $(VENV)/.worker ## Publish, prove, pull, load and time resnet18, in a home of its own.
 	$(BIN)/pt2hub demo
 
-test: $(VENV)/.dev ## Run the tests (PYTEST="-k name" chooses some).
-	$(BIN)/pytest -m "not gpu and not slow" $(PYTEST)
+test: $(VENV)/.dev ## Run the tests (PYTEST="-k name" chooses some, JOBS=0 runs them one by one).
+	$(BIN)/pytest -m "not gpu and not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 test-slow: $(VENV)/.dev ## Publish and load real models: resnet18, BERT, timm's MobileNetV3; some minutes.
 	$(BIN)/pytest -m slow -s $(PYTEST)

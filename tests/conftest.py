@@ -4,6 +4,7 @@ import signal
 
 pytest_plugins = [
     "support.attempts",
+    "support.beside",
     "support.postgres",
     "support.registry",
     "support.api_process",

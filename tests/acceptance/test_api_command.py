@@ -13,9 +13,10 @@ import pytest
 
 from pt2hub.domain.digests import digest_bytes
 from support.api_process import answer
+from support.ports import free_ports
 from support.proxy import Proxy
 from support.running import Api, oldest, processes_of, wait_for_none
-from support.s3 import READER, free_ports
+from support.s3 import READER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

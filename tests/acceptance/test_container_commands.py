@@ -24,8 +24,8 @@ from pt2hub.client.client import Client
 from pt2hub.client.config import ClientConfig
 from pt2hub.server.processes import Child, spawn, tail
 from support.containers import DOCKER, Started, images, services
+from support.ports import free_ports
 from support.running import clean_environ, processes_of, wait_for_none
-from support.s3 import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

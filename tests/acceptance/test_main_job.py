@@ -13,7 +13,7 @@ import sys
 import urllib.request
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import safetensors.torch
@@ -42,6 +42,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PATHS = os.pathsep.join(str(ROOT / name) for name in ("registry", "workers", "tests"))
 
 
+MEASURE = {"torch_compile": True, "processes": 2}
 X = torch.randn(3, 8, generator=torch.Generator().manual_seed(5))
 
 
@@ -73,7 +74,7 @@ def first(tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Firs
     storage = {"PT2HUB_STORAGE": f"s3://{s3_server.bucket}/{secrets.token_hex(8)}", **s3_server.environ()}
     scratch = {"PT2HUB_SCRATCH": str(folder), "PT2HUB_HEADERS": str(PLACE)}
     trial = Trial(folder, PYTHONPATH=PATHS, PT2HUB_FACTORIES=FACTORIES, **scratch, **storage)
-    spec = tiny_spec(measure={"torch_compile": True})
+    spec = tiny_spec(measure=MEASURE)
     with trial.server() as client:
         version = client.publish(spec, wait=True)
         assert version.readiness == "ready", version.builds
@@ -129,6 +130,13 @@ def test_a_model_travels_the_whole_way(first: First) -> None:
     assert (first.again.number, first.again.created) == (1, False)
     measured = {(m.metric, m.subject) for m in first.artifact.measurements}
     assert {("latency_p50", s) for s in ("artifact", "eager", "torch_compile")} <= measured
+    assert {("speedup", s) for s in ("eager", "torch_compile")} <= measured
+    own = ("throughput", "load_time", "first_inference", "host_memory_peak", "package_bytes", "compile_time")
+    assert {(metric, "artifact") for metric in own} <= measured
+    (latency,) = (
+        m for m in first.artifact.measurements if (m.metric, m.subject) == ("latency_p50", "artifact")
+    )
+    assert len(latency.replicates or []) == len(latency.samples or []) == 2
     # `pt2hub up` on one's own machine does with what can be had; a CI without a sandbox fails elsewhere.
     launcher = launcher_of("auto", first.trial.environ)
     assert first.artifact.provenance["isolation"] == launcher.level
@@ -155,7 +163,7 @@ def test_after_a_restart_retrained_weights_need_no_compiler_and_what_was_publish
     torch.manual_seed(77)
     safetensors.torch.save_file(Mlp().state_dict(), weights)
     with first.trial.server({"PT2HUB_BUILD_ENV": "CXX=/bin/false"}) as client:
-        second = client.publish(tiny_spec(measure={"torch_compile": True}), weights=weights, wait=True)
+        second = client.publish(tiny_spec(measure=MEASURE), weights=weights, wait=True)
         assert second.readiness == "ready", second.builds[0].error
         assert second.builds[0].artifact is not None
         artifact = client.artifact(second.builds[0].artifact)
@@ -179,7 +187,12 @@ def test_everything_is_rebuilt_from_the_manifests_in_s3(first: First, tmp_path: 
         subprocess.run(command, env=other.environ, check=True, capture_output=True)
         rebuilt = client.artifact(first.digest)
         torch.testing.assert_close(client.load("tiny/mlp@1")(X), _expected(), rtol=1e-5, atol=1e-5)
-    assert replace(rebuilt, referrers=()) == replace(first.artifact, referrers=())
+    later: dict[str, Any] = {"referrers": (), "measurements": []}
+    assert replace(rebuilt, **later) == replace(first.artifact, **later)
+    # The second version was timed beside this one: those figures are its own, too.
+    own = first.artifact.measurements
+    assert [item for item in own if item not in rebuilt.measurements] == []
+    assert len(rebuilt.measurements) > len(own)
     assert [item for item in first.artifact.referrers if item not in rebuilt.referrers] == []
     added = {item.artifact_type for item in rebuilt.referrers if item not in first.artifact.referrers}
     assert added <= {LOG_TYPE}, "the log is put away some time after the build"

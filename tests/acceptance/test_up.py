@@ -306,6 +306,11 @@ def test_an_operator_makes_a_token_while_it_runs_and_while_it_does_not(home: Pat
     tokens.append(admin())
     for token in tokens:
         assert up.request("POST", "/api/v1/versions", SPEC, token=token)[0] in {200, 201}
+    # Who starts a server may force what a policy refuses; a token of a pipeline may not.
+    alias = "/api/v1/models/vision/resnet18/aliases/prod"
+    move = json.dumps({"number": 1, "expected": None, "reason": "x", "force": True}).encode()
+    assert up.request("PUT", alias, move, token=tokens[0])[1]["code"] == "forbidden"
+    assert up.request("PUT", alias, move, token=up.settings["token"])[1]["code"] == "not_ready"
     assert up.end() == (0, "")
 
 

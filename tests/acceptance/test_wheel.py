@@ -40,7 +40,7 @@ model: tiny/mlp
 source: {factory: "torchvision.ops:MLP", kwargs: {in_channels: 8, hidden_channels: [16, 4]}}
 inputs: [{name: input, shape: [batch, 8], generate: {normal: {}}}]
 dims: {batch: {min: 1, max: 16, example: 2}}
-measure: {torch_compile: false}
+measure: {torch_compile: false, processes: 1}
 """
 IMPORTED = """
 import torch._dynamo, torch._inductor.codegen.cpp_wrapper_cpu, torch._inductor.compile_fx, torch.export

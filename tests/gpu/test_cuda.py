@@ -80,3 +80,27 @@ def test_half_precision_override_has_weights_of_its_own(client: Client) -> None:
 
     assert found.dtype is torch.float16
     torch.testing.assert_close(found, expected, rtol=5e-2, atol=5e-2)
+
+
+def test_a_second_version_is_timed_beside_the_first_by_events_of_the_device(client: Client) -> None:
+    spec = {"model": "vision/resnet18-twice", "measure": {"processes": 3, "torch_compile": False}}
+    first = client.resolve(_published(client, **spec)).artifacts[0].digest
+    source = {**demo.SPEC["source"], "seed": 1}
+    second = client.resolve(_published(client, **spec, source=source)).artifacts[0].digest
+
+    own = {(m.metric, m.subject): m for m in client.artifact(second).measurements}
+    latency, rate = own["latency_p50", "artifact"], own["throughput", "artifact"]
+    memory = own["device_memory_peak", "artifact"]
+    print(json.dumps({"p50_ms": latency.replicates, "throughput": rate.value, "device_bytes": memory.value}))
+    assert len(latency.replicates or []) >= 3
+    assert memory.value > 40 << 20  # the weights alone are 45 MiB
+    # A device does one call after another: it cannot be given more of them than its own clock says.
+    assert rate.value <= 1.1 * (latency.batch or 1) * 1000 / latency.value
+    beside = [
+        m
+        for m in client.artifact(first).measurements
+        if m.metric == "latency_p50" and m.subject == "artifact"
+    ]
+    assert [len(m.replicates or []) for m in beside] == [3, len(latency.replicates or [])]
+    environment = client.artifact(second).environment
+    print(json.dumps(environment, default=str))

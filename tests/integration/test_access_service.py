@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pt2hub.domain.tokens import Actor
 from pt2hub.errors import Ambiguous, InvalidInput, NotFound, Unauthorized
 
 if TYPE_CHECKING:
@@ -83,3 +84,10 @@ def test_a_name_of_several_valid_tokens_is_ambiguous_and_their_ids_are_named(reg
 def test_a_token_has_a_name_that_people_can_read(registry: Registry, name: str) -> None:
     with pytest.raises(InvalidInput, match="no name for a token"):
         registry.services.access.create_token(name)
+
+
+def test_an_admins_token_is_told_from_others(registry: Registry) -> None:
+    access = registry.services.access
+    assert access.verify(access.create_token("ci")) == Actor("ci", admin=False)
+    assert access.verify(access.create_token("root", admin=True)) == Actor("root", admin=True)
+    assert [(item.name, item.admin) for item in access.tokens()] == [("ci", False), ("root", True)]

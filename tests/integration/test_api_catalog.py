@@ -129,7 +129,8 @@ def test_aliases_move_only_with_a_token(
         ({"number": 1, "reason": "x"}, ["expected"]),  # it must be said, if only as null
         ({"number": "1", "expected": None, "reason": "x"}, ["number"]),
         ({"number": 0, "expected": 2**31, "reason": ""}, ["number", "expected", "reason"]),
-        (MOVE | {"force": True}, ["force"]),
+        (MOVE | {"forced": True}, ["forced"]),
+        (MOVE | {"force": 1}, ["force"]),
         (MOVE | {"reason": "x" * 501}, ["reason"]),
     ],
 )

@@ -210,3 +210,25 @@ def test_a_child_that_someone_kills_is_a_passing_fault_and_costs_a_pause(shop: S
     assert view.not_before is not None
     assert program not in members(child)
     assert "killed from outside by SIGKILL" in shop.log(build)
+
+
+def test_a_measuring_job_times_a_compiled_artifact_beside_the_one_before_it(shop: Shop) -> None:
+    before, own = shop.build(seed=21), shop.build(seed=22)
+    assert before.artifact is not None
+    assert own.artifact is not None
+    (job,) = shop.services.measuring.measure(f"{own.model}@{own.number}", by="test").builds
+    shop.runner.run(job.id)
+
+    done = shop.services.builds.view(job.id)
+    assert done.state == "succeeded", done.error
+    figures = shop.services.resolve.artifact(own.artifact).measurements
+    again = {item.metric: item for item in figures if item.source == "again"}
+    assert {"latency_p50", "throughput", "first_inference", "load_time", "host_memory_peak"} <= set(again)
+    assert all(item.value > 0 for item in again.values())
+    pairs = shop.sql(
+        "SELECT baseline, ratios FROM measurement_pairs WHERE artifact = %s AND run = %s",
+        *(own.artifact, f"{job.id}:1:1"),
+    )
+    assert {baseline for baseline, _ in pairs} == {before.artifact}
+    assert all(ratio > 0 for _, ratios in pairs for ratio in ratios)
+    assert {step.name for step in done.steps} == {"fetch", "measure", "publish"}, "nothing is compiled"

@@ -200,10 +200,12 @@ def test_an_operator_inspects_the_queues(operator: Shell, served: Registry) -> N
         claim = served.claim(build)
     queued(served, seed=1)
     told = operator("admin", "queue")
-    assert told.lines[0] == ["TARGET", "QUEUED", "OLDEST", "RUNNING", "SLOTS", "WORKERS", "LOST"]
+    assert told.lines[0] == [
+        *("TARGET", "QUEUED", "OLDEST", "RUNNING", "SLOTS", "WORKERS", "LOST", "MEASURING")
+    ]
     row = told.lines[1]
-    assert (row[:2], row[-4:]) == ([V4, "1"], ["1", "1", "1", "0"])
-    assert [build, f"{MODEL}@1", V4, "running", "3", "0", "handed_back", "w1"] in told.lines
+    assert (row[:2], row[-5:]) == ([V4, "1"], ["1", "1", "1", "0", "0"])
+    assert [build, f"{MODEL}@1", V4, "running", "3", "0", "handed_back", "w1", "build"] in told.lines
     code, document = operator.json("admin", "queue")
     assert code == 0
     target = document["targets"][0]

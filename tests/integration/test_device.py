@@ -210,11 +210,13 @@ def test_one_living_holder_is_waited_for_whoever_else_is_stopped(
         holder.heard()
         other.heard()
         holder.signal(signal.SIGSTOP)
-        threading.Timer(0.5, other.let_go).start()
         began = time.monotonic()
+        letting = threading.Timer(0.5, other.let_go)
+        letting.start()
 
         with Device(path).exclusive(threading.Event()):
             assert time.monotonic() - began > 0.5
+        letting.join()  # the process ends some time after it has let go
 
 
 def test_a_halt_ends_the_wait_within_a_moment_and_nothing_is_held_then(path: Path) -> None:

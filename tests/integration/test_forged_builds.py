@@ -43,6 +43,15 @@ class _Forger:
         """Where it works."""
         return self.hand.room
 
+    @property
+    def alive(self) -> bool:
+        """As the other."""
+        return self.hand.alive
+
+    def wait_warm(self, seconds: float) -> bool:
+        """As the other."""
+        return self.hand.wait_warm(seconds)
+
     def close(self) -> None:
         """Removes the room."""
         self.hand.close()

@@ -264,7 +264,7 @@ def test_a_build_in_the_sandbox_compiles_no_header_and_cannot_harm_the_prepared_
     before = _times()
     assert len([name for name in before if name.endswith(".gch")]) >= 3
     source = {"factory": "support.header_models:Looking", "kwargs": {}, "seed": 1}
-    build = works.publish(source=source, measure={"torch_compile": True})
+    build = works.publish(source=source, measure={"torch_compile": True, "processes": 1})
 
     view = works.await_state(build, "succeeded", "failed")
 

@@ -31,6 +31,7 @@ OPTIONS = {
     "joint_graph_constant_folding": False,
     "cpp.dynamic_threads": True,
     "aot_inductor.compile_wrapper_opt_level": "O0",
+    "aot_inductor.precompile_headers": False,  # for one model, their compilation takes longer than the model's
 }
 
 

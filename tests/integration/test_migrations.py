@@ -14,6 +14,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from procrastinate.schema import SchemaManager
 
+from pt2hub.domain.digests import digest_json
 from pt2hub.errors import BadConfiguration, DatabaseUnavailable, InternalError, SchemaNewer
 from pt2hub.server.blobs.memory import MemoryStorage
 from pt2hub.server.container import compose
@@ -196,6 +197,72 @@ def test_the_newest_revisions_can_be_taken_back(postgres: EmbeddedPostgres) -> N
     assert columns(url) == before
 
 
+def test_figures_of_before_become_series_with_points_and_can_be_taken_back(
+    postgres: EmbeddedPostgres,
+) -> None:
+    url = create_database(postgres)
+    migrate(url, "0007")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(BEFORE + MEASURED)
+        environment = connection.execute(ENVIRONMENTS).fetchall()
+        figures = connection.execute(FIGURES).fetchall()
+        migrate(url, "head")
+
+        class_fields = {"cpu_model": "cpu", "cpu_level": "x86_64_v4", "cores": 2, "torch": "2.13"}
+        assert connection.execute("SELECT digest, class_digest, fields FROM environments").fetchall() == [
+            ("sha256:e", digest_json(class_fields), {**class_fields, "memory_bytes": 1})
+        ]
+        assert connection.execute("""
+            SELECT name, target, class_digest, metric, unit, batch, subject FROM series
+            JOIN models ON models.id = model_id ORDER BY metric, batch, subject
+        """).fetchall() == [
+            ("vision/net", "torch2.13-cpu-x86_64_v4", digest_json(class_fields), *what)
+            for what in (
+                ("code_bytes", "B", 0, "artifact"),
+                ("latency_p50", "ms", 2, "artifact"),
+                ("latency_p50", "ms", 2, "eager"),
+            )
+        ]
+        assert connection.execute("""
+            SELECT metric, subject, series_points.number, series_points.artifact, series_points.value, low, high, count,
+                source, run, samples, replicates
+            FROM series_points JOIN series ON series.id = series_id
+            JOIN measurements USING (series_id, number) ORDER BY metric, subject, number
+        """).fetchall() == [
+            ("code_bytes", "artifact", 1, "sha256:a1", 9, 9, 9, 1, "build", "new:3", None, None),
+            (
+                "latency_p50",
+                "artifact",
+                1,
+                "sha256:a1",
+                10.5,
+                10.5,
+                10.5,
+                1,
+                "build",
+                "new:3",
+                [10, 11],
+                None,
+            ),
+            ("latency_p50", "artifact", 2, "sha256:a2", 12, 12, 12, 1, "build", "again:1", None, None),
+            ("latency_p50", "eager", 1, "sha256:a1", 20, 20, 20, 1, "build", "new:3", None, None),
+        ]
+        connection.execute("""
+            INSERT INTO builds (id, kind, version_id, target, position, request, first_submitted, state)
+            SELECT 'later', 'measure', version_id, target, 1, '{}', false, 'queued' FROM builds WHERE id = 'new'
+        """)
+        connection.execute("""
+            INSERT INTO measurements (series_id, number, artifact, environment, source, run, value, measured_at)
+            SELECT series_id, number, artifact, environment, 'again', 'later:1:1', value, measured_at
+            FROM measurements LIMIT 1
+        """)
+        with engines.connected(url) as sql:
+            alembic.command.downgrade(migrating.configuration(sql), "0007")
+        assert connection.execute(ENVIRONMENTS).fetchall() == environment
+        assert connection.execute(FIGURES).fetchall() == figures
+        assert connection.execute("SELECT id FROM builds WHERE id = 'later'").fetchall() == []
+
+
 def migrate(url: str, revision: str) -> None:
     with engines.connected(url) as connection:
         alembic.command.upgrade(migrating.configuration(connection), revision)
@@ -225,4 +292,23 @@ BEFORE = """
                ('running', 3, 'torch2.13-cpu-x86_64_v4', 0, '{}', true, 'running', 1, 'w1', now(), NULL, NULL),
                ('failed', 4, 'torch2.13-cpu-x86_64_v4', 0, '{}', true, 'failed', 3, 'w1', now(), now(),
                 '{"code": "compile_failed"}');
+"""
+MEASURED = """
+    INSERT INTO artifacts (digest, build_id, attempt, environment, program_key, config, code, code_bytes, weights,
+                           weights_bytes, single_file, single_file_bytes, torch, python, compiler, libc, pt2hub,
+                           verification, provenance)
+        SELECT digest, build, attempt, 'sha256:e', 'k', 'c', 'c', 1, 'w', 1, 's', 1, '2.13', '3.11', 'g', 'l', '0', '{}', '{}'
+        FROM (VALUES ('sha256:a1', 'new', 3), ('sha256:a2', 'again', 1)) AS made (digest, build, attempt);
+    INSERT INTO measurements (artifact, environment, metric, value, unit, batch, subject, samples, measured_at)
+        VALUES ('sha256:a1', 'sha256:e', 'latency_p50', 10.5, 'ms', 2, 'artifact', '[10, 11]', '2026-11-20T10:00Z'),
+               ('sha256:a1', 'sha256:e', 'latency_p50', 20, 'ms', 2, 'eager', NULL, '2026-11-20T10:00Z'),
+               ('sha256:a1', 'sha256:e', 'code_bytes', 9, 'B', NULL, 'artifact', NULL, '2026-11-20T10:00Z'),
+               ('sha256:a2', 'sha256:e', 'latency_p50', 12, 'ms', 2, 'artifact', NULL, '2026-11-21T10:00Z');
+"""
+ENVIRONMENTS = """
+    SELECT digest, cpu_model, cpu_level, cores, memory_bytes, torch, gpu, driver, cuda, triton FROM environments
+"""
+FIGURES = """
+    SELECT artifact, environment, metric, value, unit, batch, subject, samples, measured_at FROM measurements
+    ORDER BY artifact, metric, subject
 """

@@ -50,7 +50,9 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
 
 @pytest.fixture(autouse=True)
 def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # as a build's process has it
+    # As a build's process has it; a test before may have imported the library, which reads the variable only then.
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
 
 
 def _factory(factory: str, config: dict[str, Any] | None = None, **kwargs: Any) -> dict[str, Any]:

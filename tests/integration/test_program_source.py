@@ -55,7 +55,7 @@ def document(**fields: Any) -> dict[str, Any]:
             {"name": "x", "shape": ["batch", SIZE], "generate": {"normal": {}}},
         ],
         "dims": {"batch": {"min": 1, "max": 16, "example": 2}},
-        "measure": {"torch_compile": False},
+        "measure": {"torch_compile": False, "processes": 1},
         **fields,
     }
 

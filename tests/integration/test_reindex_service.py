@@ -1,18 +1,25 @@
 from __future__ import annotations
 
+import json
+import operator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pt2hub.domain.artifacts import MEASUREMENT_RUN_TYPE
 from pt2hub.domain.builds import LogLine
 from pt2hub.domain.digests import canonical_json, digest_bytes
+from pt2hub.domain.measurements import Measurement, Pair
 from pt2hub.errors import NotFound
 from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.services.documents import read_json, read_manifest
 from support.packages import WEIGHTS
 from support.registry import V3, V4
+from support.remeasuring import remeasure
 
 if TYPE_CHECKING:
+    from pt2hub.wire.artifacts import ArtifactView
     from support.registry import Registry
 
 TABLES = """models, versions, targets, workers, builds, build_steps, build_logs, artifacts, referrers,
@@ -246,3 +253,67 @@ def test_a_golden_document_that_is_damaged_costs_only_what_it_names(registry: Re
         registry.services.reindex.reindex()
         kept = registry.sql("SELECT digest FROM blob_references WHERE owner LIKE 'version:%%'")
         assert sorted(kept) == sorted([(golden,), (digest_bytes(WEIGHTS),)])
+
+
+def test_what_was_measured_later_comes_back_without_the_jobs_that_measured_it(registry: Registry) -> None:
+    before = registry.published()
+    own = registry.published(registry.submit(checks={"tolerance": 0.01}), code=b"other")
+    beside = [Measurement("latency_p50", 9.0, "ms", "artifact", 2)]
+    remeasure(
+        registry,
+        "vision/resnet18@2",
+        baseline=before,
+        beside=beside,
+        pairs=[Pair("latency_p50", "ms", [1.1], 2)],
+    )
+    remeasure(registry, "vision/resnet18@1")
+    views = [registry.services.resolve.artifact(digest) for digest in (before, own)]
+    pairs = registry.sql("SELECT artifact, baseline, run, ratios FROM measurement_pairs")
+    assert len(pairs) == 1
+
+    for lose in (
+        lose_everything_but_tokens,  # the newer artifact may be read first: its run has the older one beside it
+        lambda registry: registry.sql("TRUNCATE measurements, measurement_pairs, series, referrers CASCADE"),
+    ):
+        lose(registry)
+        registry.services.reindex.reindex()
+        assert [by_time(registry.services.resolve.artifact(digest)) for digest in (before, own)] == [
+            by_time(view) for view in views
+        ]
+        assert registry.sql("SELECT artifact, baseline, run, ratios FROM measurement_pairs") == pairs
+    assert registry.sql("SELECT count(*) FROM builds WHERE kind = 'measure'") == [(0,)]
+    count = registry.sql("SELECT count(*), max(id) FROM measurements")
+    changed = registry.sql("SELECT max(changed_at) FROM series")
+    registry.services.reindex.reindex()
+    assert registry.sql("SELECT count(*), max(id) FROM measurements") == count
+    assert registry.sql("SELECT max(changed_at) FROM series") == changed, "nothing new to examine"
+
+
+def test_a_run_that_cannot_be_read_keeps_neither_its_artifact_nor_another_run_away(
+    registry: Registry,
+) -> None:
+    digest = registry.published()
+    claims = [remeasure(registry, "vision/resnet18@1") for _ in range(2)]
+    manifests = {
+        manifest.digest: manifest.layers[0].digest
+        for view in registry.services.resolve.artifact(digest).referrers
+        if (manifest := read_manifest(registry.services.storage, view.digest)).layers[0].mediaType
+        == MEASUREMENT_RUN_TYPE
+    }
+    damaged = next(
+        referrer
+        for referrer, blob in manifests.items()
+        if claims[0].build in json.dumps(read_json(registry.services.storage, StorageKey.blob(blob)))
+    )
+    del registry.services.storage._stored[StorageKey.blob(manifests[damaged]).exact]  # type: ignore[attr-defined]  # a MemoryStorage
+    lose_everything_but_tokens(registry)
+    report = registry.services.reindex.reindex()
+    assert (report["added"], set(report["unreadable"])) == (1, {damaged})
+    runs = registry.sql("SELECT DISTINCT run FROM measurements WHERE source = 'again'")
+    assert runs == [(f"{claims[1].build}:1:1",)]
+
+
+def by_time(view: ArtifactView) -> ArtifactView:
+    """The same artifact with its figures in an order that does not depend on when their rows were added."""
+    key = operator.attrgetter("measured_at", "metric", "subject", "value")
+    return replace(view, measurements=tuple(sorted(view.measurements, key=key)))

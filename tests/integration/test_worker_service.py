@@ -32,7 +32,8 @@ def states(registry: Registry, *, gone: bool = False) -> dict[str, str]:
 def test_a_registered_worker_is_described_in_sql(registry: Registry) -> None:
     registry.worker("w1")
     assert registry.sql(
-        "SELECT w.id, t.device, t.arch, w.toolchain ->> 'compiler', e.cores, w.packages ->> 'torchvision' "
+        "SELECT w.id, t.device, t.arch, w.toolchain ->> 'compiler', (e.fields ->> 'cores')::int, "
+        "w.packages ->> 'torchvision' "
         "FROM workers w JOIN targets t ON t.name = w.target JOIN environments e ON e.digest = w.environment"
     ) == [("w1", "cpu", "x86_64_v4", TOOLCHAIN.compiler, ENVIRONMENT.cores, "0.28.0")]
 

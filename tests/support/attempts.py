@@ -14,11 +14,12 @@ from pt2hub.server.container import compose
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db.queue import BuildQueue
 from pt2hub.server.services.documents import read_config, read_manifest
-from pt2hub_workers.attempt import Attempt, Tools
+from pt2hub_workers.attempt import Tools
 from pt2hub_workers.device import Device
 from pt2hub_workers.halting import Halt
 from pt2hub_workers.journal import Journal
 from pt2hub_workers.noop import NoopToolchain
+from pt2hub_workers.runner import KINDS
 from support.plane import noop_spec
 
 if TYPE_CHECKING:
@@ -68,8 +69,14 @@ class AttemptBench:
     ) -> None:
         """Runs the version's build in this thread."""
         toolchain = toolchain or NoopToolchain(self.scratch, pauses)
+        self.run(version.builds[0].id, toolchain, halt, image=image)
+
+    def run(
+        self, build: str, toolchain: Toolchain, halt: Halt | None = None, *, image: str | None = None
+    ) -> None:
+        """Runs a queued build or measuring job in this thread."""
         machine = toolchain.machine()
-        claim = self.services.builds.claim(version.builds[0].id, "worker")
+        claim = self.services.builds.claim(build, "worker")
         assert claim is not None
         tools = Tools(
             self.services,
@@ -82,7 +89,7 @@ class AttemptBench:
         )
         journal = Journal(self.services.builds, claim)
         try:
-            Attempt(claim, tools, journal, halt or Halt()).run()
+            KINDS[claim.kind](claim, tools, journal, halt or Halt()).run()
         finally:
             journal.close()
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pt2hub_workers import headers
 from pt2hub_workers.device import Device
+from pt2hub_workers.inside.headers import PREPARED, use_prepared
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,3 +34,11 @@ def ready(toolchain: Toolchain, environ: Mapping[str, str], scratch: Path) -> No
     made = headers.Headers(PLACE, toolchain, environ)
     made.ensure(Device(scratch / "headers-device"))
     made.close()
+
+
+@functools.cache
+def use_here() -> None:
+    """Lets builds in this very process use them, too; what else its tests include is compiled once for all of them."""
+    own = tempfile.mkdtemp(prefix="pt2hub-headers-")
+    atexit.register(shutil.rmtree, own, ignore_errors=True)
+    use_prepared({PREPARED: str(PLACE)}, Path(own))

@@ -24,7 +24,11 @@ _RULES = {
     "a build has several artifacts": "SELECT build_id FROM artifacts GROUP BY build_id HAVING count(*) > 1",
     "a build has an artifact, or none, against its state": """
         SELECT builds.id FROM builds LEFT JOIN artifacts ON artifacts.build_id = builds.id
-        WHERE (artifacts.digest IS NOT NULL) <> (builds.state = 'succeeded')""",
+        WHERE (artifacts.digest IS NOT NULL) <> (builds.state = 'succeeded' AND builds.kind = 'build')""",
+    "a measuring job has figures, or none, against its state": """
+        SELECT builds.id FROM builds WHERE kind = 'measure' AND (state = 'succeeded') <> EXISTS (
+            SELECT FROM measurements WHERE artifact = builds.request ->> 'artifact'
+            AND starts_with(run, builds.id || ':' || builds.attempt || ':'))""",
     "an artifact is not of the attempt that succeeded": """
         SELECT artifacts.digest FROM artifacts JOIN builds ON builds.id = artifacts.build_id
         LEFT JOIN build_attempts AS a ON (a.build_id, a.attempt) = (artifacts.build_id, artifacts.attempt)

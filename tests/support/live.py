@@ -52,6 +52,6 @@ def url(container: Container, config: ServerConfig) -> Iterator[str]:
 @pytest.fixture
 def client(tmp_path: Path, url: str, container: Container) -> Iterator[Client]:
     """A client that may publish."""
-    token = container.access.create_token("client")
+    token = container.access.create_token("client", admin=True)  # as `pt2hub up` writes one
     with Client(ClientConfig(home=tmp_path / "client", url=url, token=token)) as client:
         yield client

@@ -7,7 +7,6 @@ import http.client
 import os
 import shutil
 import signal
-import socket
 import sys
 import time
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from pt2hub.server.db import migrating
 from pt2hub.server.db.embedded import EmbeddedPostgres
 from pt2hub.server.processes import Child, spawn, tail
 from support.headers import PLACE
+from support.ports import free_ports
 from support.running import clean_environ
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Plane:
         """Prepares folders and settings; nothing runs yet."""
         self.database = EmbeddedPostgres(self.folder / "pg")  # durable: what was committed survives a kill
         self.storage = self.folder / "blobs"
-        self._port = _free_port()
+        (self._port,) = free_ports(1)
         self._started = 0
         for name in ("blobs", "tmp", "home"):
             (self.folder / name).mkdir()
@@ -373,13 +373,7 @@ def noop_spec(name: str, **fields: Any) -> dict[str, Any]:
         "source": {"factory": "support.tiny_models:Mlp", "seed": 3},
         "inputs": [{"name": "x", "shape": ["batch", 8], "generate": {"normal": {}}}],
         "dims": {"batch": {"min": 1, "max": 16, "example": 2}},
-        "measure": {"torch_compile": False},
+        "measure": {"torch_compile": False, "processes": 1},
         "targets": [TARGET],
         **fields,
     }
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -13,6 +13,8 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from support.headers import PLACE
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -141,9 +143,10 @@ class Api:
 
 
 def clean_environ(home: Path) -> dict[str, str]:
-    """The environment without settings of ours, on a home."""
+    """The environment without settings of ours, on a home; real workers find the headers that all share."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PT2HUB_")}
-    return {**kept, "PT2HUB_HOME": str(home), "PYTHONPATH": os.pathsep.join(sys.path)}
+    own = {"PT2HUB_HOME": str(home), "PT2HUB_HEADERS": str(PLACE), "PYTHONPATH": os.pathsep.join(sys.path)}
+    return {**kept, **own}
 
 
 def processes_of(home: Path) -> dict[int, str]:

@@ -10,11 +10,10 @@ import functools
 import json
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +22,8 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+
+from support.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -202,13 +203,3 @@ def _ready(server: S3Server, process: subprocess.Popen[bytes]) -> bool:
 def _stop(process: subprocess.Popen[bytes]) -> None:
     process.kill()  # its data are thrown away; an orderly stop would take seconds
     process.wait()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on just now."""
-    # All are held at once, so that none is given twice.
-    with ExitStack() as stack:
-        held = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in held:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in held]

@@ -25,6 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from support.headers import PLACE
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -230,7 +232,13 @@ def environ(folder: Path) -> dict[str, str]:
     """The environment of a reader whose home directory is the folder; only the port is not the page's."""
     foreign = ("PT2HUB_", "PYTHON", "VIRTUAL_ENV", "XDG_", "FORCE_COLOR")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
-    return kept | {"HOME": str(folder), "PT2HUB_PORT": "0", "PT2HUB_SCRATCH": str(folder)}
+    own = {
+        "HOME": str(folder),
+        "PT2HUB_PORT": "0",
+        "PT2HUB_SCRATCH": str(folder),
+        "PT2HUB_HEADERS": str(PLACE),
+    }
+    return kept | own
 
 
 def fences(page: str) -> list[Fence]:

@@ -29,7 +29,7 @@ from pt2hub_workers.sandbox import SandboxSettings, open_launcher
 from pt2hub_workers.sandbox.limits import limits_from_environ
 from pt2hub_workers.toolchains import AotiToolchain
 from support.code import forgetting
-from support.headers import PLACE
+from support.headers import PLACE, ready, use_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,7 +49,7 @@ def tiny_spec(model: str = "Mlp", **fields: Any) -> dict[str, Any]:
         "source": {"factory": f"{FACTORIES}:{model}", "kwargs": {}, "seed": 3},
         "inputs": [{"name": "x", "shape": ["batch", 8], "generate": {"normal": {}}}],
         "dims": {"batch": {"min": 1, "max": 16, "example": 2}},
-        "measure": {"torch_compile": False},
+        "measure": {"torch_compile": False, "processes": 1},
         **fields,
     }
 
@@ -250,6 +250,8 @@ def _reusable(room: Room, reuse: dict[str, Any] | None) -> dict[str, Any] | None
 def workbench(directory: Path) -> Iterator[Workbench]:
     """A workbench with its pool of real children."""
     toolchain = toolchain_in(directory)
+    ready(toolchain, child_environ(), directory)
+    use_here()
     try:
         yield Workbench(directory, toolchain)
     finally:

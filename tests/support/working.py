@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from pt2hub.wire.shapes import BuildView
     from pt2hub.wire.workers import WorkerView
 
-PATIENCE = 60.0
-"""Seconds until something that must happen counts as not happening; two busy cores are slow."""
+PATIENCE = 180.0
+"""Seconds until something that must happen counts as not happening; a real build takes 30 on two cores, if nobody is
+beside it."""
 READY_SECONDS = 300.0
 """The first worker of a machine compiles PyTorch's headers before it is ready."""
 _ROOT = Path(__file__).resolve().parents[2]

@@ -52,6 +52,7 @@ def test_importing_pt2hub_and_the_cached_path_of_a_pull_stay_light() -> None:
 def test_the_public_names_exist_and_others_do_not() -> None:
     assert {name for name in pt2hub.__all__ if callable(getattr(pt2hub, name))} == {
         "Client",
+        "environment",
         "load",
         "publish",
         "pull",

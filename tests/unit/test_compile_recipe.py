@@ -56,7 +56,7 @@ def test_frozen_code_may_fold_and_pack_weights_and_stays_as_portable() -> None:
         (V4, {"float16"}, False),
         (GPU, {"float16"}, True),
     ],
-    ids=str,
+    ids=lambda value: "-".join(sorted(value)) if isinstance(value, set) else str(value),
 )
 def test_weights_are_packed_where_every_cpu_of_the_level_runs_the_packed_product(
     target: Target, dtypes: set[str], *, packs: bool

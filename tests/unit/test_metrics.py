@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 
 V4 = "torch2.13-cpu-x86_64_v4"
 STATISTICS = Statistics(
-    queues=(QueueStatistics(V4, 3, 12.5, 1, 2, {"idle": 1, "busy": 1, "draining": 0, "lost": 1}),),
+    queues=(QueueStatistics(V4, 3, 12.5, 1, 2, {"idle": 1, "busy": 1, "draining": 0, "lost": 1}, 4, 1),),
     heartbeats=(Heartbeat('w"1\\\n', V4, 0.5),),
     attempts={(V4, "succeeded"): 7, (V4, "lost"): 1},
     failures={(V4, "worker_lost"): 1},
     successes={(V4, "true"): 4, (V4, "false"): 3},
     steps={"compile": Durations().plus(30.0, 2, 40.0).plus(float("inf"), 1, 5000.0)},
+    measuring_attempts={(V4, "succeeded"): 5},
+    measuring_failures={(V4, "artifact_crashed"): 2},
 )
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -44,6 +46,9 @@ def test_prometheus_reads_every_figure(accept: str, parse: Callable[[str], Itera
     assert samples["pt2hub_build_queue_oldest_seconds", V4] == 12.5
     assert samples["pt2hub_builds_running", V4] == 1
     assert samples["pt2hub_worker_slots", V4] == 2
+    assert (samples["pt2hub_measuring_queued", V4], samples["pt2hub_measuring_running", V4]) == (4, 1)
+    assert samples["pt2hub_measuring_attempts_total", "succeeded", V4] == 5
+    assert samples["pt2hub_measuring_failures_total", "artifact_crashed", V4] == 2
     assert samples["pt2hub_workers", "lost", V4] == 1
     assert samples["pt2hub_worker_heartbeat_age_seconds", V4, 'w"1\\\n'] == 0.5
     assert samples["pt2hub_build_attempts_total", "succeeded", V4] == 7

@@ -1,0 +1,76 @@
+"""Measuring jobs on real workers: what is found, and what becomes of a job whose worker is killed or told to stop."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.invariants import settled
+from support.plane import Plane, database_template, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data that each PostgreSQL begins with."""
+    return database_template(tmp_path_factory.mktemp("template"))
+
+
+@pytest.fixture
+def plane(tmp_path: Path, template: Path) -> Iterator[Plane]:
+    """PostgreSQL and the API; workers are the test's."""
+    with Plane(tmp_path, template=template) as plane:
+        yield plane
+
+
+def test_a_job_outlives_its_workers_and_ends_when_it_is_cancelled(plane: Plane) -> None:
+    first = plane.start_worker(slow="measure=1")
+    build = plane.submit("measured")
+    assert plane.await_final(build) == "succeeded"
+    argv = [
+        sys.executable,
+        "-m",
+        "pt2hub",
+        "measure",
+        "crash/measured@1",
+        "--repeat",
+        "2",
+        "--wait",
+        "--json",
+    ]
+    environ = {**plane.environ, "PT2HUB_TOKEN": plane.token}
+    waiting = subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, text=True)
+    (job,) = until("the job is queued", lambda: plane.client.builds(kind="measure"))
+    plane.await_step(job.id, "measure")
+    plane.kill(first)
+    second = plane.start_worker(slow="measure=600", PT2HUB_SLOW_UNTIL=str(plane.folder / "going"))
+    plane.await_step(job.id, "measure", attempt=2)
+    queued = plane.submit("beside")
+    (plane.folder / "going").touch()
+
+    document = json.loads(waiting.communicate(timeout=60)[0])
+    assert (waiting.returncode, document["builds"][0]["state"]) == (0, "succeeded")
+    assert plane.outcomes(job.id) == ["lost", "succeeded"]
+    runs = plane.sql("SELECT DISTINCT run FROM measurements WHERE source = 'again' ORDER BY run")
+    assert runs == [(f"{job.id}:2:{number}",) for number in (1, 2)]
+    assert plane.await_final(queued) == "succeeded"
+
+    (plane.folder / "going").unlink()
+    (cancelled,) = plane.client.measure("crash/measured")
+    plane.await_step(cancelled.id, "measure")
+    plane.client.cancel(cancelled.id)
+    (plane.folder / "going").touch()
+    (last,) = plane.client.measure("crash/measured")
+    assert plane.await_final(last.id) == "succeeded"
+    assert plane.outcomes(cancelled.id) == ["cancelled"]
+    said = "publish took"  # the last lines come after the end
+    until("the log is whole", lambda: any(said in line.text for line in plane.client.logs(last.id)))
+    assert plane.end(second) == 0
+    assert settled(plane) == []

@@ -1,0 +1,105 @@
+"""Attempts at measuring jobs: what they fetch, measure and keep, and how they end."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from pt2hub.errors import NotFound, WorkerLost
+from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.services.documents import read_manifest
+from pt2hub_workers.device import Device
+from pt2hub_workers.halting import Halt
+from pt2hub_workers.noop import NoopToolchain
+
+if TYPE_CHECKING:
+    from pt2hub.domain.digests import Digest
+    from pt2hub.wire.shapes import BuildView
+    from support.attempts import AttemptBench
+
+
+@pytest.fixture
+def artifacts(attempts: AttemptBench) -> list[Digest]:
+    """Of two versions of one model."""
+    found = []
+    for tolerance in (0.01, 0.02):
+        version = attempts.submit(checks={"tolerance": tolerance})
+        attempts.attempt(version)
+        digest = attempts.services.builds.view(version.builds[0].id).artifact
+        assert digest is not None
+        found.append(digest)
+    return found
+
+
+def order(attempts: AttemptBench, reference: str = "crash/net@2", repeat: int = 1) -> BuildView:
+    (job,) = attempts.services.measuring.measure(reference, by="ci", repeat=repeat).builds
+    return job
+
+
+def runs_of(attempts: AttemptBench, artifact: Digest) -> set[str]:
+    """The runs that have figures of an artifact."""
+    with psycopg.connect(attempts.services.database_url) as connection:
+        rows = connection.execute("SELECT DISTINCT run FROM measurements WHERE artifact = %s", (artifact,))
+        return {row[0] for row in rows}
+
+
+def run(attempts: AttemptBench, job: BuildView, halt: Halt | None = None) -> BuildView:
+    attempts.run(job.id, NoopToolchain(attempts.scratch), halt)
+    return attempts.services.builds.view(job.id)
+
+
+def test_a_job_times_the_artifact_beside_the_one_before_it_and_keeps_a_run_of_each_time(
+    attempts: AttemptBench, artifacts: list[Digest]
+) -> None:
+    before, own = artifacts
+    built = runs_of(attempts, own)
+    done = run(attempts, job := order(attempts, repeat=2))
+
+    assert done.state == "succeeded"
+    assert [(step.name, step.state) for step in done.steps] == [
+        (name, "done") for name in ("fetch", "measure", "publish")
+    ]
+    new = {f"{job.id}:1:1", f"{job.id}:1:2"}
+    assert runs_of(attempts, own) == built | new
+    assert new < runs_of(attempts, before)
+    measurements = attempts.services.resolve.artifact(own).measurements
+    again = {item.metric for item in measurements if item.source == "again"}
+    assert {"latency_p50", "throughput"} <= again
+    assert not {"code_bytes", "compile_time"} & again, "nothing was built"
+    log = "\n".join(line.text for line in attempts.services.logs.lines(job.id)[1])
+    assert f"times {own}, beside {before}" in log
+    assert "run 2 of 2" in log
+    assert [path.name for path in attempts.scratch.iterdir()] == []
+
+
+def test_reindexing_brings_back_what_was_measured_later(
+    attempts: AttemptBench, artifacts: list[Digest]
+) -> None:
+    run(attempts, order(attempts, "crash/net@1"))
+    run(attempts, order(attempts, "crash/net@2", repeat=2))
+    views = [attempts.services.resolve.artifact(digest) for digest in artifacts]
+    report = attempts.services.reindex.reindex()
+    assert (report["added"], report["unreadable"]) == (0, {})
+    assert [attempts.services.resolve.artifact(digest) for digest in artifacts] == views
+
+
+def test_an_artifact_whose_bytes_are_gone_fails_the_job_and_says_so(
+    attempts: AttemptBench, artifacts: list[Digest]
+) -> None:
+    storage = attempts.services.storage
+    config = read_manifest(storage, artifacts[1]).config.digest
+    blobs = attempts.scratch.parent / "blobs"
+    (blobs / StorageKey.blob(config).path).unlink()
+    with pytest.raises(NotFound, match=config):
+        run(attempts, order(attempts))
+
+
+@pytest.mark.usefixtures("artifacts")
+def test_a_halt_ends_the_wait_for_the_device(attempts: AttemptBench) -> None:
+    halt, device = Halt(), Device(attempts.scratch.parent / "device.lock")
+    threading.Timer(0.2, lambda: halt.set("cancelled")).start()
+    with device.exclusive(threading.Event()), pytest.raises(WorkerLost):
+        run(attempts, order(attempts), halt)

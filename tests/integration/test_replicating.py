@@ -1,0 +1,226 @@
+"""Artifacts are timed in fresh processes, beside the version before them; what goes wrong there is said, and no more."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pt2hub.domain.artifacts import MEASUREMENT_RUN_TYPE, ArtifactConfig
+from pt2hub.domain.codec import decode
+from pt2hub.domain.measurements import MeasurementRun
+from pt2hub.domain.specs import Spec
+from pt2hub.errors import ArtifactCrashed, ArtifactHung, InternalError, OutputRefused
+from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.services.documents import read_json, read_manifest
+from pt2hub_workers.children import ChildDied, ChildHung
+from pt2hub_workers.gating import Listener
+from pt2hub_workers.halting import Halt
+from pt2hub_workers.noop import NoopToolchain
+from pt2hub_workers.replicating import Bench, Figures, replicate
+from pt2hub_workers.subjects import Plan, Subject
+from pt2hub_workers.toolchains import Hand
+from support.workbench import GATE_SECONDS, tiny_spec, toolchain_in, workbench
+
+if TYPE_CHECKING:
+    from pt2hub.wire.shapes import VersionView
+    from pt2hub_workers.rooms import Room
+    from pt2hub_workers.toolchains import Toolchain
+    from support.attempts import AttemptBench
+
+PROCESSES = {"measure": {"processes": 2}}
+
+
+@dataclass(frozen=True, slots=True)
+class _Faulty:
+    """Measures as the no-op toolchain does, unless there is something wrong."""
+
+    hand: Hand
+    wrong: Callable[[Mapping[str, Any]], Any]
+
+    @property
+    def room(self) -> Room:
+        """Where it works."""
+        return self.hand.room
+
+    @property
+    def alive(self) -> bool:
+        """As the other."""
+        return self.hand.alive
+
+    def wait_warm(self, seconds: float) -> bool:
+        """As the other."""
+        return self.hand.wait_warm(seconds)
+
+    def close(self) -> None:
+        """As the other."""
+        self.hand.close()
+
+    def work(self, job: Mapping[str, Any], **given: Any) -> Any:
+        """The job."""
+        found = self.wrong(job)
+        return self.hand.work(job, **given) if found is None else found
+
+
+class _FaultyToolchain(NoopToolchain):
+    """The no-op toolchain with processes that measure otherwise."""
+
+    def __init__(self, scratch: Path, wrong: Callable[[Mapping[str, Any]], Any]) -> None:
+        super().__init__(scratch)
+        self._wrong = wrong
+
+    def take(self, role: str) -> Hand:
+        """One for a job."""
+        hand = super().take(role)
+        return _Faulty(hand, self._wrong) if role == "measure" else hand
+
+
+def _run(attempts: AttemptBench, version: VersionView) -> MeasurementRun:
+    """The run that a build published."""
+    digest = attempts.services.builds.view(version.builds[0].id).artifact
+    assert digest is not None
+    referrers = attempts.services.resolve.artifact(digest).referrers
+    (found,) = (item for item in referrers if item.artifact_type == MEASUREMENT_RUN_TYPE)
+    storage = attempts.services.storage
+    layer = read_manifest(storage, found.digest).layers[0]
+    return decode(MeasurementRun, read_json(storage, StorageKey.blob(layer.digest)))
+
+
+def _second(attempts: AttemptBench, toolchain: Toolchain | None = None) -> MeasurementRun:
+    """The run of a version after another one."""
+    attempts.attempt(attempts.submit(**PROCESSES))
+    version = attempts.submit(**PROCESSES, checks={"tolerance": 0.002})
+    attempts.attempt(version, toolchain=toolchain)
+    return _run(attempts, version)
+
+
+def test_a_version_is_timed_beside_the_one_before_it(attempts: AttemptBench) -> None:
+    first = attempts.submit(**PROCESSES)
+    attempts.attempt(first)
+    run = _run(attempts, first)
+    assert (run.baseline, run.pairs, run.beside, run.note) == (None, [], [], None)
+    assert run.conditions == {"processes": 2, "threads": 1}
+
+    second = attempts.submit(**PROCESSES, checks={"tolerance": 0.002})
+    attempts.attempt(second)
+
+    run = _run(attempts, second)
+    assert run.baseline == attempts.services.builds.view(first.builds[0].id).artifact
+    assert {pair.metric: pair.ratios for pair in run.pairs}["latency_p50"] == [1.0, 1.0]
+    assert {item.metric for item in run.beside} <= {item.metric for item in run.measurements}
+    assert run.environment.isolation == "none"
+    build = attempts.services.builds.view(second.builds[0].id)
+    assert run.id == f"{build.id}:1"
+    assert [step.state for step in build.steps if step.name == "measure"] == ["done"]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        ChildDied(-11, "load the baseline"),
+        ChildDied(-9, "load the baseline"),
+        ChildHung(10.0, "load the baseline"),
+        InternalError("RuntimeError: index out of range"),
+    ],
+    ids=str,
+)
+def test_a_baseline_that_fails_is_left_out_and_the_version_published(
+    attempts: AttemptBench, end: Exception
+) -> None:
+    def wrong(job: Mapping[str, Any]) -> None:
+        if len(job["subjects"]) > 1:
+            raise end
+
+    run = _second(attempts, _FaultyToolchain(attempts.scratch, wrong))
+
+    assert (run.baseline, run.pairs, run.beside) == (None, [], [])
+    assert str(run.note).startswith("no baseline: beside the baseline a process failed")
+    (latency,) = (item for item in run.measurements if item.metric == "latency_p50")
+    assert len(latency.replicates or []) == 2
+
+
+@pytest.mark.parametrize(
+    ("end", "kind"),
+    [
+        (ChildDied(-11, "time at batch 2"), ArtifactCrashed),
+        (ChildHung(10.0, "time at batch 2"), ArtifactHung),
+        ({"threads": 1, "subjects": []}, OutputRefused),
+    ],
+    ids=str,
+)
+def test_an_artifact_that_fails_by_itself_is_not_published(
+    attempts: AttemptBench, end: Any, kind: type[Exception]
+) -> None:
+    def wrong(_: Mapping[str, Any]) -> Any:
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+    version = attempts.submit(**PROCESSES)
+    with pytest.raises(kind):
+        attempts.attempt(version, toolchain=_FaultyToolchain(attempts.scratch, wrong))
+
+    assert attempts.services.builds.view(version.builds[0].id).artifact is None
+
+
+def test_a_version_with_other_inputs_is_timed_alone(attempts: AttemptBench) -> None:
+    attempts.attempt(attempts.submit(**PROCESSES))
+    inputs = [{"name": "x", "shape": ["batch", 16], "generate": {"normal": {}}}]
+    version = attempts.submit(**PROCESSES, inputs=inputs)
+    attempts.attempt(version)
+
+    run = _run(attempts, version)
+    assert run.note == "no baseline: the inputs differ: x was ['batch', 8]"
+    assert run.pairs == []
+
+
+def _subject(name: str, parts: dict[str, Any]) -> Subject:
+    config = decode(ArtifactConfig, parts["config"])
+    return Subject(name, config, Path(parts["code_path"]), Path(parts["weights_path"]))
+
+
+@pytest.mark.compiles
+def test_real_processes_give_replicates_and_a_damaged_baseline_gives_a_note(tmp_path: Path) -> None:
+    spec = tiny_spec(measure={"torch_compile": False, "processes": 2, "batches": [1, 8], "seconds": 0.05})
+    modes: list[str] = []
+
+    def measured(plan: Plan) -> Figures:
+        heard = Listener(progress=lambda _: None, line=lambda *_: None, printed=lambda _: None)
+        return replicate(plan, Bench(toolchain, "cpu", GATE_SECONDS, Halt(), heard, modes.append))
+
+    with workbench(tmp_path) as bench:
+        parts = bench.build(spec)
+    toolchain = toolchain_in(tmp_path / "rooms")
+    try:
+        plan = Plan(Spec.model_validate(spec), {}, _subject("artifact", parts), _subject("baseline", parts))
+        whole = measured(plan)
+        once = Spec.model_validate({**spec, "measure": {**spec["measure"], "processes": 1}})
+        damaged = tmp_path / "damaged.zip"
+        shutil.copy(plan.artifact.weights, damaged)
+        alone = measured(
+            Plan(once, {}, plan.artifact, Subject("baseline", plan.artifact.config, damaged, damaged))
+        )
+    finally:
+        toolchain.close()
+
+    found = {(item.metric, item.batch): item for item in whole.measurements}
+    assert {batch for metric, batch in found if metric == "latency_p50"} == {1, 8}
+    assert {metric for metric, _ in found} >= {
+        "load_time",
+        "first_inference",
+        "host_memory_peak",
+        "throughput",
+    }
+    assert len(found["latency_p50", 8].replicates or []) >= 2
+    assert found["host_memory_peak", None].value > 1 << 16
+    (ratios,) = (pair.ratios for pair in whole.pairs if (pair.metric, pair.batch) == ("latency_p50", 8))
+    assert len(ratios) == len(found["latency_p50", 8].replicates or [])
+    assert whole.conditions["threads"] >= 1
+    assert modes[:2] == ["exclusive", "shared"]
+    assert alone.pairs == []
+    assert str(alone.note).startswith("no baseline: beside the baseline a process failed")
+    assert len({(item.metric, item.batch) for item in alone.measurements}) == len(found)

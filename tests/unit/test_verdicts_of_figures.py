@@ -1,0 +1,154 @@
+"""Whether two figures differ by more than their noise: on ratios of a real experiment, and on hostile values."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from pt2hub.domain.performance import Judgement, Threshold
+from pt2hub.server.analysis.changes import Change, change_points, usual_noise
+from pt2hub.server.analysis.judging import judge_exact, judge_paired, judge_replicates, judge_single
+from pt2hub.server.analysis.student import half_width
+
+LATENCY = Threshold("lower", 0.05)
+THROUGHPUT = Threshold("higher", 0.05)
+UNKNOWN = Threshold(None, 0.05)
+
+# Medians of mobilenet_v3_small in fresh processes of a machine with 2 cores: two real builds of it, quiet; the second
+# with 10 % planted, in the same processes; and the two builds beside a process that burns one of the cores.
+EQUAL = [1.0106, 1.003, 1.0387, 0.9967, 1.014, 0.9577, 0.9934, 1.0011, 1.0235, 1.0018, 1.002, 1.0134]
+SLOWER = [1.1128, 1.0954, 1.1333, 1.1147, 1.11, 1.1061, 1.107, 1.1135, 1.1292, 1.1145, 1.1283, 1.0899]
+BURNER = [0.882, 1.1319, 0.9196, 0.8162, 1.1477, 0.8543, 1.0438, 1.0179, 0.714, 0.7335, 0.7914, 1.1114]
+HOSTILE = [0.0, -1.0, math.inf, math.nan]
+WAVE = 5
+
+
+def test_two_builds_of_one_model_are_the_same() -> None:
+    found = judge_paired(EQUAL[:WAVE], LATENCY)
+    assert (found.verdict, found.method, found.why) == ("same", "paired", None)
+    assert found.low < 1 < found.high  # type: ignore[operator]  # a paired verdict knows its interval
+
+
+@pytest.mark.parametrize(("threshold", "verdict"), [(LATENCY, "worse"), (THROUGHPUT, "better")])
+def test_ten_percent_more_is_found_in_the_direction_of_the_metric(threshold: Threshold, verdict: str) -> None:
+    found = judge_paired(SLOWER[:WAVE], threshold)
+    assert found.verdict == verdict
+    assert found.ratio == pytest.approx(1.113, abs=0.001)
+    assert judge_paired([1 / ratio for ratio in SLOWER], LATENCY).verdict == "better"
+
+
+def test_figures_beside_a_burner_are_too_noisy_to_compare() -> None:
+    for count in (WAVE, len(BURNER)):
+        found = judge_paired(BURNER[:count], LATENCY)
+        assert (found.verdict, found.why) == ("not_comparable", "too_noisy")
+        assert "a change of 5 %" in (found.detail or "")
+
+
+def test_a_change_far_beyond_the_noise_is_found_for_all_that() -> None:
+    assert judge_paired([ratio * 2 for ratio in BURNER], LATENCY).verdict == "worse"
+
+
+def test_without_a_direction_only_the_same_is_said() -> None:
+    assert judge_paired(EQUAL, UNKNOWN).verdict == "same"
+    found = judge_paired(SLOWER, UNKNOWN)
+    assert (found.verdict, found.why) == ("not_comparable", "no_direction")
+    assert judge_exact(100, 200, UNKNOWN).why == "no_direction"
+
+
+def test_one_process_is_too_few() -> None:
+    assert judge_paired([1.2], LATENCY).why == "too_few"
+    assert judge_paired([], LATENCY).why == "too_few"
+    assert judge_replicates([5.0], [5.0, 5.1], LATENCY).why == "too_few"
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_impossible_figures_are_not_comparable(value: float) -> None:
+    found = [
+        judge_paired([1.0, value, 1.0], LATENCY),
+        judge_replicates([1.0, value], [1.0, 1.0], LATENCY),
+        judge_replicates([1.0, 1.0], [1.0, value], LATENCY),
+        judge_single(1.0, value, [1.0] * 9, LATENCY),
+        judge_exact(value, 1.0, LATENCY),
+    ]
+    assert {(judgement.verdict, judgement.why) for judgement in found} == {("not_comparable", "not_measured")}
+    assert all(judgement.detail for judgement in found)
+
+
+def test_the_smallest_and_largest_floats_give_finite_views() -> None:
+    tiny, huge = 5e-324, sys.float_info.max
+    for found in (judge_paired([tiny, huge, 1.0], LATENCY), judge_exact(tiny, huge, LATENCY)):
+        assert isinstance(found, Judgement)
+        assert all(
+            math.isfinite(value) for value in (found.ratio, found.low, found.high) if value is not None
+        )
+
+
+def test_two_runs_are_judged_by_their_processes_and_the_days_between_them() -> None:
+    steady = [10.0, 10.1, 9.9, 10.05, 9.95]
+    assert judge_replicates(steady, [value * 1.3 for value in steady], LATENCY).verdict == "worse"
+    assert judge_replicates(steady, [value * 1.06 for value in steady], LATENCY).why == "too_noisy"
+    assert judge_replicates(steady, [value * 1.01 for value in steady], LATENCY).verdict == "same"
+
+
+def test_single_figures_are_judged_by_the_steps_of_their_series() -> None:
+    usual = [1.0, 1.01, 0.99, 1.0, 1.01, 1.0]
+    assert judge_single(1.0, 1.3, usual, LATENCY).verdict == "worse"
+    assert judge_single(1.0, 1.01, usual, LATENCY).verdict == "same"
+    assert judge_single(1.0, 1.3, [1.0, 2.0, 1.0, 2.0, 1.0], LATENCY).why == "too_noisy"
+    assert judge_single(1.0, 1.3, [1.0, 0.0, math.nan], LATENCY).why == "too_few"
+
+
+def test_sizes_are_judged_by_the_least_effect_alone() -> None:
+    sizes = Threshold("lower", 0.01)
+    assert judge_exact(1000, 1005, sizes).verdict == "same"
+    assert judge_exact(1000, 1020, sizes).verdict == "worse"
+    assert judge_exact(1000, 900, sizes).verdict == "better"
+    assert judge_exact(0, 0, sizes).verdict == "same"
+
+
+def test_quantiles_agree_with_the_tables() -> None:
+    tables = {(1, 0.95): 12.706, (4, 0.99): 4.604, (9, 0.99): 3.250, (14, 0.999): 4.140, (30, 0.95): 2.042}
+    for (degrees, confidence), value in tables.items():
+        assert half_width(degrees, confidence) == pytest.approx(value, abs=0.001)
+
+
+def test_a_change_of_level_is_found_where_it_is() -> None:
+    noise = np.exp(0.02 * np.random.default_rng(1).standard_normal(60))
+    values = [float(value) * (5.0 if at < 40 else 6.0) for at, value in enumerate(noise)]
+    (found,) = change_points(values, LATENCY)
+    assert found.at == 40
+    assert found.ratio == pytest.approx(1.2, abs=0.03)
+    assert usual_noise(values) == pytest.approx(0.028, abs=0.01)
+
+
+def test_neither_noise_nor_one_slow_value_nor_a_small_step_is_a_change() -> None:
+    noise = np.exp(0.02 * np.random.default_rng(2).standard_t(3, 100))
+    assert change_points([float(value) for value in noise], LATENCY) == []
+    assert change_points([1.0] * 10 + [9.0] + [1.0] * 10, LATENCY) == []
+    assert change_points([1.0] * 10 + [1.03] * 10, LATENCY) == []
+    assert change_points([1.0, 1.0, 1.0, 9.0, 9.0, 9.0], LATENCY) == []
+
+
+def test_impossible_values_are_passed_over_and_positions_kept() -> None:
+    values = [0.0, math.nan, *[1.0] * 6, math.inf, *[2.0] * 6]
+    assert change_points(values, LATENCY) == [Change(9, 2.0)]
+    assert usual_noise([0.0, -1.0, 1.0]) is None
+
+
+def test_only_the_newest_values_of_a_long_series_are_looked_at() -> None:
+    assert change_points([1.0] * 300 + [2.0] * 600, LATENCY) == []
+
+
+def test_the_analysis_is_imported_without_its_libraries() -> None:
+    code = (
+        "import sys, pt2hub.server.analysis.judging, pt2hub.server.analysis.changes\n"
+        "print(sorted({'numpy', 'scipy', 'ruptures'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"
