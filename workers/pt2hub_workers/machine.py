@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.artifacts import Environment, Toolchain
 from pt2hub.domain.codec import decode
 from pt2hub.domain.targets import Target
 from pt2hub.errors import BadConfiguration, UnknownTarget
+from pt2hub_workers import conditions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,7 +65,10 @@ def probe_machine(launcher: Launcher, environ: Mapping[str, str], target: str = 
             where="PT2HUB_WORKER_TARGET",
             hint=f"It can be: auto, {', '.join(answer['candidates'])}.",
         )
-    return decode(Machine, answer)
+    machine = decode(Machine, answer)
+    # In a sandbox the probe sees neither the container around the worker nor the processors' settings.
+    seen = conditions.completed(machine.environment, isolation=launcher.level)
+    return replace(machine, environment=replace(machine.environment, **seen))
 
 
 def _no_torch(level: Level, error: Exception) -> BadConfiguration:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pt2hub.domain.builds import STEPS
 from pt2hub.domain.codec import decode
 from pt2hub.domain.measurements import Measurement
+from pt2hub.domain.performance import METRICS
 from pt2hub.domain.publications import AutotuneChoice
 from pt2hub.errors import BadResponse, OutputRefused
 from pt2hub_workers.journal import StepState
@@ -18,6 +20,13 @@ CHILDS_STEPS = frozenset(STEPS) - {"fetch", "upload", "publish"}
 LOG_LEVELS = frozenset({"info", "warning", "error", "output", "compiler"})
 MAX_SECONDS = 10 * 86400.0
 """Of a step: many times the longest build."""
+CHILDS_METRICS = frozenset({"latency_p50", "speedup", "compile_time"})
+BESIDE = frozenset({"eager", "torch_compile", "split"})
+"""What a build times beside the artifact, in its own process."""
+MAX_MEASUREMENTS = 16
+MAX_SAMPLES = 40
+MAX_FIGURE = 1e12
+MAX_BATCH = 1 << 40
 MAX_DETAIL = 500
 """Characters of a step's detail: it is a short line."""
 
@@ -118,7 +127,37 @@ def read_result(value: Any) -> Result:  # noqa: ANN401  # whatever was sent
     """
     result = read(Result, value)
     read(list[AutotuneChoice], result.autotune)
+    if len(result.measurements) > MAX_MEASUREMENTS:
+        raise refused(f"{len(result.measurements)} measurements")
+    for item in result.measurements:
+        _check_measurement(item)
     return result
+
+
+def _check_measurement(item: Measurement) -> None:
+    """Refuses what a build cannot have measured: of the artifact itself other processes tell."""
+    known = METRICS.get(item.metric)
+    if (
+        item.metric not in CHILDS_METRICS
+        or item.subject not in BESIDE
+        or known is None
+        or item.unit != known.unit
+    ):
+        raise refused(f"{item.metric[:40]!r} of {item.subject[:40]!r} is no measurement of a build")
+    samples = item.samples if item.samples is not None else [[]]
+    lists = [inner for inner in samples if isinstance(inner, list) and len(inner) <= MAX_SAMPLES]
+    if len(samples) != 1 or len(lists) != 1 or item.replicates not in (None, [item.value]):
+        raise refused(f"the samples of {item.metric} of {item.subject} are none")
+    if not all(_is_figure(value) for value in (item.value, *lists[0])):
+        raise refused(f"{item.metric} of {item.subject} is no figure")
+    if item.batch is not None and not 0 <= item.batch <= MAX_BATCH:
+        raise refused(f"{item.metric} of {item.subject} has a batch size that is none")
+
+
+def _is_figure(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value) and 0 < value <= MAX_FIGURE
 
 
 def read_log(message: dict[str, Any]) -> tuple[str, list[str]]:

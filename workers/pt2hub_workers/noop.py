@@ -55,6 +55,8 @@ VERSION = "0.0.0+noop"
 STEPS = ("export", "key", "compile", "reuse", "pack", "verify", "measure")
 """The steps that a toolchain does; the others are the worker's own."""
 MAX_PAUSE = 3600.0
+_CALL_SECONDS = 1e-7
+"""What a call is said to take: less than it takes to say so, or it would not be believed."""
 _ROOT = "model"
 _BLOB = f"{_ROOT}/data/aotinductor/model/model.wrapper_weights.blob"
 _ALIGNED = 64
@@ -119,6 +121,7 @@ class NoopToolchain:
                 cores=len(os.sched_getaffinity(0)),
                 memory_bytes=memory,
                 torch=VERSION,
+                isolation="none",
             ),
             packages={"torch": VERSION},
             cpu_flags=(),
@@ -126,10 +129,16 @@ class NoopToolchain:
         )
 
     def take(self, role: str) -> Hand:
-        """One for a job: `build`, `gate` or `judge`."""
+        """One for a job: `build`, `gate`, `measure` or `judge`."""
         if role == "build":
             return NoopBuild(self._rooms.open(), self._pauses)
+        if role == "measure":
+            return NoopMeasure(_NoRoom())
         return NoopGate(_NoRoom()) if role == "gate" else NoopJudge(_NoRoom())
+
+    def open_room(self) -> Room:
+        """A room in which nothing works; see `toolchains.Toolchain`."""
+        return self._rooms.open("files")
 
     def refill(self) -> None:
         """There is nothing to prepare."""
@@ -169,9 +178,46 @@ class _InRoom:
 
     room: Room
 
+    @property
+    def alive(self) -> bool:
+        """It has nothing to die of."""
+        return True
+
+    def wait_warm(self, seconds: float) -> bool:
+        """It is always ready."""
+        del seconds
+        return True
+
     def close(self) -> None:
         """Removes the room."""
         self.room.close()
+
+
+class NoopMeasure(_InRoom):
+    """Times nothing, and says the same of every call: a comparison of two such artifacts finds no change."""
+
+    def work(
+        self,
+        job: Mapping[str, Any],
+        *,
+        on_event: Callable[[dict[str, Any]], Any],
+        on_output: Callable[[str], None],
+        seconds: float,
+        halt: Halt,
+    ) -> Any:  # noqa: ANN401  # as `Hand.work`
+        """Figures of calls that nobody made; see `toolchains.Hand`."""
+        del on_event, on_output, seconds
+        halt.check()
+        return {
+            "threads": 1,
+            "subjects": [{"name": s["name"], "batches": _calls(job)} for s in job["subjects"]],
+        }
+
+
+def _calls(job: Mapping[str, Any]) -> list[dict[str, Any]]:
+    told = {"calls": 1, "seconds": _CALL_SECONDS, "samples": [_CALL_SECONDS * 1000]}
+    times = dict.fromkeys(("p50", "p95", "p99"), _CALL_SECONDS * 1000)
+    return [{"batch": batch, **told, **times} for batch in job["batches"]]
 
 
 class NoopGate(_InRoom):
@@ -385,10 +431,8 @@ class _Run:
         return report
 
     def _measured(self, parts: dict[str, Any]) -> None:
-        """Takes the device and asks for the config as if something were timed; there is no figure to give."""
-        self._parent.ask("device", mode="exclusive")
+        """Asks for the config as if something were timed beside the artifact; there is no figure to give."""
         self._parent.ask("config", parts=parts)
-        self._parent.ask("device", mode="shared")
 
 
 def _signature(spec: Mapping[str, Any]) -> Signature:

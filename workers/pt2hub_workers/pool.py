@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pt2hub_workers.device import Device
-    from pt2hub_workers.rooms import Rooms
+    from pt2hub_workers.rooms import Room, Rooms
     from pt2hub_workers.sandbox import Launcher
 
 ROLES = ("build", "gate")
@@ -91,6 +91,10 @@ class Pool:
         except BaseException:
             child.close()
             raise
+
+    def open_room(self) -> Room:
+        """A room in which no process works; see `toolchains.Toolchain`."""
+        return self._rooms.open("files")
 
     def close(self) -> None:
         """Ends every waiting child."""

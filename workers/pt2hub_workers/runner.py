@@ -1,4 +1,4 @@
-"""Takes builds off the queue and runs them, one in each slot."""
+"""Takes builds and measuring jobs off the queue and runs them, one in each slot."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import structlog
 from structlog.contextvars import bound_contextvars
 
+from pt2hub.domain.builds import BuildKind
 from pt2hub.errors import (
     BadConfiguration,
     FatalError,
@@ -23,6 +24,7 @@ from pt2hub_workers.halting import Halted
 from pt2hub_workers.inside.shortage import shortage
 from pt2hub_workers.journal import CLOSE_SECONDS, Journal
 from pt2hub_workers.outages import persisting
+from pt2hub_workers.remeasuring import Remeasurement
 
 if TYPE_CHECKING:
     from pt2hub.domain.builds import Claim
@@ -32,6 +34,11 @@ if TYPE_CHECKING:
     from pt2hub_workers.halting import Halt
     from pt2hub_workers.overseer import Overseer
 
+KINDS: dict[BuildKind, type[Attempt | Remeasurement]] = {
+    BuildKind.BUILD: Attempt,
+    BuildKind.MEASURE: Remeasurement,
+}
+"""What an attempt does, by what its build is for."""
 RETRY_SECONDS = 2.0
 """Pause before an outcome is recorded again where the database is away."""
 LAST_SECONDS = 5.0
@@ -86,7 +93,7 @@ class BuildRunner:
             on_stale=lambda: halt.set("overtaken"),
         )
         try:
-            Attempt(claim, self._tools, journal, halt).run()
+            KINDS[claim.kind](claim, self._tools, journal, halt).run()
             _log.info("build succeeded")
         except Exception as error:  # noqa: BLE001  # a build always ends in a state that its owner can read
             if isinstance(error, StaleAttempt):

@@ -36,6 +36,13 @@ class Hand(Protocol):
     def room(self) -> Room:
         """Where it works: it is told of files as it sees them, and tells of them relative to its room."""
 
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended."""
+
+    def wait_warm(self, seconds: float) -> bool:
+        """Waits until it is ready for its job, or ended; returns whether it is ready."""
+
     def close(self) -> None:
         """Ends it, and removes its room."""
 
@@ -90,11 +97,18 @@ class Toolchain(Protocol):
         """One for a job, in an empty room, which the caller closes.
 
         Args:
-            role: `build`, which runs users' code; `gate`, which runs what was built; `judge`, which runs neither;
-                `headers`, which compiles what builds share.
+            role: `build`, which runs users' code; `gate`, which runs what was built; `measure`, which times it; `judge`,
+                which runs neither; `headers`, which compiles what builds share.
 
         Raises:
             BadConfiguration: There can be no room for it.
+        """
+
+    def open_room(self) -> Room:
+        """A room in which no process works, for files that an attempt fetched itself; the caller closes it.
+
+        Raises:
+            BadConfiguration: There can be none.
         """
 
     def refill(self) -> None:
@@ -134,7 +148,8 @@ class AotiToolchain(Pool):
         self._machine = machine
         # A build that comes while all slots are idle starts warm, as far as memory allows; below that a child is
         # started when it is needed, which costs the import of torch.
-        spares = min(concurrency, self._machine.environment.memory_bytes // SPARE_SHARE // SPARE_BYTES)
+        memory = self._machine.environment.memory_bytes or 0
+        spares = min(concurrency, memory // SPARE_SHARE // SPARE_BYTES)
         device = Device(device_path(self._machine.device))
         confining = launcher.for_device(self._machine.device)
         rooms = Rooms(scratch, inside=confining.inside)

@@ -322,11 +322,11 @@ class Environment:
         isolation: How what is measured is confined: `sandbox`, `process` or `none`.
     """
 
-    cpu_model: str
-    cpu_level: str
-    cores: int
-    memory_bytes: int
-    torch: str
+    cpu_model: str | None = None
+    cpu_level: str | None = None
+    cores: int | None = None
+    memory_bytes: int | None = None
+    torch: str | None = None
     gpu: str | None = None
     driver: str | None = None
     cuda: str | None = None

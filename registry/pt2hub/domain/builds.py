@@ -67,6 +67,8 @@ MAX_FAILURES = 5
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
 MEASURE_PRIORITY = -10
 """Of measuring jobs, where nobody says another one: builds come first."""
+MAX_REPEAT = 20
+"""Runs of one measuring job: each takes the device for some seconds, and builds wait meanwhile."""
 _PAUSES = (1.0, 4.0, 10.0, 20.0)
 """Seconds. Storage and networks come back in seconds, not at once; and what came back is used within 30 s."""
 

@@ -106,6 +106,25 @@ def is_metric(name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class SeriesFilter:
+    """Which series of a model; None is no filter.
+
+    Attributes:
+        metric: What is measured.
+        subject: `artifact`, or what ran beside it.
+        target: The target's name.
+        batch: Batch size.
+        environment: The environment class's digest, or its beginning.
+    """
+
+    metric: str
+    subject: str = "artifact"
+    target: str | None = None
+    batch: int | None = None
+    environment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Judgement:
     """What a comparison of two figures says.
 

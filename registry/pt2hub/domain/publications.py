@@ -52,6 +52,19 @@ class Publication:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """What a measuring job found, stored already as a referrer of the artifact.
+
+    Attributes:
+        manifest: The referrer.
+        run: What it holds.
+    """
+
+    manifest: Manifest
+    run: MeasurementRun
+
+
+@dataclass(frozen=True, slots=True)
 class ReusableCode:
     """Compiled code of an earlier artifact with the same program key.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 MANY_ATTEMPTS = 3
 """From this attempt on a build is worth a look: a healthy one needs one."""
@@ -20,8 +20,10 @@ class QueueStatistics:
         queued: Builds that wait for it.
         oldest_seconds: For how long the first of them has waited, 0 where none waits.
         running: Builds that run on it.
-        slots: Builds that its live workers take at a time; draining ones take none.
+        slots: Builds and measuring jobs that its live workers take at a time; draining ones take none.
         workers: Its workers by state, each state of `WORKER_STATES`; lost ones for a day.
+        measuring_queued: Measuring jobs that wait for it, which builds go before.
+        measuring_running: Measuring jobs that run on it.
     """
 
     target: str
@@ -30,6 +32,8 @@ class QueueStatistics:
     running: int
     slots: int
     workers: dict[str, int]
+    measuring_queued: int = 0
+    measuring_running: int = 0
 
     @property
     def live(self) -> int:
@@ -81,10 +85,12 @@ class Statistics:
     Attributes:
         queues: By target's name; every target that was ever offered or asked for.
         heartbeats: Of the live workers.
-        attempts: Ended attempts by target and outcome.
-        failures: Attempts that ended with an error, by target and the error's code.
+        attempts: Ended attempts at builds by target and outcome.
+        failures: Attempts at builds that ended with an error, by target and the error's code.
         successes: Succeeded builds by target, and whether compiled code was reused.
-        steps: How long steps took that ended well, by name.
+        steps: How long steps of builds took that ended well, by name.
+        measuring_attempts: Ended attempts at measuring jobs by target and outcome.
+        measuring_failures: Those that ended with an error, by target and the error's code.
     """
 
     queues: tuple[QueueStatistics, ...]
@@ -93,6 +99,8 @@ class Statistics:
     failures: dict[tuple[str, str], int]
     successes: dict[tuple[str, str], int]
     steps: dict[str, Durations]
+    measuring_attempts: dict[tuple[str, str], int] = field(default_factory=dict)
+    measuring_failures: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +117,7 @@ class RepeatedBuild:
         failures: How many of them count against it.
         worker: The worker that has it, or None.
         last: How the latest ended attempt ended: its error's code, else its outcome; None where none ended.
+        kind: `build`, or `measure` for a job that times an artifact again.
     """
 
     id: str
@@ -120,3 +129,4 @@ class RepeatedBuild:
     failures: int
     worker: str | None
     last: str | None
+    kind: str = "build"

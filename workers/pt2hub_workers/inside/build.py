@@ -380,7 +380,9 @@ class Build:
             if why:
                 self._channel.log(f"torch.compile is not measured: {why}", "warning")
             others = {"torch_compile": compiled, "split": split.model if split else None}
-            measured = measure(model.module, artifact, example, device=self._device, others=others)
+            measured = measure(
+                model.module, artifact, example, batch=inputs.batch_of(spec, example), others=others
+            )
         return [*measured, *(split.compile_time() if split else ())]
 
     def _split_form(

@@ -27,7 +27,7 @@ def main(role: str) -> None:
     """Prepares, reports readiness, does one job.
 
     Args:
-        role: `build`, `gate`, `judge` or `headers`.
+        role: `build`, `gate`, `measure`, `judge` or `headers`.
     """
     channel = Channel.inherited()
     work = _ROLES[role]()
@@ -109,6 +109,16 @@ def _prepare_gate() -> Work:
     return work
 
 
+def _prepare_measure() -> Work:
+    from pt2hub_workers.inside import replicate
+
+    def work(message: dict[str, Any], channel: Channel) -> dict[str, Any]:
+        os.environ["TMPDIR"] = str(Path(message["directory"]) / "tmp")
+        return replicate.run(message, channel)
+
+    return work
+
+
 def _prepare_headers() -> Work:
     from pt2hub_workers.inside import headers
 
@@ -124,6 +134,7 @@ def _prepare_judge() -> Work:
 _ROLES: dict[str, Callable[[], Work]] = {
     "build": _prepare_build,
     "gate": _prepare_gate,
+    "measure": _prepare_measure,
     "judge": _prepare_judge,
     "headers": _prepare_headers,
 }

@@ -18,10 +18,10 @@ from torch.utils import _pytree as pytree
 from pt2hub.client.contract import call_with
 from pt2hub.client.loader import load_artifact
 from pt2hub.client.local import LocalArtifact
-from pt2hub.domain.artifacts import ArtifactConfig
+from pt2hub.domain.artifacts import ArtifactConfig, TensorInput
 from pt2hub.domain.codec import decode
 from pt2hub_workers.inside.perturbing import Group, perturb
-from pt2hub_workers.inside.tensors import dtype_name, storable
+from pt2hub_workers.inside.tensors import as_declared, dtype_name, storable
 from pt2hub_workers.inside.trial import FOUND, TRIAL, Run, plan
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class _Candidate:
         self._trial = trial
         self._groups = [Group(**{**item, "members": tuple(item["members"])}) for item in document["groups"]]
         self._sizes = {item["label"]: _described(item["sizes"]) for item in document["points"]}
-        self._declared = {item["name"]: item for item in signature["inputs"]}
+        self._declared = {item["name"]: decode(TensorInput, item) for item in signature["inputs"]}
         self._device = torch.device(signature["device"])
         self._channel = channel
 
@@ -97,14 +97,10 @@ class _Candidate:
         prefix = f"input/{label}/"
         with safetensors.safe_open(self._trial, framework="pt") as file:
             given = {k.removeprefix(prefix): file.get_tensor(k) for k in file.keys() if k.startswith(prefix)}  # noqa: SIM118  # no mapping
-        tensors = {name: self._as_declared(tensor, self._declared[name]) for name, tensor in given.items()}
+        tensors = {
+            name: as_declared(tensor, self._declared[name], self._device) for name, tensor in given.items()
+        }
         return call_with(self._model.config.signature, tensors)
-
-    def _as_declared(self, tensor: torch.Tensor, declared: dict[str, Any]) -> torch.Tensor:
-        layout: torch.memory_format = getattr(torch, declared["memory_format"])
-        return tensor.to(device=self._device, dtype=getattr(torch, declared["dtype"])).contiguous(
-            memory_format=layout
-        )
 
 
 def _write(outputs: dict[int, list[torch.Tensor]], path: Path) -> None:

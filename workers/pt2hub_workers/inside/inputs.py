@@ -65,6 +65,12 @@ def make(spec: Spec, point: Point, examples: Mapping[str, Path]) -> Tensors:
     return {item.name: _make_one(item, point, examples.get(item.name)) for item in spec.inputs}
 
 
+def batch_of(spec: Spec, tensors: Mapping[str, torch.Tensor]) -> int | None:
+    """The batch size of some inputs: the first input's first size; None where it has none."""
+    first = tensors[spec.inputs[0].name]
+    return int(first.shape[0]) if first.dim() else None
+
+
 def _make_one(item: Input, point: Point, example: Path | None) -> torch.Tensor:
     shape = [point.sizes[size] if isinstance(size, str) else size for size in item.shape]
     if example is not None:

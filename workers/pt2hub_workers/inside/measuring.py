@@ -1,9 +1,10 @@
-"""Latency of the artifact and what it is compared with, interleaved in one run."""
+"""What the artifact is compared with in the build's own process, so that ratios survive a change of machine.
+
+That is the model in eager mode, as torch.compile makes it, and in its split form, interleaved with the artifact.
+"""
 
 from __future__ import annotations
 
-import statistics
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,42 +13,16 @@ import torch
 from pt2hub.client.contract import call_with
 from pt2hub.client.loader import LoadedModel
 from pt2hub_workers.inside.calling import in_order
+from pt2hub_workers.inside.timing import alternate, clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pt2hub_workers.inside.inputs import Tensors
+    from pt2hub_workers.inside.timing import Timed
 
-WARM_UP = 2
-ROUNDS = 12
 BUDGET_SECONDS = 0.25
-"""Rounds stop early here: measuring must not cost more than the build is worth."""
-LEAST_ROUNDS = 5
-
-
-def latencies(subjects: Mapping[str, Callable[[], Any]], *, device: str) -> dict[str, list[float]]:
-    """Milliseconds of each call, the subjects taking turns so that drift of the machine meets all alike.
-
-    Args:
-        subjects: What to call, by name; each is warmed up first.
-        device: On `cuda` the device is synchronised before each reading of the clock.
-    """
-    wait = torch.cuda.synchronize if device == "cuda" else _nothing
-    for call in subjects.values():
-        for _ in range(WARM_UP):
-            call()
-    samples: dict[str, list[float]] = {name: [] for name in subjects}
-    end = time.monotonic() + BUDGET_SECONDS * len(subjects)
-    for done in range(ROUNDS):
-        if done >= LEAST_ROUNDS and time.monotonic() > end:
-            break
-        for name, call in subjects.items():
-            wait()
-            started = time.perf_counter()
-            call()
-            wait()
-            samples[name].append((time.perf_counter() - started) * 1000)
-    return samples
+"""Of each subject: it is one process, whose calls are one observation however many they are."""
 
 
 def compiled_or_why(module: torch.nn.Module, inputs: Tensors) -> tuple[Callable[..., Any] | None, str]:
@@ -70,7 +45,7 @@ def measure(
     artifact: LoadedModel,
     inputs: Tensors,
     *,
-    device: str,
+    batch: int | None,
     others: Mapping[str, Callable[..., Any] | None],
 ) -> list[dict[str, Any]]:
     """Measures at the example size.
@@ -79,11 +54,11 @@ def measure(
         module: The model in eager mode, on the device.
         artifact: The artifact, loaded.
         inputs: Example inputs on the device.
-        device: `cpu` or `cuda`.
+        batch: Their batch size.
         others: What else takes part, by its subject, such as the model as torch.compile made it.
 
     Returns:
-        Measurements as the server keeps them: metric, value, unit, batch, subject, samples.
+        Fields of `Measurement`: the median of everything but the artifact, and how many times the artifact's own it is.
     """
     args, kwargs = in_order(module, inputs)  # put together before, and not timed
     subjects: dict[str, Callable[[], Any]] = {}
@@ -93,20 +68,21 @@ def measure(
         elif call is not None:  # a compiled module has a length only where the module has
             subjects[name] = partial(call, *args, **kwargs)
     with torch.inference_mode():
-        samples = latencies(subjects, device=device)
-    batch = next((tensor.shape[0] for tensor in inputs.values() if tensor.dim()), None)
+        clock = clock_of(artifact.config.signature.device)
+        own, *found = alternate(list(subjects.values()), clock, seconds=BUDGET_SECONDS)
+    names = list(subjects)[1:]
     return [
-        {
-            "metric": "latency_p50",
-            "value": statistics.median(values),
-            "unit": "ms",
-            "batch": batch,
-            "subject": name,
-            "samples": [round(value, 4) for value in values],
-        }
-        for name, values in samples.items()
+        row
+        for name, timed in zip(names, found, strict=True)
+        for row in _rows(name, timed, own.quantile(0.5), batch)
     ]
 
 
-def _nothing() -> None:
-    """The CPU needs no synchronisation."""
+def _rows(subject: str, timed: Timed, own: float, batch: int | None) -> list[dict[str, Any]]:
+    median = timed.quantile(0.5)
+    latency = {"metric": "latency_p50", "value": median, "unit": "ms", "samples": [timed.thinned()]}
+    speedup = {"metric": "speedup", "value": median / own, "unit": "1", "samples": None}
+    return [
+        {**row, "subject": subject, "batch": batch, "replicates": [row["value"]]}
+        for row in (latency, speedup)
+    ]

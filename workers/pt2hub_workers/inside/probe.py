@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pt2hub import __version__
+from pt2hub.client.gpus import Limits, gpu_limits
 from pt2hub.domain.artifacts import Environment, Toolchain
 from pt2hub.domain.codec import encode
 from pt2hub.domain.targets import CPU_LEVELS, Target, cpu_level
@@ -62,6 +63,7 @@ def _machine(target: Target, cpu: dict[str, str], level: str) -> dict[str, Any]:
         cuda=cuda,
         driver=driver,
     )
+    limits = gpu_limits() if on_gpu else Limits()
     environment = Environment(
         cpu_model=cpu.get("model name", platform.processor() or "unknown"),
         cpu_level=level,
@@ -72,6 +74,9 @@ def _machine(target: Target, cpu: dict[str, str], level: str) -> dict[str, Any]:
         driver=driver,
         cuda=cuda,
         triton=packages.get("triton"),
+        threads=torch.get_num_threads(),
+        gpu_power_limit_w=limits.power_w,
+        gpu_max_mhz=limits.max_mhz,
     )
     return {
         "target": encode(target),

@@ -1,0 +1,174 @@
+"""This machine's fingerprint: what makes a time taken here comparable with another. Never imports torch."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import importlib.util
+import os
+import re
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pt2hub.client.gpus import gpu, gpu_limits
+from pt2hub.domain.artifacts import Environment
+from pt2hub.domain.targets import cpu_level
+
+if TYPE_CHECKING:
+    from pt2hub.client.gpus import Limits
+
+_CPUINFO = Path("/proc/cpuinfo")
+_FREQUENCY = Path("/sys/devices/system/cpu/cpu0/cpufreq")
+_CGROUP = Path("/proc/self/cgroup")
+_DRIVER = Path("/proc/driver/nvidia/version")
+_MARKS = {"docker": Path("/.dockerenv"), "podman": Path("/run/.containerenv")}
+"""Files that the engines put into their containers, and no other program does."""
+_IN_CGROUP = (("kubepods", "kubernetes"), ("libpod", "podman"), ("docker", "docker"))
+"""What the names of control groups tell, where the older hierarchy shows them whole; the outermost is named first."""
+
+
+def environment(*, device: str | None = None) -> Environment:
+    """This machine and process, as figures that are measured here should say them.
+
+        client.report([{"artifact": digest, "metric": "latency_p50", "value": 3.1, "unit": "ms"}],
+                      environment=pt2hub.environment())
+
+    Call it where the figures were taken: threads and processors are the process's own. What cannot be read is None.
+
+    Args:
+        device: `cpu`, `cuda` or `cuda:1`; the GPU is left out for `cpu`, as it has no part in what runs there. Where
+            omitted, the GPU that torch uses in this process, if it uses one. Asking for a GPU initialises its driver
+            in this process, which must then not be forked.
+    """
+    index = _index(device)
+    limits = gpu_limits(index) if index is not None else None
+    return _described(None if index is None else gpu(index), limits)
+
+
+def _described(name: str | None, limits: Limits | None) -> Environment:
+    on_gpu = limits is not None
+    torch, cuda = torch_versions()
+    cpu = cpuinfo()
+    return Environment(
+        cpu_model=cpu.get("model name"),
+        cpu_level=cpu_level(frozenset(cpu.get("flags", "").split())),
+        cores=cores(),
+        memory_bytes=memory_bytes(),
+        torch=torch,
+        gpu=name,
+        driver=driver() if on_gpu else None,
+        cuda=cuda if on_gpu else None,
+        triton=_version("triton"),
+        threads=threads(),
+        governor=governor(),
+        cpu_max_mhz=cpu_max_mhz(),
+        gpu_power_limit_w=limits.power_w if limits else None,
+        gpu_max_mhz=limits.max_mhz if limits else None,
+        container=container(),
+        isolation="none",
+    )
+
+
+def cpuinfo() -> dict[str, str]:
+    """What the kernel says of the first processor; empty where it says nothing."""
+    fields: dict[str, str] = {}
+    for line in (_read(_CPUINFO) or "").splitlines():
+        if not line.strip():
+            break
+        key, _, value = line.partition(":")
+        fields[key.strip()] = value.strip()
+    return fields
+
+
+def cores() -> int:
+    """Logical processors that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def memory_bytes() -> int | None:
+    """Physical memory."""
+    with suppress(ValueError, OSError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return None
+
+
+def threads() -> int | None:
+    """OpenMP threads of this process: torch's own number where it is imported, else what the environment says."""
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "get_num_threads"):  # half imported it has not yet
+        return int(torch.get_num_threads())
+    first = (
+        os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    )  # one number for each level of nesting
+    return int(first) if first.isascii() and first.isdigit() and int(first) else None
+
+
+def governor() -> str | None:
+    """The CPU's frequency governor; None where the kernel shows none, as on most virtual machines."""
+    return _read(_FREQUENCY / "scaling_governor")
+
+
+def cpu_max_mhz() -> int | None:
+    """Highest clock that the CPU may take: the lower of what it can and what it is held to."""
+    found = [_read(_FREQUENCY / name) for name in ("cpuinfo_max_freq", "scaling_max_freq")]
+    clocks = [int(text) // 1000 for text in found if text and text.isdigit()]  # the kernel writes kHz
+    return min(clocks) if clocks else None
+
+
+def container() -> str:
+    """`docker`, `kubernetes`, `podman` or `none`.
+
+    Kubernetes is asked for first: its containers may carry an engine's mark too.
+    """
+    if os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return "kubernetes"
+    for name, mark in _MARKS.items():
+        if mark.exists():
+            return name
+    groups = _read(_CGROUP) or ""
+    return next((name for word, name in _IN_CGROUP if word in groups), "none")
+
+
+def driver() -> str | None:
+    """Release of NVIDIA's kernel driver."""
+    match = re.search(r"Kernel Module\s+(?:for \S+\s+)?([\d.]+)", _read(_DRIVER) or "")
+    return match[1] if match else None
+
+
+@functools.cache
+def torch_versions() -> tuple[str | None, str | None]:
+    """The full version of torch and its CUDA release, out of its version file: importing torch takes a second."""
+    spec = importlib.util.find_spec("torch")
+    text = _read(Path(spec.origin).with_name("version.py")) if spec and spec.origin else None
+    version = re.search(r"^__version__ = '([^']+)'", text or "", re.MULTILINE)
+    cuda = re.search(r"^cuda\b[^=]*= '([\d.]+)'", text or "", re.MULTILINE)
+    return (version[1] if version else None), (cuda[1] if cuda else None)
+
+
+def _index(device: str | None) -> int | None:
+    """Which GPU is meant, as CUDA counts them in this process; None for none."""
+    if device is None:
+        return _in_use()
+    kind, _, index = device.partition(":")
+    return (int(index) if index.isdigit() else 0) if kind == "cuda" else None
+
+
+def _in_use() -> int | None:
+    """The GPU that torch uses in this process."""
+    torch = sys.modules.get("torch")
+    used = torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized()
+    return int(torch.cuda.current_device()) if torch is not None and used else None
+
+
+def _version(package: str) -> str | None:
+    with suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(package)
+    return None
+
+
+def _read(path: Path) -> str | None:
+    with suppress(OSError, UnicodeDecodeError):
+        return path.read_text(encoding="utf-8").strip() or None
+    return None

@@ -1,0 +1,72 @@
+"""What an attempt has of the device, and what its owner reads while it waits for it."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pt2hub.errors import InternalError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pt2hub_workers.device import Device, Hold, Mode
+    from pt2hub_workers.halting import Halt
+
+
+class Holding:
+    """An attempt's share of a device, or all of it.
+
+    Attributes:
+        waited: Seconds that were spent waiting for it so far.
+    """
+
+    def __init__(self, device: Device, halt: Halt, tell: Callable[[str], object]) -> None:
+        """Holds nothing yet.
+
+        Args:
+            device: What timings hold alone.
+            halt: Ends every wait.
+            tell: Told a line where it has to wait, and how long it took.
+        """
+        self.waited = 0.0
+        self._device = device
+        self._halt = halt
+        self._tell = tell
+        self._hold: Hold | None = None
+        self._since: float | None = None
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Holds the device beside others; whatever mode it is in, it is given up at the end.
+
+        Raises:
+            WorkerLost: The halt came first.
+        """
+        with self._device.shared(self._halt, self._say_waiting) as self._hold:
+            self._say_waited()
+            yield
+        self._hold = None
+
+    def become(self, mode: Mode) -> None:
+        """Holds the device in another mode; others may have had it in between.
+
+        Raises:
+            WorkerLost: The halt came first.
+        """
+        if self._hold is None:
+            raise InternalError("the attempt holds no device", where="device")
+        began = time.monotonic()
+        self._hold.become(mode, self._say_waiting)
+        self.waited += time.monotonic() - began
+        self._say_waited()
+
+    def _say_waiting(self, whom: str) -> None:
+        self._since = self._since or time.monotonic()
+        self._tell(f"waits for the device: {whom}")
+
+    def _say_waited(self) -> None:
+        if self._since is not None:
+            self._tell(f"waited {time.monotonic() - self._since:.1f} s for the device")
+            self._since = None
