@@ -1,0 +1,374 @@
+"""How often a verdict is wrong: equal artifacts, and planted slowdowns, over fresh processes as workers time them.
+
+One model is built several times for real through `pt2hub up`, each time for another team, so that a compiler runs each
+time. A comparison is what a worker does: waves of fresh processes, of which each loads two builds in alternating order
+and times them in alternating blocks (`pt2hub_workers.inside.timing`), until `judge_paired` is not undecided any more or
+three waves are over. In the same processes the second build is timed again with a slowdown planted into it: each call is
+followed by idling for 10 or 5 % of its own time. Only this benchmark can do that. Some comparisons run beside a process
+that burns one core of their lane; lanes are disjoint sets of cores, so that larger machines do several at a time.
+
+It prints a table and one JSON line, also after Ctrl-C. With `--out` each comparison is kept as it ends, and counted
+when the same file is given again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import queue
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from common import report, say
+from pt2hub.cli import demo
+from pt2hub.cli.trial import Trial
+from pt2hub.domain.codec import encode
+from pt2hub.domain.performance import default_threshold
+from pt2hub.server.analysis.judging import judge_paired
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pt2hub.domain.performance import Judgement
+
+SPEC: dict[str, Any] = {
+    "source": {"factory": "torchvision.models:squeezenet1_1", "seed": 0},
+    "inputs": [{"name": "x", "shape": ["batch", 3, 160, 160], "generate": {"normal": {}}}],
+    "dims": {"batch": {"min": 1, "max": 16, "example": 2}},
+    "checks": {"accept": ["no_power"]},  # equal artifacts: what they compute does not matter here
+    "measure": {"torch_compile": False, "processes": 1},
+    "targets": ["auto"],
+}
+Subject: TypeAlias = dict[str, Any]
+"""A pulled build: its config and the files of its two layers."""
+SHAPE = (2, 3, 160, 160)
+PLANTED = {"equal": 0.0, "slower_10": 0.10, "slower_5": 0.05}
+WAVES = 3
+"""As workers do: K processes, and twice K more at most."""
+PROCESS_SECONDS = 300.0
+BURNER = (
+    "import os, time\nparent = os.getppid()\nwhile os.getppid() == parent:\n    for _ in range(10**6): pass"
+)
+"""Ends by itself when its parent is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One comparison.
+
+    Attributes:
+        condition: `quiet` or `burner`.
+        verdicts: Verdict, or `too_noisy`, by what was planted.
+        ratios: One of each process, by what was planted.
+        processes: How many it took until the last of the three verdicts.
+        seconds: Of them all.
+    """
+
+    condition: str
+    verdicts: dict[str, str]
+    ratios: dict[str, list[float]]
+    processes: int
+    seconds: float
+
+
+@dataclass(slots=True)
+class Bench:
+    """What the lanes share.
+
+    Attributes:
+        options: Of the command line.
+        environ: Of the processes.
+        builds: What is compared, in pairs.
+        todo: Conditions of the comparisons that are to be made.
+        done: Those that were made.
+        stop: Set when no further process may start.
+    """
+
+    options: argparse.Namespace
+    environ: dict[str, str]
+    builds: list[Subject]
+    todo: queue.SimpleQueue[str] = field(default_factory=queue.SimpleQueue)
+    done: list[Outcome] = field(default_factory=list)
+    stop: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def keep(self, outcome: Outcome) -> None:
+        """Counts a comparison, and writes it down."""
+        with self.lock:
+            self.done.append(outcome)
+            if self.options.out:
+                with self.options.out.open("a") as file:
+                    file.write(json.dumps(asdict(outcome)) + "\n")
+        say(f"{len(self.done):4} {outcome.condition:6} {outcome.processes:2} processes {outcome.verdicts}")
+
+
+def main() -> None:
+    """Runs and prints."""
+    if sys.argv[1:2] == ["process"]:
+        print(json.dumps(time_in_process(json.loads(sys.argv[2]))))
+        return
+    options = _options()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what is done is counted then, too
+    began = time.monotonic()
+    earlier = _earlier(options.out)
+    with tempfile.TemporaryDirectory(prefix="pt2hub-regressions-") as name:
+        trial = Trial(Path(name), **_worker(options))
+        builds = build(trial, options.builds)
+        say(f"{len(builds)} builds after {time.monotonic() - began:.0f} s")
+        bench = Bench(options, trial.environ, builds)
+        for condition in _conditions(options, earlier):
+            bench.todo.put(condition)
+        bench.done += earlier
+        try:
+            compare(bench, began + options.seconds_in_all)
+        except KeyboardInterrupt:
+            say("interrupted: what is done is counted")
+    show(bench.done, options)
+
+
+def build(trial: Trial, count: int) -> list[Subject]:
+    """Builds the model for several teams, and pulls the results; the server is over afterwards."""
+    with trial.server() as client:
+        for number in range(count):
+            demo.publish(client, {**SPEC, "model": f"team{number}/model"}, say)
+        pulled = [client.pull(f"team{number}/model@1") for number in range(count)]
+    return [
+        {"config": encode(local.config), "code": str(local.code), "weights": str(local.weights)}
+        for local in pulled
+    ]
+
+
+def compare(bench: Bench, end: float) -> None:
+    """Makes the comparisons in lanes until all are made or the time is over."""
+    threads = [threading.Thread(target=_lane, args=(bench, cores)) for cores in _lanes(bench.options)]
+    for thread in threads:
+        thread.start()
+    try:
+        while any(thread.is_alive() for thread in threads):
+            time.sleep(0.5)
+            if time.monotonic() > end and not bench.stop.is_set():
+                say("the time is over: what is done is counted")
+                bench.stop.set()
+    finally:
+        bench.stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def _lane(bench: Bench, cores: Sequence[int]) -> None:
+    chance = random.Random(cores[0])
+    while not bench.stop.is_set():
+        try:
+            condition = bench.todo.get_nowait()
+        except queue.Empty:
+            return
+        with _beside(condition, cores):
+            outcome = _comparison(bench, cores, condition, chance.sample(bench.builds, 2))
+        if outcome:
+            bench.keep(outcome)
+
+
+def _comparison(bench: Bench, cores: Sequence[int], condition: str, pair: list[Subject]) -> Outcome | None:
+    """Waves of processes, as a worker runs them; None where it was stopped before the end."""
+    began = time.monotonic()
+    ratios: dict[str, list[float]] = {planted: [] for planted in PLANTED}
+    judged: dict[str, Judgement] = {}
+    for _ in range(WAVES):
+        for _ in range(bench.options.processes):
+            if bench.stop.is_set():
+                return None
+            number = len(ratios["equal"])
+            for planted, ratio in _process(bench, cores, pair, number).items():
+                ratios[planted].append(ratio)
+        # Each of the three is a comparison of its own, which ends when it is decided.
+        for planted, values in ratios.items():
+            if planted not in judged or judged[planted].why == "too_noisy":
+                judged[planted] = judge_paired(values, default_threshold("latency_p50"))
+        if all(judgement.why != "too_noisy" for judgement in judged.values()):
+            break
+    verdicts: dict[str, str] = {
+        planted: judgement.why or judgement.verdict for planted, judgement in judged.items()
+    }
+    seconds = round(time.monotonic() - began, 1)
+    return Outcome(condition, verdicts, ratios, len(ratios["equal"]), seconds)
+
+
+def _process(bench: Bench, cores: Sequence[int], pair: list[Subject], number: int) -> dict[str, float]:
+    job = {"pair": pair, "first": number % 2, "seconds": bench.options.seconds, "cores": list(cores)}
+    done = subprocess.run(
+        [sys.executable, __file__, "process", json.dumps(job)],
+        env=bench.environ,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PROCESS_SECONDS,
+        start_new_session=True,  # Ctrl-C ends the comparison, not a process in the middle of it
+    )
+    answer: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def time_in_process(job: dict[str, Any]) -> dict[str, float]:
+    """One fresh process: the second build's median over the first one's, by what was planted.
+
+    Args:
+        job: `pair`, the two builds; `first`, which of them is loaded and timed first; `seconds` of each subject; `cores`.
+    """
+    os.sched_setaffinity(0, job["cores"])
+    import torch
+
+    from pt2hub.client.loader import load_artifact
+    from pt2hub.client.local import LocalArtifact
+    from pt2hub.domain.artifacts import ArtifactConfig
+    from pt2hub.domain.codec import decode
+    from pt2hub_workers.inside.timing import ProcessorClock, alternate
+
+    order = [job["first"], 1 - job["first"]]
+    loaded = {}
+    for place in order:
+        item = job["pair"][place]
+        config = decode(ArtifactConfig, item["config"])
+        files = LocalArtifact.from_files(config, Path(item["code"]), Path(item["weights"]))
+        loaded[place] = load_artifact(files)
+    tensor = torch.randn(SHAPE)
+    found = {}
+    with torch.inference_mode():
+        for planted, share in PLANTED.items():
+            calls = {0: _call(loaded[0], tensor, 0.0), 1: _call(loaded[1], tensor, share)}
+            timed = alternate([calls[place] for place in order], ProcessorClock(), seconds=job["seconds"])
+            medians = {place: item.quantile(0.5) for place, item in zip(order, timed, strict=True)}
+            found[planted] = medians[1] / medians[0]
+    return found
+
+
+def _call(model: Callable[..., object], tensor: Any, share: float) -> Callable[[], object]:  # noqa: ANN401  # a tensor; torch is not imported here
+    def stretched() -> None:
+        began = time.perf_counter()
+        model(tensor)
+        end = began + (time.perf_counter() - began) * (1 + share)
+        while time.perf_counter() < end:
+            pass
+
+    return stretched if share else lambda: model(tensor)
+
+
+@contextmanager
+def _beside(condition: str, cores: Sequence[int]) -> Iterator[None]:
+    """Burns one core of a lane while the block runs."""
+    if condition == "quiet":
+        yield
+        return
+    burner = subprocess.Popen([sys.executable, "-c", BURNER], start_new_session=True)
+    try:
+        os.sched_setaffinity(burner.pid, cores)
+        yield
+    finally:
+        burner.kill()
+        burner.wait()
+
+
+def show(done: Sequence[Outcome], options: argparse.Namespace) -> None:
+    """Prints the table and the JSON line."""
+    groups = {name: [o for o in done if o.condition == name] for name in ("quiet", "burner")}
+    figures = {name: _figures(found) for name, found in {**groups, "all": list(done)}.items() if found}
+    rows = list(next(iter(figures.values()), {}))
+    say(f"{'':32}" + "".join(f"{name:>10}" for name in figures))
+    for row in rows:
+        say(f"{row:32}" + "".join(f"{figures[name][row]!s:>10}" for name in figures))
+    report(
+        "regressions",
+        processes=options.processes,
+        seconds_of_a_subject=options.seconds,
+        lanes=options.lanes,
+        builds=options.builds,
+        figures=figures,
+    )
+
+
+def _figures(done: Sequence[Outcome]) -> dict[str, float | int | None]:
+    """Counts, and shares of the comparisons that were not too noisy."""
+    verdicts = {planted: Counter(outcome.verdicts[planted] for outcome in done) for planted in PLANTED}
+    equal = verdicts["equal"]
+    figures: dict[str, float | int | None] = {
+        "comparisons of equal artifacts": len(done),
+        "false alarms": equal["worse"] + equal["better"],
+        "same": equal["same"],
+    }
+    for planted, counts in verdicts.items():
+        figures[f"{planted}: too noisy"] = counts["too_noisy"]
+    for planted in ("slower_10", "slower_5"):
+        counts = verdicts[planted]
+        judged = len(done) - counts["too_noisy"]
+        figures[f"{planted}: judged"] = judged
+        figures[f"{planted}: found"] = counts["worse"]
+        figures[f"{planted}: found, %"] = round(100 * counts["worse"] / judged, 1) if judged else None
+    logs = [statistics.stdev(map(math.log, outcome.ratios["equal"])) for outcome in done]
+    figures["spread of a process, median %"] = round(100 * statistics.median(logs), 2)
+    figures["spread of a process, largest %"] = round(100 * max(logs), 1)
+    figures["processes, mean"] = round(statistics.fmean(outcome.processes for outcome in done), 1)
+    figures["seconds a comparison"] = round(statistics.fmean(outcome.seconds for outcome in done), 1)
+    return figures
+
+
+def _conditions(options: argparse.Namespace, earlier: Sequence[Outcome]) -> list[str]:
+    """Of the comparisons that are missing, evenly mixed."""
+    count = options.comparisons
+    share = options.burner_share
+    wanted = ["burner" if int((at + 1) * share) > int(at * share) else "quiet" for at in range(count)]
+    for outcome in earlier:
+        if outcome.condition in wanted:
+            wanted.remove(outcome.condition)
+    return wanted
+
+
+def _earlier(path: Path | None) -> list[Outcome]:
+    if path is None or not path.exists():
+        return []
+    return [Outcome(**json.loads(line)) for line in path.read_text().splitlines()]
+
+
+def _lanes(options: argparse.Namespace) -> list[list[int]]:
+    """Disjoint sets of cores, as many in each."""
+    cores = sorted(os.sched_getaffinity(0))
+    size = len(cores) // options.lanes
+    if not size:
+        raise SystemExit(f"{options.lanes} lanes do not fit on {len(cores)} cores")
+    return [cores[at * size : (at + 1) * size] for at in range(options.lanes)]
+
+
+def _worker(options: argparse.Namespace) -> dict[str, str]:
+    return {"PT2HUB_WORKER_TARGET": options.target} if options.target else {}
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--comparisons", type=int, default=100, help="of equal artifacts (default 100)")
+    add("--burner-share", type=float, default=0.2, help="how many of them beside a burner (default 0.2)")
+    add("--lanes", type=int, default=1, help="comparisons at a time, on disjoint cores (default 1)")
+    add("--builds", type=int, default=2, help="real builds of the model (default 2)")
+    add("--processes", type=int, default=5, help="of one wave (default 5)")
+    add("--seconds", type=float, default=0.5, help="of each subject in one process (default 0.5)")
+    add("--seconds-in-all", type=float, default=math.inf, help="ends then, builds included")
+    add("--out", type=Path, help="keeps each comparison as a line of JSON, and goes on from there")
+    add("--target", help="what the worker builds for, such as torch2.11-cpu-x86_64_v4 on a GPU machine")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
