@@ -88,11 +88,12 @@ def _create_series() -> None:
         sa.Column("subject", sa.Text(), server_default="artifact", nullable=False),
         sa.Column("changed_at", _TIME, server_default=sa.text("now()"), nullable=False),
         sa.Column("examined_at", _TIME, nullable=True),
+        sa.Column("newest_at", _TIME, nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_series")),
         sa.ForeignKeyConstraint(["model_id"], ["models.id"], name=op.f("fk_series_model_id_models")),
         sa.ForeignKeyConstraint(["target"], ["targets.name"], name=op.f("fk_series_target_targets")),
         sa.UniqueConstraint(
-            "model_id", "target", "metric", "batch", "subject", "class_digest", "unit", name="uq_series_what"
+            "model_id", "metric", "target", "batch", "subject", "class_digest", "unit", name="uq_series_what"
         ),
     )
     op.create_index(
@@ -100,6 +101,11 @@ def _create_series() -> None:
         "series",
         ["changed_at"],
         postgresql_where=sa.text("examined_at IS DISTINCT FROM changed_at"),
+    )
+    front = sa.text("metric = 'latency_p50' AND subject = 'artifact' AND newest_at IS NOT NULL")
+    op.create_index("ix_series_front", "series", ["newest_at", "model_id"], postgresql_where=front)
+    op.create_index(
+        "ix_series_front_model", "series", ["model_id", "newest_at", "id"], postgresql_where=front
     )
 
 
@@ -164,13 +170,15 @@ def _create_measurements() -> None:
         ),
     )
     op.create_index(
-        "ix_measurements_series_id_number_measured_at", "measurements", ["series_id", "number", "measured_at"]
+        "ix_measurements_series_id_number_measured_at_id",
+        "measurements",
+        ["series_id", "number", "measured_at", "id"],
     )
     op.create_index(op.f("ix_measurements_artifact"), "measurements", ["artifact"])
     op.create_index(
         "uq_measurements_run",
         "measurements",
-        ["series_id", "artifact", "run"],
+        ["series_id", "number", "run"],
         unique=True,
         postgresql_where=sa.text("run IS NOT NULL"),
     )
@@ -241,6 +249,11 @@ def _create_pairs_and_points() -> None:
         SELECT series_id, number, max(artifact), percentile_cont(0.5) WITHIN GROUP (ORDER BY value),
             min(value), max(value), count(*), max(measured_at)
         FROM measurements GROUP BY series_id, number
+    """)
+    op.execute("""
+        UPDATE series SET newest_at = newest.at
+        FROM (SELECT series_id, max(measured_at) AS at FROM series_points GROUP BY series_id) AS newest
+        WHERE series.id = newest.series_id
     """)
 
 

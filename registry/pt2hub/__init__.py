@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pt2hub import errors
     from pt2hub.client.client import Client
+    from pt2hub.client.fingerprint import environment
     from pt2hub.client.shortcuts import load, publish, pull
 
 __version__ = "0.1.0"
-__all__ = ["Client", "__version__", "errors", "load", "publish", "pull"]
+__all__ = ["Client", "__version__", "environment", "errors", "load", "publish", "pull"]
 
 
 def __getattr__(name: str) -> object:
@@ -22,6 +23,10 @@ def __getattr__(name: str) -> object:
         from importlib import import_module
 
         return import_module("pt2hub.errors")
+    if name == "environment":
+        from pt2hub.client.fingerprint import environment
+
+        return environment
     if name in __all__:
         from pt2hub.client import shortcuts
 

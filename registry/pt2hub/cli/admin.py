@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
     admin = typer.Typer(help="What an operator does on the server's machine.", no_args_is_help=True)
-    panels.add(admin, token, None, "pt2hub admin token --name ci")
+    panels.add(admin, token, None, "pt2hub admin token --name ci", "pt2hub admin token --name ada --admin")
     panels.add(admin, tokens, None, "pt2hub admin tokens")
     panels.add(admin, revoke, None, "pt2hub admin revoke ci", "pt2hub admin revoke 3")
     panels.add(admin, reindex, None, "pt2hub admin reindex")
     panels.add(admin, migrate, None, "pt2hub admin migrate")
     panels.add(admin, queue, None, "pt2hub admin queue")
     panels.add(admin, requeue, None, "pt2hub admin requeue 688d2e6fd6eb1e11")
+    panels.add(admin, seed_history, None, "pt2hub admin seed-history --measurements 1000000")
     app.add_typer(admin, name="admin", rich_help_panel=panels.OPERATING)
 
 
@@ -45,13 +46,20 @@ def server_config() -> ServerConfig:
 def token(
     *,
     name: Annotated[str, typer.Option(help="What the token is called in lists.")] = "admin",
+    admin: Annotated[
+        bool, typer.Option("--admin", help="It may force alias moves that a model's policy refuses.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a token; it is shown this once."""
     from pt2hub.server.admin import create_token
 
-    made = create_token(server_config(), name=name)
-    emit({"token": made, "name": name}, lambda out: out.print(made, markup=False), as_json=as_json)
+    made = create_token(server_config(), name=name, admin=admin)
+    emit(
+        {"token": made, "name": name, "admin": admin},
+        lambda out: out.print(made, markup=False),
+        as_json=as_json,
+    )
 
 
 def tokens(*, as_json: AsJson = False) -> None:
@@ -105,7 +113,8 @@ def migrate(*, as_json: AsJson = False) -> None:
 def queue(*, as_json: AsJson = False) -> None:
     """Inspect the queues, and builds that are tried again and again.
 
-    OLDEST is how long the first of the queued builds has waited, SLOTS how many the live workers take at a time.
+    OLDEST is how long the first of the queued builds has waited, SLOTS how many the live workers take at a time,
+    MEASURING how many measuring jobs wait or run, for which the same slots are.
     """
     from pt2hub.server.admin import inspect_queues
 
@@ -133,6 +142,28 @@ def requeue(
     emit(taken, lambda out: out.print(words, markup=False), as_json=as_json)
 
 
+def seed_history(
+    *,
+    measurements: Annotated[int, typer.Option(min=1, max=100_000_000, help="So many figures.")] = 1_000_000,
+    force: Annotated[bool, typer.Option("--force", help="Also beside models that are not made up.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fill a database with a made-up history, to try it at size.
+
+    Its models are of the team `seeded`, a thousand figures each; none of their artifacts can be pulled, and no command
+    takes them away again. A database with other models is refused.
+    """
+    from pt2hub.cli.output import note
+    from pt2hub.server.admin import seed_history as seed
+
+    made = seed(server_config(), measurements, force=force, say=note)
+    words = (
+        f"{made.measurements:,} made-up figures of {made.versions:,} versions of {made.models:,} models in "
+        f"{made.series:,} series. See them: pt2hub history seeded/model-00001"
+    )
+    emit(made, lambda out: out.print(words, markup=False), as_json=as_json)
+
+
 def _queue_document(item: QueueStatistics) -> dict[str, Any]:
     document: dict[str, Any] = encode(item)
     return document | {"live_workers": item.live}
@@ -141,26 +172,28 @@ def _queue_document(item: QueueStatistics) -> dict[str, Any]:
 def _print_queues(out: Console, queues: Sequence[QueueStatistics], repeated: Sequence[RepeatedBuild]) -> None:
     from pt2hub.cli.tables import print_table
 
-    headings = ("TARGET", "QUEUED", "OLDEST", "RUNNING", "SLOTS", "WORKERS", "LOST")
+    headings = ("TARGET", "QUEUED", "OLDEST", "RUNNING", "SLOTS", "WORKERS", "LOST", "MEASURING")
     if queues:
         print_table(out, headings, [_queue_row(item) for item in queues])
     else:
         out.print("No target is known yet: nothing was published, and no worker ever came.", markup=False)
     if repeated:
         out.print("\nBuilds that are not over after several attempts:", markup=False)
-        columns = ("BUILD", "VERSION", "TARGET", "STATE", "ATTEMPT", "FAILURES", "LAST", "WORKER")
+        columns = ("BUILD", "VERSION", "TARGET", "STATE", "ATTEMPT", "FAILURES", "LAST", "WORKER", "KIND")
         print_table(out, columns, [_repeated_row(item) for item in repeated])
 
 
 def _queue_row(item: QueueStatistics) -> tuple[str, ...]:
     oldest = duration(item.oldest_seconds) if item.queued else NOTHING
-    counts = (item.running, item.slots, item.live, item.workers.get("lost", 0))
+    measuring = item.measuring_queued + item.measuring_running
+    counts = (item.running, item.slots, item.live, item.workers.get("lost", 0), measuring)
     return item.target, str(item.queued), oldest, *map(str, counts)
 
 
 def _repeated_row(item: RepeatedBuild) -> tuple[str, ...]:
     version, counts = f"{item.model}@{item.number}", (str(item.attempt), str(item.failures))
-    return item.id, version, item.target, item.state, *counts, item.last or NOTHING, item.worker or NOTHING
+    stands = (item.id, version, item.target, item.state)
+    return *stands, *counts, item.last or NOTHING, item.worker or NOTHING, item.kind
 
 
 def _print_tokens(out: Console, found: Sequence[TokenInfo]) -> None:
@@ -170,6 +203,7 @@ def _print_tokens(out: Console, found: Sequence[TokenInfo]) -> None:
         (
             str(item.id),
             item.name,
+            "yes" if item.admin else NOTHING,
             when(item.created_at),
             when(item.last_used_at),
             f"revoked {when(item.revoked_at)}" if item.revoked_at else NOTHING,
@@ -177,6 +211,6 @@ def _print_tokens(out: Console, found: Sequence[TokenInfo]) -> None:
         for item in found
     ]
     if rows:
-        print_table(out, ("ID", "NAME", "CREATED", "LAST USED", "REVOKED"), rows)
+        print_table(out, ("ID", "NAME", "ADMIN", "CREATED", "LAST USED", "REVOKED"), rows)
     else:
         out.print("No tokens yet. Make one: pt2hub admin token --name ci", markup=False)

@@ -37,6 +37,7 @@ def register(app: typer.Typer) -> None:
         'pt2hub alias vision/resnet18@3 prod --reason "canary passed"',
         'pt2hub alias vision/resnet18@3 prod --expect 2 --reason "release 1.4"',
         'pt2hub alias vision/resnet18 prod --rollback --reason "latency rose"',
+        'pt2hub alias vision/resnet18@4 prod --force --reason "mends a wrong result, slower or not"',
     )
 
 
@@ -51,6 +52,7 @@ class _Change:
         expect: As given with --expect.
         remove: Take it away.
         rollback: Put it back where it was before its last move; otherwise it goes where the reference says.
+        force: Even where the model's policy refuses.
     """
 
     model: str
@@ -59,6 +61,7 @@ class _Change:
     expect: str | None
     remove: bool
     rollback: bool
+    force: bool
 
     def expected(self, now: AliasView | None) -> int | None:
         """Where the alias must be for the change to be made: as given, else where it was just seen."""
@@ -85,18 +88,26 @@ def alias(  # noqa: PLR0913  # each is an argument or option of the command line
     rollback: Annotated[
         bool, typer.Option("--rollback", help="Put it back where it was before its last move.")
     ] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Move it even where the model's policy refuses; takes an admin's token."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List, show, move, roll back or remove aliases.
 
     MODEL lists a model's aliases, MODEL NAME shows one with its history.
     MODEL@REF NAME moves it to what REF names: number, alias or digest.
-    A move succeeds only if nobody else moved the alias meanwhile.
+    A move succeeds only if nobody else moved the alias meanwhile, and if the model's policy allows it.
     """
     from pt2hub.client.client import Client
 
     plain, at, _ = model.partition("@")
     _check_usage(name, reason, expect, [bool(at), remove, rollback])
+    if force and not (at or rollback):
+        raise click.UsageError("--force belongs to a move: MODEL@REF NAME or --rollback.")
     with Client() as client:
         if name is None:
             found = client.aliases(plain)
@@ -106,7 +117,7 @@ def alias(  # noqa: PLR0913  # each is an argument or option of the command line
             view = client.alias(plain, name)
             emit(view, lambda out: _print_history(out, view), as_json=as_json)
             return
-        change = _Change(plain, name, reason, expect, remove, rollback)
+        change = _Change(plain, name, reason, expect, remove, rollback, force)
         try:
             expected, view = _changed(client, change, model)
         except AliasMoved as exc:
@@ -143,8 +154,7 @@ def _changed(client: Client, change: _Change, reference: str) -> tuple[int | Non
 
     _, number = number_of(client, reference)
     expected = change.expected(_current(client, change))
-    view = client.move_alias(change.model, change.name, number, reason=change.reason, expected=expected)
-    return expected, view
+    return expected, _moved(client, change, number, expected)
 
 
 def _current(client: Client, change: _Change) -> AliasView | None:
@@ -174,8 +184,13 @@ def _rolled_back(client: Client, change: _Change, now: AliasView) -> AliasView:
             where="alias",
             hint=f"pt2hub alias {change.model} {change.name} shows its history; --remove takes it away.",
         )
-    expected = change.expected(now)
-    return client.move_alias(change.model, change.name, before, reason=change.reason, expected=expected)
+    return _moved(client, change, before, change.expected(now))
+
+
+def _moved(client: Client, change: _Change, number: int, expected: int | None) -> AliasView:
+    return client.move_alias(
+        change.model, change.name, number, reason=change.reason, expected=expected, force=change.force
+    )
 
 
 def _lost(exc: AliasMoved, change: _Change) -> AliasMoved:
@@ -206,19 +221,27 @@ def _print_list(out: Console, model: str, found: list[AliasView]) -> None:
 
 def _print_history(out: Console, view: AliasView) -> None:
     from pt2hub.cli.tables import print_table
+    from pt2hub.wire.printing import forced
 
     now = f"version {view.number}" if view.number else "nothing: it was removed"
     out.print(f"{view.model}@{view.name} is on {now}", markup=False)
     rows = [(str(move.sequence), _arrow(move), when(move.at), move.by, move.reason) for move in view.history]
     print_table(out, ("MOVE", "FROM -> TO", "AT", "BY", "REASON"), rows)
+    for move in view.history:
+        for line in forced(move):
+            out.print(f"Move {move.sequence} was {one_line(line)}", markup=False)
 
 
 def _print_move(out: Console, view: AliasView, expected: int | None) -> None:
+    from pt2hub.wire.printing import forced
+
     if view.number == expected:
         out.print(f"{view.model}@{view.name} is on {view.number} already; nothing was changed.", markup=False)
         return
     out.print(f"{view.model}@{view.name}: {_arrow(view.last)}", markup=False)
     out.print(f"  {one_line(view.last.reason)} (by {view.last.by}, {when(view.last.at)})", markup=False)
+    for note in forced(view.last) or view.notes:
+        out.print(f"  {one_line(note)}", markup=False)
 
 
 def _arrow(move: AliasMove) -> str:

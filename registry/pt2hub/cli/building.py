@@ -129,26 +129,24 @@ def _each(build_ids: list[str], deed: Callable[[str], BuildView], *, every: bool
 
 
 def _print_cancelled(out: Console, ended: list[BuildView], what: str) -> None:
+    from pt2hub.wire.printing import named
+
     if not ended:
         out.print(f"No build of {what} is queued or running: nothing to cancel.", markup=False)
     for build in ended:
         out.print(
-            f"{_named(build)} is {build.state}. To queue it again: pt2hub retry {build.id}", markup=False
+            f"{named(build)} is {build.state}. To queue it again: pt2hub retry {build.id}", markup=False
         )
 
 
 def _print_queued(out: Console, queued: list[BuildView], what: str) -> None:
-    from pt2hub.wire.printing import standing
+    from pt2hub.wire.printing import named, standing
 
     if not queued:
         out.print(f"No build of {what} failed or was cancelled: nothing to retry.", markup=False)
     for build in queued:
         why = f": {build.note}" if build.note else ""
         out.print(
-            f"{_named(build)} is {standing(build)}{why}. To follow it: pt2hub logs -f {build.id}",
+            f"{named(build)} is {standing(build)}{why}. To follow it: pt2hub logs -f {build.id}",
             markup=False,
         )
-
-
-def _named(build: BuildView) -> str:
-    return f"Build {build.id} of {build.model}@{build.number} for {build.target}"

@@ -10,7 +10,7 @@ import typer
 from pt2hub.cli import panels
 from pt2hub.cli.output import AsJson, emit
 from pt2hub.cli.words import NOTHING, took, when
-from pt2hub.domain.builds import BuildState  # noqa: TC001  # typer reads annotations when it runs
+from pt2hub.domain.builds import BuildKind, BuildState  # noqa: TC001  # typer reads annotations when it runs
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -84,25 +84,31 @@ def builds(
     *,
     state: Annotated[BuildState | None, typer.Option(help="Only those in this state.")] = None,
     target: Annotated[str | None, typer.Option(help="Only those for this target.")] = None,
+    kind: Annotated[
+        BuildKind | None, typer.Option(help="Only those that build, or only those that measure again.")
+    ] = None,
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
     """List the latest builds, or show one with its attempts and steps.
 
     The steps are those of its latest attempt.
+    KIND is build, or measure for a job that times an artifact again.
     """
     from pt2hub.cli.references import NO_BUILD, hinted
     from pt2hub.client.client import Client
 
     with Client() as client:
         if what and "/" not in what:
-            if state or target:
-                raise click.UsageError("--state and --target choose from a list; the id names one build.")
+            if state or target or kind:
+                raise click.UsageError(
+                    "--state, --target and --kind choose from a list; the id names one build."
+                )
             with hinted(NO_BUILD):
                 _show(client.build(what), as_json=as_json)
             return
         model, number = _chosen(client, what)
-        found = client.builds(model, number=number, state=state, target=target, limit=limit + 1)
+        found = client.builds(model, number=number, state=state, target=target, kind=kind, limit=limit + 1)
     shown, more = found[:limit], len(found) > limit
     emit({"builds": shown, "more": more}, lambda out: _print_builds(out, shown, more=more), as_json=as_json)
 
@@ -129,7 +135,8 @@ def workers(
 def targets(*, as_json: AsJson = False) -> None:
     """List the targets that workers offer or offered, and their queues.
 
-    SLOTS is how many builds the live workers take at a time, SINCE when the first of the queued ones has waited.
+    SLOTS is how many builds and measuring jobs the live workers take at a time,
+    SINCE when the first of the queued ones has waited.
     """
     from pt2hub.client.client import Client
 
@@ -196,7 +203,7 @@ def _print_builds(out: Console, found: list[BuildView], *, more: bool) -> None:
     if not found:
         out.print("No such builds. `pt2hub publish SPEC` queues one per target.", markup=False)
         return
-    headings = ("BUILD", "VERSION", "TARGET", "STATE", "TOOK", "CREATED", "NOTE")
+    headings = ("BUILD", "VERSION", "TARGET", "STATE", "TOOK", "CREATED", "KIND", "NOTE")
     print_table(out, headings, [_build_row(item) for item in found])
     if more:
         out.print("There are older ones; --limit takes more.", markup=False)
@@ -207,7 +214,8 @@ def _build_row(build: BuildView) -> tuple[Cell, ...]:
 
     duration = took(build.started_at, build.finished_at)
     created, version = when(build.created_at), f"{build.model}@{build.number}"
-    return build.id, version, build.target, standing(build), duration, created, _note(build)
+    told = (build.id, version, build.target, standing(build), duration, created)
+    return *told, build.kind, _note(build)
 
 
 def _note(build: BuildView) -> str:
@@ -245,13 +253,13 @@ def _print_workers(out: Console, found: list[WorkerView], *, every: bool) -> Non
 
 
 def _worker_row(worker: WorkerView) -> tuple[Cell, ...]:
-    from pt2hub.wire.printing import skew
+    from pt2hub.wire.printing import doing, skew
 
-    doing = [f"{item.model}@{item.number} {item.step or 'begins'}" for item in worker.builds]
+    at_work = [f"{doing(item)} {item.step or 'begins'}" for item in worker.builds]
     slots = f"{len(worker.builds)}/{worker.concurrency}"
     known = (worker.isolation, worker.version or NOTHING, worker.host or NOTHING)
     seen = when(worker.last_seen)
-    return worker.id, worker.target, worker.state, doing, slots, *known, seen, skew(worker)
+    return worker.id, worker.target, worker.state, at_work, slots, *known, seen, skew(worker)
 
 
 def _print_targets(out: Console, found: list[TargetView]) -> None:

@@ -11,7 +11,22 @@ import click
 import typer
 
 from pt2hub import __version__
-from pt2hub.cli import aliases, building, listing, output, publishing, pulling, serving, showing, working
+from pt2hub.cli import (
+    aliases,
+    building,
+    comparing,
+    history,
+    listing,
+    measuring,
+    output,
+    policies,
+    publishing,
+    pulling,
+    reports,
+    serving,
+    showing,
+    working,
+)
 from pt2hub.errors import Pt2hubError, UsageError
 from pt2hub.extras import lacking
 
@@ -28,8 +43,13 @@ app = typer.Typer(
 )
 publishing.register_publish(app)
 building.register(app)
+measuring.register(app)
 aliases.register(app)
+policies.register(app)
 listing.register(app)
+history.register(app)
+comparing.register(app)
+reports.register(app)
 showing.register(app)
 publishing.register_logs(app)
 pulling.register(app)

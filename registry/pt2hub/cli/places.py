@@ -1,4 +1,4 @@
-"""Where in a spec's file an error lies: the server names fields, the file's author looks for lines."""
+"""Where in the file of a spec or a policy an error lies: the server names fields, the file's author looks for lines."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 _DOCUMENT = "document"
 """What `wire.documents` calls the whole of a file that is not well-formed."""
-_SPEC = "spec"
-"""What the service calls the whole of a spec."""
+_WHOLE = frozenset({"spec", "policy"})
+"""What the services call the whole of a document."""
 _PART = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
 def in_file(error: Pt2hubError, path: Path) -> Pt2hubError:
-    """An error about a spec that also names its file, and line and column of each wrong field.
+    """An error about a document that also names its file, and line and column of each wrong field.
 
     Args:
         error: As the server, or the client's own reader, raised it; returned as it is where it is about
             something else, such as the token.
-        path: The spec's file.
+        path: The document's file.
     """
     where = error.where or ""
     if not isinstance(error, UsageError) or str(path) in where:
@@ -35,12 +35,12 @@ def in_file(error: Pt2hubError, path: Path) -> Pt2hubError:
         return _again(error, str(path) + where.removeprefix(_DOCUMENT))
     root = _composed(path)
     place = _position(root, where)
-    if not (place or error.details or where == _SPEC):
+    if not (place or error.details or where in _WHOLE):
         return error
     details = error.details
     if len(details) > 1:  # the place of a single one stands in the first line
         details = tuple(replace(item, message=_position(root, item.path) + item.message) for item in details)
-    named = f"{path}, {place}{where}" if place else str(path) if where == _SPEC else f"{path}: {where}"
+    named = f"{path}, {place}{where}" if place else str(path) if where in _WHOLE else f"{path}: {where}"
     return _again(error, named, details=details)
 
 

@@ -19,9 +19,9 @@ _GAP = 2
 _LONG = 20
 """Characters above which a cell of several words may be wrapped; times and durations are shorter."""
 _COLOURS = {
-    "green": ("succeeded", "ready", "idle"),
-    "yellow": ("running", "partial", "pending", "busy", "draining"),
-    "red": ("failed", "cancelled", "revoked", "lost"),
+    "green": ("succeeded", "ready", "idle", "better"),
+    "yellow": ("running", "partial", "pending", "busy", "draining", "not comparable"),
+    "red": ("failed", "cancelled", "revoked", "lost", "worse"),
 }
 
 

@@ -78,10 +78,10 @@ class Catalog:
             query["before"] = page.next
 
     def builds(self, **filters: str | int | None) -> Iterator[BuildView]:
-        """Builds, newest first, without their steps.
+        """Builds and measuring jobs, newest first, without their steps.
 
         Args:
-            **filters: Any of `model`, `number`, `state`, `target`; None is no filter.
+            **filters: Any of `model`, `number`, `state`, `target`, `kind`; None is no filter.
         """
         query = {name: value for name, value in filters.items() if value is not None}
         while True:
@@ -151,7 +151,16 @@ class Catalog:
         except NotFound:
             return None
 
-    def move(self, model: str, name: str, number: int, *, expected: int | None, reason: str) -> AliasView:
+    def move(
+        self,
+        model: str,
+        name: str,
+        number: int,
+        *,
+        expected: int | None,
+        reason: str,
+        force: bool = False,
+    ) -> AliasView:
         """Puts an alias on a version.
 
         Args:
@@ -160,13 +169,17 @@ class Catalog:
             number: The version.
             expected: The version it is on now as far as the caller knows, None where it does not exist.
             reason: Why; kept in the history.
+            force: Even where the model's policy refuses.
 
         Raises:
             AliasMoved: It is on another version than expected; the error shows the move that won.
+            GateRefused: The model's policy refuses; the error holds the comparisons.
+            Forbidden: Only an admin's token may force a move.
             NotReady: The version has no artifact.
             NotFound: There is no such version.
         """
-        body = canonical_json({"number": number, "expected": expected, "reason": reason})
+        forced = {"force": True} if force else {}  # an older server knows no such field
+        body = canonical_json({"number": number, "expected": expected, "reason": reason, **forced})
         return self._transport.ask(AliasView, "PUT", _alias_path(model, name), body)
 
     def remove(self, model: str, name: str, *, expected: int, reason: str) -> AliasView:

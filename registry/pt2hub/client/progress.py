@@ -237,6 +237,8 @@ def print_build(out: Console, build: BuildView) -> None:
         out.print(line.rstrip(), markup=False)
     if build.artifact:
         out.print(f"  artifact {build.artifact}", markup=False)
+    if build.measures:
+        out.print(f"  measures {build.measures} again", markup=False)
     if build.error:
         error = from_dict(build.error)
         out.print(*str(error).splitlines(), f"  [{error.code}]", sep="\n  ", markup=False, style="red")

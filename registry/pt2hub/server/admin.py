@@ -13,32 +13,34 @@ import structlog
 
 from pt2hub.errors import BadConfiguration, HomeInUse
 from pt2hub.server.container import open_container
-from pt2hub.server.db import migrating
+from pt2hub.server.db import migrating, seeding
 from pt2hub.server.db.embedded import EmbeddedPostgres
 from pt2hub.server.home import Home
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pt2hub.domain.statistics import QueueStatistics, RepeatedBuild
     from pt2hub.domain.tokens import TokenInfo
     from pt2hub.server.config import ServerConfig
     from pt2hub.server.container import Container
+    from pt2hub.server.db.seeding import Seeded
     from pt2hub.wire.shapes import BuildView
 
 
-def create_token(config: ServerConfig, *, name: str = "admin") -> str:
+def create_token(config: ServerConfig, *, name: str = "admin", admin: bool = False) -> str:
     """Makes a token; only its hash is stored, so this is the one time it can be read.
 
     Args:
         config: The server's settings.
         name: What the token is called in lists.
+        admin: Whether it may force what a model's policy refuses.
 
     Raises:
         DatabaseUnavailable: The database does not answer.
     """
     with _services(config) as container:
-        return container.access.create_token(name)
+        return container.access.create_token(name, admin=admin)
 
 
 def list_tokens(config: ServerConfig) -> tuple[TokenInfo, ...]:
@@ -122,6 +124,20 @@ def requeue(config: ServerConfig, build_id: str) -> BuildView:
     """
     with _services(config, upgrading=False) as container:
         return container.builds.requeue(build_id, by=_operator())
+
+
+def seed_history(
+    config: ServerConfig, measurements: int, *, force: bool, say: Callable[[str], None]
+) -> Seeded:
+    """Writes a made-up performance history; see `seeding.seed_history`.
+
+    Raises:
+        InvalidInput: There are models already.
+        DatabaseUnavailable: The database does not answer.
+    """
+    with _database(config) as database_url:
+        migrating.upgrade(database_url)
+        return seeding.seed_history(database_url, measurements, force=force, say=say)
 
 
 def _operator() -> str:

@@ -150,14 +150,15 @@ def compose(
     uploads = UploadService(sessions, blobs, transfers, limit=max_blob_bytes)
     logs = LogService(sessions, storage, blobs)
     statistics = StatisticsService(sessions, silence=silence)
-    comparing = ComparingService(sessions)
+    resolve = ResolveService(sessions, storage)
+    comparing = ComparingService(sessions, resolve.resolve)
     return Container(
         publish=PublishService(sessions, queue, storage, silence=silence, factories=factories),
         builds=BuildService(sessions, queue, storage, silence=silence),
         logs=logs,
         catalog=CatalogService(sessions, silence=silence),
         aliases=AliasService(sessions),
-        resolve=ResolveService(sessions, storage),
+        resolve=resolve,
         single_file=SingleFileService(sessions, storage),
         workers=WorkerService(sessions, queue, silence=silence),
         isolation=IsolationService(sessions),
@@ -176,7 +177,7 @@ def compose(
         ),
         performance=PerformanceService(sessions),
         comparing=comparing,
-        measuring=MeasuringService(sessions, queue, silence=silence),
+        measuring=MeasuringService(sessions, queue, resolve, silence=silence),
         policies=PolicyService(sessions),
         reports=ReportService(sessions),
         statistics=statistics,

@@ -96,7 +96,7 @@ class ArtifactView(Printed):
         steps: Wall time of each step of the build.
         members: Files of the assembled `model.pt2`.
         autotune: Candidates the compiler timed.
-        measurements: Figures taken when it was built.
+        measurements: Figures taken when it was built, and later.
         referrers: Manifests that belong to it.
         manifest: The manifest, as stored.
         config: The config blob, as stored.

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pt2hub.domain.digests import Digest
-from pt2hub.wire import measuring
+from pt2hub.wire import comparing, measuring
 from pt2hub.wire.printing import Printed, Sheet
+from pt2hub.wire.shapes import BuildView
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +18,10 @@ class PointView:
     Attributes:
         number: The version's number.
         artifact: Manifest digest.
-        value: The median of its figures.
+        value: The median of its latest figures, of 200 at most.
         low: Lowest replicate of any of them, or lowest figure where there are no replicates.
         high: Likewise the highest.
-        count: How many figures.
+        count: How many figures that are.
         measured_at: When the latest was taken, ISO 8601, UTC.
     """
 
@@ -35,19 +36,21 @@ class PointView:
 
 @dataclass(frozen=True, slots=True)
 class ChangeView:
-    """Where a long series changed its level.
+    """Where a series changed.
 
     Attributes:
-        number: The first version of the new level.
-        before: The last version of the old one.
+        number: The version that changed, of a long series the first one of the new level.
+        before: The version it is compared with, or the last one of the old level.
         verdict: `better`, `worse`; `same` where nobody has said which way is better.
-        ratio: New level over old level.
+        ratio: New figure or level over the old one.
+        kind: `change_point` of a long series, or `comparison` with the version before.
     """
 
     number: int
     before: int
     verdict: str
     ratio: float
+    kind: str = "change_point"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,8 @@ class SeriesView:
         batch: Batch size, or None where there is none.
         noise: Relative spread between neighbouring versions that is usual, None where there are too few.
         points: By version, oldest first.
-        changes: Where its level changed.
-        more: Whether there are older points.
+        changes: Where it changed, oldest first; only what lies within the points.
+        more: Whether there are older points: ask for those `before` the first one's number.
     """
 
     metric: str
@@ -91,11 +94,13 @@ class HistoryView(Printed):
         model: The model's name.
         metric: What was asked for.
         series: One per target, batch, subject and environment class; never mixed. Those with the newest figures first.
+        more: Whether series with older figures were left out: name a target, a batch or an environment.
     """
 
     model: str
     metric: str
     series: tuple[SeriesView, ...]
+    more: bool = False
 
     def _sheet(self) -> Sheet:
         return measuring.history(self)
@@ -135,7 +140,8 @@ class SeriesList:
     """The series of a model.
 
     Attributes:
-        series: By metric, target, batch and subject; of equal ones that with the newest figure first.
+        series: By metric (known ones first, in their order), target, batch and subject; of equal ones that with the
+            newest figure first.
     """
 
     series: tuple[SeriesSummary, ...]
@@ -147,7 +153,7 @@ class Sparkline:
 
     Attributes:
         model: The model's name.
-        series: `latency_p50` of its artifacts, one per target: that with the newest figure.
+        series: `latency_p50` of its artifacts at the example batch, one per target: that with the newest figure.
     """
 
     model: str
@@ -160,9 +166,11 @@ class SparklineList:
 
     Attributes:
         models: Those with the newest figures first.
+        next: What `after` must be for those that follow, None at the end; its form may change.
     """
 
     models: tuple[Sparkline, ...]
+    next: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +207,10 @@ class MetricComparison:
         batch: Batch size, or None where there is none.
         before: The first side's figure, or None.
         after: The second side's.
-        ratio: After over before, by the method; None where not comparable.
+        ratio: After over before, by the method; None where there is none. What is too noisy has one too.
         low: Lower end of its confidence interval, or None.
         high: Its upper end, or None.
-        method: `paired`, `replicates`, `series` or `exact`; None where not comparable.
+        method: `paired`, `replicates`, `series` or `exact`; None where the figures could not be put side by side.
         min_effect: Relative change that it takes to be better or worse.
         confidence: Of the interval.
         why: Why not comparable (`environment_differs`, `too_noisy`, `too_few`, `not_measured`, `unit_differs`,
@@ -271,7 +279,7 @@ class ComparisonView(Printed):
     across: bool = False
 
     def _sheet(self) -> Sheet:
-        return measuring.comparison(self)
+        return comparing.comparison(self)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -313,7 +321,7 @@ class EventView(Printed):
     high: float | None = None
 
     def _sheet(self) -> Sheet:
-        return measuring.event(self)
+        return comparing.event(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +344,7 @@ class PolicyView(Printed):
     Attributes:
         model: The model's name.
         revision: Counts its changes from 1; 0 where there is none.
-        document: The policy (`services.policies.PolicySpec` as JSON): `gates` and `metrics`.
+        document: The policy (`services.policy_spec.PolicySpec` as JSON): `gates` and `metrics`.
         by: Name of the token that changed it last, None where there is none.
         at: When, ISO 8601, UTC; likewise None.
     """
@@ -349,6 +357,42 @@ class PolicyView(Printed):
 
     def _sheet(self) -> Sheet:
         return measuring.policy(self)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuringJobs:
+    """The jobs that will time artifacts again.
+
+    Attributes:
+        builds: One of each artifact, of kind `measure`; one that waited already among them.
+    """
+
+    builds: tuple[BuildView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GateCheck:
+    """What a gate of a policy said to the move of an alias, about one target and batch.
+
+    Attributes:
+        gate: The gate, as the policy has it.
+        path: Its place in the policy, such as `gates[0]`.
+        passed: Whether the move may be made as far as it goes.
+        said: What it found, a sentence.
+        target: The target that was looked at, None where there was none to look at.
+        missing: Whether the versions could not be compared.
+        comparison: The version it was on against the one to move to; None where one has no artifact or no figure.
+        wanted: References whose artifacts for that target must be measured, so that they can be compared.
+    """
+
+    gate: dict[str, Any]
+    path: str
+    passed: bool
+    said: str
+    target: str | None = None
+    missing: bool = False
+    comparison: MetricComparison | None = None
+    wanted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

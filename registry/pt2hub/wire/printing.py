@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from pt2hub.wire.artifacts import ArtifactView
     from pt2hub.wire.shapes import (
+        AliasMove,
         AliasView,
         ArtifactRef,
         AttemptView,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
         VersionSummary,
         VersionView,
     )
-    from pt2hub.wire.workers import WorkerView
+    from pt2hub.wire.workers import WorkerBuild, WorkerView
 
 _SHORT = 19
 """Characters of a shortened digest: `sha256:` and 12 digits."""
@@ -116,6 +117,12 @@ def standing(build: BuildView) -> str:
     return build.state
 
 
+def named(build: BuildView) -> str:
+    """What a build is and what it is of, as the subject of a sentence."""
+    kind = "Measuring job" if build.kind == "measure" else "Build"
+    return f"{kind} {build.id} of {build.model}@{build.number} for {build.target}"
+
+
 def ordinal(number: int) -> str:
     """A place in an order: 1st, 2nd, 11th, 23rd."""
     teens = number % _HUNDRED // 10 == 1
@@ -198,7 +205,8 @@ def build(view: BuildView) -> Sheet:
     )
     title = f"{view.id}  {view.model}@{view.number} for {view.target}  {standing(view)}"
     title += f": {_remark(view)}" if view.error else ""
-    result = (f"artifact {view.artifact}",) if view.artifact else ()
+    result = [f"artifact {view.artifact}"] if view.artifact else []
+    result += [f"measures {view.measures} again"] if view.measures else []
     notes = (circumstances(view),) if circumstances(view) else ()
     return Sheet(title, steps, (*notes, *result, *_failure(view)))
 
@@ -227,7 +235,14 @@ def alias(view: AliasView) -> Sheet:
         for move in view.history
     )
     last = view.last
-    return Sheet(f"{view.model}@{view.name} {place}", rows, (f"by {last.by}, {last.at}: {last.reason}",))
+    notes = (f"by {last.by}, {last.at}: {last.reason}", *forced(last), *view.notes)
+    return Sheet(f"{view.model}@{view.name} {place}", rows, notes)
+
+
+def forced(move: AliasMove) -> tuple[str, ...]:
+    """What a forced move was made past, a line each; nothing of others."""
+    refused = (move.forced or {}).get("refused") or ()
+    return tuple(f"forced past: {check.get('said')}" for check in refused if isinstance(check, dict))
 
 
 def resolved(view: Resolved) -> Sheet:
@@ -274,11 +289,16 @@ def target(view: TargetView) -> Sheet:
 def worker(view: WorkerView) -> Sheet:
     """A worker: what it is and what it has."""
     rows = tuple(
-        (item.id, f"{item.model}@{item.number}", f"{item.step or ''} {item.detail or ''}".strip())
-        for item in view.builds
+        (item.id, doing(item), f"{item.step or ''} {item.detail or ''}".strip()) for item in view.builds
     )
     title = f"{view.id}  {view.state}  {view.target}  {len(view.builds)} of {view.concurrency}"
     return Sheet(f"{title}  {confined(view.isolation)}  {skew(view)}".rstrip(), rows)
+
+
+def doing(build: WorkerBuild) -> str:
+    """What a worker has, in a list: the version, and whether it is only measured."""
+    measured = " (measured again)" if build.kind == "measure" else ""
+    return f"{build.model}@{build.number}{measured}"
 
 
 def log(view: LogView) -> Sheet:

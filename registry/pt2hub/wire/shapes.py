@@ -217,10 +217,10 @@ class TargetView(Printed):
     Attributes:
         name: The target's name.
         live_workers: Workers with a fresh heartbeat.
-        queued: Builds that wait for it.
-        running: Builds that run on it.
-        slots: Builds that its live workers can run at a time.
-        oldest: When the build that waits longest was queued, ISO 8601, UTC; None where none waits.
+        queued: Builds and measuring jobs that wait for it.
+        running: Builds and measuring jobs that run on it.
+        slots: How many of both its live workers can run at a time.
+        oldest: When the one that waits longest was queued, ISO 8601, UTC; None where none waits.
         last_seen: When a worker of it was last heard of, or None: no worker ever offered it.
     """
 
@@ -336,6 +336,8 @@ class AliasMove:
         reason: Why, in the words of whoever moved it.
         by: Name of the token that moved it.
         at: ISO 8601, UTC.
+        forced: Where an admin's token moved it though the model's policy refused: `revision` of the policy, the
+            `count` of refusals, and `refused`, at most 20 of them, each a `wire.performance.GateCheck`; else None.
     """
 
     sequence: int
@@ -344,6 +346,7 @@ class AliasMove:
     reason: str
     by: str
     at: str
+    forced: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -356,6 +359,7 @@ class AliasView(Printed):
         number: The version it is on, None where it was removed.
         last: The move that put it there.
         history: All moves, newest first, at most 1000; empty in lists.
+        notes: What the model's policy said to the move just made, a sentence each; empty otherwise.
     """
 
     model: str
@@ -363,6 +367,7 @@ class AliasView(Printed):
     number: int | None
     last: AliasMove
     history: tuple[AliasMove, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def _sheet(self) -> Sheet:
         return printing.alias(self)

@@ -21,6 +21,7 @@ class WorkerBuild:
         attempt: Number of the attempt.
         step: The step that runs, None before the first.
         detail: The step's line of progress, or None.
+        kind: `build`, or `measure` for a job that times an artifact again.
     """
 
     id: str
@@ -29,6 +30,7 @@ class WorkerBuild:
     attempt: int
     step: str | None = None
     detail: str | None = None
+    kind: str = "build"
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -3,7 +3,7 @@
 from flask import Response
 from flask_openapi3.blueprint import APIBlueprint
 
-from pt2hub.server.api.context import actor, body, container, render
+from pt2hub.server.api.context import actor, body, caller, container, render
 from pt2hub.server.api.shapes import (
     ALIASES,
     TOKEN,
@@ -38,16 +38,17 @@ def alias(path: AliasPath) -> Response:
 
 @routes.put("/<alias>", responses={200: Alias}, security=TOKEN, openapi_extensions=json_body(AliasChange))
 def move(path: AliasPath) -> Response:
-    """Puts an alias on a version if it is where you believe; the same move again changes nothing."""
+    """Puts an alias on a version if it is where you believe; the same move again changes nothing.
+
+    The model's policy may refuse it (`gate_refused`); an admin's token may force it.
+    """
     change = body(AliasChange, most=_MAX_CHANGE_BYTES, what="The move of an alias", hint=_HINT)
-    view = container().aliases.move(
-        f"{path.team}/{path.name}",
-        path.alias,
-        change.number,
-        expected=change.expected,
-        reason=change.reason,
-        by=actor(),
-    )
+    model, aliases = f"{path.team}/{path.name}", container().aliases
+    where, why = change.expected, change.reason
+    if change.force:
+        view = aliases.force(model, path.alias, change.number, expected=where, reason=why, by=caller())
+    else:
+        view = aliases.move(model, path.alias, change.number, expected=where, reason=why, by=actor())
     return render(view)
 
 

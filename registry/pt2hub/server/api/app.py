@@ -156,7 +156,7 @@ def _log_request(response: Response) -> Response:
         path=request.path,
         status=response.status_code,
         ms=round(seconds * 1000, 1),
-        **({"actor": g.actor} if "actor" in g else {}),
+        **({"actor": g.actor.name} if "actor" in g else {}),
     )
     return response
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from flask import Flask
     from pydantic_core import ErrorDetails
 
+    from pt2hub.domain.tokens import Actor
+
 T = TypeVar("T", bound=BaseModel)
 _KEY = "pt2hub"
 _MOST_DETAILS = 20
@@ -53,9 +55,14 @@ def container() -> Container:
     return context().container
 
 
+def caller() -> Actor:
+    """Who sent the request; every request that changes something comes with a token."""
+    return cast("Actor", g.actor)
+
+
 def actor() -> str:
-    """Name of the token that the request came with; every request that changes something has one."""
-    return cast("str", g.actor)
+    """Name of the token that the request came with; see `caller`."""
+    return caller().name
 
 
 def wrong_fields(error: ValidationError) -> tuple[Detail, ...]:

@@ -85,13 +85,27 @@ class _Collector(Collector):
 
     def _sums(self) -> Iterator[Metric]:
         given = self._statistics
-        yield _counter("pt2hub_build_attempts", "Ended attempts", "outcome", given.attempts)
-        yield _counter("pt2hub_build_failures", "Attempts that ended with an error", "code", given.failures)
+        yield _counter("pt2hub_build_attempts", "Ended attempts at builds", "outcome", given.attempts)
+        yield _counter(
+            "pt2hub_build_failures", "Attempts at builds that ended with an error", "code", given.failures
+        )
         yield _counter(
             "pt2hub_builds_succeeded",
             "Succeeded builds, and whether compiled code was reused",
             "reused",
             given.successes,
+        )
+        yield _counter(
+            "pt2hub_measuring_attempts",
+            "Ended attempts at measuring jobs",
+            "outcome",
+            given.measuring_attempts,
+        )
+        yield _counter(
+            "pt2hub_measuring_failures",
+            "Attempts at measuring jobs that ended with an error",
+            "code",
+            given.measuring_failures,
         )
 
 
@@ -105,8 +119,18 @@ def _queues(queues: tuple[QueueStatistics, ...]) -> Iterator[Metric]:
         ),
         ("pt2hub_builds_running", "Builds that run", [queue.running for queue in queues]),
         (
+            "pt2hub_measuring_queued",
+            "Measuring jobs that wait, which builds go before",
+            [queue.measuring_queued for queue in queues],
+        ),
+        (
+            "pt2hub_measuring_running",
+            "Measuring jobs that run",
+            [queue.measuring_running for queue in queues],
+        ),
+        (
             "pt2hub_worker_slots",
-            "Builds that live workers take at a time; draining ones take none",
+            "Builds and measuring jobs that live workers take at a time; draining ones take none",
             [queue.slots for queue in queues],
         ),
     )

@@ -7,7 +7,7 @@ from flask_openapi3.models.tag import Tag
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic_core import PydanticCustomError, ValidationError
 
-from pt2hub.domain.builds import HIGHEST_PRIORITY, LOWEST_PRIORITY, BuildState
+from pt2hub.domain.builds import HIGHEST_PRIORITY, LOWEST_PRIORITY, BuildKind, BuildState
 from pt2hub.domain.digests import DIGEST_PATTERN
 from pt2hub.domain.names import MODEL_PATTERN
 from pt2hub.server.services.aliases import MAX_REASON
@@ -185,6 +185,9 @@ class BuildsQuery(Parameters):
     number: Annotated[int | None, Field(ge=1, lt=2**31, description="Of this version of the model")] = None
     state: Annotated[BuildState | None, Field(description="In this state")] = None
     target: Annotated[str | None, Field(max_length=200, description="For this target")] = None
+    kind: Annotated[
+        BuildKind | None, Field(description="`build`, or `measure` for jobs that time artifacts again")
+    ] = None
     after: Annotated[str | None, Field(max_length=200, description="`next` of the page before")] = None
     limit: LimitNumber = DEFAULT_LIMIT
 
@@ -209,6 +212,12 @@ class AliasChange(BaseModel):
         ),
     ]
     reason: ReasonText
+    force: Annotated[
+        bool,
+        Field(
+            description="Even where the model's policy refuses; takes an admin's token, and is kept in the history"
+        ),
+    ] = False
 
 
 class Lines(BaseModel):
@@ -339,7 +348,7 @@ def _inlined(value: Any, parts: dict[str, Any]) -> Any:  # noqa: ANN401  # any p
     if not isinstance(value, dict):
         return value
     if "$ref" in value:
-        return parts[value["$ref"].rpartition("/")[2]]
+        return _inlined(parts[value["$ref"].rpartition("/")[2]], parts)
     return {name: _inlined(item, parts) for name, item in value.items()}
 
 

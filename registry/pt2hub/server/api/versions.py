@@ -59,7 +59,7 @@ def version(path: VersionPath) -> Response:
 @routes.get("/builds", responses={200: Builds})
 def builds(query: BuildsQuery) -> Response:
     """Builds, newest first, without their steps, page by page."""
-    wanted = BuildFilter(query.model, query.number, query.state, query.target)
+    wanted = BuildFilter(query.model, query.number, query.state, query.target, query.kind)
     return render(container().catalog.builds(wanted, after=query.after, limit=query.limit))
 
 

@@ -21,20 +21,24 @@ from sqlalchemy.orm import Mapped, mapped_column
 from pt2hub.server.db.schema import Base, counted, now
 
 _VERDICTS = "verdict IN ('better', 'worse')"
+_ON_FRONT = "metric = 'latency_p50' AND subject = 'artifact' AND newest_at IS NOT NULL"
 
 
 class Series(Base):
     """Figures that may be compared: one metric of one model on one target, in one environment class.
 
     `batch` is 0 where there is none. `changed_at` says when a figure came, `examined_at` up to which change points
-    were looked for.
+    were looked for, `newest_at` when the newest figure was taken (null while there is no point).
     """
 
     __tablename__ = "series"
     __table_args__ = (
         UniqueConstraint(
-            "model_id", "target", "metric", "batch", "subject", "class_digest", "unit", name="uq_series_what"
+            "model_id", "metric", "target", "batch", "subject", "class_digest", "unit", name="uq_series_what"
         ),
+        # What the front page shows: the models with the newest figures, and the series of each.
+        Index("ix_series_front", "newest_at", "model_id", postgresql_where=text(_ON_FRONT)),
+        Index("ix_series_front_model", "model_id", "newest_at", "id", postgresql_where=text(_ON_FRONT)),
         Index(
             "ix_series_unexamined",
             "changed_at",
@@ -52,6 +56,7 @@ class Series(Base):
     subject: Mapped[str] = mapped_column(server_default="artifact")
     changed_at: Mapped[datetime] = now()
     examined_at: Mapped[datetime | None]
+    newest_at: Mapped[datetime | None]
 
 
 class Measurement(Base):
@@ -60,11 +65,13 @@ class Measurement(Base):
     __tablename__ = "measurements"
     __table_args__ = (
         CheckConstraint("source IN ('build', 'again', 'report')", name="source"),
-        Index(None, "series_id", "number", "measured_at"),
+        # The latest figures of a point.
+        Index(None, "series_id", "number", "measured_at", "id"),
         Index(
+            # A series has one artifact of each version, whose number is a twentieth of its digest.
             "uq_measurements_run",
             "series_id",
-            "artifact",
+            "number",
             "run",
             unique=True,
             postgresql_where=text("run IS NOT NULL"),
@@ -108,7 +115,8 @@ class MeasurementPair(Base):
 class SeriesPoint(Base):
     """What a series says of a version, kept with each figure that comes: charts read these and no measurements.
 
-    `value` is the median of its figures, `low` and `high` span their replicates (or them, where there are none).
+    `value` is the median of its latest figures (200 at most, `count` says of how many), `low` and `high` span their
+    replicates (or them, where there are none).
     """
 
     __tablename__ = "series_points"

@@ -8,11 +8,11 @@ import re
 import secrets
 from typing import TYPE_CHECKING
 
-from pt2hub.errors import UNSEEN, Ambiguous, InvalidInput, NotFound, Unauthorized
+from pt2hub.errors import UNSEEN, Ambiguous, Forbidden, InvalidInput, NotFound, Unauthorized
 from pt2hub.server.db.stores.tokens import TokenStore
 
 if TYPE_CHECKING:
-    from pt2hub.domain.tokens import TokenInfo
+    from pt2hub.domain.tokens import Actor, TokenInfo
     from pt2hub.server.db.engine import Sessions
 
 _RANDOM_BYTES = 32
@@ -29,11 +29,12 @@ class AccessService:
         """Is built by the container."""
         self._sessions = sessions
 
-    def create_token(self, name: str) -> str:
+    def create_token(self, name: str, *, admin: bool = False) -> str:
         """Makes a token.
 
         Args:
             name: What it is for, for people; alias moves are kept under it.
+            admin: Whether it may force what a model's policy refuses.
 
         Returns:
             The token; only its SHA-256 is stored, so it is shown this once.
@@ -50,14 +51,14 @@ class AccessService:
         body = f"pt2_{_base32(secrets.token_bytes(_RANDOM_BYTES))}"
         token = f"{body}_{_checksum(body)}"
         with self._sessions.begin() as session:
-            TokenStore(session).add(name, _sha256(token))
+            TokenStore(session).add(name, _sha256(token), admin=admin)
         return token
 
-    def verify(self, token: str) -> str:
+    def verify(self, token: str) -> Actor:
         """Lets a token pass, or not.
 
         Returns:
-            The token's name: what is done with it is done in that name.
+            Who holds it: what is done with it is done in that name.
 
         Raises:
             Unauthorized: The token is no token of this server.
@@ -67,10 +68,10 @@ class AccessService:
         if not match or not secrets.compare_digest(_checksum(match[1]), match[2]):
             raise Unauthorized("The token is missing or not whole", hint=_HINT)
         with self._sessions.begin() as session:
-            name = TokenStore(session).use(_sha256(token))
-        if name is None:
+            actor = TokenStore(session).use(_sha256(token))
+        if actor is None:
             raise Unauthorized("The token is not one of this server, or was revoked", hint=_HINT)
-        return name
+        return actor
 
     def tokens(self) -> tuple[TokenInfo, ...]:
         """Every token, the oldest first, revoked ones too."""
@@ -90,6 +91,25 @@ class AccessService:
         with self._sessions.begin() as session:
             store = TokenStore(session)
             return store.revoke(_chosen(store.all(), name_or_id).id)
+
+
+def check_admin(by: Actor, *, doing: str, where: str) -> None:
+    """Lets only an admin's token pass.
+
+    Args:
+        by: Who asks.
+        doing: What, as the end of a sentence.
+        where: The field that asks for it.
+
+    Raises:
+        Forbidden: It is another one's.
+    """
+    if not by.admin:
+        raise Forbidden(
+            f'The token "{by.name}" is not of an admin: it may not {doing}',
+            where=where,
+            hint="Ask who runs the server: `pt2hub admin token --admin` makes an admin's.",
+        )
 
 
 def _chosen(tokens: tuple[TokenInfo, ...], name_or_id: str) -> TokenInfo:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.names import parse_alias, parse_model_name
@@ -12,6 +12,8 @@ from pt2hub.server.db.stores.aliases import AliasStore, StoredAlias
 from pt2hub.server.db.stores.artifacts import ArtifactStore
 from pt2hub.server.db.stores.versions import StoredVersion, VersionStore
 from pt2hub.server.services import missing
+from pt2hub.server.services.access import check_admin
+from pt2hub.server.services.gates import Gates, Move, Ruling
 from pt2hub.wire.shapes import AliasList, AliasMove, AliasView
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
+    from pt2hub.domain.tokens import Actor
     from pt2hub.server.db.engine import Sessions
 
 MAX_REASON = 500
@@ -37,12 +40,14 @@ class _Change:
         expected: The version it is on as far as the caller knows, None where it does not exist.
         reason: Why.
         by: Who.
+        force: Whether it happens even where the model's policy refuses it.
     """
 
     number: int | None
     expected: int | None
     reason: str
     by: str
+    force: bool = False
 
     def done(self, alias: StoredAlias) -> bool:
         """Whether the alias is where it shall be already: a move to where it is, or one that is asked for again.
@@ -106,8 +111,20 @@ class AliasService:
             NotFound: There is no such model or version, or no such alias though one was expected.
             NotReady: The version has no artifact yet.
             AliasMoved: It is somewhere else; the error tells the move that put it there.
+            GateRefused: The model's policy refuses it; the error holds the comparisons that say why.
         """
         return self._change(model, name, _Change(number, expected, _checked(reason), by))
+
+    def force(
+        self, model: str, name: str, number: int, *, expected: int | None, reason: str, by: Actor
+    ) -> AliasView:
+        """As `move`, and even where the model's policy refuses; what it said is kept in the history.
+
+        Raises:
+            Forbidden: It is no admin's token.
+        """
+        check_admin(by, doing="force a move", where="force")
+        return self._change(model, name, _Change(number, expected, _checked(reason), by.name, force=True))
 
     def remove(self, model: str, name: str, *, expected: int, reason: str, by: str) -> AliasView:
         """Takes an alias away if it is where the caller believes; its history stays.
@@ -124,12 +141,30 @@ class AliasService:
             alias = store.hold(model_id, name, create=change.expected is None)
             if alias is None:
                 raise missing.no_alias(session, model, name)
+            ruling = None
             if not change.done(alias):
                 if alias.number != change.expected:
                     raise _lost(model, alias, change)
-                store.move(alias, to, reason=change.reason, by=change.by)
+                # Once the alias is held: neither it nor the policy can change meanwhile.
+                ruling = _ruled(
+                    session, Move(model, model_id, name, alias.number, change.number), force=change.force
+                )
+                store.move(alias, to, reason=change.reason, by=change.by, forced=ruling.overridden())
+            notes = ruling.said if ruling else ()
             moved = store.one(model_id, name) or alias
-            return _view(model, moved, store.history(moved))
+            return replace(_view(model, moved, store.history(moved)), notes=notes)
+
+
+def _ruled(session: Session, move: Move, *, force: bool) -> Ruling:
+    """What the model's policy says to a move that it lets pass, or that is forced.
+
+    Raises:
+        GateRefused: It does not let it pass.
+    """
+    ruling = Gates(session).judge(move)
+    if ruling.refused and not force:
+        raise ruling.error()
+    return ruling
 
 
 def _model(session: Session, name: str) -> int:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import structlog
 
 from pt2hub.domain.artifacts import CODE_TYPE
-from pt2hub.domain.builds import BuildState, Claim
+from pt2hub.domain.builds import BuildKind, BuildState, Claim
 from pt2hub.domain.names import team_of
 from pt2hub.domain.publications import Publication, ReusableCode
-from pt2hub.errors import BadResponse, BuildActive, BuildOver, NotFound, StaleAttempt, TooLarge
+from pt2hub.errors import BadResponse, BuildActive, BuildOver, NotFound, TooLarge
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.notifications import notify_progress
 from pt2hub.server.db.stores.artifacts import ArtifactStore
@@ -27,7 +27,7 @@ from pt2hub.server.db.stores.progress import ProgressStore
 from pt2hub.server.db.stores.versions import VersionStore
 from pt2hub.server.services.documents import named_by, read_config, read_manifest
 from pt2hub.server.services.priorities import check_priority
-from pt2hub.server.services.transitions import Transitions
+from pt2hub.server.services.transitions import Transitions, overtaken
 from pt2hub.server.services.waiting import explained
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class BuildService:
         """
         with self._sessions.begin() as session:
             if not AttemptStore(session).takes_reports(claim.build, claim.attempt):
-                raise _overtaken(claim)
+                raise overtaken(claim)
             progress = ProgressStore(session)
             progress.put_steps(claim.build, claim.attempt, steps)
             progress.add_lines(claim.build, claim.attempt, lines)
@@ -264,7 +264,7 @@ class BuildService:
             if build is None:
                 if builds.published(claim, publication.manifest.digest):
                     return
-                raise _overtaken(claim)
+                raise overtaken(claim)
             ProgressStore(session).put_steps(claim.build, claim.attempt, steps)
             reused = bool(publication.config.provenance.get("code_reused_from"))
             Transitions(session, self._queue).succeed(build, reused=reused)
@@ -309,7 +309,7 @@ class BuildService:
         """Records the first of some blobs, which the version then needs, all of them."""
         with self._sessions.begin() as session:
             if not BuildStore(session).keep(claim):
-                raise _overtaken(claim)
+                raise overtaken(claim)
             recorded = record(VersionStore(session))
             if recorded == needed[0]:
                 keys = {StorageKey.blob(digest) for digest in needed}
@@ -322,7 +322,7 @@ class BuildService:
         with self._sessions.begin() as session:
             build = BuildStore(session).held(claim)
             if build is None:
-                raise _overtaken(claim)
+                raise overtaken(claim)
             yield build, Transitions(session, self._queue)
 
     def _lock(self, session: Session, build_id: str) -> HeldBuild:
@@ -346,13 +346,19 @@ def _unknown(build_id: str) -> NotFound:
     )
 
 
+_RESULT = {
+    BuildKind.BUILD: "Its artifact is there: pt2hub builds {build} names it.",
+    BuildKind.MEASURE: "What it measured is kept. pt2hub measure queues another one.",
+}
+
+
 def _over(build: HeldBuild, done: str) -> BuildOver:
     return BuildOver(
         f"Build {build.id} has {build.state} and cannot be {done}",
         where=build.id,
         hint=f"Queue it again with pt2hub retry {build.id}."
         if build.state in (BuildState.FAILED, BuildState.CANCELLED)
-        else f"Its artifact is there: pt2hub builds {build.id} names it.",
+        else _RESULT[build.kind].format(build=build.id),
         context={"state": build.state},
     )
 
@@ -364,13 +370,4 @@ def _active(build: HeldBuild) -> BuildActive:
         where=build.id,
         hint=f"Follow it with pt2hub logs -f {build.id}, or end it with pt2hub cancel {build.id} first.",
         context={"state": build.state},
-    )
-
-
-def _overtaken(claim: Claim) -> StaleAttempt:
-    return StaleAttempt(
-        f"Attempt {claim.attempt} at build {claim.build} was overtaken or is over",
-        where=claim.build,
-        hint="Nothing was written. The worker was taken for lost, or the build was ended elsewhere.",
-        context={"attempt": claim.attempt, "worker": claim.worker},
     )

@@ -95,7 +95,7 @@ class CatalogService:
     def builds(
         self, wanted: BuildFilter, *, after: str | None = None, limit: int = DEFAULT_LIMIT
     ) -> BuildPage:
-        """Builds, newest first, without their steps.
+        """Builds and measuring jobs, newest first, without their steps.
 
         Args:
             wanted: Which of them.

@@ -4,24 +4,168 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import structlog
+
+from pt2hub.domain.builds import MAX_REPEAT, MEASURE_PRIORITY, MeasureRequest
+from pt2hub.domain.digests import Digest
+from pt2hub.errors import InvalidInput, NotFound
+from pt2hub.server.db.notifications import notify_progress
+from pt2hub.server.db.stores.artifacts import ArtifactStore
+from pt2hub.server.db.stores.blobs import BlobStore
+from pt2hub.server.db.stores.build_views import BuildViewStore
+from pt2hub.server.db.stores.builds import BuildStore
+from pt2hub.server.db.stores.measuring import MeasuringStore
+from pt2hub.server.db.stores.performance import PerformanceStore
+from pt2hub.server.db.stores.progress import ProgressStore
+from pt2hub.server.services.documents import named_by
+from pt2hub.server.services.priorities import check_priority
+from pt2hub.server.services.transitions import Transitions, overtaken
+from pt2hub.server.services.waiting import explained
+from pt2hub.wire.performance import MeasuringJobs
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import timedelta
 
+    from sqlalchemy.orm import Session
+
+    from pt2hub.domain.builds import Claim, StepReport
+    from pt2hub.domain.publications import MeasuredRun
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.queue import BuildQueue
+    from pt2hub.server.db.stores.measuring import Measurable
+    from pt2hub.server.services.resolve import ResolveService
+    from pt2hub.wire.shapes import ArtifactRef, Resolved
+
+_log = structlog.get_logger(__name__)
 
 
 class MeasuringService:
     """Queues measuring jobs, and keeps what they find."""
 
-    def __init__(self, sessions: Sessions, queue: BuildQueue, *, silence: timedelta) -> None:
+    def __init__(
+        self, sessions: Sessions, queue: BuildQueue, resolve: ResolveService, *, silence: timedelta
+    ) -> None:
         """Is built by the container.
 
         Args:
             sessions: Opens transactions.
             queue: Takes the jobs.
+            resolve: Knows what references name.
             silence: Time without a heartbeat after which a worker is lost.
         """
         self._sessions = sessions
         self._queue = queue
+        self._resolve = resolve
         self._silence = silence
+
+    # -- for people ---------------------------------------------------------------------------------------
+
+    def measure(
+        self,
+        reference: str,
+        *,
+        by: str,
+        target: str | None = None,
+        repeat: int = 1,
+        priority: int = MEASURE_PRIORITY,
+    ) -> MeasuringJobs:
+        """Queues a job for each artifact that a reference names; one that waits for the same artifact is joined.
+
+        A joined job makes as many runs as the greater of the two asked for, and keeps the higher priority.
+
+        Args:
+            reference: As for `ResolveService.resolve`.
+            by: Who wants it.
+            target: Of the version's artifacts only this target's.
+            repeat: Runs of each job, 1 to `MAX_REPEAT`.
+            priority: Higher comes first.
+
+        Raises:
+            InvalidInput: The reference is none, or there is no such priority or number of runs.
+            NotFound: The reference names nothing, or the version has no artifact for the target.
+            NotReady: The version has no artifact yet.
+            Ambiguous: The beginning of a digest fits several artifacts.
+        """
+        check_priority(priority)
+        _check_repeat(repeat)
+        chosen = _chosen(self._resolve.resolve(reference), target)
+        with self._sessions.begin() as session:
+            artifacts = MeasuringStore(session).lock([item.digest for item in chosen])
+            ids = [
+                self._ensure(session, item, MeasureRequest(item.target, item.artifact, repeat, by), priority)
+                for item in artifacts
+            ]
+            session.flush()
+            views = BuildViewStore(session).of(ids, silence=self._silence)
+            return MeasuringJobs(tuple(explained(session, views)))
+
+    # -- for workers --------------------------------------------------------------------------------------
+
+    def record(self, claim: Claim, found: Sequence[MeasuredRun], steps: Sequence[StepReport] = ()) -> None:
+        """Ends an attempt at a measuring job with its runs, in one transaction.
+
+        The same runs of the same attempt may come again: the first one's answer may have been lost.
+
+        Args:
+            claim: The attempt.
+            found: What it measured; blobs and manifests were stored by `BlobService.store` already.
+            steps: What was not reported yet: who waits for the end must see all of them then.
+
+        Raises:
+            StaleAttempt: The attempt was overtaken; nothing was written.
+            BlobGone: Something of it is not stored; nothing was written, and another attempt stores it anew.
+        """
+        artifact = Digest(claim.request["artifact"])
+        manifests = [item.manifest for item in found]
+        with self._sessions.begin() as session:
+            build = BuildStore(session).held(claim)
+            if build is None:
+                if MeasuringStore(session).recorded(claim, [item.digest for item in manifests]):
+                    return
+                raise overtaken(claim)
+            ProgressStore(session).put_steps(claim.build, claim.attempt, steps)
+            Transitions(session, self._queue).succeed(build, reused=None)
+            ArtifactStore(session).refer(artifact, manifests)
+            for item in found:
+                PerformanceStore(session).add_run(artifact, item.run)
+            blobs = BlobStore(session)
+            blobs.refer(named_by(*manifests), f"artifact:{artifact}")
+            blobs.drop(claim.holder)
+
+    def _ensure(self, session: Session, wanted: Measurable, request: MeasureRequest, priority: int) -> str:
+        """A queued job for an artifact: the one that waits already, or a new one."""
+        store = MeasuringStore(session)
+        if job := store.waiting(wanted):
+            store.join(job, repeat=request.repeat, priority=priority)
+            if priority > job.priority:
+                self._queue.raise_priority(session, [job.id], priority)
+                notify_progress(session, job.id)
+            return job.id
+        build_id = store.add(wanted.version_id, request, priority=priority)
+        self._queue.defer(session, build_id, queue=request.target, priority=priority)
+        _log.info("measuring job queued", build=build_id, artifact=request.artifact, by=request.by)
+        return build_id
+
+
+def _check_repeat(repeat: int) -> None:
+    if not 1 <= repeat <= MAX_REPEAT:
+        raise InvalidInput(
+            f"{repeat} is no number of runs",
+            where="repeat",
+            hint=f"Give a whole number from 1 to {MAX_REPEAT}; each run takes several fresh processes already.",
+        )
+
+
+def _chosen(resolved: Resolved, target: str | None) -> Sequence[ArtifactRef]:
+    """The artifacts that are meant."""
+    chosen = [item for item in resolved.artifacts if target in (None, item.target)]
+    if chosen:
+        return chosen
+    there = [item.target for item in resolved.artifacts]
+    raise NotFound(
+        f"{resolved.model}@{resolved.number} has no artifact for {str(target)[:80]!r}",
+        where="target",
+        hint=f"It has one for {', '.join(there)}. Publishing the same spec with a further target adds one.",
+        context={"targets": there},
+    )

@@ -27,6 +27,7 @@ from pt2hub.server.db.stores.artifacts import ArtifactStore
 from pt2hub.server.db.stores.attempts import AttemptStore
 from pt2hub.server.db.stores.blobs import BlobStore
 from pt2hub.server.db.stores.builds import BuildStore
+from pt2hub.server.db.stores.performance import PerformanceStore
 from pt2hub.server.db.stores.progress import ProgressStore
 from pt2hub.server.db.stores.values import moment
 from pt2hub.server.db.stores.versions import VersionStore
@@ -35,7 +36,7 @@ from pt2hub.server.services.blob_index import BlobIndex
 from pt2hub.server.services.documents import named_by, read_config, read_json, read_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from sqlalchemy.orm import Session
 
@@ -65,9 +66,9 @@ class ReindexService:
 
         The same goes for the rows of stored bytes, and for who needs them, also of what is older than such rows.
 
-        Versions that never had an artifact are in no manifest and do not come back. An attempt that was
-        overtaken between its upload and its publication left a manifest that nothing refers to: of several of
-        one build only the latest attempt's can have been published.
+        Versions that never had an artifact are in no manifest and do not come back, nor do measuring jobs: what
+        they measured does. An attempt that was overtaken between its upload and its publication left a manifest that
+        nothing refers to: of several of one build only the latest attempt's can have been published.
 
         Returns:
             `manifests` seen, `artifacts` among them, `added` to the database, and `unreadable` ones with reasons.
@@ -82,6 +83,8 @@ class ReindexService:
                 added += self._restore(manifest, config, referrers.get(manifest.digest, ()))
             except (*_UNREADABLE, Conflict) as exc:
                 unreadable[manifest.digest] = str(exc)
+        for manifest, config in read:  # only now: a run may have had any other artifact beside its own
+            self._restore_runs(manifest, config, referrers.get(manifest.digest, ()), unreadable)
         self._blobs.refer_versions()
         self._blobs.refer_logs()
         return {"manifests": seen, "artifacts": len(artifacts), "added": added, "unreadable": unreadable}
@@ -118,38 +121,57 @@ class ReindexService:
             config=config,
             referrers=ordered,
             autotune=self._table(ordered, AUTOTUNE_TYPE),
-            runs=self._runs(manifest, config, ordered),
         )
         with self._sessions.begin() as session:
             added = _restore_rows(session, publication)
-            if added or ArtifactStore(session).ref(manifest.digest):
+            artifacts = ArtifactStore(session)
+            if added or artifacts.ref(manifest.digest):
+                artifacts.refer(manifest.digest, ordered)
                 needed = named_by(manifest, *ordered)
                 BlobStore(session).refer_stored(needed, f"artifact:{manifest.digest}")
             return added
 
-    def _runs(
-        self, manifest: Manifest, config: ArtifactConfig, referrers: Sequence[Manifest]
-    ) -> tuple[MeasurementRun, ...]:
-        """Everything that was measured of an artifact, now and later."""
-        found = [
-            decode(MeasurementRun, read_json(self._storage, StorageKey.blob(layer.digest)))
-            for referrer in referrers
-            if referrer.artifactType == MEASUREMENT_RUN_TYPE
-            for layer in referrer.layers
-        ]
-        if old := self._table(referrers, MEASUREMENTS_TYPE):  # of an older release: without the machine
-            found.append(
-                MeasurementRun(
-                    schema=RUN_SCHEMA,
-                    id=f"{_build(manifest, config)}:{_attempt(config)}",
-                    source="build",
-                    measured_at=manifest.annotations.get(CREATED) or datetime.now(UTC).isoformat(),
-                    environment=config.environment,
-                    conditions={},
-                    measurements=[decode(Measurement, item) for item in old],
-                )
-            )
-        return tuple(found)
+    def _restore_runs(
+        self,
+        manifest: Manifest,
+        config: ArtifactConfig,
+        referrers: Iterable[Manifest],
+        unreadable: dict[str, str],
+    ) -> None:
+        """Adds what was measured of an artifact and has no rows; a run that cannot be read keeps no other away."""
+        runs = []
+        for referrer in referrers:
+            try:
+                runs += self._runs(manifest, config, referrer)
+            except _UNREADABLE as exc:
+                unreadable[referrer.digest] = str(exc)
+        with self._sessions.begin() as session:
+            if ArtifactStore(session).ref(manifest.digest) is None:
+                return
+            store = PerformanceStore(session)
+            known = store.runs(manifest.digest)
+            for run in sorted(runs, key=lambda item: (item.measured_at, item.id)):
+                if run.id not in known:
+                    store.add_run(manifest.digest, run)
+
+    def _runs(self, manifest: Manifest, config: ArtifactConfig, referrer: Manifest) -> list[MeasurementRun]:
+        """The runs that a referrer of an artifact holds; none where it holds something else."""
+        if referrer.artifactType == MEASUREMENT_RUN_TYPE:
+            keys = [StorageKey.blob(layer.digest) for layer in referrer.layers]
+            return [decode(MeasurementRun, read_json(self._storage, key), where=key.digest) for key in keys]
+        old = self._table([referrer], MEASUREMENTS_TYPE)
+        if not old:
+            return []
+        run = MeasurementRun(  # of an older release: without the machine
+            schema=RUN_SCHEMA,
+            id=f"{_build(manifest, config)}:{_attempt(config)}",
+            source="build",
+            measured_at=manifest.annotations.get(CREATED) or datetime.now(UTC).isoformat(),
+            environment=config.environment,
+            conditions={},
+            measurements=[decode(Measurement, item) for item in old],
+        )
+        return [run]
 
     def _table(self, referrers: Iterable[Manifest], artifact_type: str) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []

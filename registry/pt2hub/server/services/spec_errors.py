@@ -1,13 +1,14 @@
-"""Reading a spec, and saying what is wrong with one in its own words: path, given, allowed."""
+"""Reading a spec, and saying what is wrong with a document in its own words: path, given, allowed."""
 
 from __future__ import annotations
 
 import difflib
 import functools
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from pt2hub.domain.digests import canonical_json
 from pt2hub.domain.specs import Spec
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 _MAX_GIVEN = 80
 _MOST = 100
 """Problems that one error names: a document holds tens of thousands of unknown fields."""
-_HINT = "The whole form is described by /api/v1/spec.schema.json"
 _MESSAGES = {
     "missing": "the field is missing",
     "extra_forbidden": "there is no such field",
@@ -65,6 +65,9 @@ _FORMS = {
     "dims": "a name in lower-case letters, digits and _, such as batch",
     "fixed": _ARGUMENT,
     "outputs": "the way to a value, such as .last_hidden_state, [0] or .hidden_states[0]",
+    "alias": "a name such as prod: letters, digits and . _ - after a letter",
+    "metric": "a name in lower-case letters, digits and _, such as latency_p50",
+    "metrics": "a name in lower-case letters, digits and _, such as latency_p50",
 }
 """Of fields whose pattern is no help to a person."""
 _ADVICE = {
@@ -90,6 +93,24 @@ _LIMITS = {
 """How the limits that pydantic reports beside an error read."""
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a document must be.
+
+    Attributes:
+        name: What people call it, in one word.
+        shape: Its fields.
+        hint: What describes them.
+    """
+
+    name: str
+    shape: type[BaseModel]
+    hint: str
+
+
+_SPEC = Form("spec", Spec, "The whole form is described by /api/v1/spec.schema.json")
+
+
 def parse_spec(document: Mapping[str, Any]) -> Spec:
     """Reads a spec.
 
@@ -102,7 +123,7 @@ def parse_spec(document: Mapping[str, Any]) -> Spec:
     try:
         spec = Spec.model_validate(dict(document))
     except ValidationError as exc:
-        raise _as_ours(exc, document) from exc
+        raise explained(exc, document, _SPEC) from exc
     _check_storable(spec)
     return spec
 
@@ -127,18 +148,28 @@ def _all_text(value: Any) -> str:  # noqa: ANN401  # any JSON value
     return value if isinstance(value, str) else ""
 
 
-def _as_ours(exc: ValidationError, document: Mapping[str, Any]) -> Pt2hubError:
+def explained(exc: ValidationError, document: Mapping[str, Any], form: Form) -> Pt2hubError:
+    """What pydantic found wrong with a document, in the words of the document.
+
+    Args:
+        exc: What it found.
+        document: What it was given.
+        form: What that should be.
+
+    Returns:
+        InvalidInput, or its subclass where all problems have that one's code.
+    """
     errors = exc.errors(include_url=False)[:_MOST]
-    problems = _relevant([(_path_of(item, document), item) for item in errors])
-    details = tuple(_detail(path, items) for path, items in problems.items())
-    hint = " ".join([*_advice(details, document), _HINT])
+    problems = _relevant([(_path_of(item, document) or form.name, item) for item in errors])
+    details = tuple(_detail(path, items, form) for path, items in problems.items())
+    hint = " ".join([*(_advice(details, document) if form is _SPEC else ()), form.hint])
     codes = {item["type"] for items in problems.values() for item in items}
     by_code = {cls.code: cls for cls in walk()}
     cls = by_code.get(next(iter(codes)), InvalidInput) if len(codes) == 1 else InvalidInput
     if len(details) == 1:
         return cls(details[0].message, where=details[0].path, hint=hint, details=details)
     count = f"{len(details)} or more" if exc.error_count() > _MOST else f"{len(details)}"
-    return cls(f"{count} fields of the spec are wrong", where="spec", hint=hint, details=details)
+    return cls(f"{count} fields of the {form.name} are wrong", where=form.name, hint=hint, details=details)
 
 
 def _advice(details: Sequence[Detail], document: Mapping[str, Any]) -> list[str]:
@@ -174,7 +205,7 @@ def _path_of(item: ErrorDetails, document: object) -> str:
         path = f"{path}.{item['loc'][-1]}"
     if inner := item.get("ctx", {}).get("path"):  # an error about several fields says itself which to change
         path = f"{path}.{inner}"
-    return path.removeprefix(".") or "spec"
+    return path.removeprefix(".")
 
 
 def _relevant(problems: list[tuple[str, ErrorDetails]]) -> dict[str, list[ErrorDetails]]:
@@ -199,9 +230,9 @@ def _is_type_error(item: ErrorDetails) -> bool:
     return item["type"].endswith(("_type", "_parsing"))
 
 
-def _detail(path: str, items: list[ErrorDetails]) -> Detail:
+def _detail(path: str, items: list[ErrorDetails], form: Form) -> Detail:
     messages = list(dict.fromkeys(_message(item) for item in items))
-    allowed = " or ".join(dict.fromkeys(text for item in items if (text := _allowed(item)))) or None
+    allowed = " or ".join(dict.fromkeys(text for item in items if (text := _allowed(item, form)))) or None
     missing = items[0]["type"] == "missing"
     return Detail(
         path=path,
@@ -218,9 +249,9 @@ def _message(item: ErrorDetails) -> str:
     return f"{wanted} belongs here" if wanted else item["msg"]
 
 
-def _allowed(item: ErrorDetails) -> str | None:
+def _allowed(item: ErrorDetails, form: Form) -> str | None:
     if item["type"] == "extra_forbidden":
-        return _fields_near(item["loc"])
+        return _fields_near(item["loc"], form)
     if item["type"] == "string_pattern_mismatch":
         field = next((part for part in reversed(item["loc"]) if part in _FORMS), None)
         return _FORMS[field] if isinstance(field, str) else f"matching {item['ctx']['pattern']}"
@@ -237,9 +268,9 @@ def _plain(limit: object) -> str:
     return str(limit).replace("'", '"')  # texts as JSON has them, as in what was given
 
 
-def _fields_near(location: Sequence[int | str]) -> str:
+def _fields_near(location: Sequence[int | str], form: Form) -> str:
     """The fields that exist where an unknown one was given; likely misspellings first."""
-    node = schema = _schema()
+    node = schema = _schema(form.shape)
     for part in location[:-1]:
         node = _step(node, part, schema)
     fields = list(node.get("properties", {}))
@@ -248,8 +279,8 @@ def _fields_near(location: Sequence[int | str]) -> str:
 
 
 @functools.cache
-def _schema() -> dict[str, Any]:
-    return Spec.model_json_schema()
+def _schema(shape: type[BaseModel]) -> dict[str, Any]:
+    return shape.model_json_schema()
 
 
 def _step(node: dict[str, Any], part: int | str, schema: dict[str, Any]) -> dict[str, Any]:

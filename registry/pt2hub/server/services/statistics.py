@@ -41,6 +41,8 @@ class StatisticsService:
             failures=_counts(tallies, "failures"),
             successes=_counts(tallies, "successes"),
             steps=durations([tally for tally in tallies if tally.figure == "steps"]),
+            measuring_attempts=_counts(tallies, "measuring_attempts"),
+            measuring_failures=_counts(tallies, "measuring_failures"),
         )
 
     def queues(self) -> tuple[tuple[QueueStatistics, ...], list[RepeatedBuild]]:

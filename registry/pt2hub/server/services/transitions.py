@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from pt2hub.domain.builds import MAX_FAILURES, BuildState, Outcome, backoff
-from pt2hub.errors import WorkerLost
+from pt2hub.errors import StaleAttempt, WorkerLost
 from pt2hub.server.db.notifications import notify, notify_progress
 from pt2hub.server.db.stores.attempts import AttemptStore
 from pt2hub.server.db.stores.builds import BuildStore
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
+    from pt2hub.domain.builds import Claim
     from pt2hub.errors import Pt2hubError
     from pt2hub.server.db.queue import BuildQueue
     from pt2hub.server.db.stores.builds import HeldBuild
@@ -44,12 +45,12 @@ class Transitions:
         self._builds = BuildStore(session)
         self._attempts = AttemptStore(session)
 
-    def succeed(self, build: HeldBuild, *, reused: bool) -> None:
-        """Ends a running build with an artifact, which the caller adds.
+    def succeed(self, build: HeldBuild, *, reused: bool | None) -> None:
+        """Ends a running build with its result, which the caller adds.
 
         Args:
             build: The build.
-            reused: Whether its code is an earlier build's.
+            reused: Whether its code is an earlier build's; None of a measuring job.
         """
         self._builds.finish(build, BuildState.SUCCEEDED)
         self._attempts.close(build.id, build.attempt, Outcome.SUCCEEDED, reused=reused)
@@ -137,6 +138,16 @@ class Transitions:
         attempts = self._attempts.of(build.id)[-failures:]
         told = ", ".join(f"attempt {item.number} ({item.worker}: {item.outcome})" for item in attempts)
         return _lost(f"{failures} attempts were lost or failed for a passing reason: {told}", build)
+
+
+def overtaken(claim: Claim) -> StaleAttempt:
+    """The error of an attempt that may change nothing any more."""
+    return StaleAttempt(
+        f"Attempt {claim.attempt} at build {claim.build} was overtaken or is over",
+        where=claim.build,
+        hint="Nothing was written. The worker was taken for lost, or the build was ended elsewhere.",
+        context={"attempt": claim.attempt, "worker": claim.worker},
+    )
 
 
 def _lost(message: str, build: HeldBuild) -> WorkerLost:

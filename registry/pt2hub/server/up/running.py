@@ -219,7 +219,7 @@ def _ensure_token(container: Container, home: Home, url: str) -> str | None:
             container.access.verify(known)
             home.write_settings(url=url)
             return None
-    made = container.access.create_token("up")
+    made = container.access.create_token("up", admin=True)
     home.write_settings(url=url, token=made)
     return made
 

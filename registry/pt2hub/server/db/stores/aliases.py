@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, select
 from sqlalchemy.dialects.postgresql import insert
@@ -68,6 +68,11 @@ class AliasStore:
         # Read once the lock is ours: what a locked row joins to may be from before the wait.
         return self.one(model_id, name)
 
+    def hold_all(self, model_id: int) -> None:
+        """Keeps every alias of a model from being moved by others until the transaction ends."""
+        mine = select(SQLAlias.id).where(SQLAlias.model_id == model_id)
+        self._session.execute(mine.order_by(SQLAlias.id).with_for_update())
+
     def one(self, model_id: int, name: str) -> StoredAlias | None:
         """An alias, removed or not."""
         found = self._aliases(model_id, name)
@@ -81,7 +86,15 @@ class AliasStore:
         """Every alias that a model ever had, each with the version it is on, None where it was removed."""
         return {alias.name: alias.number for alias in self._aliases(model_id)}
 
-    def move(self, alias: StoredAlias, to: StoredVersion | None, *, reason: str, by: str) -> None:
+    def move(
+        self,
+        alias: StoredAlias,
+        to: StoredVersion | None,
+        *,
+        reason: str,
+        by: str,
+        forced: dict[str, Any] | None = None,
+    ) -> None:
         """Puts a held alias on a version, or on none, and writes that into its history.
 
         Args:
@@ -89,6 +102,7 @@ class AliasStore:
             to: The version, None to remove the alias.
             reason: Why.
             by: Who.
+            forced: What the policy refused and an admin's token overrode, None where it refused nothing.
         """
         row = self._session.get_one(SQLAlias, alias.id, populate_existing=True)
         row.version_id = to.id if to else None
@@ -101,6 +115,7 @@ class AliasStore:
                 after=to.number if to else None,
                 reason=reason,
                 by=by,
+                forced=forced,
             )
         )
         self._session.flush()  # the database dates the move
@@ -159,4 +174,4 @@ class AliasStore:
 
 
 def _move(row: SQLAliasMove) -> AliasMove:
-    return AliasMove(row.sequence, row.before, row.after, row.reason, row.by, stamp(row.at))
+    return AliasMove(row.sequence, row.before, row.after, row.reason, row.by, stamp(row.at), row.forced)

@@ -28,6 +28,8 @@ from pt2hub.server.db.stores.workers import WorkerStore
 from pt2hub.wire.shapes import ArtifactRef
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sqlalchemy import Table
     from sqlalchemy.orm import DeclarativeBase, Session
 
@@ -38,6 +40,7 @@ _CANDIDATES = 16
 
 _TABLE = cast("Table", SQLArtifact.__table__)
 _ADD = insert(_TABLE).on_conflict_do_nothing(index_elements=["digest"]).returning(_TABLE.c.digest)
+_REFER = insert(cast("Table", SQLReferrer.__table__)).on_conflict_do_nothing()
 
 
 class ArtifactStore:
@@ -156,13 +159,19 @@ class ArtifactStore:
             "referrers": self._below(SQLReferrer, digest, "digest"),
         }
 
+    def refer(self, artifact: Digest, referrers: Sequence[Manifest]) -> None:
+        """Notes that manifests belong to an artifact; what is noted already stays."""
+        if referrers:
+            rows = [{"artifact": artifact, **storable(_referrer(item))} for item in referrers]
+            self._session.execute(_REFER, rows)
+
     def _add_index(self, publication: Publication) -> None:
         artifact = publication.manifest.digest
         members = enumerate(publication.config.single_file.members)
         self._add_rows(SQLArchiveMember, artifact, [{**encode(item), "position": at} for at, item in members])
         choices = [decode(AutotuneChoice, item) for item in publication.autotune]
         self._add_rows(SQLAutotuneChoice, artifact, [encode(item) for item in choices])
-        self._add_rows(SQLReferrer, artifact, [_referrer(item) for item in publication.referrers])
+        self.refer(artifact, publication.referrers)
         for run in publication.runs:
             PerformanceStore(self._session).add_run(artifact, run)
 

@@ -72,6 +72,10 @@ class BuildViewStore:
         builds = and_(SQLBuild.version_id == version_id, SQLBuild.kind == BuildKind.BUILD)
         return self._views(builds, silence)
 
+    def of(self, build_ids: Sequence[str], *, silence: timedelta) -> list[BuildView]:
+        """Builds with their steps and attempts, those of a version in the order submitted."""
+        return self._views(SQLBuild.id.in_(build_ids), silence)
+
     def page(
         self, wanted: BuildFilter, *, after: tuple[datetime, str] | None, limit: int, silence: timedelta
     ) -> list[BuildView]:

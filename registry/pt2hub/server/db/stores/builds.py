@@ -39,6 +39,7 @@ class HeldBuild:
     Attributes:
         id: Its id.
         state: Where it stands.
+        kind: What it is for.
         attempt: Attempts begun so far.
         failures: Those that failed for a passing reason, since the submission or the last retry.
         target: What it builds for.
@@ -48,6 +49,7 @@ class HeldBuild:
 
     id: str
     state: BuildState
+    kind: BuildKind
     attempt: int
     failures: int
     target: str
@@ -58,6 +60,7 @@ class HeldBuild:
 _HELD = (
     SQLBuild.id,
     SQLBuild.state,
+    SQLBuild.kind,
     SQLBuild.attempt,
     SQLBuild.failures,
     SQLBuild.target,
@@ -258,7 +261,7 @@ class BuildStore:
         )
 
     def raise_priority(self, version_id: int, targets: Sequence[str], priority: int) -> list[str]:
-        """Moves queued builds of a version further ahead.
+        """Moves queued builds of a version further ahead; its measuring jobs stay where they are.
 
         Returns:
             The builds whose priority was lower.
@@ -266,6 +269,7 @@ class BuildStore:
         lower = (
             select(SQLBuild.id)
             .where(SQLBuild.version_id == version_id, SQLBuild.target.in_(targets))
+            .where(SQLBuild.kind == BuildKind.BUILD)
             .where(SQLBuild.state == BuildState.QUEUED, SQLBuild.priority < priority)
             .order_by(SQLBuild.id)
             .with_for_update(key_share=True)
@@ -381,5 +385,5 @@ def _held(claim: Claim) -> tuple[ColumnElement[bool], ...]:
 
 
 def _held_build(row: Row[*tuple[Any, ...]]) -> HeldBuild:
-    build_id, state, *others = row
-    return HeldBuild(build_id, BuildState(state), *others)
+    build_id, state, kind, *others = row
+    return HeldBuild(build_id, BuildState(state), BuildKind(kind), *others)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import func, select, true
 
-from pt2hub.domain.builds import BuildState, readiness
+from pt2hub.domain.builds import BuildKind, BuildState, readiness
 from pt2hub.server.db.schema import Build as SQLBuild
 from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.schema import Version as SQLVersion
@@ -113,7 +113,7 @@ class CatalogStore:
         """Target, state and whether it counts for readiness, of each build, by the version's row."""
         rows = self._session.execute(
             select(SQLBuild.version_id, SQLBuild.target, SQLBuild.state, SQLBuild.first_submitted)
-            .where(SQLBuild.version_id.in_(version_ids))
+            .where(SQLBuild.version_id.in_(version_ids), SQLBuild.kind == BuildKind.BUILD)
             .order_by(SQLBuild.position)
         )
         found: dict[int, list[tuple[str, BuildState, bool]]] = {}

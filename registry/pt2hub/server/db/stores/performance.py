@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from sqlalchemy import func, select, text
+from sqlalchemy import select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from pt2hub.domain.digests import Digest
@@ -27,28 +27,72 @@ if TYPE_CHECKING:
 
     from pt2hub.domain.measurements import Measurement, MeasurementRun, Pair
 
-_SERIES = cast("Table", SQLSeries.__table__)
-_WHAT = ("model_id", "target", "metric", "batch", "subject", "class_digest", "unit")
-# An update that changes little, where doing nothing would return no row.
-_ENSURE = (
-    insert(_SERIES)
-    .on_conflict_do_update(index_elements=_WHAT, set_={"changed_at": func.clock_timestamp()})
-    .returning(_SERIES.c.id, sort_by_parameter_order=True)
-)
+_MOST_FIGURES = 200
+"""A point is made of its latest figures: a version that production reports on for years must not become dear."""
+# An update that changes little, where doing nothing would return no row and hold none. In the order given, so that two
+# transactions that meet wait for each other once and not for ever.
+_HOLD = text("""
+    INSERT INTO series (model_id, target, metric, batch, subject, class_digest, unit)
+    SELECT model_id, target, metric, batch, subject, class_digest, unit
+    FROM unnest(
+        CAST(:model_id AS bigint[]), CAST(:target AS text[]), CAST(:metric AS text[]), CAST(:batch AS bigint[]),
+        CAST(:subject AS text[]), CAST(:class_digest AS text[]), CAST(:unit AS text[])
+    ) WITH ORDINALITY AS given (model_id, target, metric, batch, subject, class_digest, unit, place)
+    ORDER BY place
+    ON CONFLICT (model_id, metric, target, batch, subject, class_digest, unit)
+        DO UPDATE SET changed_at = clock_timestamp()
+    RETURNING model_id, target, metric, batch, subject, class_digest, unit, id
+""")
 _ADD = insert(cast("Table", SQLMeasurement.__table__)).on_conflict_do_nothing()
 _ADD_PAIRS = insert(cast("Table", SQLPair.__table__)).on_conflict_do_nothing()
 _SUM_UP = text("""
-    INSERT INTO series_points (series_id, number, artifact, value, low, high, count, measured_at)
-    SELECT series_id, number, max(artifact), percentile_cont(0.5) WITHIN GROUP (ORDER BY value),
-        min(least(value, (SELECT min(r) FROM unnest(replicates) AS r))),
-        max(greatest(value, (SELECT max(r) FROM unnest(replicates) AS r))),
-        count(*), max(measured_at)
-    FROM measurements WHERE series_id = ANY(:series) AND number = ANY(:numbers)
-    GROUP BY series_id, number
-    ON CONFLICT (series_id, number) DO UPDATE SET
-        artifact = excluded.artifact, value = excluded.value, low = excluded.low, high = excluded.high,
-        count = excluded.count, measured_at = excluded.measured_at
+    WITH made AS (
+        INSERT INTO series_points (series_id, number, artifact, value, low, high, count, measured_at)
+        SELECT point.series_id, point.number, summed.*
+        FROM unnest(CAST(:series AS bigint[]), CAST(:numbers AS integer[])) AS point (series_id, number)
+        CROSS JOIN LATERAL (
+            SELECT max(artifact), percentile_cont(0.5) WITHIN GROUP (ORDER BY value),
+                min(least(value, (SELECT min(one) FROM unnest(replicates) AS one))),
+                max(greatest(value, (SELECT max(one) FROM unnest(replicates) AS one))),
+                count(*), max(measured_at)
+            FROM (
+                SELECT artifact, value, replicates, measured_at FROM measurements
+                WHERE series_id = point.series_id AND number = point.number
+                ORDER BY measured_at DESC, id DESC LIMIT :most
+            ) AS latest
+            HAVING count(*) > 0
+        ) AS summed
+        ON CONFLICT (series_id, number) DO UPDATE SET
+            artifact = excluded.artifact, value = excluded.value, low = excluded.low, high = excluded.high,
+            count = excluded.count, measured_at = excluded.measured_at
+        RETURNING series_id, measured_at
+    )
+    UPDATE series SET newest_at = newest.at
+    FROM (SELECT series_id, max(measured_at) AS at FROM made GROUP BY series_id) AS newest
+    WHERE series.id = newest.series_id AND (series.newest_at IS NULL OR series.newest_at < newest.at)
 """)
+
+
+class What(NamedTuple):
+    """What makes a series: figures of another value of any of these are never mixed with its own.
+
+    Attributes:
+        model_id: Row of the model.
+        target: The target's name.
+        metric: What is measured.
+        batch: Batch size, `NO_BATCH` where there is none.
+        subject: `artifact`, or what ran beside it.
+        class_digest: The environment class.
+        unit: The figures' unit.
+    """
+
+    model_id: int
+    target: str
+    metric: str
+    batch: int
+    subject: str
+    class_digest: str
+    unit: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +140,22 @@ class PerformanceStore:
             run: The figures.
         """
         known = self.measured([artifact, *([run.baseline] if run.baseline else [])])
-        self._add(known[artifact], run, run.measurements)
-        if run.baseline in known:
-            self._add(known[run.baseline], run, run.beside)
-            self._add_pairs(known[artifact], run)
+        own, beside = known[artifact], known.get(run.baseline) if run.baseline else None
+        in_class = environment_class(run.environment)
+        figures = [(own, item) for item in run.measurements]
+        figures += [(beside, item) for item in run.beside] if beside else []
+        pairs = run.pairs if beside else []
+        whats = [what_of(of, in_class, item) for of, item in figures]
+        whats += [what_of(own, in_class, pair) for pair in pairs]
+        held = self.hold(whats)
+        series = [held[what] for what in whats]
+        self._add(run, figures, series[: len(figures)])
+        self._add_pairs(own, run, pairs, series[len(figures) :])
+
+    def runs(self, artifact: Digest) -> set[str]:
+        """The runs that an artifact has figures of."""
+        statement = select(SQLMeasurement.run).where(SQLMeasurement.artifact == artifact).distinct()
+        return {run for run in self._session.scalars(statement) if run}
 
     def of(self, artifact: Digest) -> list[dict[str, Any]]:
         """The figures of an artifact as `MeasurementView` has them, in the order they came."""
@@ -111,31 +167,42 @@ class PerformanceStore:
         )
         return [_fields(measurement, series) for measurement, series in rows]
 
-    def sum_up(self, series: Sequence[int], numbers: Sequence[int]) -> None:
-        """Makes the points of series at these versions anew, from every figure."""
-        self._session.execute(_SUM_UP, {"series": list(series), "numbers": list(numbers)})
+    def hold(self, whats: Iterable[What]) -> dict[What, int]:
+        """Makes sure of series, and holds them until the transaction ends: nobody else adds figures meanwhile.
 
-    def ensure_series(
-        self, of: Measured, class_digest: Digest, items: Sequence[Measurement | Pair]
-    ) -> list[int]:
-        """The series that figures belong to, made where they are missing, in the order of the figures."""
-        wanted = [_what(of, class_digest, item) for item in items]
-        # Sorted and once each: two transactions that meet must not wait for each other, nor one for itself.
-        ordered = sorted({tuple(what.values()) for what in wanted})
-        given = [dict(zip(_WHAT, values, strict=True)) for values in ordered]
-        ids = list(self._session.scalars(_ENSURE, given)) if given else []
-        by_what = dict(zip(ordered, ids, strict=True))
-        return [by_what[tuple(what.values())] for what in wanted]
+        Whoever adds figures does it after this, and calls `sum_up` in the same transaction: what others committed
+        before is then seen. Ask for every series of a transaction at once: those that ask in pieces may deadlock.
 
-    def _add(self, of: Measured, run: MeasurementRun, measurements: Sequence[Measurement]) -> None:
-        if not measurements:
+        Args:
+            whats: What is wanted, in any order, the same one any number of times.
+
+        Returns:
+            Their rows.
+        """
+        ordered = sorted(set(whats))
+        if not ordered:
+            return {}
+        columns = dict(zip(What._fields, map(list, zip(*ordered, strict=True)), strict=True))
+        return {What(*what): row for *what, row in self._session.execute(_HOLD, columns)}
+
+    def sum_up(self, points: Iterable[tuple[int, int]]) -> None:
+        """Makes points anew, each from its latest figures; the series must be held (see `hold`).
+
+        Args:
+            points: Series and version's number of each; the same one any number of times.
+        """
+        ordered = sorted(set(points))
+        if ordered:
+            series, numbers = map(list, zip(*ordered, strict=True))
+            self._session.execute(_SUM_UP, {"series": series, "numbers": numbers, "most": _MOST_FIGURES})
+
+    def _add(
+        self, run: MeasurementRun, figures: Sequence[tuple[Measured, Measurement]], series: Sequence[int]
+    ) -> None:
+        if not figures:
             return
-        environment = WorkerStore(self._session).add_environment(run.environment)
-        series = self.ensure_series(of, environment_class(run.environment), measurements)
         shared = {
-            "number": of.number,
-            "artifact": of.artifact,
-            "environment": environment,
+            "environment": WorkerStore(self._session).add_environment(run.environment),
             "source": run.source,
             "run": run.id,
             "measured_at": moment(run.measured_at),
@@ -143,20 +210,23 @@ class PerformanceStore:
         rows = [
             {
                 **shared,
-                "series_id": own,
+                "series_id": row,
+                "number": of.number,
+                "artifact": of.artifact,
                 "value": item.value,
                 "replicates": item.replicates,
                 "samples": storable(item.samples),
             }
-            for own, item in zip(series, measurements, strict=True)
+            for row, (of, item) in zip(series, figures, strict=True)
         ]
         self._session.execute(_ADD, rows)
-        self.sum_up(series, [of.number])
+        self.sum_up((row, of.number) for row, (of, _) in zip(series, figures, strict=True))
 
-    def _add_pairs(self, of: Measured, run: MeasurementRun) -> None:
-        if not run.pairs:
+    def _add_pairs(
+        self, of: Measured, run: MeasurementRun, pairs: Sequence[Pair], series: Sequence[int]
+    ) -> None:
+        if not pairs:
             return
-        series = self.ensure_series(of, environment_class(run.environment), run.pairs)
         shared = {
             "artifact": of.artifact,
             "baseline": run.baseline,
@@ -164,23 +234,22 @@ class PerformanceStore:
             "measured_at": moment(run.measured_at),
         }
         rows = [
-            {**shared, "series_id": own, "ratios": item.ratios}
-            for own, item in zip(series, run.pairs, strict=True)
+            {**shared, "series_id": row, "ratios": pair.ratios}
+            for row, pair in zip(series, pairs, strict=True)
         ]
         self._session.execute(_ADD_PAIRS, rows)
 
 
-def _what(of: Measured, class_digest: Digest, item: Measurement | Pair) -> dict[str, Any]:
-    values = (
-        of.model_id,
-        of.target,
-        item.metric,
-        item.batch or NO_BATCH,
-        getattr(item, "subject", "artifact"),
-        class_digest,
-        item.unit,
-    )
-    return dict(zip(_WHAT, values, strict=True))
+def what_of(of: Measured, class_digest: Digest, item: Measurement | Pair) -> What:
+    """The series that a figure of an artifact belongs to.
+
+    Args:
+        of: The artifact.
+        class_digest: The environment class that it was measured in.
+        item: The figure.
+    """
+    subject = getattr(item, "subject", "artifact")  # pairs are of artifacts
+    return What(of.model_id, of.target, item.metric, item.batch or NO_BATCH, subject, class_digest, item.unit)
 
 
 def _fields(measurement: SQLMeasurement, series: SQLSeries) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from sqlalchemy import bindparam, func, literal_column, select, true
+from sqlalchemy import and_, bindparam, func, literal_column, select, true
 
-from pt2hub.domain.builds import BuildState
+from pt2hub.domain.builds import BuildKind, BuildState
 from pt2hub.domain.digests import Digest
 from pt2hub.server.db.engine import Prepared
 from pt2hub.server.db.schema import Alias as SQLAlias
@@ -21,7 +21,7 @@ from pt2hub.wire.shapes import ArtifactRef
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from sqlalchemy import ScalarSelect, Select, SQLColumnExpression
+    from sqlalchemy import ColumnElement, ScalarSelect, Select, SQLColumnExpression
 
     from pt2hub.domain.names import Reference
     from pt2hub.server.db.engine import Reader
@@ -72,12 +72,17 @@ def _artifacts(number: SQLColumnExpression[int]) -> _Refs:
     return select(number, SQLBuild.target, SQLArtifact.digest, SQLArtifact.created_at)
 
 
+def _builds_of(version_id: SQLColumnExpression[int]) -> ColumnElement[bool]:
+    """Without measuring jobs, of which a version may have many and which have no artifact of their own."""
+    return and_(SQLBuild.version_id == version_id, SQLBuild.kind == literal_column(f"'{BuildKind.BUILD}'"))
+
+
 def _of_version() -> _Refs:
     return (
         _artifacts(SQLVersion.number)
         .select_from(SQLModel)
         .join(SQLVersion, SQLVersion.model_id == SQLModel.id)
-        .outerjoin(SQLBuild, SQLBuild.version_id == SQLVersion.id)
+        .outerjoin(SQLBuild, _builds_of(SQLVersion.id))
         .outerjoin(SQLArtifact, SQLArtifact.build_id == SQLBuild.id)
         .where(SQLModel.name == bindparam("model"))
         .order_by(SQLBuild.position, SQLBuild.target)
@@ -90,7 +95,7 @@ def _of_newest_ready() -> _Refs:
         _artifacts(newest.c.number)
         .select_from(SQLModel)
         .join(newest, true())
-        .outerjoin(SQLBuild, SQLBuild.version_id == newest.c.id)
+        .outerjoin(SQLBuild, _builds_of(newest.c.id))
         .outerjoin(SQLArtifact, SQLArtifact.build_id == SQLBuild.id)
         .where(SQLModel.name == bindparam("model"))
         .order_by(SQLBuild.position, SQLBuild.target)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import case, func, literal, select, text, union_all, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from pt2hub.domain.builds import BuildState, Outcome
+from pt2hub.domain.builds import BuildKind, BuildState, Outcome
 from pt2hub.domain.statistics import (
     MANY_ATTEMPTS,
     STEP_BOUNDS,
@@ -50,7 +50,8 @@ class Tally:
     """A running sum.
 
     Attributes:
-        figure: `attempts`, `failures`, `successes` or `steps`.
+        figure: `attempts`, `failures`, `successes` or `steps` of builds; `measuring_attempts` or `measuring_failures`
+            of measuring jobs.
         subject: A target's name, or a step's.
         detail: An outcome, an error's code, whether code was reused, or a bound of `STEP_BOUNDS`.
         count: How often.
@@ -160,15 +161,21 @@ class StatisticsStore:
         for beat, state, concurrency in workers:
             states[beat.target][state] += 1
             slots[beat.target] += concurrency if state in ("idle", "busy") else 0
-        waiting, running = self._in_state(BuildState.QUEUED), self._in_state(BuildState.RUNNING)
+        found = self._unfinished()
+
+        def of(name: str, state: BuildState, kind: BuildKind) -> tuple[int, float]:
+            return found.get((name, state, kind), (0, 0.0))
+
         return tuple(
             QueueStatistics(
                 target=name,
-                queued=waiting.get(name, (0, 0.0))[0],
-                oldest_seconds=waiting.get(name, (0, 0.0))[1],
-                running=running.get(name, (0, 0.0))[0],
+                queued=of(name, BuildState.QUEUED, BuildKind.BUILD)[0],
+                oldest_seconds=of(name, BuildState.QUEUED, BuildKind.BUILD)[1],
+                running=of(name, BuildState.RUNNING, BuildKind.BUILD)[0],
                 slots=slots[name],
                 workers={state: states[name][state] for state in WORKER_STATES},
+                measuring_queued=of(name, BuildState.QUEUED, BuildKind.MEASURE)[0],
+                measuring_running=of(name, BuildState.RUNNING, BuildKind.MEASURE)[0],
             )
             for name in self._session.scalars(select(SQLTarget.name).order_by(SQLTarget.name))
         )
@@ -193,15 +200,19 @@ class StatisticsStore:
         )
         return [_repeated(*row) for row in rows]
 
-    def _in_state(self, state: BuildState) -> dict[str, tuple[int, float]]:
-        """How many builds of each target are in a state, and for how many seconds the first one was queued."""
+    def _unfinished(self) -> dict[tuple[str, str, str], tuple[int, float]]:
+        """By target, state and kind: how many wait or run, and for how many seconds the first one was queued."""
         age = func.extract("epoch", func.now() - func.min(SQLBuild.queued_at))
+        what = (SQLBuild.target, SQLBuild.state, SQLBuild.kind)
         rows = self._session.execute(
-            select(SQLBuild.target, func.count(), age)
-            .where(SQLBuild.state == state)
-            .group_by(SQLBuild.target)
+            select(*what, func.count(), age)
+            .where(SQLBuild.state.in_((BuildState.QUEUED, BuildState.RUNNING)))
+            .group_by(*what)
         )
-        return {target: (count, max(float(seconds), 0.0)) for target, count, seconds in rows}
+        return {
+            (target, state, kind): (count, max(float(seconds), 0.0))
+            for target, state, kind, count, seconds in rows
+        }
 
 
 def durations(tallies: list[Tally]) -> dict[str, Durations]:
@@ -224,17 +235,22 @@ def _counted_columns() -> list[Any]:
 
 def _tallies(attempts: FromClause) -> CompoundSelect[Any]:
     """What some attempts add to each sum."""
-    build = SQLBuild.id == attempts.c.build_id
     code = func.coalesce(attempts.c.error["code"].astext, WorkerLost.code)
     reused = case((attempts.c.reused.is_(True), "true"), else_="false")
     bound = case(*((SQLStep.seconds <= most, f"{most:g}") for most in STEP_BOUNDS), else_="inf")
     step = (SQLStep.build_id == attempts.c.build_id) & (SQLStep.attempt == attempts.c.attempt)
-    parts = [
-        (build, "attempts", SQLBuild.target, attempts.c.outcome, attempts.c.outcome.is_not(None)),
-        (build, "failures", SQLBuild.target, code, attempts.c.outcome.in_(_RAISED)),
-        (build, "successes", SQLBuild.target, reused, attempts.c.outcome == Outcome.SUCCEEDED),
-        (step, "steps", SQLStep.name, bound, (SQLStep.state == "done") & SQLStep.seconds.is_not(None)),
+    ended, raised = attempts.c.outcome.is_not(None), attempts.c.outcome.in_(_RAISED)
+    timed = (SQLStep.state == "done") & SQLStep.seconds.is_not(None)
+    builds, jobs = BuildKind.BUILD, BuildKind.MEASURE
+    parts: list[tuple[BuildKind, str, Any, Any, Any]] = [
+        (builds, "attempts", SQLBuild.target, attempts.c.outcome, ended),
+        (builds, "failures", SQLBuild.target, code, raised),
+        (builds, "successes", SQLBuild.target, reused, attempts.c.outcome == Outcome.SUCCEEDED),
+        (builds, "steps", SQLStep.name, bound, timed),
+        (jobs, "measuring_attempts", SQLBuild.target, attempts.c.outcome, ended),
+        (jobs, "measuring_failures", SQLBuild.target, code, raised),
     ]
+    of_build = attempts.join(SQLBuild, SQLBuild.id == attempts.c.build_id)
     return union_all(
         *(
             select(
@@ -244,12 +260,11 @@ def _tallies(attempts: FromClause) -> CompoundSelect[Any]:
                 func.count().label("count"),
                 (func.sum(SQLStep.seconds) if figure == "steps" else literal(0.0)).label("seconds"),
             )
-            .select_from(attempts)
-            .join(SQLStep if figure == "steps" else SQLBuild, joined)
-            .where(condition)
+            .select_from(of_build.join(SQLStep, step) if figure == "steps" else of_build)
+            .where(SQLBuild.kind == kind, condition)
             # By place: the same expression with parameters of its own is another one to PostgreSQL.
             .group_by(text("2"), text("3"))
-            for joined, figure, subject, detail, condition in parts
+            for kind, figure, subject, detail, condition in parts
         )
     )
 
@@ -265,4 +280,5 @@ def _repeated(row: SQLBuild, model: str, number: int, last: str | None) -> Repea
         failures=row.failures,
         worker=row.worker_id,
         last=last,
+        kind=row.kind,
     )

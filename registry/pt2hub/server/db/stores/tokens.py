@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import func, or_, select, update
 
-from pt2hub.domain.tokens import TokenInfo
+from pt2hub.domain.tokens import Actor, TokenInfo
 from pt2hub.server.db.schema import ApiToken as SQLApiToken
 from pt2hub.server.db.stores.values import optional_stamp, stamp
 
@@ -25,23 +25,23 @@ class TokenStore:
         """Works in the caller's transaction."""
         self._session = session
 
-    def add(self, name: str, sha256: str) -> None:
+    def add(self, name: str, sha256: str, *, admin: bool = False) -> None:
         """Adds a token."""
-        self._session.add(SQLApiToken(name=name, sha256=sha256))
+        self._session.add(SQLApiToken(name=name, sha256=sha256, admin=admin))
 
-    def use(self, sha256: str) -> str | None:
+    def use(self, sha256: str) -> Actor | None:
         """Notes the use of a token.
 
         Returns:
-            Its name, None where it is not valid.
+            Who holds it, None where it is not valid.
         """
         valid = (SQLApiToken.sha256 == sha256, SQLApiToken.revoked_at.is_(None))
-        name = self._session.scalar(select(SQLApiToken.name).where(*valid))
-        if name is None:
+        found = self._session.execute(select(SQLApiToken.name, SQLApiToken.admin).where(*valid)).first()
+        if found is None:
             return None
         stale = or_(SQLApiToken.last_used_at.is_(None), SQLApiToken.last_used_at < func.now() - _USED_LATELY)
         self._session.execute(update(SQLApiToken).where(*valid, stale).values(last_used_at=func.now()))
-        return name
+        return Actor(found.name, found.admin)
 
     def all(self) -> tuple[TokenInfo, ...]:
         """Every token, the oldest first, revoked ones too."""
@@ -66,4 +66,5 @@ def _info(row: SQLApiToken) -> TokenInfo:
         created_at=stamp(row.created_at),
         last_used_at=optional_stamp(row.last_used_at),
         revoked_at=optional_stamp(row.revoked_at),
+        admin=row.admin,
     )

@@ -226,6 +226,7 @@ class WorkerStore:
                 SQLBuild.attempt,
                 step.c.name,
                 step.c.detail,
+                SQLBuild.kind,
             )
             .join(SQLVersion, SQLVersion.id == SQLBuild.version_id)
             .join(SQLModel, SQLModel.id == SQLVersion.model_id)

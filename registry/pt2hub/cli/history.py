@@ -1,0 +1,261 @@
+"""`pt2hub history`: how fast a model's versions are, where, and since when."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+import typer
+
+from pt2hub.cli import panels
+from pt2hub.cli.output import AsJson, emit
+from pt2hub.cli.words import NOTHING, one_line, when
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import Console
+
+    from pt2hub.client.client import Client
+    from pt2hub.wire.performance import (
+        ChangeView,
+        HistoryView,
+        PointView,
+        SeriesList,
+        SeriesSummary,
+        SeriesView,
+    )
+    from pt2hub.wire.quantities import Scale
+
+_METRIC = "latency_p50"
+_SPARKLINE = 60
+"""Figures of a sparkline: with its heading it stays on one line."""
+_SHORT = 19
+"""Characters of a shortened digest: `sha256:` and 12 digits."""
+_NAMES = {
+    "cuda": "CUDA",
+    "cores": "cores",
+    "cpu_max_mhz": "CPU MHz",
+    "gpu_max_mhz": "GPU MHz",
+    "gpu_power_limit_w": "GPU W",
+}
+_ALONE = ("gpu", "cpu_model")
+"""Fields that need no name."""
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    panels.add(
+        app,
+        history,
+        panels.READING,
+        "pt2hub history vision/resnet18",
+        "pt2hub history vision/resnet18@prod --metric throughput --batch 16",
+        "pt2hub history vision/resnet18 --limit 1000 --csv",
+        "pt2hub history vision/resnet18 --list",
+    )
+
+
+def history(  # noqa: PLR0913  # each is an argument or option of the command line
+    reference: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL[@REF]", help="team/name; a version of it (@3, @prod) is marked in the tables."
+        ),
+    ],
+    *,
+    metric: Annotated[str, typer.Option(help="What is measured; --list lists what there is.")] = _METRIC,
+    target: Annotated[str | None, typer.Option(help="Only on this target.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Only at this batch size.")] = None,
+    subject: Annotated[
+        str, typer.Option(help="artifact, or what ran beside it: eager, torch_compile, split.")
+    ] = "artifact",
+    environment: Annotated[
+        str | None, typer.Option(help="Only in this environment class, sha256: and its first digits.")
+    ] = None,
+    before: Annotated[int | None, typer.Option(min=1, help="Only versions below this number.")] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many versions of each series.")
+    ] = 20,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a row for each version.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="List what was measured of the model.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show how a metric moved over a model's versions.
+
+    A table for each series: figures of other targets, batches or machines are never mixed. SPREAD is how far
+    repeated runs of a version lie apart, CHANGE is against the version below it in the table; only what NOTE
+    flags is more than noise.
+    """
+    from pt2hub.client.client import Client
+
+    if as_csv and (as_json or listing):
+        raise click.UsageError("--csv is a form of a history by itself, without --json and --list.")
+    with Client() as client:
+        if listing:
+            _list(client, reference, as_json=as_json)
+            return
+        chosen: dict[str, Any] = {"target": target, "batch": batch, "environment": environment}
+        view = client.history(reference, metric, subject=subject, before=before, limit=limit, **chosen)
+        marked = _marked(client, reference)
+    if as_csv:
+        from pt2hub.wire.tabular import history_csv
+
+        sys.stdout.write(history_csv(view))
+    else:
+        emit(view, lambda out: _print(out, view, marked, reference), as_json=as_json)
+
+
+def _list(client: Client, reference: str, *, as_json: bool) -> None:
+    from pt2hub.domain.names import Reference
+
+    model = Reference.parse(reference).model
+    found = client.metrics(model)
+    emit(found, lambda out: _print_list(out, model, found), as_json=as_json)
+
+
+def _marked(client: Client, reference: str) -> int | None:
+    """The number of the version that a reference names, None where it names a model alone."""
+    from pt2hub.cli.references import version_of
+
+    return version_of(client, reference).number if "@" in reference else None
+
+
+def _print(out: Console, view: HistoryView, marked: int | None, reference: str) -> None:
+    from pt2hub.domain.performance import METRICS
+    from pt2hub.wire.measuring import NO_FIGURES
+
+    known = METRICS.get(view.metric)
+    title = f"{view.metric} of {view.model}" + (f": {known.text}" if known else "")
+    out.print(one_line(title), style="bold", markup=False)
+    for series in view.series:
+        _print_series(out, series, {marked: reference} if marked else {})
+    if not view.series:
+        out.print(NO_FIGURES.format(model=view.model), markup=False)
+    if view.more:
+        out.print("\nThere are more series; name a --target, a --batch or an --environment.", markup=False)
+    if marked and not any(point.number == marked for series in view.series for point in series.points):
+        out.print(f"\nVersion {marked} is not among these; --before and --limit reach it.", markup=False)
+
+
+def _print_series(out: Console, series: SeriesView, marked: Mapping[int, str]) -> None:
+    from pt2hub.cli.tables import print_fields, print_table
+    from pt2hub.wire.quantities import scale_for, sparkline
+
+    line = sparkline([point.value for point in series.points][-_SPARKLINE:])
+    out.print(f"\n{_heading(series)}  {line if _shows(line) else ''}".rstrip(), style="bold", markup=False)
+    print_fields(out, _circumstances(series))
+    scale = scale_for([point.value for point in series.points], series.unit)
+    headings = ("VERSION", "VALUE", "SPREAD", "CHANGE", "FIGURES", "MEASURED", "NOTE")
+    changes = {
+        change.number: change for change in series.changes
+    }  # of a version's two the change point comes last
+    befores = [None, *series.points[:-1]]
+    rows = [
+        _row(point, before, scale, _note(changes.get(point.number), marked.get(point.number)))
+        for point, before in zip(series.points, befores, strict=True)
+    ]
+    print_table(out, headings, rows[::-1])
+    if series.more:
+        out.print(f"There are older ones: --before {series.points[0].number}", markup=False)
+
+
+def _heading(series: SeriesView) -> str:
+    parts = (
+        series.target,
+        f"batch {series.batch}" if series.batch else "",
+        "" if series.subject == "artifact" else series.subject,
+    )
+    return "  ".join(one_line(part) for part in parts if part)
+
+
+def _circumstances(series: SeriesView) -> list[tuple[str, str]]:
+    noise = f"{series.noise:.1%} from version to version is usual" if series.noise is not None else ""
+    return [
+        ("where", one_line(", ".join(_said(name, value) for name, value in _ordered(series.environment)))),
+        ("class", series.class_digest[:_SHORT]),
+        ("noise", noise.replace("%", " %")),
+        ("better", series.better or "not known: say it in the model's policy (pt2hub policy)"),
+    ]
+
+
+def _ordered(fields: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The fields of an environment, what names the machine first."""
+    return sorted(fields.items(), key=lambda item: (item[0] not in _ALONE, item[0]))
+
+
+def _said(name: str, value: object) -> str:
+    if name in _ALONE:
+        return str(value)
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return (
+        f"{text} {_NAMES[name]}" if name == "cores" else f"{_NAMES.get(name, name.replace('_', ' '))} {text}"
+    )
+
+
+def _row(point: PointView, before: PointView | None, scale: Scale, note: str) -> tuple[str, ...]:
+    from pt2hub.wire.quantities import percent
+
+    spread = (point.high - point.low) / abs(point.value) if point.value else 0.0
+    change = percent(point.value / before.value) if before and before.value else NOTHING
+    return (
+        str(point.number),
+        scale.text(point.value),
+        f"{spread * 100:.1f} %" if spread else NOTHING,
+        change,
+        str(point.count),
+        when(point.measured_at),
+        note or NOTHING,
+    )
+
+
+def _note(change: ChangeView | None, reference: str | None) -> str:
+    from pt2hub.wire.quantities import percent
+
+    notes = [f"<- {reference}"] if reference else []
+    if change:
+        word = "changed" if change.verdict == "same" else change.verdict
+        since = "from here on" if change.kind == "change_point" else f"than {change.before}"
+        notes.append(f"{word} {since} ({percent(change.ratio)})")
+    return "; ".join(notes)
+
+
+def _print_list(out: Console, model: str, found: SeriesList) -> None:
+    from pt2hub.cli.tables import print_table
+    from pt2hub.wire.measuring import NO_FIGURES
+
+    if not found.series:
+        out.print(NO_FIGURES.partition(", pt2hub history")[0].format(model=model) + ".", markup=False)
+        return
+    headings = ("METRIC", "TARGET", "BATCH", "SUBJECT", "ENVIRONMENT", "NEWEST", "VALUE", "LAST", "MEASURED")
+    print_table(out, headings, _list_rows(found.series))
+
+
+def _list_rows(found: Sequence[SeriesSummary]) -> list[tuple[str, ...]]:
+    from pt2hub.wire.quantities import quantity, sparkline
+
+    lines = [sparkline(item.values) for item in found]
+    return [
+        (
+            item.metric,
+            item.target,
+            str(item.batch or NOTHING),
+            item.subject,
+            item.class_digest[:_SHORT],
+            str(item.newest),
+            quantity(item.value, item.unit),
+            line if _shows(line) else NOTHING,
+            when(item.measured_at),
+        )
+        for item, line in zip(found, lines, strict=True)
+    ]
+
+
+def _shows(text: str) -> bool:
+    """Whether standard output can write a text."""
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

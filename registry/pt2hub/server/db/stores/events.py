@@ -1,0 +1,296 @@
+"""Flagged changes, and the series that are to be looked through for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from sqlalchemy import bindparam, case, delete, func, select, text, tuple_, update
+from sqlalchemy.dialects.postgresql import insert
+
+from pt2hub.domain.digests import Digest
+from pt2hub.server.db.performance_schema import PerformanceEvent as SQLEvent
+from pt2hub.server.db.performance_schema import Series as SQLSeries
+from pt2hub.server.db.schema import Model as SQLModel
+from pt2hub.server.db.stores.values import stamp
+from pt2hub.wire.performance import EventView
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from sqlalchemy import ColumnElement, Row, Table
+    from sqlalchemy.orm import Session
+
+_EVENTS = cast("Table", SQLEvent.__table__)
+_MINE = ("series_id", "kind", "number")
+_TOLD = ("before", "verdict", "ratio", "low", "high", "method")
+_POINTS = text("""
+    SELECT wanted.series_id, p.number, p.artifact, p.value
+    FROM unnest(CAST(:series AS bigint[])) AS wanted (series_id)
+    JOIN LATERAL (
+        SELECT own.number, own.artifact, own.value FROM series_points AS own
+        WHERE own.series_id = wanted.series_id ORDER BY own.number DESC LIMIT :most
+    ) AS p ON true
+    ORDER BY wanted.series_id, p.number
+""")
+
+_WAITING = text("""
+    SELECT count(*) > 0, coalesce(bool_or(points >= :fewest), false) FROM (
+        SELECT (
+            SELECT count(*) FROM (
+                SELECT 1 FROM series_points AS p WHERE p.series_id = s.id LIMIT :fewest
+            ) AS first
+        ) AS points
+        FROM series AS s WHERE s.examined_at IS DISTINCT FROM s.changed_at ORDER BY s.changed_at LIMIT :most
+    ) AS waiting
+""")
+_LOOKED_AT = 1000
+"""Series with new figures that are asked for their length; more of them wait for a further pass in any case."""
+
+
+def _put() -> Any:  # noqa: ANN401  # SQLAlchemy's insert
+    """Adds events; one that is there keeps its time, unless it now says the opposite."""
+    statement = insert(_EVENTS)
+    turned = _EVENTS.c.verdict != statement.excluded.verdict
+    at = case((turned, func.clock_timestamp()), else_=_EVENTS.c.at)
+    told = {name: statement.excluded[name] for name in _TOLD}
+    return statement.on_conflict_do_update(index_elements=_MINE, set_={**told, "at": at})
+
+
+_PUT = _put()
+# Only what was seen: a figure that came meanwhile is looked at by the next pass.
+_EXAMINED = (
+    update(cast("Table", SQLSeries.__table__))
+    .where(SQLSeries.__table__.c.id == bindparam("series"))
+    .values(examined_at=bindparam("seen"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ExaminedSeries:
+    """A series with new figures.
+
+    Attributes:
+        id: Its row.
+        model_id: The model's row.
+        target: The target's name.
+        metric: What is measured.
+        batch: Batch size, 0 where there is none.
+        subject: `artifact`, or what ran beside it.
+        changed_at: When its latest figure came.
+    """
+
+    id: int
+    model_id: int
+    target: str
+    metric: str
+    batch: int
+    subject: str
+    changed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What a series says of a version."""
+
+    number: int
+    artifact: Digest
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What an event says: `better` or `worse`, and the ratio."""
+
+    verdict: str
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Flagged:
+    """A change that is worth an event.
+
+    Attributes:
+        series: The series' row.
+        model_id: The model's row.
+        kind: `comparison` or `change_point`.
+        number: The version that changed.
+        before: The version before, or the last one of the old level.
+        verdict: `better` or `worse`.
+        ratio: After over before.
+        low: Lower end of its interval, or None.
+        high: Its upper end, or None.
+        method: How it was found.
+    """
+
+    series: int
+    model_id: int
+    kind: str
+    number: int
+    before: int
+    verdict: str
+    ratio: float
+    low: float | None
+    high: float | None
+    method: str
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """As a row of the table."""
+        told = {name: getattr(self, name) for name in _TOLD}
+        return {
+            "series_id": self.series,
+            "model_id": self.model_id,
+            "kind": self.kind,
+            "number": self.number,
+            **told,
+        }
+
+
+class EventStore:
+    """Flagged changes."""
+
+    def __init__(self, session: Session) -> None:
+        """Works in the caller's transaction."""
+        self._session = session
+
+    def waiting(self, fewest: int) -> tuple[bool, bool]:
+        """Whether there are series with figures that nobody looked at, and whether any of them is long.
+
+        Args:
+            fewest: Versions of the shortest long one.
+        """
+        wanted = {"fewest": fewest, "most": _LOOKED_AT}
+        some, long = self._session.execute(_WAITING, wanted).one()
+        return bool(some), bool(long)
+
+    def unexamined(self, limit: int) -> list[ExaminedSeries]:
+        """Series with figures that nobody looked at, oldest first; locked, and those of other processes left out.
+
+        Args:
+            limit: At most so many.
+        """
+        columns = SQLSeries.__table__.c
+        statement = (
+            select(
+                *(
+                    columns[name]
+                    for name in ("id", "model_id", "target", "metric", "batch", "subject", "changed_at")
+                )
+            )
+            .where(columns.examined_at.is_distinct_from(columns.changed_at))
+            .order_by(columns.changed_at)
+            .limit(limit)
+            .with_for_update(skip_locked=True)
+        )
+        return [ExaminedSeries(*row) for row in self._session.execute(statement)]
+
+    def examined(self, series: Sequence[ExaminedSeries]) -> None:
+        """Says that series were looked through up to the figures that they had when they were taken."""
+        if series:
+            self._session.connection().execute(
+                _EXAMINED, [{"series": item.id, "seen": item.changed_at} for item in series]
+            )
+
+    def points(self, series: Collection[int], limit: int) -> dict[int, list[Point]]:
+        """What series say of their newest versions, oldest first.
+
+        Args:
+            series: Their rows.
+            limit: At most so many versions of each.
+        """
+        found: dict[int, list[Point]] = {own: [] for own in series}
+        for own, number, artifact, value in self._session.execute(
+            _POINTS, {"series": list(series), "most": limit}
+        ):
+            found[own].append(Point(number, Digest(artifact), value))
+        return found
+
+    def of_series(self, series: Collection[int]) -> dict[int, dict[tuple[str, int], Told]]:
+        """What the events of series say, by kind and version."""
+        found: dict[int, dict[tuple[str, int], Told]] = {own: {} for own in series}
+        columns = _EVENTS.c
+        said = (columns.series_id, columns.kind, columns.number, columns.verdict, columns.ratio)
+        rows = self._session.execute(select(*said).where(columns.series_id.in_(list(series))))
+        for own, kind, number, verdict, ratio in rows:
+            found[own][kind, number] = Told(verdict, ratio)
+        return found
+
+    def put(self, events: Sequence[Flagged]) -> None:
+        """Adds events, or says anew what those that are there say."""
+        if events:
+            self._session.execute(_PUT, [event.row for event in events])
+
+    def renumber(self, series: int, kind: str, moved: Mapping[int, int]) -> None:
+        """Puts events on other versions of their series; they keep their times.
+
+        Args:
+            series: The series' row.
+            kind: Of these events.
+            moved: New numbers by old ones.
+        """
+        for old, new in moved.items():
+            mine = (SQLEvent.series_id == series, SQLEvent.kind == kind, SQLEvent.number == old)
+            self._session.execute(update(SQLEvent).where(*mine).values(number=new))
+
+    def remove(self, events: Collection[tuple[int, str, int]]) -> None:
+        """Takes events away, each by series, kind and version."""
+        if events:
+            columns = [_EVENTS.c[name] for name in _MINE]
+            self._session.execute(delete(_EVENTS).where(tuple_(*columns).in_(list(events))))
+
+    def page(
+        self, filters: Mapping[str, str | None], *, after: tuple[datetime, int] | None, limit: int
+    ) -> list[EventView]:
+        """Events, newest first.
+
+        Args:
+            filters: Any of `model`, `target`, `verdict`; None is no filter.
+            after: Time and row of the event that they follow, None for the newest.
+            limit: At most so many.
+        """
+        place = (SQLEvent.at, SQLEvent.id)
+        statement = (
+            select(SQLEvent, SQLSeries, SQLModel.name)
+            .join(SQLSeries, SQLSeries.id == SQLEvent.series_id)
+            .join(SQLModel, SQLModel.id == SQLEvent.model_id)
+            .where(*self._matching(filters))
+            .order_by(*(column.desc() for column in place))
+            .limit(limit)
+            .execution_options(populate_existing=True)
+        )
+        if after is not None:
+            statement = statement.where(tuple_(*place) < after)
+        return [_view(row) for row in self._session.execute(statement)]
+
+    def _matching(self, filters: Mapping[str, str | None]) -> list[ColumnElement[bool]]:
+        # By the model's row, which the index has; a name would be looked up after the join.
+        model = select(SQLModel.id).where(SQLModel.name == filters.get("model")).scalar_subquery()
+        columns = {
+            "model": SQLEvent.model_id == model,
+            "target": SQLSeries.target == filters.get("target"),
+            "verdict": SQLEvent.verdict == filters.get("verdict"),
+        }
+        return [condition for name, condition in columns.items() if filters.get(name) is not None]
+
+
+def _view(row: Row[SQLEvent, SQLSeries, str]) -> EventView:
+    event, series, model = row
+    return EventView(
+        id=event.id,
+        model=model,
+        number=event.number,
+        before=event.before,
+        target=series.target,
+        metric=series.metric,
+        unit=series.unit,
+        verdict=event.verdict,
+        kind=event.kind,
+        ratio=event.ratio,
+        at=stamp(event.at),
+        method=event.method,
+        batch=series.batch or None,
+        low=event.low,
+        high=event.high,
+    )

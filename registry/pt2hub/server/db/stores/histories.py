@@ -1,0 +1,245 @@
+"""What charts read of the performance history: series and their points, never single measurements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import select, text
+
+from pt2hub.domain.artifacts import Environment
+from pt2hub.domain.builds import BuildKind
+from pt2hub.domain.codec import decode
+from pt2hub.domain.digests import Digest
+from pt2hub.domain.measurements import class_fields
+from pt2hub.server.db.performance_schema import PerformanceEvent as SQLEvent
+from pt2hub.server.db.performance_schema import Series as SQLSeries
+from pt2hub.server.db.schema import Artifact as SQLArtifact
+from pt2hub.server.db.schema import Build as SQLBuild
+from pt2hub.server.db.schema import Model as SQLModel
+from pt2hub.server.db.schema import Version as SQLVersion
+from pt2hub.server.db.stores.values import stamp
+from pt2hub.wire.performance import ChangeView, PointView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from sqlalchemy.orm import Session
+
+    from pt2hub.domain.performance import SeriesFilter
+
+# In each series the primary key is read from its newest end: what it costs depends on what is asked for alone.
+_POINTS = text("""
+    SELECT given.id, point.number, point.artifact, point.value, point.low, point.high, point.count,
+        point.measured_at
+    FROM unnest(CAST(:series AS bigint[])) AS given (id)
+    CROSS JOIN LATERAL (
+        SELECT * FROM series_points WHERE series_id = given.id AND number < :before
+        ORDER BY number DESC LIMIT :most
+    ) AS point
+""")
+_VALUES = text("""
+    SELECT given.id, point.number, point.value
+    FROM unnest(CAST(:series AS bigint[])) AS given (id)
+    CROSS JOIN LATERAL (
+        SELECT number, value FROM series_points WHERE series_id = given.id ORDER BY number DESC LIMIT :most
+    ) AS point
+""")
+# Literals, since an index of these rows alone answers it. A model is met once, at the newest of its series: LATERAL
+# with a limit asks that of one model after the other, where an anti-join might read all.
+_FRONT = text("""
+    SELECT models.id, models.name, series.newest_at
+    FROM series JOIN models ON models.id = series.model_id
+    CROSS JOIN LATERAL (
+        SELECT newest.id FROM series AS newest
+        WHERE newest.model_id = series.model_id AND newest.metric = 'latency_p50'
+            AND newest.subject = 'artifact' AND newest.newest_at IS NOT NULL
+        ORDER BY newest.newest_at DESC, newest.id DESC LIMIT 1
+    ) AS newest
+    WHERE series.metric = 'latency_p50' AND series.subject = 'artifact' AND series.newest_at IS NOT NULL
+        AND (series.newest_at, series.model_id) < (:at, :model) AND newest.id = series.id
+    ORDER BY series.newest_at DESC, series.model_id DESC LIMIT :most
+""")
+_FRONT_SERIES = text("""
+    SELECT id, model_id, target, metric, batch, subject, class_digest, unit, newest_at
+    FROM series WHERE model_id = ANY(:models) AND metric = 'latency_p50' AND subject = 'artifact'
+        AND newest_at IS NOT NULL
+    ORDER BY newest_at DESC, id DESC
+""")
+_SPECS = text("""
+    SELECT given.id, newest.shape, newest.dims
+    FROM unnest(CAST(:models AS bigint[])) AS given (id)
+    CROSS JOIN LATERAL (
+        SELECT spec #> '{inputs,0,shape}' AS shape, spec -> 'dims' AS dims
+        FROM versions WHERE model_id = given.id ORDER BY number DESC LIMIT 1
+    ) AS newest
+""")
+_ENVIRONMENTS = text("""
+    SELECT given.digest, found.fields
+    FROM unnest(CAST(:classes AS text[])) AS given (digest)
+    CROSS JOIN LATERAL (
+        SELECT fields FROM environments WHERE class_digest = given.digest LIMIT 1
+    ) AS found
+""")
+_EVERY_NUMBER = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSeries:
+    """A series without its points.
+
+    Attributes:
+        id: Its row.
+        model_id: Row of the model.
+        target: The target's name.
+        metric: What is measured.
+        batch: Batch size, 0 where there is none.
+        subject: `artifact`, or what ran beside it.
+        class_digest: The environment class.
+        unit: The figures' unit.
+        newest_at: When the newest figure was taken.
+    """
+
+    id: int
+    model_id: int
+    target: str
+    metric: str
+    batch: int
+    subject: str
+    class_digest: str
+    unit: str
+    newest_at: datetime
+
+
+_COLUMNS = tuple(getattr(SQLSeries, name) for name in StoredSeries.__dataclass_fields__)
+
+
+class HistoryStore:
+    """Series and their points."""
+
+    def __init__(self, session: Session) -> None:
+        """Works in the caller's transaction."""
+        self._session = session
+
+    def earlier_artifact(self, model: str, number: int, target: str) -> Digest | None:
+        """The artifact for a target of the newest version below a number that has one."""
+        found = self._session.scalar(
+            select(SQLArtifact.digest)
+            .join(SQLBuild, SQLBuild.id == SQLArtifact.build_id)
+            .join(SQLVersion, SQLVersion.id == SQLBuild.version_id)
+            .join(SQLModel, SQLModel.id == SQLVersion.model_id)
+            .where(SQLModel.name == model, SQLVersion.number < number)
+            .where(SQLBuild.target == target, SQLBuild.kind == BuildKind.BUILD)
+            .order_by(SQLVersion.number.desc())
+            .limit(1)
+        )
+        return Digest(found) if found else None
+
+    def series(
+        self, model_id: int, wanted: SeriesFilter | None = None, *, limit: int | None = None
+    ) -> list[StoredSeries]:
+        """Series of a model that have points, those with the newest figures first.
+
+        Args:
+            model_id: The model's row.
+            wanted: Which of them; None for all.
+            limit: At most so many; None for all.
+        """
+        statement = select(*_COLUMNS).where(SQLSeries.model_id == model_id, SQLSeries.newest_at.is_not(None))
+        if wanted:
+            statement = statement.where(
+                SQLSeries.metric == wanted.metric, SQLSeries.subject == wanted.subject
+            )
+            for name in ("target", "batch"):
+                if (value := getattr(wanted, name)) is not None:
+                    statement = statement.where(getattr(SQLSeries, name) == value)
+            if wanted.environment is not None:
+                statement = statement.where(
+                    SQLSeries.class_digest.startswith(wanted.environment, autoescape=True)
+                )
+        ordered = statement.order_by(SQLSeries.newest_at.desc(), SQLSeries.id.desc()).limit(limit)
+        return [StoredSeries(*row) for row in self._session.execute(ordered)]
+
+    def points(
+        self, series: Sequence[int], *, before: int | None = None, limit: int
+    ) -> dict[int, list[PointView]]:
+        """The last points of each series below a number, oldest first.
+
+        Args:
+            series: Rows of the series.
+            before: The number that they are below, None for the newest.
+            limit: At most so many of each.
+        """
+        below = _EVERY_NUMBER if before is None else before
+        rows = self._session.execute(_POINTS, {"series": list(series), "before": below, "most": limit})
+        found: dict[int, list[PointView]] = {}
+        for row, number, artifact, value, low, high, count, at in rows:
+            point = PointView(number, Digest(artifact), value, low, high, count, stamp(at))
+            found.setdefault(row, []).append(point)
+        for points in found.values():
+            points.reverse()
+        return found
+
+    def values(self, series: Sequence[int], *, limit: int) -> dict[int, list[tuple[int, float]]]:
+        """Number and value of the last points of each series, oldest first; arguments as for `points`."""
+        found: dict[int, list[tuple[int, float]]] = {}
+        rows = self._session.execute(_VALUES, {"series": list(series), "most": limit})
+        for row, number, value in rows:
+            found.setdefault(row, []).append((number, value))
+        for values in found.values():
+            values.reverse()
+        return found
+
+    def changes(self, series: Sequence[int]) -> dict[int, list[ChangeView]]:
+        """The flagged changes of each series, oldest first."""
+        rows = self._session.execute(
+            select(
+                SQLEvent.series_id,
+                SQLEvent.number,
+                SQLEvent.before,
+                SQLEvent.verdict,
+                SQLEvent.ratio,
+                SQLEvent.kind,
+            )
+            .where(SQLEvent.series_id.in_(series))
+            .order_by(SQLEvent.number, SQLEvent.kind)
+        )
+        found: dict[int, list[ChangeView]] = {}
+        for row, number, before, verdict, ratio, kind in rows:
+            found.setdefault(row, []).append(ChangeView(number, before, verdict, ratio, kind))
+        return found
+
+    def environments(self, classes: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """The fields of each environment class, by its digest."""
+        rows = self._session.execute(_ENVIRONMENTS, {"classes": sorted(set(classes))})
+        return {in_class: class_fields(decode(Environment, fields)) for in_class, fields in rows}
+
+    def front(self, after: tuple[datetime, int] | None, *, limit: int) -> list[tuple[int, str, datetime]]:
+        """Models whose artifacts were timed, those with the newest figures first: row, name, when.
+
+        Args:
+            after: When the newest figure of the last model known was taken, and that model's row; None for none.
+            limit: At most so many.
+        """
+        at, model = after or ("infinity", 0)
+        rows = self._session.execute(_FRONT, {"at": at, "model": model, "most": limit})
+        return [(row, name, newest) for row, name, newest in rows]  # rows are no tuples to mypy
+
+    def front_series(self, models: Sequence[int]) -> list[StoredSeries]:
+        """The series of models that a front page chooses from, those with the newest figures first."""
+        rows = self._session.execute(_FRONT_SERIES, {"models": list(models)})
+        return [StoredSeries(*row) for row in rows]
+
+    def example_batches(self, models: Sequence[int]) -> dict[int, int]:
+        """The batch size of each model's example inputs, by its newest version; without those that have none."""
+        rows = self._session.execute(_SPECS, {"models": list(models)})
+        batches = {row: _example(shape, dims) for row, shape, dims in rows}
+        return {row: batch for row, batch in batches.items() if batch is not None}
+
+
+def _example(shape: list[Any] | None, dims: dict[str, Any] | None) -> int | None:
+    """The size of the first input's first dimension, as `domain.specs` writes shapes and dimensions."""
+    first = shape[0] if shape else None
+    size = (dims or {}).get(first, {}).get("example") if isinstance(first, str) else first
+    return size if isinstance(size, int) else None

@@ -1,0 +1,136 @@
+"""Measuring jobs: rows of `builds` that name the artifact to be timed."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+from sqlalchemy import func, select, update
+
+from pt2hub.domain.builds import BuildKind, BuildState, MeasureRequest
+from pt2hub.domain.codec import decode, encode
+from pt2hub.domain.digests import Digest
+from pt2hub.server.db.schema import Artifact as SQLArtifact
+from pt2hub.server.db.schema import Build as SQLBuild
+from pt2hub.server.db.schema import Referrer as SQLReferrer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Table
+    from sqlalchemy.orm import Session
+
+    from pt2hub.domain.builds import Claim
+
+_BUILDS = cast("Table", SQLBuild.__table__)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurable:
+    """An artifact that can be timed.
+
+    Attributes:
+        artifact: Manifest digest.
+        version_id: Row of its version.
+        target: Its target's name.
+    """
+
+    artifact: Digest
+    version_id: int
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingJob:
+    """A measuring job that nobody has taken, its row locked.
+
+    Attributes:
+        id: Its id.
+        priority: Its place among others.
+        request: What it is asked for.
+    """
+
+    id: str
+    priority: int
+    request: MeasureRequest
+
+
+class MeasuringStore:
+    """Measuring jobs."""
+
+    def __init__(self, session: Session) -> None:
+        """Works in the caller's transaction."""
+        self._session = session
+
+    def lock(self, artifacts: Sequence[Digest]) -> list[Measurable]:
+        """Locks artifacts, so that who asks for the same one at the same time joins the same job.
+
+        Returns:
+            Those that there are, in the order in which their targets were submitted.
+        """
+        # Rows that refer to an artifact do not wait for this lock, and the reverse.
+        held = (
+            select(SQLArtifact.digest).where(SQLArtifact.digest.in_(artifacts)).order_by(SQLArtifact.digest)
+        )
+        self._session.execute(held.with_for_update(key_share=True))
+        rows = self._session.execute(
+            select(SQLArtifact.digest, SQLBuild.version_id, SQLBuild.target)
+            .join(SQLBuild, SQLBuild.id == SQLArtifact.build_id)
+            .where(SQLArtifact.digest.in_(artifacts))
+            .order_by(SQLBuild.position, SQLBuild.target)
+        )
+        return [Measurable(Digest(digest), version_id, target) for digest, version_id, target in rows]
+
+    def waiting(self, wanted: Measurable) -> WaitingJob | None:
+        """The job for an artifact that is still queued, locked; None where there is none."""
+        row = self._session.execute(
+            select(SQLBuild.id, SQLBuild.priority, SQLBuild.request)
+            .where(SQLBuild.version_id == wanted.version_id, SQLBuild.kind == BuildKind.MEASURE)
+            .where(SQLBuild.state == BuildState.QUEUED)
+            .where(SQLBuild.request["artifact"].astext == wanted.artifact)
+            .order_by(SQLBuild.queued_at, SQLBuild.id)
+            .limit(1)
+            .with_for_update(key_share=True)
+        ).first()
+        return WaitingJob(row[0], row[1], decode(MeasureRequest, row[2])) if row else None
+
+    def join(self, job: WaitingJob, *, repeat: int, priority: int) -> None:
+        """Has a job that waits make at least so many runs, at this priority or its own."""
+        request = replace(job.request, repeat=max(repeat, job.request.repeat))
+        statement = update(_BUILDS).where(_BUILDS.c.id == job.id)
+        self._session.execute(statement.values(request=encode(request), priority=max(priority, job.priority)))
+
+    def add(self, version_id: int, request: MeasureRequest, *, priority: int) -> str:
+        """Adds a queued job, behind the builds of its version.
+
+        Returns:
+            Its id.
+        """
+        build_id = secrets.token_hex(8)
+        last = select(func.max(SQLBuild.position)).where(SQLBuild.version_id == version_id)
+        self._session.add(
+            SQLBuild(
+                id=build_id,
+                kind=BuildKind.MEASURE,
+                version_id=version_id,
+                target=request.target,
+                position=(self._session.scalar(last) or 0) + 1,
+                request=encode(request),
+                first_submitted=False,
+                state=BuildState.QUEUED,
+                priority=priority,
+            )
+        )
+        return build_id
+
+    def recorded(self, claim: Claim, referrers: Sequence[Digest]) -> bool:
+        """Whether this attempt has ended its job with these runs."""
+        ended = select(SQLBuild.id).where(
+            SQLBuild.id == claim.build,
+            SQLBuild.attempt == claim.attempt,
+            SQLBuild.state == BuildState.SUCCEEDED,
+        )
+        there = select(func.count()).where(SQLReferrer.digest.in_(referrers))
+        done = self._session.execute(ended).first() is not None
+        return done and self._session.scalar(there) == len(set(referrers))

@@ -1,0 +1,205 @@
+"""What verdicts are made of: the figures of artifacts, side by side, and what is usual in their series."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from sqlalchemy import select, text, tuple_
+
+from pt2hub.domain.artifacts import Environment
+from pt2hub.domain.codec import decode
+from pt2hub.domain.digests import Digest
+from pt2hub.domain.measurements import class_fields
+from pt2hub.server.db.schema import AutotuneChoice as SQLAutotuneChoice
+from pt2hub.server.db.schema import Version as SQLVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from sqlalchemy import Table, TextClause
+    from sqlalchemy.orm import Session
+
+_RUNS = 10
+"""Newest figures of a version in a series that are looked at: production may report thousands."""
+_USUAL = 50
+"""Versions before that say what is usual."""
+_MOST_PAIRS = 2000
+_LATEST = """
+    SELECT p.artifact, p.series_id AS series, p.number, p.value AS typical, s.metric, s.unit, s.batch, s.class_digest,
+        m.value, m.replicates, m.run, m.measured_at, e.fields
+    FROM series_points AS p
+    JOIN series AS s ON s.id = p.series_id
+    JOIN LATERAL (
+        SELECT * FROM measurements AS own WHERE own.series_id = p.series_id AND own.number = p.number
+        ORDER BY own.measured_at DESC, own.id DESC LIMIT :runs
+    ) AS m ON true
+    JOIN environments AS e ON e.digest = m.environment
+"""
+_OF_ARTIFACTS = text(
+    f"{_LATEST} WHERE p.artifact = ANY(:artifacts) AND s.subject = 'artifact' "
+    "AND (:all OR s.metric = ANY(:metrics)) ORDER BY m.measured_at DESC, p.series_id"
+)
+_AT_POINTS = text(
+    f"{_LATEST} JOIN unnest(CAST(:series AS bigint[]), CAST(:numbers AS int[])) AS wanted (series_id, number) "
+    "ON wanted.series_id = p.series_id AND wanted.number = p.number ORDER BY m.measured_at DESC, p.series_id"
+)
+_PAIRS = text("""
+    SELECT p.series_id AS series, p.artifact, p.baseline, p.run, p.ratios, s.metric, s.unit, s.batch, s.class_digest
+    FROM measurement_pairs AS p JOIN series AS s ON s.id = p.series_id
+    WHERE p.artifact = ANY(:artifacts) AND p.baseline = ANY(:artifacts) AND s.subject = 'artifact'
+    ORDER BY p.measured_at DESC, p.id DESC LIMIT :most
+""")
+_BEFORE = text("""
+    SELECT wanted.series_id, p.value
+    FROM unnest(CAST(:series AS bigint[]), CAST(:numbers AS int[])) AS wanted (series_id, number)
+    JOIN LATERAL (
+        SELECT own.number, own.value FROM series_points AS own
+        WHERE own.series_id = wanted.series_id AND own.number < wanted.number
+        ORDER BY own.number DESC LIMIT :most
+    ) AS p ON true
+    ORDER BY wanted.series_id, p.number
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure of an artifact, with the series it stands in.
+
+    Attributes:
+        artifact: Manifest digest.
+        series: The series' row.
+        number: The version's number.
+        typical: The median of the version's figures in the series.
+        metric: What was measured.
+        unit: Its unit.
+        batch: Batch size, 0 where there is none.
+        class_digest: The environment class.
+        value: The figure.
+        replicates: One figure of each fresh process, or None.
+        run: The build or measuring job and its attempt, or None for what was reported.
+        measured_at: When it was taken.
+        fields: Fields of the environment class.
+    """
+
+    artifact: Digest
+    series: int
+    number: int
+    typical: float
+    metric: str
+    unit: str
+    batch: int
+    class_digest: Digest
+    value: float
+    replicates: list[float] | None
+    run: str | None
+    measured_at: datetime
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PairRow:
+    """Two artifacts in the same fresh processes.
+
+    Attributes:
+        series: The series' row.
+        artifact: Whose figures stand above the line of the ratios.
+        baseline: Whose stand below it.
+        run: The build or measuring job and its attempt.
+        ratios: One of each process.
+        metric: What was measured.
+        unit: Its unit.
+        batch: Batch size, 0 where there is none.
+        class_digest: The environment class.
+    """
+
+    series: int
+    artifact: Digest
+    baseline: Digest
+    run: str
+    ratios: list[float]
+    metric: str
+    unit: str
+    batch: int
+    class_digest: Digest
+
+
+class EvidenceStore:
+    """Figures and pairs, a statement for each whatever the number of metrics."""
+
+    def __init__(self, session: Session) -> None:
+        """Works in the caller's transaction."""
+        self._session = session
+
+    def of_artifacts(
+        self, artifacts: Collection[Digest], metrics: Collection[str] | None = None
+    ) -> list[Figure]:
+        """The newest figures of artifacts in each of their series, newest first.
+
+        Args:
+            artifacts: Manifest digests.
+            metrics: Only of these; of all where omitted.
+        """
+        wanted = {"artifacts": list(artifacts), "all": metrics is None, "metrics": list(metrics or ())}
+        return self._figures(_OF_ARTIFACTS, wanted)
+
+    def at_points(self, points: Collection[tuple[int, int]]) -> list[Figure]:
+        """The newest figures of versions in series, newest first.
+
+        Args:
+            points: Rows of series, each with a version's number.
+        """
+        if not points:
+            return []
+        series, numbers = zip(*points, strict=True)
+        return self._figures(_AT_POINTS, {"series": list(series), "numbers": list(numbers)})
+
+    def pairs(self, artifacts: Iterable[Digest]) -> list[PairRow]:
+        """Where two of these artifacts ran beside each other, newest first."""
+        wanted = {"artifacts": sorted(set(artifacts)), "most": _MOST_PAIRS}
+        return [PairRow(**row._mapping) for row in self._session.execute(_PAIRS, wanted)]  # noqa: SLF001  # SQLAlchemy's public name
+
+    def values_before(self, bounds: Mapping[int, int]) -> dict[int, list[float]]:
+        """What series say of the last versions before a number, oldest first.
+
+        Args:
+            bounds: That number, by the rows of series.
+        """
+        if not bounds:
+            return {}
+        wanted = {"series": list(bounds), "numbers": list(bounds.values()), "most": _USUAL}
+        found: dict[int, list[float]] = {series: [] for series in bounds}
+        for series, value in self._session.execute(_BEFORE, wanted):
+            found[series].append(value)
+        return found
+
+    def specs(self, versions: Collection[tuple[int, int]]) -> dict[tuple[int, int], dict[str, Any]]:
+        """The specs of versions, by the model's row and the version's number."""
+        place = (SQLVersion.model_id, SQLVersion.number)
+        rows = self._session.execute(
+            select(*place, SQLVersion.spec).where(tuple_(*place).in_(list(versions)))
+        )
+        return {(model_id, number): spec for model_id, number, spec in rows}
+
+    def choices(self, artifacts: Sequence[Digest]) -> dict[Digest, list[dict[str, Any]]]:
+        """What was timed for the operations of artifacts, in the order of the compiler's work."""
+        found: dict[Digest, list[dict[str, Any]]] = {digest: [] for digest in artifacts}
+        table = cast("Table", SQLAutotuneChoice.__table__)
+        statement = select(table).where(table.c.artifact.in_(artifacts)).order_by(table.c.id)
+        for row in self._session.execute(statement).mappings():
+            found[Digest(row["artifact"])].append(dict(row))
+        return found
+
+    def _figures(self, statement: TextClause, wanted: dict[str, Any]) -> list[Figure]:
+        rows = self._session.execute(statement, {**wanted, "runs": _RUNS}).mappings()
+        known: dict[str, dict[str, Any]] = {}
+        found = []
+        for row in rows:
+            given = dict(row)
+            said = given.pop("fields")
+            key = given["class_digest"]  # fields of one class are equal, so that one reading serves all
+            if key not in known:
+                known[key] = class_fields(decode(Environment, said))
+            found.append(Figure(fields=known[key], **given))
+        return found

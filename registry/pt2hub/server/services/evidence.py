@@ -1,0 +1,246 @@
+"""What a comparison of one metric rests on: the figures of both sides that may be compared, and how they are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pt2hub.domain.measurements import OF_TARGET, differing
+from pt2hub.domain.performance import METRICS, Judgement, Threshold
+from pt2hub.server.analysis import judging
+from pt2hub.server.db.stores.performance import Measured
+from pt2hub.server.db.stores.verdicts import Figure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pt2hub.domain.digests import Digest
+    from pt2hub.domain.performance import Why
+    from pt2hub.server.db.stores.verdicts import PairRow
+
+_OF_CPU = ("cpu_model", "cpu_level", "cores", "threads", "governor", "cpu_max_mhz")
+_OF_GPU = ("gpu_power_limit_w", "gpu_max_mhz")
+_OF_INPUTS = frozenset(
+    (
+        "latency_p50",
+        "latency_p95",
+        "latency_p99",
+        "throughput",
+        "first_inference",
+        "host_memory_peak",
+        "device_memory_peak",
+    )
+)
+"""Metrics that other inputs change, whatever the model."""
+_FEWEST = 2
+"""Processes that make a spread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Two artifacts.
+
+    Attributes:
+        before: The earlier one, or whatever the other is compared with.
+        after: The one that is judged.
+        specs: The specs of their versions, likewise.
+    """
+
+    before: Measured
+    after: Measured
+    specs: tuple[Mapping[str, Any], Mapping[str, Any]]
+
+    @property
+    def across(self) -> bool:
+        """Whether they are for different targets."""
+        return self.before.target != self.after.target
+
+    def same_inputs(self, batch: int) -> bool:
+        """Whether both were measured with inputs of the same names, shapes and dtypes."""
+        one, other = (inputs_of(spec, batch) for spec in self.specs)
+        return one == other
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What one metric's verdict rests on.
+
+    Attributes:
+        before: The earlier figure to show, None where there is none.
+        after: The later one.
+        verdict: The judgement, where nothing else must be asked.
+        usual: Row of the series whose usual noise judges two single figures; None where that is not needed.
+    """
+
+    before: Figure | None
+    after: Figure | None
+    verdict: Judgement | None = None
+    usual: int | None = None
+
+
+def inputs_of(spec: Mapping[str, Any], batch: int) -> list[Any]:
+    """What is fed into a model when it is measured, as far as timings depend on it.
+
+    Ranges of dimensions and how values are drawn are left out: they change what an artifact takes, not what was timed.
+
+    Args:
+        spec: The version's spec.
+        batch: Batch size, 0 for the example's.
+    """
+    inputs, dims = spec.get("inputs", []), spec.get("dims", {})
+    sizes = {name: dim.get("example") for name, dim in dims.items()}
+    first = inputs[0]["shape"][0] if inputs and inputs[0].get("shape") else None
+    if batch and first in sizes:
+        sizes[first] = batch
+    said = [
+        (item["name"], item.get("dtype"), [sizes.get(size, size) for size in item.get("shape", ())])
+        for item in inputs
+    ]
+    return [said, spec.get("fixed", {})]
+
+
+def gathered(
+    sides: Sides, pairs: Sequence[PairRow], figures: Sequence[Figure], threshold: Threshold
+) -> Evidence:
+    """The best evidence that there is on one metric at one batch size.
+
+    Args:
+        sides: The two artifacts.
+        pairs: Where they ran beside each other, newest first.
+        figures: Those of both, newest first.
+        threshold: What counts.
+    """
+    before = [item for item in figures if item.artifact == sides.before.artifact]
+    after = [item for item in figures if item.artifact == sides.after.artifact]
+    if pairs:
+        return _paired(sides, pairs, before, after, threshold)
+    if not before or not after:
+        return _missing(sides, before, after)
+    exact = (known := METRICS.get(before[0].metric)) is not None and known.exact
+    unit = next((item.unit for item in after if any(item.unit == other.unit for other in before)), None)
+    if unit is None:
+        return _not(before[0], after[0], "unit_differs", f"{before[0].unit}, then {after[0].unit}")
+    before, after = ([item for item in found if item.unit == unit] for found in (before, after))
+    if exact:
+        verdict = judging.judge_exact(before[0].value, after[0].value, threshold)
+        return Evidence(before[0], after[0], verdict)
+    if before[0].metric in _OF_INPUTS and not sides.same_inputs(before[0].batch):
+        detail = "the versions were measured with inputs of other shapes or dtypes"
+        return _not(before[0], after[0], "inputs_differ", detail)
+    return _separate(sides, before, after, threshold)
+
+
+def shared_class(
+    before: Sequence[Figure], after: Sequence[Figure], sides: Sides
+) -> tuple[Digest, Digest] | None:
+    """The environment classes of both sides whose figures may be compared, those with the newest figures.
+
+    Args:
+        before: Figures of the first side, newest first.
+        after: Of the second.
+        sides: Says whether they are for different targets.
+    """
+    of_before = {item.class_digest: item.fields for item in before}
+    of_after = {item.class_digest: item.fields for item in after}
+    for later, fields in of_after.items():
+        if later in of_before:
+            return later, later
+        for earlier, others in of_before.items():
+            if sides.across and not hindrances(others, fields, across=True):
+                return earlier, later
+    return None
+
+
+def hindrances(
+    before: Mapping[str, Any], after: Mapping[str, Any], *, across: bool
+) -> dict[str, tuple[Any, Any]]:
+    """The fields of two environments that make their figures incomparable, with both values.
+
+    Args:
+        before: Fields of an environment class.
+        after: Of another one.
+        across: Whether they are of different targets: what the targets name may differ then, on a GPU also the
+            processor beside it, and of two GPU models what comes with each.
+    """
+    found = differing(dict(before), dict(after))
+    if not across:
+        return found
+    allowed = {*OF_TARGET}
+    if before.get("gpu") or after.get("gpu"):
+        allowed.update(_OF_CPU)
+    if before.get("gpu") != after.get("gpu"):
+        allowed.update(_OF_GPU)
+    if not (before.get("gpu") and after.get("gpu")):
+        allowed.add("driver")
+    return {name: values for name, values in found.items() if name not in allowed}
+
+
+def in_words(fields: Mapping[str, tuple[Any, Any]]) -> str:
+    """Fields that differ, for people."""
+    return "; ".join(
+        f"{name}: {'unknown' if one is None else one}, then {'unknown' if other is None else other}"
+        for name, (one, other) in fields.items()
+    )
+
+
+def _paired(
+    sides: Sides,
+    pairs: Sequence[PairRow],
+    before: Sequence[Figure],
+    after: Sequence[Figure],
+    threshold: Threshold,
+) -> Evidence:
+    """The newest run that is not too noisy: a job on a busy machine must not undo what a quiet one said."""
+    judged = [(pair, judging.judge_paired(_ratios(pair, sides), threshold)) for pair in pairs]
+    chosen = next((item for item in judged if item[1].why != "too_noisy"), judged[0])
+    pair, verdict = chosen
+    return Evidence(_of_run(before, pair), _of_run(after, pair), verdict)
+
+
+def _ratios(pair: PairRow, sides: Sides) -> list[float]:
+    """After over before, whichever of the two was the run's baseline."""
+    if pair.artifact == sides.after.artifact:
+        return pair.ratios
+    return [1 / ratio if ratio else 0.0 for ratio in pair.ratios]
+
+
+def _of_run(figures: Sequence[Figure], pair: PairRow) -> Figure | None:
+    """The figure that a run of pairs gave; the newest where that one is not among the last."""
+    same = [item for item in figures if (item.class_digest, item.unit) == (pair.class_digest, pair.unit)]
+    return next((item for item in same if item.run == pair.run), same[0] if same else None)
+
+
+def _separate(
+    sides: Sides, before: Sequence[Figure], after: Sequence[Figure], threshold: Threshold
+) -> Evidence:
+    """Figures of two runs, in the newest environment class that both have."""
+    classes = shared_class(before, after, sides)
+    if classes is None:
+        fields = hindrances(before[0].fields, after[0].fields, across=sides.across)
+        return _not(before[0], after[0], "environment_differs", in_words(fields))
+    earlier = [item for item in before if item.class_digest == classes[0]]
+    later = [item for item in after if item.class_digest == classes[1]]
+    one, other = (_spread(found) for found in (earlier, later))
+    if one and other and one.replicates and other.replicates:
+        return Evidence(one, other, judging.judge_replicates(one.replicates, other.replicates, threshold))
+    one, other = (replace(found[0], value=found[0].typical) for found in (earlier, later))
+    return Evidence(one, other, usual=one.series)
+
+
+def _spread(figures: Sequence[Figure]) -> Figure | None:
+    """The newest figure that several processes stand behind."""
+    return next((item for item in figures if len(item.replicates or ()) >= _FEWEST), None)
+
+
+def _missing(sides: Sides, before: Sequence[Figure], after: Sequence[Figure]) -> Evidence:
+    lacking = [side for side, found in ((sides.before, before), (sides.after, after)) if not found]
+    who = " and ".join(
+        f"version {side.number}" + (f" for {side.target}" if sides.across else "") for side in lacking
+    )
+    verdict = Judgement("not_comparable", why="not_measured", detail=f"it was not measured of {who}")
+    return Evidence(before[0] if before else None, after[0] if after else None, verdict)
+
+
+def _not(before: Figure, after: Figure, why: Why, detail: str) -> Evidence:
+    return Evidence(before, after, Judgement("not_comparable", why=why, detail=detail))

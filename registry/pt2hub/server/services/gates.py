@@ -1,0 +1,282 @@
+"""What a model's policy says to the move of an alias: each gate compares two versions.
+
+A gate refuses what is worse by more than it allows and by more than the noise; it refuses too what it cannot tell,
+unless it says `"missing": "pass"`. How much worse is told as a ratio in the bad direction: at most 5 % worse is a
+latency of at most 1.05 times, and a throughput of at least 1 / 1.05.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pt2hub.domain.codec import encode
+from pt2hub.domain.performance import METRICS, default_threshold
+from pt2hub.errors import Detail, GateRefused
+from pt2hub.server.db.stores.policies import PolicyStore
+from pt2hub.server.db.stores.values import storable
+from pt2hub.server.services.policy_spec import Gate
+from pt2hub.server.services.verdicts import Verdicts
+from pt2hub.server.services.worsening import Worse, percent_of
+from pt2hub.wire.performance import GateCheck
+from pt2hub.wire.quantities import quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from sqlalchemy.orm import Session
+
+    from pt2hub.server.db.stores.performance import Measured
+    from pt2hub.wire.performance import MetricComparison
+
+_MOST_KEPT = 20
+"""Refusals that are kept and told of one move: a policy of many gates for many targets finds thousands."""
+_MOST_SAID = 100
+_MOST_COMMANDS = 4
+_OF_JOBS = frozenset(
+    (
+        "latency_p50",
+        "latency_p95",
+        "latency_p99",
+        "throughput",
+        "first_inference",
+        "load_time",
+        "host_memory_peak",
+        "device_memory_peak",
+    )
+)
+"""Metrics that a measuring job takes; the others are of the build, or reported."""
+_MEASURABLE = frozenset({"environment_differs", "too_noisy", "too_few", "not_measured"})
+"""Why two figures could not be compared, where measuring again may help."""
+_FIELDS = frozenset(Gate.model_fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A move of an alias that a policy may refuse.
+
+    Attributes:
+        model: The model's name.
+        model_id: Its row.
+        alias: The alias's name.
+        before: The version it is on, None where it is made now.
+        after: The version it shall be on, None where it is taken away.
+    """
+
+    model: str
+    model_id: int
+    alias: str
+    before: int | None
+    after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What a policy says to a move.
+
+    Attributes:
+        move: The move.
+        revision: The policy's, 0 where there is none.
+        checks: What each gate found.
+        notes: What else its reader must know.
+    """
+
+    move: Move
+    revision: int
+    checks: tuple[GateCheck, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def refused(self) -> tuple[GateCheck, ...]:
+        """What speaks against the move."""
+        return tuple(check for check in self.checks if not check.passed)
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """Everything in sentences."""
+        return (*self.notes, *(check.said for check in self.checks))[:_MOST_SAID]
+
+    def overridden(self) -> dict[str, Any] | None:
+        """What is kept of a move that is made all the same; None where nothing speaks against it."""
+        if not self.refused:
+            return None
+        kept: dict[str, Any] = storable({"revision": self.revision, **self._told()})
+        return kept
+
+    def error(self) -> GateRefused:
+        """The error of a move that is refused."""
+        move, refused = self.move, self.refused
+        details = tuple(Detail(check.path, check.said) for check in refused[:_MOST_KEPT])
+        stays = f"{move.model}@{move.alias} stays on {move.before}"
+        return GateRefused(
+            f"{stays}: {refused[0].said}"
+            if len(refused) == 1
+            else f"{stays}: {len(refused)} checks of its policy refuse version {move.after}",
+            where="policy",
+            hint=_hint(move, refused),
+            details=details if len(refused) > 1 else (),
+            context={
+                "model": move.model,
+                "alias": move.alias,
+                "from": move.before,
+                "to": move.after,
+                "revision": self.revision,
+                **self._told(),
+            },
+        )
+
+    def _told(self) -> dict[str, Any]:
+        return {"count": len(self.refused), "refused": encode(self.refused[:_MOST_KEPT])}
+
+
+class Gates:
+    """Judges moves by the policy of their model."""
+
+    def __init__(self, session: Session) -> None:
+        """Works in the transaction of the move, which holds the alias: the policy cannot change meanwhile."""
+        self._session = session
+        self._store = PolicyStore(session)
+
+    def judge(self, move: Move) -> Ruling:
+        """What the policy says to a move."""
+        policy = self._store.one(move.model_id)
+        gates = list(_applying(policy.document, move.alias)) if policy and move.after else []
+        if policy is None or not gates:
+            return Ruling(move, policy.revision if policy else 0)
+        if move.before is None:
+            note = f"{move.alias} was on no version, so that its policy had nothing to compare with"
+            return Ruling(move, policy.revision, notes=(note,))
+        sides = _Sides(self._session, move, {gate.metric for _, gate in gates})
+        checks = tuple(check for path, gate in gates for check in sides.checks(path, gate))
+        return Ruling(move, policy.revision, checks)
+
+
+class _Sides:
+    """The version that an alias is on, and the one it shall be on."""
+
+    def __init__(self, session: Session, move: Move, metrics: Collection[str]) -> None:
+        store = PolicyStore(session)
+        self._verdicts, self._metrics = Verdicts(session), metrics
+        self._move = move
+        self._before = store.artifacts(move.model_id, move.before or 0)
+        self._after = store.artifacts(move.model_id, move.after or 0)
+        self._thresholds = store.thresholds(move.model_id)
+        self._compared: dict[str, tuple[MetricComparison, ...]] = {}
+
+    def checks(self, path: str, gate: Gate) -> Iterator[GateCheck]:
+        """What a gate finds, on each of its targets."""
+        both = [name for name in self._after if name in self._before]
+        for target in [gate.target] if gate.target else both:
+            yield from self._on(target, path, gate)
+        if not gate.target and not both:
+            said = f"{self._move.after} and {self._move.before} have no target in common to compare {gate.metric} on"
+            yield _unknown(path, gate, said)
+
+    def _on(self, target: str, path: str, gate: Gate) -> Iterator[GateCheck]:
+        if target not in self._after:
+            said = f"{gate.metric} on {target} cannot be compared: {self._move.after} has no artifact for that target"
+            yield replace(_unknown(path, gate, said), target=target)
+        elif target not in self._before:
+            said = f"{gate.metric} on {target}: {self._move.before} had no artifact there to compare with"
+            yield GateCheck(gate.model_dump(), path, passed=True, said=said, target=target)
+        else:
+            for found in self._figures(target, gate):
+                yield self._check(found, target, path, gate)
+
+    def _figures(self, target: str, gate: Gate) -> list[MetricComparison | None]:
+        """The comparisons that a gate is about; None stands for one that there is not."""
+        every = self._comparisons(self._before[target], self._after[target])
+        found = [item for item in every if item.metric == gate.metric and gate.batch in (None, item.batch)]
+        both = [item for item in found if item.ratio or (item.before is not None and item.after is not None)]
+        return [*(both or found)] or [None]
+
+    def _comparisons(self, before: Measured, after: Measured) -> tuple[MetricComparison, ...]:
+        if after.target not in self._compared:
+            self._compared[after.target] = self._verdicts.of(before, after, self._metrics)
+        return self._compared[after.target]
+
+    def _check(self, found: MetricComparison | None, target: str, path: str, gate: Gate) -> GateCheck:
+        place = _place(gate.metric, target, found.batch if found else gate.batch)
+        if found is None:
+            said = f"{place} cannot be compared: it was measured of neither {self._move.before} nor {self._move.after}"
+            wanted = self._references(gate.metric, self._move.before, self._move.after)
+            return replace(_unknown(path, gate, said), target=target, wanted=wanted)
+        worse = Worse.of(found, self._thresholds.get(gate.metric) or default_threshold(gate.metric))
+        if (passed := worse.within(gate.max_worse)) is None:
+            said = f"{place} cannot be compared: {found.detail or (found.why or 'unknown').replace('_', ' ')}"
+            check = replace(_unknown(path, gate, said), target=target, comparison=found)
+            return replace(check, wanted=self._wanted(found))
+        said = f"{place} is {worse} in {self._move.after} than in {self._move.before} ({_figures(found)})"
+        said += f"; at most {percent_of(1 + gate.max_worse)} worse is allowed"
+        return GateCheck(gate.model_dump(), path, passed, said, target, comparison=found)
+
+    def _wanted(self, found: MetricComparison) -> tuple[str, ...]:
+        """What must be measured, so that the two can be compared."""
+        if found.why not in _MEASURABLE:
+            return ()
+        lacking = [
+            number
+            for number, value in ((self._move.before, found.before), (self._move.after, found.after))
+            if value is None
+        ]
+        return self._references(found.metric, *(lacking or (self._move.before, self._move.after)))
+
+    def _references(self, metric: str, *numbers: int | None) -> tuple[str, ...]:
+        return tuple(f"{self._move.model}@{number}" for number in numbers) if metric in _OF_JOBS else ()
+
+
+def _applying(document: Mapping[str, Any], alias: str) -> Iterator[tuple[str, Gate]]:
+    """The gates that a move of an alias must pass, each with its place; what a later pt2hub added is left out."""
+    for index, item in enumerate(document.get("gates", ())):
+        gate = Gate.model_validate({name: value for name, value in item.items() if name in _FIELDS})
+        if gate.alias in (None, alias):
+            yield f"gates[{index}]", gate
+
+
+def _unknown(path: str, gate: Gate, said: str) -> GateCheck:
+    """A gate that cannot be checked."""
+    passed = gate.missing == "pass"
+    return GateCheck(
+        gate.model_dump(), path, passed, f"{said}; the gate lets it pass" if passed else said, missing=True
+    )
+
+
+def _hint(move: Move, refused: tuple[GateCheck, ...]) -> str:
+    forced = f'pt2hub alias {move.model}@{move.after} {move.alias} --force --reason "..."'
+    advice = [_measuring(refused) or _doubting(move, refused), _reporting(refused)]
+    return " ".join([*filter(None, advice), f"An admin's token may force it: {forced}."])
+
+
+def _measuring(refused: tuple[GateCheck, ...]) -> str:
+    """The commands that measure what is missing."""
+    commands = _commands([(name, item.target) for item in refused for name in item.wanted])
+    return f"Measure: {commands}." if commands else ""
+
+
+def _doubting(move: Move, refused: tuple[GateCheck, ...]) -> str:
+    """The command that measures the new version again, where that may say something else."""
+    of_jobs = [item for item in refused if not item.missing and item.gate["metric"] in _OF_JOBS]
+    commands = _commands([(f"{move.model}@{move.after}", item.target) for item in of_jobs])
+    return f"Who doubts it measures again: {commands}." if commands else ""
+
+
+def _reporting(refused: tuple[GateCheck, ...]) -> str:
+    """What to do about metrics that pt2hub does not measure."""
+    metrics = [item.gate["metric"] for item in refused if item.missing and item.gate["metric"] not in METRICS]
+    return f"`pt2hub report` takes {' and '.join(dict.fromkeys(metrics))} of both." if metrics else ""
+
+
+def _commands(wanted: list[tuple[str, str | None]]) -> str:
+    commands = [f"`pt2hub measure {name} --target {target}`" for name, target in dict.fromkeys(wanted)]
+    return ", ".join(commands[:_MOST_COMMANDS])
+
+
+def _place(metric: str, target: str, batch: int | None) -> str:
+    return f"{metric} on {target}" + (f" at batch {batch}" if batch else "")
+
+
+def _figures(found: MetricComparison) -> str:
+    now, before = (
+        "-" if value is None else quantity(value, found.unit) for value in (found.after, found.before)
+    )
+    return f"{now}, was {before}"

@@ -1,0 +1,66 @@
+"""Histories as CSV, for spreadsheets and data frames."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pt2hub.wire.performance import HistoryView, SeriesView
+
+CSV_TYPE = "text/csv"
+COLUMNS = (
+    "model",
+    "metric",
+    "unit",
+    "target",
+    "batch",
+    "subject",
+    "environment",
+    "number",
+    "artifact",
+    "value",
+    "low",
+    "high",
+    "count",
+    "measured_at",
+    "change",
+    "ratio",
+)
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a spreadsheet takes for the beginning of a formula, and would run."""
+
+
+def history_csv(view: HistoryView) -> str:
+    """A history as CSV: a row for each point, series after series; `change` says what was flagged there.
+
+    Args:
+        view: The history.
+
+    Returns:
+        Lines that end with CR and LF, the first with the columns' names (RFC 4180).
+    """
+    buffer = io.StringIO()
+    writer = csv.writer(buffer)
+    writer.writerow(COLUMNS)
+    for series in view.series:
+        writer.writerows([_cell(value) for value in row] for row in _rows(view, series))
+    return buffer.getvalue()
+
+
+def _rows(view: HistoryView, series: SeriesView) -> Iterable[tuple[object, ...]]:
+    changes = {change.number: change for change in series.changes}
+    of_series = (view.model, view.metric, series.unit, series.target, series.batch, series.subject)
+    for point in series.points:
+        change = changes.get(point.number)
+        figures = (point.value, point.low, point.high, point.count, point.measured_at)
+        flagged = (change.verdict, change.ratio) if change else (None, None)
+        yield (*of_series, series.class_digest, point.number, point.artifact, *figures, *flagged)
+
+
+def _cell(value: object) -> object:
+    """A value as a cell; a text that a spreadsheet would run gets an apostrophe before it."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
