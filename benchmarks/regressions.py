@@ -1,14 +1,16 @@
 """How often a verdict is wrong: equal artifacts, and planted slowdowns, over fresh processes as workers time them.
 
 One model is built several times for real through `pt2hub up`, each time for another team, so that a compiler runs each
-time. A comparison is what a worker does: waves of fresh processes, of which each loads two builds in alternating order
-and times them in alternating blocks (`pt2hub_workers.inside.timing`), until `judge_paired` is not undecided any more or
-three waves are over. In the same processes the second build is timed again with a slowdown planted into it: each call is
-followed by idling for 10 or 5 % of its own time. Only this benchmark can do that. Some comparisons run beside a process
-that burns one core of their lane; lanes are disjoint sets of cores, so that larger machines do several at a time.
+time. A comparison is what a worker does: waves of fresh processes, which import torch together and then run one by one,
+load two builds in alternating order and time them in alternating blocks (`pt2hub_workers.inside.timing`), until
+`judge_paired` is not undecided any more or three waves are over. In the same blocks the second build is timed twice more
+with a slowdown planted into it: each call is followed by idling for 10 or 5 % of its own time. Only this benchmark can do
+that. Some comparisons run beside a process that burns one core of their lane; lanes are disjoint sets of cores, so that
+larger machines do several at a time.
 
-It prints a table and one JSON line, also after Ctrl-C. With `--out` each comparison is kept as it ends, and counted
-when the same file is given again.
+It prints a table after every tenth comparison and at the end, there with one JSON line, also after Ctrl-C and when
+`--minutes` are over. With `--out` each comparison is kept as it ends, and counted when the same file is given again; with
+`--home` the builds are kept, and made only once.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -59,6 +61,7 @@ PLANTED = {"equal": 0.0, "slower_10": 0.10, "slower_5": 0.05}
 WAVES = 3
 """As workers do: K processes, and twice K more at most."""
 PROCESS_SECONDS = 300.0
+SHOWN_EACH = 10
 BURNER = (
     "import os, time\nparent = os.getppid()\nwhile os.getppid() == parent:\n    for _ in range(10**6): pass"
 )
@@ -112,6 +115,8 @@ class Bench:
             if self.options.out:
                 with self.options.out.open("a") as file:
                     file.write(json.dumps(asdict(outcome)) + "\n")
+            if len(self.done) % SHOWN_EACH == 0:
+                table(self.done)
         say(f"{len(self.done):4} {outcome.condition:6} {outcome.processes:2} processes {outcome.verdicts}")
 
 
@@ -122,21 +127,41 @@ def main() -> None:
         return
     options = _options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what is done is counted then, too
-    began = time.monotonic()
+    end = time.monotonic() + 60 * options.minutes
     earlier = _earlier(options.out)
-    with tempfile.TemporaryDirectory(prefix="pt2hub-regressions-") as name:
-        trial = Trial(Path(name), **_worker(options))
-        builds = build(trial, options.builds)
-        say(f"{len(builds)} builds after {time.monotonic() - began:.0f} s")
-        bench = Bench(options, trial.environ, builds)
+    with ExitStack() as stack:
+        home = options.home or Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="pt2hub-regressions-"))
+        )
+        trial = Trial(home, **_worker(options))
+        bench = Bench(options, trial.environ, built(trial, home / "builds.json", options.builds))
         for condition in _conditions(options, earlier):
             bench.todo.put(condition)
         bench.done += earlier
         try:
-            compare(bench, began + options.seconds_in_all)
+            compare(bench, end)
         except KeyboardInterrupt:
             say("interrupted: what is done is counted")
     show(bench.done, options)
+
+
+def built(trial: Trial, kept: Path, count: int) -> list[Subject]:
+    """The builds, as they were kept or made now.
+
+    Args:
+        trial: Where they are made.
+        kept: The file that names them.
+        count: How many are needed.
+    """
+    if kept.exists():
+        builds: list[Subject] = json.loads(kept.read_text())
+        if len(builds) >= count:
+            return builds[:count]
+    began = time.monotonic()
+    builds = build(trial, count)
+    kept.write_text(json.dumps(builds))
+    say(f"{len(builds)} builds after {time.monotonic() - began:.0f} s")
+    return builds
 
 
 def build(trial: Trial, count: int) -> list[Subject]:
@@ -187,12 +212,12 @@ def _comparison(bench: Bench, cores: Sequence[int], condition: str, pair: list[S
     ratios: dict[str, list[float]] = {planted: [] for planted in PLANTED}
     judged: dict[str, Judgement] = {}
     for _ in range(WAVES):
-        for _ in range(bench.options.processes):
-            if bench.stop.is_set():
-                return None
-            number = len(ratios["equal"])
-            for planted, ratio in _process(bench, cores, pair, number).items():
-                ratios[planted].append(ratio)
+        with _waiting(bench, cores, pair) as processes:
+            for process in processes:
+                if bench.stop.is_set():
+                    return None
+                for planted, ratio in _timed(process).items():
+                    ratios[planted].append(ratio)
         # Each of the three is a comparison of its own, which ends when it is decided.
         for planted, values in ratios.items():
             if planted not in judged or judged[planted].why == "too_noisy":
@@ -206,18 +231,38 @@ def _comparison(bench: Bench, cores: Sequence[int], condition: str, pair: list[S
     return Outcome(condition, verdicts, ratios, len(ratios["equal"]), seconds)
 
 
-def _process(bench: Bench, cores: Sequence[int], pair: list[Subject], number: int) -> dict[str, float]:
-    job = {"pair": pair, "first": number % 2, "seconds": bench.options.seconds, "cores": list(cores)}
-    done = subprocess.run(
-        [sys.executable, __file__, "process", json.dumps(job)],
-        env=bench.environ,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=PROCESS_SECONDS,
-        start_new_session=True,  # Ctrl-C ends the comparison, not a process in the middle of it
-    )
-    answer: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+@contextmanager
+def _waiting(
+    bench: Bench, cores: Sequence[int], pair: list[Subject]
+) -> Iterator[list[subprocess.Popen[str]]]:
+    """The processes of a wave, which have imported what they need; they are over after the block."""
+    job = {"pair": pair, "seconds": bench.options.seconds, "cores": list(cores)}
+    with ExitStack() as stack:
+        processes = []
+        for number in range(bench.options.processes):
+            process = subprocess.Popen(
+                [sys.executable, __file__, "process", json.dumps({**job, "first": number % 2})],
+                env=bench.environ,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,  # Ctrl-C ends the comparison, not a process in the middle of it
+            )
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            processes.append(process)
+        for process in processes:
+            if process.stdout is None or not process.stdout.readline():
+                raise RuntimeError("a process ended before it began")
+        yield processes
+
+
+def _timed(process: subprocess.Popen[str]) -> dict[str, float]:
+    """Has a process that waits do its work."""
+    told, _ = process.communicate("go\n", timeout=PROCESS_SECONDS)
+    if process.returncode:
+        raise RuntimeError(f"a process ended with code {process.returncode}")
+    answer: dict[str, float] = json.loads(told.splitlines()[-1])
     return answer
 
 
@@ -236,22 +281,22 @@ def time_in_process(job: dict[str, Any]) -> dict[str, float]:
     from pt2hub.domain.codec import decode
     from pt2hub_workers.inside.timing import ProcessorClock, alternate
 
-    order = [job["first"], 1 - job["first"]]
+    print("ready", flush=True)
+    sys.stdin.readline()
     loaded = {}
-    for place in order:
+    for place in (job["first"], 1 - job["first"]):
         item = job["pair"][place]
         config = decode(ArtifactConfig, item["config"])
         files = LocalArtifact.from_files(config, Path(item["code"]), Path(item["weights"]))
         loaded[place] = load_artifact(files)
     tensor = torch.randn(SHAPE)
-    found = {}
+    calls = {"before": _call(loaded[0], tensor, 0.0)}
+    calls |= {planted: _call(loaded[1], tensor, share) for planted, share in PLANTED.items()}
+    names = list(calls) if job["first"] == 0 else list(calls)[::-1]
     with torch.inference_mode():
-        for planted, share in PLANTED.items():
-            calls = {0: _call(loaded[0], tensor, 0.0), 1: _call(loaded[1], tensor, share)}
-            timed = alternate([calls[place] for place in order], ProcessorClock(), seconds=job["seconds"])
-            medians = {place: item.quantile(0.5) for place, item in zip(order, timed, strict=True)}
-            found[planted] = medians[1] / medians[0]
-    return found
+        timed = alternate([calls[name] for name in names], ProcessorClock(), seconds=job["seconds"])
+    medians = {name: item.quantile(0.5) for name, item in zip(names, timed, strict=True)}
+    return {planted: medians[planted] / medians["before"] for planted in PLANTED}
 
 
 def _call(model: Callable[..., object], tensor: Any, share: float) -> Callable[[], object]:  # noqa: ANN401  # a tensor; torch is not imported here
@@ -282,20 +327,25 @@ def _beside(condition: str, cores: Sequence[int]) -> Iterator[None]:
 
 def show(done: Sequence[Outcome], options: argparse.Namespace) -> None:
     """Prints the table and the JSON line."""
-    groups = {name: [o for o in done if o.condition == name] for name in ("quiet", "burner")}
-    figures = {name: _figures(found) for name, found in {**groups, "all": list(done)}.items() if found}
-    rows = list(next(iter(figures.values()), {}))
-    say(f"{'':32}" + "".join(f"{name:>10}" for name in figures))
-    for row in rows:
-        say(f"{row:32}" + "".join(f"{figures[name][row]!s:>10}" for name in figures))
     report(
         "regressions",
         processes=options.processes,
         seconds_of_a_subject=options.seconds,
         lanes=options.lanes,
         builds=options.builds,
-        figures=figures,
+        figures=table(done),
     )
+
+
+def table(done: Sequence[Outcome]) -> dict[str, dict[str, float | int | None]]:
+    """Prints what is known so far; the same by condition."""
+    groups = {name: [o for o in done if o.condition == name] for name in ("quiet", "burner")}
+    figures = {name: _figures(found) for name, found in {**groups, "all": list(done)}.items() if found}
+    rows = list(next(iter(figures.values()), {}))
+    say(f"{'':32}" + "".join(f"{name:>10}" for name in figures))
+    for row in rows:
+        say(f"{row:32}" + "".join(f"{figures[name][row]!s:>10}" for name in figures))
+    return figures
 
 
 def _figures(done: Sequence[Outcome]) -> dict[str, float | int | None]:
@@ -315,12 +365,21 @@ def _figures(done: Sequence[Outcome]) -> dict[str, float | int | None]:
         figures[f"{planted}: judged"] = judged
         figures[f"{planted}: found"] = counts["worse"]
         figures[f"{planted}: found, %"] = round(100 * counts["worse"] / judged, 1) if judged else None
+        figures[f"{planted}: really, %"] = round(
+            100 * statistics.median(_really(o, planted) for o in done), 1
+        )
     logs = [statistics.stdev(map(math.log, outcome.ratios["equal"])) for outcome in done]
     figures["spread of a process, median %"] = round(100 * statistics.median(logs), 2)
     figures["spread of a process, largest %"] = round(100 * max(logs), 1)
     figures["processes, mean"] = round(statistics.fmean(outcome.processes for outcome in done), 1)
     figures["seconds a comparison"] = round(statistics.fmean(outcome.seconds for outcome in done), 1)
     return figures
+
+
+def _really(outcome: Outcome, planted: str) -> float:
+    """By how much the second build was slowed down, as a share: what follows a call takes part in its cost."""
+    pairs = zip(outcome.ratios[planted], outcome.ratios["equal"], strict=True)
+    return math.expm1(statistics.fmean(math.log(slower / equal) for slower, equal in pairs))
 
 
 def _conditions(options: argparse.Namespace, earlier: Sequence[Outcome]) -> list[str]:
@@ -363,8 +422,14 @@ def _options() -> argparse.Namespace:
     add("--lanes", type=int, default=1, help="comparisons at a time, on disjoint cores (default 1)")
     add("--builds", type=int, default=2, help="real builds of the model (default 2)")
     add("--processes", type=int, default=5, help="of one wave (default 5)")
-    add("--seconds", type=float, default=0.5, help="of each subject in one process (default 0.5)")
-    add("--seconds-in-all", type=float, default=math.inf, help="ends then, builds included")
+    add(
+        "--seconds",
+        type=float,
+        default=0.3,
+        help="of each subject in one process (default 0.3; workers: 0.5)",
+    )
+    add("--minutes", type=float, default=math.inf, help="ends then, builds included")
+    add("--home", type=Path, help="keeps the builds there, and takes them from there the next time")
     add("--out", type=Path, help="keeps each comparison as a line of JSON, and goes on from there")
     add("--target", help="what the worker builds for, such as torch2.11-cpu-x86_64_v4 on a GPU machine")
     return parser.parse_args()

@@ -14,9 +14,11 @@ import yaml
 import pt2hub
 from pt2hub import errors
 from pt2hub.cli.main import app
+from pt2hub.domain.performance import METRICS
 from pt2hub.domain.specs import Spec
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.db.schema import Base
+from pt2hub.server.services.policy_spec import Gate, parse_policy
 from pt2hub_workers.config import WorkerConfig
 from reference_generator import api_page, errors_page, pages
 from support import tutorial
@@ -30,6 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 CODES_PAGE = ROOT / "docs" / "how-to" / "when-a-build-fails.md"
+PERFORMANCE_PAGE = ROOT / "docs" / "how-to" / "performance-history.md"
 CONFIGS = [
     ROOT / "registry" / "pt2hub" / "server" / "config.py",
     ROOT / "registry" / "pt2hub" / "client" / "config.py",
@@ -45,6 +48,7 @@ _SPAN = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 _VARIABLE = re.compile(r"PT2HUB_[A-Z0-9_]*[A-Z]")
 _COMMAND = re.compile(r"(?:^|\s|/)pt2hub ([^\n#|>]+)")
+_CURL = re.compile(r"curl (?:-X (\w+) )?\"\$PT2HUB_URL(/[^\"?]*)(?:\?([^\"]*))?\"")
 
 
 class Fence(NamedTuple):
@@ -157,6 +161,39 @@ def test_every_error_code_is_explained_under_its_kind() -> None:
     assert explained == {code: cls.kind for code, cls in classes.items()}
 
 
+def test_the_table_of_metrics_is_what_the_code_says() -> None:
+    section = PERFORMANCE_PAGE.read_text().partition("\n## What is measured\n")[2].partition("\n## ")[0]
+    shown = {cells[0].strip("`"): cells[1:4] for cells in rows(section)}
+    known = {name: [item.unit, item.better, f"{item.min_effect:.4g}"] for name, item in METRICS.items()}
+    assert {
+        name: [unit, better, f"{float(effect.removesuffix(' %')) / 100:.4g}"]
+        for name, (unit, better, effect) in shown.items()
+    } == known
+
+
+def test_every_policy_is_valid_and_every_field_of_a_gate_is_explained() -> None:
+    policies = [parse_policy(yaml.safe_load(fence.text)) for fence in all_fences("yaml policy")]
+    assert any(policy.gates and policy.metrics for policy in policies)
+    explained = {cells[0].strip("`") for cells in rows(PERFORMANCE_PAGE.read_text())}
+    assert set(Gate.model_fields) <= explained
+
+
+def test_every_route_that_curl_is_shown_with_exists_and_takes_its_parameters() -> None:
+    paths = api_page.document()["paths"]
+    shown = [found for fence in all_fences("sh") for found in _CURL.findall(fence.text)]
+    assert len(shown) >= 8
+    for method, path, query in shown:
+        routes = [
+            routes[(method or "GET").lower()]
+            for template, routes in paths.items()
+            if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path)
+            and (method or "GET").lower() in routes
+        ]
+        assert routes, f"{method} {path}"
+        known = {item["name"] for item in routes[0].get("parameters", [])}
+        assert {part.partition("=")[0] for part in query.split("&") if part} <= known, path
+
+
 def test_every_table_of_the_database_is_named() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     assert [name for name in Base.metadata.tables if f"`{name}`" not in page] == []
@@ -258,7 +295,7 @@ def test_every_command_exists_with_its_options(page: str, line: str) -> None:
     known = {
         option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)
     }
-    known |= {"-h", "--help"}
+    known |= {"-h", "--help", "-"}  # the last is an argument: standard input
     assert [word for word in words if word.startswith("-") and word not in known] == []
 
 

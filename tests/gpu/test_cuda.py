@@ -15,7 +15,10 @@ import pytest
 import torch
 
 from pt2hub.cli import demo
+from pt2hub.client import fingerprint
 from pt2hub.client.exports import write_model
+from pt2hub.domain.codec import encode
+from pt2hub.errors import GateRefused
 from support.gpu import check_confined
 
 if TYPE_CHECKING:
@@ -104,3 +107,26 @@ def test_a_second_version_is_timed_beside_the_first_by_events_of_the_device(clie
     assert [len(m.replicates or []) for m in beside] == [3, len(latency.replicates or [])]
     environment = client.artifact(second).environment
     print(json.dumps(environment, default=str))
+    compared = {m.metric: m for m in client.compare(f"{spec['model']}@1", f"{spec['model']}@2").metrics}
+    print(json.dumps({name: [m.ratio, m.low, m.high, m.verdict, m.why] for name, m in compared.items()}))
+    assert compared["latency_p50"].method == "paired"
+    assert compared["latency_p50"].verdict == "same"
+
+
+def test_a_slower_version_is_flagged_and_may_not_become_prod(client: Client) -> None:
+    measure = {"processes": 3, "torch_compile": False}
+    # A deeper network at random weights says little about its last bias; what is tried here is time.
+    spec = {"model": "vision/resnet-slower", "measure": measure, "checks": {"accept": ["no_power"]}}
+    _published(client, **spec)
+    client.set_policy(spec["model"], {"gates": [{"metric": "latency_p50", "max_worse": 0.1}]})
+    client.move_alias(spec["model"], "prod", 1, reason="the first one")
+    _published(client, **spec, source={**demo.SPEC["source"], "factory": "torchvision.models:resnet34"})
+
+    events = client.events(spec["model"])
+    print(json.dumps([[e.metric, e.verdict, e.ratio, e.method] for e in events]))
+    assert ("latency_p50", "worse") in {(event.metric, event.verdict) for event in events}
+    with pytest.raises(GateRefused) as refused:
+        client.move_alias(spec["model"], "prod", 2, reason="newer")
+    print(refused.value)
+    print(client.history(spec["model"], "latency_p50"))
+    print(json.dumps(encode(fingerprint.environment("cuda"))))

@@ -102,6 +102,26 @@ def test_what_cannot_be_measured_is_said_with_what_can(
     assert served.sql("SELECT count(*) FROM builds WHERE kind = 'measure'") == [(0,)]
 
 
+def test_a_job_says_what_it_measures_beside(shell: Shell, served: Registry, client: Client) -> None:
+    digests = [
+        served.published(served.submit(checks={"tolerance": 0.001 * seed}), code=str(seed).encode())
+        for seed in (1, 2, 3)
+    ]
+    code, document = shell.json("measure", f"{MODEL}@3", "--beside", f"{MODEL}@1")
+    (job,) = document["builds"]
+    assert (code, job["measures"], job["beside"]) == (0, digests[2], digests[0])
+    line = f"measures {digests[2]} again, beside {digests[0]}"
+    assert line in shell("builds", job["id"]).out
+    (same,) = client.measure(f"{MODEL}@3", beside=f"{MODEL}@1")
+    assert same.id == job["id"]
+    assert line in str(same)
+    told = shell("measure", MODEL, "--beside", f"{MODEL}@3")
+    assert (told.code, "are the same artifact" in told.err, "pt2hub versions" in told.err) == (1, True, True)
+    with pytest.raises(InvalidInput, match="another team") as caught:
+        client.measure(MODEL, beside="audio/net@1")
+    assert caught.value.where == "beside"
+
+
 def test_programs_order_jobs_and_wait_for_them(client: Client, served: Registry) -> None:
     served.published()
     (job,) = client.measure(MODEL, V4, repeat=2, priority=3)

@@ -11,10 +11,11 @@ import pytest
 from pt2hub.domain.codec import encode
 from pt2hub.domain.measurements import Measurement
 from pt2hub.errors import Ambiguous, InvalidInput, NotFound, UnknownTarget
-from support.figures import Run, latency, measured, ratios, versions
+from support.figures import Run, latency, measured, ratios, steady, versions
 from support.registry import ENVIRONMENT, GPU, V3, V4
 
 if TYPE_CHECKING:
+    from pt2hub.domain.digests import Digest
     from pt2hub.wire.performance import ComparisonView, MetricComparison
     from support.registry import Registry
 
@@ -179,7 +180,7 @@ def test_another_environment_is_never_a_regression_and_its_fields_are_named(regi
     assert services.examine() > 0
     assert services.events().events == ()
 
-    measured(registry, one, latency(30.0, 30.0, 30.1, 29.9), run=Run(environment=XEON, day=3))
+    steady(registry, one, latency(30.0, 30.0, 30.1, 29.9), run=Run(environment=XEON, day=3))
     view = services.compare(FIRST, SECOND)
     assert said(of(view, "latency_p50")) == ("same", "replicates", None)
     assert (view.differs, view.after.environment["cpu_model"]) == ({}, "Xeon")
@@ -192,13 +193,8 @@ def test_versions_measured_with_other_inputs_are_compared_by_size_only(registry:
     [other] = versions(registry, 1, inputs=wide)
     [third] = versions(registry, 1, dims=range_only)
     for artifact in (one, other, third):
-        measured(
-            registry,
-            artifact,
-            latency(10.0, 10.0, 10.1),
-            single("code_bytes", 9, "B"),
-            single("load_time", 1),
-        )
+        steady(registry, artifact, latency(10.0, 10.0, 10.1))
+        measured(registry, artifact, single("code_bytes", 9, "B"), single("load_time", 1))
     services = registry.services.comparing
     view = services.compare(FIRST, SECOND)
     assert said(of(view, "latency_p50")) == ("not_comparable", None, "inputs_differ")
@@ -206,6 +202,44 @@ def test_versions_measured_with_other_inputs_are_compared_by_size_only(registry:
     assert of(view, "load_time", None).why == "too_few"
     # Another range is another contract, and no other input of the same batch size.
     assert said(of(services.compare(FIRST, f"{MODEL}@3"), "latency_p50")) == ("same", "replicates", None)
+
+
+def test_a_version_that_was_not_measured_with_other_inputs_is_not_to_be_measured(registry: Registry) -> None:
+    wide = [{"name": "x", "shape": ["batch", 3, 448, 448], "dtype": "float32", "generate": {"normal": {}}}]
+    [one] = versions(registry, 1)
+    versions(registry, 1, inputs=wide)
+    measured(registry, one, latency(10.0, 10.0, 10.1), single("load_time", 1))
+    view = registry.services.comparing.compare(FIRST, SECOND)
+    assert of(view, "latency_p50").why == "inputs_differ"
+    assert of(view, "load_time", None).why == "not_measured"
+
+
+def test_two_runs_are_judged_by_how_much_runs_of_one_artifact_differed_before(registry: Registry) -> None:
+    one, other, third = versions(registry, 3)
+
+    def find(artifact: Digest, middle: float) -> None:
+        """Figures of one more job: batch 1 as ever, 4 with its day."""
+        for batch, value in ((1, middle), (4, middle * next(days)), (16, middle)):
+            measured(registry, artifact, latency(*(value * part for part in (1, 1.01, 0.99)), batch=batch))
+
+    days = iter([0.8, 0.8, 1.2, 1.2] * 3)
+    for _ in range(4):
+        find(one, 10.0)
+        find(other, 12.0)
+    find(third, 12.0)
+    registry.sql(
+        "UPDATE measurements SET run = 'one job:1:' || measurements.id FROM series WHERE series.id = series_id AND batch = 16"
+    )
+    view = registry.services.comparing.compare(FIRST, f"{MODEL}@3")
+    found = {item.batch: item for item in view.metrics if item.metric == "latency_p50"}
+    assert said(found[1]) == ("worse", "replicates", None)
+    assert said(found[4]) == ("not_comparable", "replicates", "too_noisy")
+    assert said(found[16]) == said(found[4]), "runs of one job follow one another at once"
+    wide, unknown = (item.high / item.low for item in (found[4], found[16]) if item.high and item.low)
+    assert wide > unknown > 1.5
+    registry.services.comparing.examine()
+    flagged = {(item.batch, item.number) for item in registry.services.comparing.events().events}
+    assert flagged == {(1, 2)}
 
 
 def test_one_version_on_two_targets_is_compared_across_them(registry: Registry) -> None:

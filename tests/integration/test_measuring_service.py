@@ -97,9 +97,67 @@ def test_asking_again_joins_the_job_that_waits_and_raises_it(registry: Registry)
     registry.submit(targets=[V4, V3, GPU], priority=50)
     assert registry.services.builds.view(first.id).priority == 5, "a submission raises builds"
     claim = registry.claim(first.id)
-    assert claim.request == {"target": V4, "artifact": first.measures, "repeat": 3, "by": "ci"}
+    assert claim.request == {
+        "target": V4,
+        "artifact": first.measures,
+        "repeat": 3,
+        "by": "ci",
+        "beside": None,
+    }
     (another,) = order(registry, target=V4)
     assert another.id != first.id, "one that runs already began before"
+
+
+def test_a_job_beside_a_named_version_is_another_one_and_joined_by_its_like(registry: Registry) -> None:
+    digests = [
+        registry.published(registry.submit(checks={"tolerance": 0.001 * seed}), code=str(seed).encode())
+        for seed in (1, 2, 3)
+    ]
+    (plain,) = order(registry, f"{MODEL}@3")
+    (first,) = order(registry, f"{MODEL}@3", beside=f"{MODEL}@1")
+    (second,) = order(registry, f"{MODEL}@3", beside=f"{MODEL}@2", repeat=2)
+    assert len({plain.id, first.id, second.id}) == 3
+    (joined,) = order(registry, f"{MODEL}@3", beside=f"{MODEL}@{digests[0]}", priority=3)
+    assert (joined.id, joined.priority) == (first.id, 3)
+    assert order(registry, f"{MODEL}@3")[0].id == plain.id
+    assert [job.beside for job in (plain, joined, second)] == [None, *digests[:2]]
+    claim = registry.claim(first.id)
+    assert (claim.request["artifact"], claim.request["beside"]) == (digests[2], digests[0])
+    (older,) = order(registry, f"{MODEL}@1", beside=f"{MODEL}@3")
+    assert (older.measures, older.beside) == (digests[0], digests[2])
+
+
+def test_only_targets_that_both_have_are_measured_beside_each_other(registry: Registry) -> None:
+    _, digests = on_two_targets(registry)
+    later = registry.published(registry.submit(checks={"tolerance": 0.01}), code=b"later")
+    assert [(job.target, job.beside) for job in order(registry, beside=f"{MODEL}@2")] == [(V4, later)]
+    (job,) = order(registry, f"{MODEL}@2", beside=f"{MODEL}@1")
+    assert job.beside == digests[0]
+    own = registry.published(registry.submit(model="vision/other"), code=b"of the same team")
+    (job,) = order(registry, f"{MODEL}@2", beside="vision/other@1")
+    assert job.beside == own
+
+
+def test_what_cannot_run_beside_an_artifact_is_refused_and_said(registry: Registry) -> None:
+    on_two_targets(registry)
+    registry.published(registry.submit(checks={"tolerance": 0.01}), code=b"later")
+    registry.published(registry.submit(model="audio/net"), code=b"of strangers")
+    jobs = registry.sql("SELECT count(*) FROM builds WHERE kind = 'measure'")
+    refused: list[tuple[str, dict[str, Any], type[Pt2hubError], str]] = [
+        (f"{MODEL}@1", {"beside": "audio/net@1"}, InvalidInput, "audio/net is of another team"),
+        (f"{MODEL}@1", {"beside": "audio/nothing"}, InvalidInput, "of another team"),
+        (f"{MODEL}@1", {"beside": f"{MODEL}@1"}, InvalidInput, "are the same artifact"),
+        (f"{MODEL}@1", {"beside": "vision"}, InvalidInput, "is no model name"),
+        (f"{MODEL}@1", {"beside": ""}, InvalidInput, "is no model name"),
+        (f"{MODEL}@1", {"beside": f"{MODEL}@9"}, NotFound, "There is no version vision/resnet18@9"),
+        (f"{MODEL}@1", {"beside": f"{MODEL}@2", "target": V3}, NotFound, f"has no artifact for {V3}"),
+    ]
+    for reference, options, error, says in refused:
+        with pytest.raises(error) as caught:
+            order(registry, reference, **options)
+        assert says in str(caught.value)
+        assert caught.value.where == "beside"
+    assert registry.sql("SELECT count(*) FROM builds WHERE kind = 'measure'") == jobs
 
 
 def test_many_who_ask_at_once_share_one_job(registry: Registry) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -24,19 +24,25 @@ if TYPE_CHECKING:
 @pytest.fixture
 def artifacts(attempts: AttemptBench) -> list[Digest]:
     """Of two versions of one model."""
-    found = []
-    for tolerance in (0.01, 0.02):
-        version = attempts.submit(checks={"tolerance": tolerance})
-        attempts.attempt(version)
-        digest = attempts.services.builds.view(version.builds[0].id).artifact
-        assert digest is not None
-        found.append(digest)
-    return found
+    return [built(attempts, checks={"tolerance": tolerance}) for tolerance in (0.01, 0.02)]
 
 
-def order(attempts: AttemptBench, reference: str = "crash/net@2", repeat: int = 1) -> BuildView:
-    (job,) = attempts.services.measuring.measure(reference, by="ci", repeat=repeat).builds
+def built(attempts: AttemptBench, **changes: Any) -> Digest:
+    """The artifact of one more version."""
+    version = attempts.submit(**changes)
+    attempts.attempt(version)
+    digest = attempts.services.builds.view(version.builds[0].id).artifact
+    assert digest is not None
+    return digest
+
+
+def order(attempts: AttemptBench, reference: str = "crash/net@2", **options: Any) -> BuildView:
+    (job,) = attempts.services.measuring.measure(reference, by="ci", **options).builds
     return job
+
+
+def log_of(attempts: AttemptBench, job: BuildView) -> str:
+    return "\n".join(line.text for line in attempts.services.logs.lines(job.id)[1])
 
 
 def runs_of(attempts: AttemptBench, artifact: Digest) -> set[str]:
@@ -69,10 +75,37 @@ def test_a_job_times_the_artifact_beside_the_one_before_it_and_keeps_a_run_of_ea
     again = {item.metric for item in measurements if item.source == "again"}
     assert {"latency_p50", "throughput"} <= again
     assert not {"code_bytes", "compile_time"} & again, "nothing was built"
-    log = "\n".join(line.text for line in attempts.services.logs.lines(job.id)[1])
+    log = log_of(attempts, job)
     assert f"times {own}, beside {before}" in log
     assert "run 2 of 2" in log
     assert [path.name for path in attempts.scratch.iterdir()] == []
+
+
+def test_any_two_versions_get_figures_of_the_same_processes(
+    attempts: AttemptBench, artifacts: list[Digest]
+) -> None:
+    first, _ = artifacts
+    third = built(attempts, checks={"tolerance": 0.03})
+    for after, before, own, other in ((3, 1, third, first), (1, 3, first, third)):
+        done = run(attempts, job := order(attempts, f"crash/net@{after}", beside=f"crash/net@{before}"))
+        assert (done.state, done.measures, done.beside) == ("succeeded", own, other)
+        assert f"times {own}, beside {other}" in log_of(attempts, job)
+        assert f"{job.id}:1:1" in runs_of(attempts, other)
+    found = attempts.services.comparing.compare("crash/net@1", "crash/net@3")
+    assert {item.method for item in found.metrics if item.metric == "latency_p50"} == {"paired"}
+    found = attempts.services.comparing.compare("crash/net@2", "crash/net@1")
+    assert {item.method for item in found.metrics if item.metric == "latency_p50"} == {"paired"}
+
+
+def test_an_artifact_with_other_inputs_is_left_out_with_a_word(
+    attempts: AttemptBench, artifacts: list[Digest]
+) -> None:
+    wide = [{"name": "x", "shape": ["batch", 9], "dtype": "float32", "generate": {"normal": {}}}]
+    own = built(attempts, inputs=wide)
+    done = run(attempts, job := order(attempts, "crash/net@3", beside="crash/net@1"))
+    assert (done.state, done.beside) == ("succeeded", artifacts[0])
+    assert f"times {own}, not beside {artifacts[0]}: the inputs differ: x was" in log_of(attempts, job)
+    assert f"{job.id}:1:1" in runs_of(attempts, own) - runs_of(attempts, artifacts[0])
 
 
 def test_reindexing_brings_back_what_was_measured_later(
@@ -95,6 +128,8 @@ def test_an_artifact_whose_bytes_are_gone_fails_the_job_and_says_so(
     (blobs / StorageKey.blob(config).path).unlink()
     with pytest.raises(NotFound, match=config):
         run(attempts, order(attempts))
+    with pytest.raises(NotFound, match=config):
+        run(attempts, order(attempts, "crash/net@1", beside="crash/net@2"))
 
 
 @pytest.mark.usefixtures("artifacts")

@@ -218,7 +218,7 @@ def test_the_same_figure_again_is_a_duplicate_and_another_under_its_key_a_confli
     registry: Registry,
 ) -> None:
     artifact = registry.published()
-    figures = [a_figure(artifact, key=key, samples=[[1, 2.5]], replicates=[3]) for key in "ab"]
+    figures = [a_figure(artifact, key=key, samples=[[1, 2.5, 1e23]], replicates=[3]) for key in "ab"]
     assert report(registry, *figures) == Reported(2, 0)
     series = registry.sql("SELECT id, changed_at FROM series ORDER BY id")
     assert report(registry, *figures) == Reported(0, 2)

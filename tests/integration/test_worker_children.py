@@ -287,6 +287,30 @@ def test_a_child_that_could_be_started_is_kept_though_the_next_one_could_not(tmp
     assert list((tmp_path / "rooms").iterdir()) == []
 
 
+@dataclass(frozen=True)
+class _Noting(Script):
+    """Notes the environment of what it starts."""
+
+    environs: dict[str, Any]
+
+    def start(self, role: str, *, environ: Mapping[str, str], room: Room | None) -> Started:
+        """Starts one."""
+        self.environs[role] = environ
+        return super().start(role, environ=environ, room=room)
+
+
+def test_threads_that_wait_leave_the_cores_to_other_builds_unless_they_are_timed(tmp_path: Path) -> None:
+    launcher: Any = _Noting(launcher_of("process", {}), f"{READY}; time.sleep(60)", {})
+    rooms, device = Rooms(tmp_path / "rooms", inside=None), Device(tmp_path / "device")
+    for given in ({}, {"GOMP_SPINCOUNT": "7"}):
+        pool = Pool(launcher, rooms, given, device=device)
+        for role in ("build", "gate", "measure"):
+            pool.take(role).close()
+        spins = {role: environ.get("GOMP_SPINCOUNT") for role, environ in launcher.environs.items()}
+        told = given.get("GOMP_SPINCOUNT")
+        assert spins == {"build": told or "1000", "gate": told or "1000", "measure": told}
+
+
 def test_a_pool_that_is_closed_while_it_waits_for_the_device_starts_nothing(tmp_path: Path) -> None:
     device = Device(tmp_path / "device")
     pool = Pool(script(READY), Rooms(tmp_path / "rooms", inside=None), {}, device=device)

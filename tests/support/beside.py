@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pt2hub_workers.pool import PATIENT
 from support.headers import PLACE
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
     Path(own).chmod(0o1777)  # other users find locks in it, as in /tmp
     config.add_cleanup(_remover(own))
     os.environ.update(TMPDIR=own, PT2HUB_HEADERS=str(PLACE))
+    os.environ.setdefault("GOMP_SPINCOUNT", PATIENT["GOMP_SPINCOUNT"])  # torch's threads share the cores, too
     tempfile.tempdir = None  # Python looked before
 
 

@@ -62,7 +62,7 @@ def measured(registry: Registry, artifact: Digest, *figures: Measurement, run: R
     given = run or Run()
     taken = MeasurementRun(
         schema=RUN_SCHEMA,
-        id=f"{digest_bytes(artifact.encode())[7:19]}:{next(_RUNS)}",
+        id=f"{digest_bytes(artifact.encode())[7:19]}.{next(_RUNS)}:1",
         source=given.source,
         measured_at=f"2026-12-{given.day + 1:02}T10:00:00+00:00",
         environment=given.environment,
@@ -74,6 +74,12 @@ def measured(registry: Registry, artifact: Digest, *figures: Measurement, run: R
     )
     with transaction(registry) as session:
         PerformanceStore(session).add_run(artifact, taken)
+
+
+def steady(registry: Registry, artifact: Digest, *figures: Measurement, run: Run | None = None) -> None:
+    """Adds figures of an artifact that six jobs found, so that the series says that they differ by nothing."""
+    for _ in range(6):
+        measured(registry, artifact, *figures, run=run)
 
 
 @contextmanager

@@ -47,6 +47,9 @@ _ALIKE = tuple(
     (re.compile(pattern), word)
     for pattern, word in {
         r"(?m)^(\S+)-\d+-[0-9a-f]{8}\b(.*)  \1  ": r"<worker>\2  <host>  ",  # a worker's id begins with its host
+        r"(?m)^((?:latency_p\d\d|throughput|first_inference|load_time|host_memory_peak|relative_error|\w+_time)"
+        r"(?: batch \d+)?)  .*": r"\1  <measured>",  # a row of a comparison: even its verdict depends on the machine
+        r"process \d+ of \d+": "process <number> of <number>",
         r"sha256:[0-9a-f]{6,64}|\b[0-9a-f]{64}\b": "<digest>",
         r"\b[0-9a-f]{16}\b": "<id>",
         r"\btorch\d+\.\d+-(cpu-\w+|cu\d+-sm\w+)": "<target>",
@@ -59,8 +62,8 @@ _ALIKE = tuple(
 )
 _WAITED = re.compile(r" +waited [^\n]* for the device$", re.MULTILINE)
 """Another program on this machine may hold the device."""
-_PASSING = re.compile(r"^(<target>  (queued|running|.* so far)|-- ).*\n", re.MULTILINE)
-"""Lines of progress that depend on when one looks."""
+_PASSING = re.compile(r"^(<target>  (queued|running|.* so far)|-- |For a better answer: ).*\n", re.MULTILINE)
+"""Lines of progress that depend on when one looks, and advice that depends on how noisy the machine was."""
 
 
 class Fence(NamedTuple):

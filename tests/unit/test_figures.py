@@ -30,6 +30,8 @@ IMPOSSIBLE: tuple[dict[str, Any], ...] = (
     {"samples": [30.0, 30.0]},
     {"samples": [[2.0]]},
     {"batch": -1},
+    {"batch": 8},
+    {"batch": None},
     {"batch": 1 << 60},
 )
 
@@ -48,7 +50,7 @@ def _artifact(**fields: Any) -> dict[str, Any]:
 
 
 def _read(value: Any, names: tuple[str, ...] = ("artifact",)) -> Times:
-    return read_times(value, names=names, batches=1, seconds=SECONDS)
+    return read_times(value, names=names, batches=[4], seconds=SECONDS)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +131,32 @@ def test_subjects_take_turns_and_a_few_calls_are_made_whatever_the_time() -> Non
     assert timed == [one, other] * (len(timed) // 2)
     assert first.calls == second.calls >= 3
     assert (first.quantile(0.5), first.quantile(0.99)) == (10.0, 10.0)
+
+
+class _Loading:
+    """A clock of a device that loads code in the first call of each subject."""
+
+    def __init__(self) -> None:
+        self.counts: dict[object, list[int]] = {}
+
+    def wait(self) -> None:
+        """There is nothing to wait for."""
+
+    def block(self, call: Any, count: int) -> tuple[list[float], float]:
+        """Notes how many calls were asked for."""
+        counts = self.counts.setdefault(call, [])
+        counts.append(count)
+        seconds = 1.0 if len(counts) == 1 else 0.001 * count
+        return [1000 * seconds / count] * count, seconds
+
+
+def test_a_subject_that_is_slow_only_once_is_timed_as_the_quick_one_that_it_is() -> None:
+    clock, one, other = _Loading(), (lambda: None), (lambda: None)
+
+    alternate([one, other], clock, seconds=1e-9)
+
+    assert clock.counts[one] == clock.counts[other]
+    assert clock.counts[one][-1] == 30
 
 
 def test_kept_samples_are_spread_over_all_calls() -> None:

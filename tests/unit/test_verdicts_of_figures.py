@@ -11,7 +11,14 @@ import pytest
 
 from pt2hub.domain.performance import Judgement, Threshold
 from pt2hub.server.analysis.changes import Change, change_points, usual_noise
-from pt2hub.server.analysis.judging import judge_exact, judge_paired, judge_replicates, judge_single
+from pt2hub.server.analysis.judging import (
+    BETWEEN_RUNS,
+    between_runs,
+    judge_exact,
+    judge_paired,
+    judge_replicates,
+    judge_single,
+)
 from pt2hub.server.analysis.student import half_width
 
 LATENCY = Threshold("lower", 0.05)
@@ -88,10 +95,35 @@ def test_the_smallest_and_largest_floats_give_finite_views() -> None:
 
 
 def test_two_runs_are_judged_by_their_processes_and_the_days_between_them() -> None:
-    steady = [10.0, 10.1, 9.9, 10.05, 9.95]
-    assert judge_replicates(steady, [value * 1.3 for value in steady], LATENCY).verdict == "worse"
-    assert judge_replicates(steady, [value * 1.06 for value in steady], LATENCY).why == "too_noisy"
-    assert judge_replicates(steady, [value * 1.01 for value in steady], LATENCY).verdict == "same"
+    before = [10.0, 10.1, 9.9, 10.05, 9.95]
+
+    def judged(times: float, between: float = BETWEEN_RUNS) -> str | None:
+        found = judge_replicates(before, [value * times for value in before], LATENCY, between)
+        return found.why or found.verdict
+
+    assert [judged(times) for times in (1.0, 1.3, 1.5, 0.6)] == ["too_noisy", "too_noisy", "worse", "better"]
+    assert [judged(times, 0.01) for times in (1.01, 1.06, 1.3)] == ["same", "worse", "worse"]
+    assert [judged(times, 0.5) for times in (1.01, 1.3, 10.0)] == ["too_noisy", "too_noisy", "worse"]
+
+
+def test_how_much_runs_differ_is_told_by_those_of_one_artifact() -> None:
+    apart = [0.1, -0.1] * 100
+    assert between_runs(apart) == pytest.approx(0.1 / math.sqrt(2))
+    assert between_runs(apart[:4]) is None
+    few = between_runs(apart[:6])
+    assert few is not None
+    assert few > 0.1, "few tell it badly"
+    assert between_runs([0.0] * 200) == pytest.approx(0.01)
+
+
+def test_equal_artifacts_are_seldom_flagged_however_few_runs_told_how_much_they_differ() -> None:
+    draw, flagged, trials = np.random.default_rng(7), 0, 2000
+    for _ in range(trials):
+        between = between_runs([float(step) for step in draw.normal(0, 0.05 * math.sqrt(2), 5)])
+        assert between is not None
+        before, after = (np.exp(draw.normal(day, 0.02, 5)).tolist() for day in draw.normal(0, 0.05, 2))
+        flagged += judge_replicates(before, after, LATENCY, between).verdict in ("better", "worse")
+    assert flagged < trials / 100
 
 
 def test_single_figures_are_judged_by_the_steps_of_their_series() -> None:

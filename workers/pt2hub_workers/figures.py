@@ -84,13 +84,19 @@ class Times:
         return next((item for item in self.subjects if item.name == name), None)
 
 
-def read_times(value: Any, *, names: Sequence[str], batches: int, seconds: float) -> Times:  # noqa: ANN401  # whatever was sent
+def read_times(
+    value: Any,  # noqa: ANN401  # whatever was sent
+    *,
+    names: Sequence[str],
+    batches: Sequence[int | None],
+    seconds: float,
+) -> Times:
     """What a process sent.
 
     Args:
         value: JSON values.
         names: The subjects that it was to load, in that order.
-        batches: At how many sizes it was to time them.
+        batches: The sizes at which it was to time them; None for the example's own, which it tells.
         seconds: How long it was at work: its calls took no longer.
 
     Raises:
@@ -111,9 +117,11 @@ def read_times(value: Any, *, names: Sequence[str], batches: int, seconds: float
     return times
 
 
-def _check_subject(item: SubjectTimes, batches: int, seconds: float) -> None:
-    if len(item.batches) != batches:
-        raise _refused(f"{item.name} has figures of {len(item.batches)} sizes, not of {batches}")
+def _check_subject(item: SubjectTimes, batches: Sequence[int | None], seconds: float) -> None:
+    if len(item.batches) != len(batches):
+        raise _refused(f"{item.name} has figures of {len(item.batches)} sizes, not of {len(batches)}")
+    if any(asked not in (None, told.batch) for asked, told in zip(batches, item.batches, strict=True)):
+        raise _refused(f"{item.name} has figures of other sizes than {list(batches)}")
     for name in ("load_ms", "first_ms"):
         value = getattr(item, name)
         if value is not None and not _positive(value, seconds * 1000 * _CALL_BESIDE):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.artifacts import MANIFEST_TYPE, Descriptor
@@ -18,13 +19,14 @@ from pt2hub.domain.specs import Spec
 from pt2hub.errors import BuildTimedOut
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.services.documents import read_manifest
+from pt2hub_workers.figures import BASELINE
 from pt2hub_workers.gating import Listener
 from pt2hub_workers.holding import Holding
 from pt2hub_workers.outages import persisting
 from pt2hub_workers.publication import compose_run
 from pt2hub_workers.replicating import Bench, replicate
 from pt2hub_workers.runs import compare, make_run
-from pt2hub_workers.subjects import Plan, fetch_subject, with_baseline
+from pt2hub_workers.subjects import Plan, differing_inputs, fetch_subject, with_baseline
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,9 +92,14 @@ class Remeasurement:
         container, halt = self._tools.container, self._halt
         artifact = fetch_subject(container, self._request.artifact, name="artifact", into=into, halt=halt)
         plan = Plan(self._spec, self._examples(into), artifact)
-        plan = with_baseline(plan, container, into=into, halt=halt)
-        beside = f"beside {plan.baseline.digest}" if plan.baseline else plan.note or "alone"
-        self._journal.line(f"times {self._request.artifact}, {beside}")
+        if (
+            wanted := self._request.beside
+        ):  # asked for by name: without it the figures are not what was wanted
+            found = fetch_subject(container, wanted, name=BASELINE, into=into, halt=halt)
+            plan = replace(plan, baseline=found)
+        else:
+            plan = with_baseline(plan, container, into=into, halt=halt)
+        self._journal.line(f"times {self._request.artifact}, {_beside(plan)}")
         return plan
 
     def _examples(self, into: Path) -> dict[str, Path]:
@@ -154,3 +161,12 @@ class Remeasurement:
         persisting(lambda: container.blobs.store(pieces, holder=claim.holder), self._halt)
         with self._journal.handing_over() as steps:
             persisting(lambda: container.measuring.record(claim, found, steps), self._halt)
+
+
+def _beside(plan: Plan) -> str:
+    """What an artifact is timed beside, or why it is timed alone."""
+    if plan.baseline is None:
+        return plan.note or "alone"
+    why = differing_inputs(plan)
+    other = f"beside {plan.baseline.digest}"
+    return f"not {other}: the inputs differ: {why}" if why else other

@@ -254,7 +254,7 @@ class _Session:
             seconds = time.monotonic() - began
             self._spent += seconds
         names = [item.name for item in subjects]
-        return read_times(value, names=names, batches=len(batches), seconds=seconds)
+        return read_times(value, names=names, batches=batches, seconds=seconds)
 
     def _job(self, room: Room, subjects: Sequence[Subject], batches: Sequence[int | None]) -> dict[str, Any]:
         given = enumerate(self._plan.examples.items())

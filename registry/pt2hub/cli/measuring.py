@@ -28,10 +28,11 @@ def register(app: typer.Typer) -> None:
         panels.PUBLISHING,
         "pt2hub measure vision/resnet18@3 --wait",
         "pt2hub measure vision/resnet18@prod --target torch2.13-cpu-x86_64_v4 --repeat 5",
+        "pt2hub measure vision/resnet18@12 --beside vision/resnet18@prod",
     )
 
 
-def measure(
+def measure(  # noqa: PLR0913  # each is an argument or option of the command line
     reference: Reference,
     *,
     target: Annotated[
@@ -42,6 +43,13 @@ def measure(
         int,
         typer.Option(min=1, max=MAX_REPEAT, help="So many runs, one after another, each of fresh processes."),
     ] = 1,
+    beside: Annotated[
+        str | None,
+        typer.Option(
+            help="Whose artifact is timed in the same processes, such as team/name@prod; without it that of "
+            "the version before."
+        ),
+    ] = None,
     priority: Annotated[int, building.Priority] = MEASURE_PRIORITY,
     wait: Annotated[
         bool, typer.Option("--wait", "-w", help="Follow the jobs; ends with 1 unless all of them succeeded.")
@@ -52,11 +60,12 @@ def measure(
 
     Nothing is built, and builds come first unless the priority says otherwise.
     A job that still waits for the same artifact is joined: it makes the greater number of runs.
+    Versions that ran beside each other are compared best: that is what --beside is for.
     """
     from pt2hub.client.client import Client
 
     with Client() as client:
-        jobs = client.measure(reference, target, repeat, priority=priority)
+        jobs = client.measure(reference, target, repeat, priority=priority, beside=beside)
         if not wait:
             emit({"builds": jobs}, lambda out: _print_queued(out, jobs), as_json=as_json)
             return

@@ -26,11 +26,14 @@ class Measuring:
         """Uses a server."""
         self._transport = transport
 
-    def measure(
-        self, reference: str, target: str | None = None, repeat: int = 1, priority: int | None = None
-    ) -> list[BuildView]:
-        """Queues a job for each artifact that a reference names; see `Client.measure`."""
-        order = {"reference": reference, "target": target, "repeat": repeat, "priority": priority}
+    def measure(self, reference: str, **options: str | int | None) -> list[BuildView]:
+        """Queues a job for each artifact that a reference names; see `Client.measure`.
+
+        Args:
+            reference: What is measured.
+            **options: `target`, `repeat`, `priority` and `beside`; None leaves one out.
+        """
+        order = {"reference": reference, **options}
         body = canonical_json({name: value for name, value in order.items() if value is not None})
         return list(self._transport.ask(MeasuringJobs, "POST", "/api/v1/measure", body).builds)
 

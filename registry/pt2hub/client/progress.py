@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Protocol, Self
 
 from pt2hub.client import watching
-from pt2hub.wire.printing import attempts, standing
+from pt2hub.wire.printing import attempts, measures, standing
 from pt2hub.wire.problems import from_dict
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def print_build(out: Console, build: BuildView) -> None:
     if build.artifact:
         out.print(f"  artifact {build.artifact}", markup=False)
     if build.measures:
-        out.print(f"  measures {build.measures} again", markup=False)
+        out.print(f"  {measures(build)}", markup=False)
     if build.error:
         error = from_dict(build.error)
         out.print(*str(error).splitlines(), f"  [{error.code}]", sep="\n  ", markup=False, style="red")

@@ -168,12 +168,14 @@ class MeasureRequest:
         artifact: Manifest digest of what to measure.
         repeat: So many runs, each with fresh processes.
         by: Name of the token that asked.
+        beside: Manifest digest of what it is timed beside; None for that of the version before it.
     """
 
     target: str
     artifact: Digest
     repeat: int = 1
     by: str = ""
+    beside: Digest | None = None
 
 
 @dataclass(frozen=True, slots=True)

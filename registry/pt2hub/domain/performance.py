@@ -74,6 +74,20 @@ METRICS: dict[str, Metric] = {
 """Units and directions of known metrics, and the least change that counts by default (a model's policy may say
 otherwise): the table of `docs/how-to/performance-history.md`."""
 
+OF_JOBS = frozenset(
+    (
+        "latency_p50",
+        "latency_p95",
+        "latency_p99",
+        "throughput",
+        "first_inference",
+        "load_time",
+        "host_memory_peak",
+        "device_memory_peak",
+    )
+)
+"""Metrics that a measuring job takes too; the others are of the build, or reported."""
+
 DEFAULT_CONFIDENCE = 0.99
 FREE_MIN_EFFECT = 0.05
 """The least change that counts of a metric that only its reporters know."""

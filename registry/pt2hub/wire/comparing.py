@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pt2hub.domain.names import team_of
+from pt2hub.domain.performance import OF_JOBS
 from pt2hub.wire.printing import Sheet
 from pt2hub.wire.quantities import percent, quantity
 
@@ -11,19 +13,6 @@ if TYPE_CHECKING:
     from pt2hub.wire.performance import ComparisonView, EventView, MetricComparison, SideView
 
 NOTHING = "-"
-_MEASURED_AGAIN = frozenset(
-    (
-        "latency_p50",
-        "latency_p95",
-        "latency_p99",
-        "throughput",
-        "first_inference",
-        "load_time",
-        "host_memory_peak",
-        "device_memory_peak",
-    )
-)
-"""What a measuring job finds; the rest is known from the build alone."""
 _MENDED = frozenset(("not_measured", "too_noisy", "too_few", "environment_differs"))
 """Why there is no verdict that more figures can give."""
 _WHY = {
@@ -59,7 +48,7 @@ def compared(item: MetricComparison) -> tuple[str, str, str, str, str, str]:
         after,
         change(item.ratio, item.low, item.high),
         item.verdict.replace("_", " "),
-        explained(item.method, item.why, item.detail),
+        explained(item.method, item.why, item.detail) + (" (reported)" if item.reported else ""),
     )
 
 
@@ -101,18 +90,30 @@ def explained(method: str | None, why: str | None = None, detail: str | None = N
 
 
 def _again(view: ComparisonView) -> str:
-    """What is to be measured again: what was not, and what is too noisy or from another environment."""
-    mended = [item for item in view.metrics if item.metric in _MEASURED_AGAIN and item.why in _MENDED]
+    """What is to be measured again: what was not, and what is too noisy or from another environment.
+
+    Beside each other where they may be: that measures both, in one environment.
+    """
+    mended = [item for item in view.metrics if item.metric in OF_JOBS and item.why in _MENDED]
     if not mended:
         return ""
+    if not view.across and team_of(view.before.model) == team_of(view.after.model):
+        return f"For a better answer: {_measure(view.after)} --beside {_reference(view.before)}"
     apart = any(item.why == "environment_differs" for item in mended)
     lacking = (
         (view.before, any(item.before is None for item in mended)),
         (view.after, any(item.after is None for item in mended)),
     )
     sides = [side for side, lacks in lacking if lacks or apart] or [view.after]
-    commands = (f"pt2hub measure {side.model}@{side.number} --target {side.target}" for side in sides)
-    return f"For a better answer: {'; '.join(commands)}"
+    return f"For a better answer: {'; '.join(_measure(side) for side in sides)}"
+
+
+def _measure(side: SideView) -> str:
+    return f"pt2hub measure {_reference(side)} --target {side.target}"
+
+
+def _reference(side: SideView) -> str:
+    return f"{side.model}@{side.number}"
 
 
 def _named(side: SideView) -> str:

@@ -216,6 +216,7 @@ class MetricComparison:
         why: Why not comparable (`environment_differs`, `too_noisy`, `too_few`, `not_measured`, `unit_differs`,
             `no_direction`, `inputs_differ`), else None.
         detail: That in words, else None.
+        reported: Whether the figures are others' reports: pt2hub took none of either side.
     """
 
     metric: str
@@ -232,6 +233,7 @@ class MetricComparison:
     confidence: float | None = None
     why: str | None = None
     detail: str | None = None
+    reported: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,7 +384,8 @@ class GateCheck:
         target: The target that was looked at, None where there was none to look at.
         missing: Whether the versions could not be compared.
         comparison: The version it was on against the one to move to; None where one has no artifact or no figure.
-        wanted: References whose artifacts for that target must be measured, so that they can be compared.
+        wanted: What must be measured for that target, so that the two can be compared: a reference, and the one that
+            it is measured beside. Empty where that helps nothing.
     """
 
     gate: dict[str, Any]

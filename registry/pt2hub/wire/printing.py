@@ -123,6 +123,11 @@ def named(build: BuildView) -> str:
     return f"{kind} {build.id} of {build.model}@{build.number} for {build.target}"
 
 
+def measures(build: BuildView) -> str:
+    """What a measuring job times, and beside what."""
+    return f"measures {build.measures} again" + (f", beside {build.beside}" if build.beside else "")
+
+
 def ordinal(number: int) -> str:
     """A place in an order: 1st, 2nd, 11th, 23rd."""
     teens = number % _HUNDRED // 10 == 1
@@ -206,7 +211,7 @@ def build(view: BuildView) -> Sheet:
     title = f"{view.id}  {view.model}@{view.number} for {view.target}  {standing(view)}"
     title += f": {_remark(view)}" if view.error else ""
     result = [f"artifact {view.artifact}"] if view.artifact else []
-    result += [f"measures {view.measures} again"] if view.measures else []
+    result += [measures(view)] if view.measures else []
     notes = (circumstances(view),) if circumstances(view) else ()
     return Sheet(title, steps, (*notes, *result, *_failure(view)))
 

@@ -81,6 +81,7 @@ class BuildView(Printed):
         attempts: Every attempt, first to last; empty in lists.
         kind: `build`, or `measure` for a job that times an artifact again.
         measures: Manifest digest of the artifact that a measuring job times, else None.
+        beside: Manifest digest of what it was asked to time it beside; None for that of the version before it.
     """
 
     id: str
@@ -104,6 +105,7 @@ class BuildView(Printed):
     attempts: tuple[AttemptView, ...] = ()
     kind: str = "build"
     measures: Digest | None = None
+    beside: Digest | None = None
 
     def _sheet(self) -> Sheet:
         return printing.build(self)

@@ -6,7 +6,7 @@ Everything is announced before it is done, so that a crash or a hang is reported
 from __future__ import annotations
 
 import contextlib
-import resource
+import gc
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -47,6 +47,7 @@ def run(job: dict[str, Any], channel: Channel) -> dict[str, Any]:
     Returns:
         `threads`, and `subjects` as `figures.SubjectTimes` has them.
     """
+    gc.freeze()  # what was imported is not gone through while something is timed
     channel.send("progress", text="make inputs")
     spec = Spec.from_canonical(job["spec"])
     examples = {name: Path(path) for name, path in job["examples"].items()}
@@ -147,10 +148,11 @@ class _Meter:
     """How much memory the process and the device have come to use since it was made."""
 
     def __init__(self, device: str) -> None:
-        with contextlib.suppress(OSError):  # then the peak is that of the imports, if they needed more
-            Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
         self._on_device = device == "cuda"
-        self._host = _status("VmRSS")
+        self._host: int | None = None
+        with contextlib.suppress(OSError):  # without it the peak may be that of the imports
+            Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
+            self._host = _status("VmRSS")
         self._device = 0
         if self._on_device:
             torch.cuda.reset_peak_memory_stats()
@@ -158,8 +160,8 @@ class _Meter:
 
     def grown(self) -> dict[str, int | None]:
         """Bytes at the peak, beyond those at the beginning; None is not known."""
-        peak = _status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        host = peak - self._host if self._host else None
+        peak = _status("VmHWM")
+        host = None if peak is None or self._host is None else peak - self._host
         device = torch.cuda.max_memory_allocated() - self._device if self._on_device else None
         return {"host_bytes": host, "device_bytes": device}
 

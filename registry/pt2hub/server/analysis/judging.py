@@ -27,7 +27,7 @@ from itertools import pairwise
 from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING
 
-from pt2hub.domain.performance import Judgement
+from pt2hub.domain.performance import DEFAULT_CONFIDENCE, Judgement
 from pt2hub.server.analysis.student import MOST_DEGREES, half_width
 
 if TYPE_CHECKING:
@@ -44,8 +44,11 @@ FEWEST = 2
 FEWEST_NEIGHBOURS = 4
 """Fewest steps of a series that say what is usual."""
 BETWEEN_RUNS = 0.08
-"""Spread, as a logarithm, that two runs of one artifact at different times have beyond that of their processes: medians of
-five processes each, minutes apart on a quiet shared machine, had 0.06 (resnet18) to 0.13 (mobilenet_v3_small)."""
+"""Standard deviation, as a logarithm, of one artifact's runs at different times, where its series does not say it: medians
+of five processes each, minutes apart on a quiet shared machine, had 0.06 (resnet18) to 0.13 (mobilenet_v3_small)."""
+FEWEST_AGAIN = 5
+"""Fewest artifacts or runs measured again that tell how much runs differ."""
+_LEAST_BETWEEN = 0.01
 _NORMAL_MAD = 1.4826
 
 
@@ -66,15 +69,39 @@ def judge_paired(ratios: Sequence[float], threshold: Threshold) -> Judgement:
     return _judge(fmean(logs), reach, threshold, "paired")
 
 
-def judge_replicates(before: Sequence[float], after: Sequence[float], threshold: Threshold) -> Judgement:
+def between_runs(differences: Sequence[float]) -> float | None:
+    """How much runs of one artifact at different times differ, as its series tells it.
+
+    The standard deviation of one run, pooled: half the mean square of the differences, of which each has two runs'. Not
+    by their median, which a few bad days leave alone: in simulated series with one bad day in ten equal artifacts were
+    then flagged 3 times in 100. Few differences know it badly, so that it is made as much wider as Student's interval is
+    than the normal one.
+
+    Args:
+        differences: Of logarithms of figures: two runs of one artifact each.
+
+    Returns:
+        It, 0.01 at least; None where there are too few.
+    """
+    if len(differences) < FEWEST_AGAIN:
+        return None
+    pooled = math.sqrt(fmean(step * step for step in differences) / 2)
+    wider = half_width(len(differences), DEFAULT_CONFIDENCE) / half_width(MOST_DEGREES, DEFAULT_CONFIDENCE)
+    return max(pooled, _LEAST_BETWEEN) * wider
+
+
+def judge_replicates(
+    before: Sequence[float], after: Sequence[float], threshold: Threshold, between: float = BETWEEN_RUNS
+) -> Judgement:
     """Judges figures of two separate runs, each of several fresh processes.
 
-    Welch's interval over the processes, widened by `BETWEEN_RUNS`: a machine is faster on one day than on another.
+    Welch's interval over the processes, widened by how much runs differ: a machine is faster on one day than on another.
 
     Args:
         before: The earlier artifact's, one of each process.
         after: The later one's.
         threshold: What counts.
+        between: Standard deviation of runs of one artifact, as a logarithm; see `between_runs`.
     """
     if not (_usable(before) and _usable(after)):
         return _not("not_measured", "a figure is zero, negative or not finite", "replicates")
@@ -86,7 +113,7 @@ def judge_replicates(before: Sequence[float], after: Sequence[float], threshold:
     old, new = [[math.log(value) for value in values] for values in (before, after)]
     parts = [stdev(logs) ** 2 / len(logs) for logs in (old, new)]
     degrees = _welch(parts, [len(old) - 1, len(new) - 1])
-    mood = BETWEEN_RUNS * half_width(MOST_DEGREES, threshold.confidence)
+    mood = math.sqrt(2) * between * half_width(MOST_DEGREES, threshold.confidence)  # each run has its own day
     reach = math.hypot(math.sqrt(sum(parts)) * half_width(degrees, threshold.confidence), mood)
     return _judge(fmean(new) - fmean(old), reach, threshold, "replicates")
 

@@ -36,6 +36,15 @@ class MeasureOrder(BaseModel):
     priority: Annotated[
         PriorityNumber, Field(description="Higher comes first. It raises that of a job that waits already.")
     ] = MEASURE_PRIORITY
+    beside: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=400,
+            description="A reference of the same team: what it names for the target is timed in the same processes, "
+            "so that the two can be compared. The version before where omitted.",
+        ),
+    ] = None
 
 
 class Measuring(RootModel[performance.MeasuringJobs]):

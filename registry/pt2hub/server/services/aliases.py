@@ -146,9 +146,9 @@ class AliasService:
                 if alias.number != change.expected:
                     raise _lost(model, alias, change)
                 # Once the alias is held: neither it nor the policy can change meanwhile.
-                ruling = _ruled(
-                    session, Move(model, model_id, name, alias.number, change.number), force=change.force
-                )
+                before = alias.number or (alias.last.before if alias.last else None)
+                wanted = Move(model, model_id, name, before, change.number, removed=alias.number is None)
+                ruling = _ruled(session, wanted, force=change.force)
                 store.move(alias, to, reason=change.reason, by=change.by, forced=ruling.overridden())
             notes = ruling.said if ruling else ()
             moved = store.one(model_id, name) or alias

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from pt2hub.server.db.stores.performance import Measured
 from pt2hub.server.db.stores.verdicts import Figure
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from pt2hub.domain.digests import Digest
     from pt2hub.domain.performance import Why
@@ -33,6 +34,7 @@ _OF_INPUTS = frozenset(
     )
 )
 """Metrics that other inputs change, whatever the model."""
+_OTHER_INPUTS = "the versions are measured with inputs of other shapes or dtypes"
 _FEWEST = 2
 """Processes that make a spread."""
 
@@ -100,8 +102,36 @@ def inputs_of(spec: Mapping[str, Any], batch: int) -> list[Any]:
     return [said, spec.get("fixed", {})]
 
 
+def spread_between(again: Mapping[int, Sequence[float]]) -> dict[int, float]:
+    """How much runs differ in each series that tells it, as `judge_replicates` takes it.
+
+    Args:
+        again: Differences between runs of one artifact, by series.
+    """
+    found = ((series, judging.between_runs(differences)) for series, differences in again.items())
+    return {series: spread for series, spread in found if spread is not None}
+
+
+def judged_by_runs(figures: Sequence[Figure], paired: Collection[tuple[str, int]] = ()) -> set[int]:
+    """The series of which it must be known how much runs differ.
+
+    Args:
+        figures: What is compared.
+        paired: Metrics and batch sizes that need it not, since both sides ran beside each other.
+    """
+    return {
+        item.series
+        for item in figures
+        if len(item.replicates or ()) >= _FEWEST and (item.metric, item.batch) not in paired
+    }
+
+
 def gathered(
-    sides: Sides, pairs: Sequence[PairRow], figures: Sequence[Figure], threshold: Threshold
+    sides: Sides,
+    pairs: Sequence[PairRow],
+    figures: Sequence[Figure],
+    threshold: Threshold,
+    between: Mapping[int, float],
 ) -> Evidence:
     """The best evidence that there is on one metric at one batch size.
 
@@ -110,7 +140,9 @@ def gathered(
         pairs: Where they ran beside each other, newest first.
         figures: Those of both, newest first.
         threshold: What counts.
+        between: How much runs differ, by series, where that is known.
     """
+    figures = believed(figures)
     before = [item for item in figures if item.artifact == sides.before.artifact]
     after = [item for item in figures if item.artifact == sides.after.artifact]
     if pairs:
@@ -126,9 +158,20 @@ def gathered(
         verdict = judging.judge_exact(before[0].value, after[0].value, threshold)
         return Evidence(before[0], after[0], verdict)
     if before[0].metric in _OF_INPUTS and not sides.same_inputs(before[0].batch):
-        detail = "the versions were measured with inputs of other shapes or dtypes"
-        return _not(before[0], after[0], "inputs_differ", detail)
-    return _separate(sides, before, after, threshold)
+        return _not(before[0], after[0], "inputs_differ", _OTHER_INPUTS)
+    return _separate(sides, before, after, threshold, between)
+
+
+def believed(figures: Sequence[Figure]) -> Sequence[Figure]:
+    """pt2hub's own figures; those that were reported where it took none of either side.
+
+    Any token may report. What a stranger says of an artifact that pt2hub measured, or of the one beside it, must
+    neither let a version through a gate nor hold it back.
+
+    Args:
+        figures: Of both sides.
+    """
+    return [item for item in figures if item.run is not None] or figures
 
 
 def shared_class(
@@ -212,7 +255,11 @@ def _of_run(figures: Sequence[Figure], pair: PairRow) -> Figure | None:
 
 
 def _separate(
-    sides: Sides, before: Sequence[Figure], after: Sequence[Figure], threshold: Threshold
+    sides: Sides,
+    before: Sequence[Figure],
+    after: Sequence[Figure],
+    threshold: Threshold,
+    between: Mapping[int, float],
 ) -> Evidence:
     """Figures of two runs, in the newest environment class that both have."""
     classes = shared_class(before, after, sides)
@@ -223,7 +270,10 @@ def _separate(
     later = [item for item in after if item.class_digest == classes[1]]
     one, other = (_spread(found) for found in (earlier, later))
     if one and other and one.replicates and other.replicates:
-        return Evidence(one, other, judging.judge_replicates(one.replicates, other.replicates, threshold))
+        moods = [between.get(item.series, judging.BETWEEN_RUNS) for item in (one, other)]
+        mood = math.hypot(*moods) / math.sqrt(2)
+        verdict = judging.judge_replicates(one.replicates, other.replicates, threshold, mood)
+        return Evidence(one, other, verdict)
     one, other = (replace(found[0], value=found[0].typical) for found in (earlier, later))
     return Evidence(one, other, usual=one.series)
 
@@ -234,6 +284,10 @@ def _spread(figures: Sequence[Figure]) -> Figure | None:
 
 
 def _missing(sides: Sides, before: Sequence[Figure], after: Sequence[Figure]) -> Evidence:
+    there = (before or after)[0] if before or after else None
+    if there and there.metric in _OF_INPUTS and not sides.same_inputs(there.batch):
+        verdict = Judgement("not_comparable", why="inputs_differ", detail=_OTHER_INPUTS)
+        return Evidence(before[0] if before else None, after[0] if after else None, verdict)
     lacking = [side for side, found in ((sides.before, before), (sides.after, after)) if not found]
     who = " and ".join(
         f"version {side.number}" + (f" for {side.target}" if sides.across else "") for side in lacking

@@ -22,7 +22,7 @@ from pt2hub.server.db.stores.events import EventStore, ExaminedSeries, Flagged, 
 from pt2hub.server.db.stores.performance import Measured
 from pt2hub.server.db.stores.policies import PolicyStore
 from pt2hub.server.db.stores.verdicts import EvidenceStore, Figure, PairRow
-from pt2hub.server.services.evidence import Sides, gathered
+from pt2hub.server.services.evidence import Sides, gathered, judged_by_runs, spread_between
 from pt2hub.server.services.verdicts import judge
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ class _Watched:
     figures: Mapping[int, Sequence[Figure]]
     pairs: Sequence[PairRow]
     specs: Mapping[tuple[int, int], Mapping[str, Any]]
+    between: Mapping[int, float]
 
 
 class Examination:
@@ -115,6 +116,8 @@ class Examination:
         events = self._events.of_series(rows)
         versions = {(series.model_id, point.number) for series, _ in chosen for point in newest[series.id]}
         specs = self._evidence.specs(versions)
+        told = [figure for of in figures.values() for found in of.values() for figure in found]
+        between = spread_between(self._evidence.again(judged_by_runs(told)))
         return [
             _Watched(
                 series,
@@ -124,6 +127,7 @@ class Examination:
                 figures[series.id],
                 pairs[series.id],
                 specs,
+                between,
             )
             for series, threshold in chosen
         ]
@@ -151,9 +155,9 @@ class Examination:
 
     def _pairs(self, newest: Mapping[int, Sequence[Point]]) -> dict[int, list[PairRow]]:
         found: dict[int, list[PairRow]] = {own: [] for own in newest}
-        for pair in self._evidence.pairs(point.artifact for points in newest.values() for point in points):
-            if pair.series in found:
-                found[pair.series].append(pair)
+        artifacts = (point.artifact for points in newest.values() for point in points)
+        for pair in self._evidence.pairs(artifacts, newest.keys()):
+            found[pair.series].append(pair)
         return found
 
 
@@ -190,7 +194,9 @@ def _judged(watched: _Watched, before: Point, after: Point) -> Judgement:
     figures = [*watched.figures[before.number], *watched.figures[after.number]]
     figures.sort(key=lambda figure: figure.measured_at, reverse=True)
     usual = [point.value for point in watched.points if point.number < before.number]
-    return judge(gathered(sides, pairs, figures, watched.threshold), usual, watched.threshold)
+    return judge(
+        gathered(sides, pairs, figures, watched.threshold, watched.between), usual, watched.threshold
+    )
 
 
 def _refuted(told: Told, judgement: Judgement) -> bool:

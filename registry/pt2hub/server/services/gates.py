@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.codec import encode
-from pt2hub.domain.performance import METRICS, default_threshold
+from pt2hub.domain.performance import METRICS, OF_JOBS, default_threshold
 from pt2hub.errors import Detail, GateRefused
 from pt2hub.server.db.stores.policies import PolicyStore
 from pt2hub.server.db.stores.values import storable
@@ -33,19 +33,6 @@ _MOST_KEPT = 20
 """Refusals that are kept and told of one move: a policy of many gates for many targets finds thousands."""
 _MOST_SAID = 100
 _MOST_COMMANDS = 4
-_OF_JOBS = frozenset(
-    (
-        "latency_p50",
-        "latency_p95",
-        "latency_p99",
-        "throughput",
-        "first_inference",
-        "load_time",
-        "host_memory_peak",
-        "device_memory_peak",
-    )
-)
-"""Metrics that a measuring job takes; the others are of the build, or reported."""
 _MEASURABLE = frozenset({"environment_differs", "too_noisy", "too_few", "not_measured"})
 """Why two figures could not be compared, where measuring again may help."""
 _FIELDS = frozenset(Gate.model_fields)
@@ -59,8 +46,10 @@ class Move:
         model: The model's name.
         model_id: Its row.
         alias: The alias's name.
-        before: The version it is on, None where it is made now.
+        before: The version it is on, or was on when it was removed: else removing it first would be a way past every
+            gate. None where there never was such an alias.
         after: The version it shall be on, None where it is taken away.
+        removed: Whether it is on none now.
     """
 
     model: str
@@ -68,6 +57,7 @@ class Move:
     alias: str
     before: int | None
     after: int | None
+    removed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +97,8 @@ class Ruling:
         """The error of a move that is refused."""
         move, refused = self.move, self.refused
         details = tuple(Detail(check.path, check.said) for check in refused[:_MOST_KEPT])
-        stays = f"{move.model}@{move.alias} stays on {move.before}"
+        where = f"removed, where it was on {move.before}" if move.removed else f"on {move.before}"
+        stays = f"{move.model}@{move.alias} stays {where}"
         return GateRefused(
             f"{stays}: {refused[0].said}"
             if len(refused) == 1
@@ -141,7 +132,7 @@ class Gates:
         """What the policy says to a move."""
         policy = self._store.one(move.model_id)
         gates = list(_applying(policy.document, move.alias)) if policy and move.after else []
-        if policy is None or not gates:
+        if policy is None or not gates or move.before == move.after:
             return Ruling(move, policy.revision if policy else 0)
         if move.before is None:
             note = f"{move.alias} was on no version, so that its policy had nothing to compare with"
@@ -187,6 +178,8 @@ class _Sides:
         """The comparisons that a gate is about; None stands for one that there is not."""
         every = self._comparisons(self._before[target], self._after[target])
         found = [item for item in every if item.metric == gate.metric and gate.batch in (None, item.batch)]
+        # Whoever reports chooses the batch sizes: beside pt2hub's own a gate must ask for theirs by number.
+        found = [item for item in found if not item.reported] or found
         both = [item for item in found if item.ratio or (item.before is not None and item.after is not None)]
         return [*(both or found)] or [None]
 
@@ -199,30 +192,15 @@ class _Sides:
         place = _place(gate.metric, target, found.batch if found else gate.batch)
         if found is None:
             said = f"{place} cannot be compared: it was measured of neither {self._move.before} nor {self._move.after}"
-            wanted = self._references(gate.metric, self._move.before, self._move.after)
-            return replace(_unknown(path, gate, said), target=target, wanted=wanted)
+            return replace(_unknown(path, gate, said), target=target, wanted=_both(self._move, gate.metric))
         worse = Worse.of(found, self._thresholds.get(gate.metric) or default_threshold(gate.metric))
         if (passed := worse.within(gate.max_worse)) is None:
             said = f"{place} cannot be compared: {found.detail or (found.why or 'unknown').replace('_', ' ')}"
             check = replace(_unknown(path, gate, said), target=target, comparison=found)
-            return replace(check, wanted=self._wanted(found))
+            return replace(check, wanted=_both(self._move, found.metric) if found.why in _MEASURABLE else ())
         said = f"{place} is {worse} in {self._move.after} than in {self._move.before} ({_figures(found)})"
         said += f"; at most {percent_of(1 + gate.max_worse)} worse is allowed"
         return GateCheck(gate.model_dump(), path, passed, said, target, comparison=found)
-
-    def _wanted(self, found: MetricComparison) -> tuple[str, ...]:
-        """What must be measured, so that the two can be compared."""
-        if found.why not in _MEASURABLE:
-            return ()
-        lacking = [
-            number
-            for number, value in ((self._move.before, found.before), (self._move.after, found.after))
-            if value is None
-        ]
-        return self._references(found.metric, *(lacking or (self._move.before, self._move.after)))
-
-    def _references(self, metric: str, *numbers: int | None) -> tuple[str, ...]:
-        return tuple(f"{self._move.model}@{number}" for number in numbers) if metric in _OF_JOBS else ()
 
 
 def _applying(document: Mapping[str, Any], alias: str) -> Iterator[tuple[str, Gate]]:
@@ -241,6 +219,13 @@ def _unknown(path: str, gate: Gate, said: str) -> GateCheck:
     )
 
 
+def _both(move: Move, metric: str) -> tuple[str, ...]:
+    """The version to move to and the one to measure it beside, where measuring gives a metric."""
+    return (
+        tuple(f"{move.model}@{number}" for number in (move.after, move.before)) if metric in OF_JOBS else ()
+    )
+
+
 def _hint(move: Move, refused: tuple[GateCheck, ...]) -> str:
     forced = f'pt2hub alias {move.model}@{move.after} {move.alias} --force --reason "..."'
     advice = [_measuring(refused) or _doubting(move, refused), _reporting(refused)]
@@ -248,15 +233,15 @@ def _hint(move: Move, refused: tuple[GateCheck, ...]) -> str:
 
 
 def _measuring(refused: tuple[GateCheck, ...]) -> str:
-    """The commands that measure what is missing."""
-    commands = _commands([(name, item.target) for item in refused for name in item.wanted])
+    """The commands that measure both versions beside each other."""
+    commands = _commands([(item.wanted, item.target) for item in refused if item.wanted])
     return f"Measure: {commands}." if commands else ""
 
 
 def _doubting(move: Move, refused: tuple[GateCheck, ...]) -> str:
-    """The command that measures the new version again, where that may say something else."""
-    of_jobs = [item for item in refused if not item.missing and item.gate["metric"] in _OF_JOBS]
-    commands = _commands([(f"{move.model}@{move.after}", item.target) for item in of_jobs])
+    """The command that measures both versions again, where that may say something else."""
+    of_jobs = [item for item in refused if not item.missing and item.gate["metric"] in OF_JOBS]
+    commands = _commands([(_both(move, item.gate["metric"]), item.target) for item in of_jobs])
     return f"Who doubts it measures again: {commands}." if commands else ""
 
 
@@ -266,8 +251,11 @@ def _reporting(refused: tuple[GateCheck, ...]) -> str:
     return f"`pt2hub report` takes {' and '.join(dict.fromkeys(metrics))} of both." if metrics else ""
 
 
-def _commands(wanted: list[tuple[str, str | None]]) -> str:
-    commands = [f"`pt2hub measure {name} --target {target}`" for name, target in dict.fromkeys(wanted)]
+def _commands(wanted: list[tuple[tuple[str, ...], str | None]]) -> str:
+    commands = [
+        f"`pt2hub measure {both[0]} --target {target} --beside {both[1]}`"
+        for both, target in dict.fromkeys(wanted)
+    ]
     return ", ".join(commands[:_MOST_COMMANDS])
 
 

@@ -8,7 +8,8 @@ import structlog
 
 from pt2hub.domain.builds import MAX_REPEAT, MEASURE_PRIORITY, MeasureRequest
 from pt2hub.domain.digests import Digest
-from pt2hub.errors import InvalidInput, NotFound
+from pt2hub.domain.names import Reference, team_of
+from pt2hub.errors import InvalidInput, NotFound, Pt2hubError
 from pt2hub.server.db.notifications import notify_progress
 from pt2hub.server.db.stores.artifacts import ArtifactStore
 from pt2hub.server.db.stores.blobs import BlobStore
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pt2hub.server.services.resolve import ResolveService
     from pt2hub.wire.shapes import ArtifactRef, Resolved
 
+_BESIDE = "beside"
 _log = structlog.get_logger(__name__)
 
 
@@ -69,8 +71,9 @@ class MeasuringService:
         target: str | None = None,
         repeat: int = 1,
         priority: int = MEASURE_PRIORITY,
+        beside: str | None = None,
     ) -> MeasuringJobs:
-        """Queues a job for each artifact that a reference names; one that waits for the same artifact is joined.
+        """Queues a job for each artifact that a reference names; one that waits for the same is joined.
 
         A joined job makes as many runs as the greater of the two asked for, and keeps the higher priority.
 
@@ -80,21 +83,33 @@ class MeasuringService:
             target: Of the version's artifacts only this target's.
             repeat: Runs of each job, 1 to `MAX_REPEAT`.
             priority: Higher comes first.
+            beside: Another reference of the same team: what it names for a target is timed in the same processes, in
+                place of the version before. Artifacts for targets that it has none for are then left out.
 
         Raises:
-            InvalidInput: The reference is none, or there is no such priority or number of runs.
-            NotFound: The reference names nothing, or the version has no artifact for the target.
+            InvalidInput: A reference is none or both name one artifact, the other one is of another team, or there is
+                no such priority or number of runs.
+            NotFound: A reference names nothing, or a version has no artifact for the target.
             NotReady: The version has no artifact yet.
             Ambiguous: The beginning of a digest fits several artifacts.
         """
         check_priority(priority)
         _check_repeat(repeat)
-        chosen = _chosen(self._resolve.resolve(reference), target)
+        resolved = self._resolve.resolve(reference)
+        chosen = _chosen(resolved, target)
+        others = (
+            self._others(beside, resolved, [item.target for item in chosen]) if beside is not None else {}
+        )
+        wanted = [item.digest for item in chosen if beside is None or item.target in others]
         with self._sessions.begin() as session:
-            artifacts = MeasuringStore(session).lock([item.digest for item in chosen])
             ids = [
-                self._ensure(session, item, MeasureRequest(item.target, item.artifact, repeat, by), priority)
-                for item in artifacts
+                self._ensure(
+                    session,
+                    item,
+                    MeasureRequest(item.target, item.artifact, repeat, by, others.get(item.target)),
+                    priority,
+                )
+                for item in MeasuringStore(session).lock(wanted)
             ]
             session.flush()
             views = BuildViewStore(session).of(ids, silence=self._silence)
@@ -133,10 +148,35 @@ class MeasuringService:
             blobs.refer(named_by(*manifests), f"artifact:{artifact}")
             blobs.drop(claim.holder)
 
+    def _others(self, beside: str, own: Resolved, targets: Sequence[str]) -> dict[str, Digest]:
+        """What artifacts are timed beside, by target."""
+        _check_team(beside, own)
+        try:
+            other = self._resolve.resolve(beside)
+        except Pt2hubError as error:
+            error.where = _BESIDE
+            raise
+        there = {item.target: item.digest for item in other.artifacts}
+        found = {name: there[name] for name in targets if name in there}
+        if not found:
+            raise NotFound(
+                f"{other.model}@{other.number} has no artifact for {' or '.join(targets)} to measure beside",
+                where=_BESIDE,
+                hint=f"It has one for {', '.join(there)}: --target says which one is meant.",
+                context={"targets": list(there)},
+            )
+        if {item.digest for item in own.artifacts} & {*found.values()}:
+            raise InvalidInput(
+                f"{own.reference} and {beside} are the same artifact",
+                where=_BESIDE,
+                hint=f"Name another version: pt2hub versions {own.model} lists them.",
+            )
+        return found
+
     def _ensure(self, session: Session, wanted: Measurable, request: MeasureRequest, priority: int) -> str:
         """A queued job for an artifact: the one that waits already, or a new one."""
         store = MeasuringStore(session)
-        if job := store.waiting(wanted):
+        if job := store.waiting(wanted, request.beside):
             store.join(job, repeat=request.repeat, priority=priority)
             if priority > job.priority:
                 self._queue.raise_priority(session, [job.id], priority)
@@ -146,6 +186,21 @@ class MeasuringService:
         self._queue.defer(session, build_id, queue=request.target, priority=priority)
         _log.info("measuring job queued", build=build_id, artifact=request.artifact, by=request.by)
         return build_id
+
+
+def _check_team(beside: str, own: Resolved) -> None:
+    """Nothing of another team is run beside an artifact, as its code is not reused either (decision 0030)."""
+    try:
+        model = Reference.parse(beside).model
+    except InvalidInput as error:
+        error.where = _BESIDE
+        raise
+    if team_of(model) != team_of(own.model):
+        raise InvalidInput(
+            f"{model} is of another team than {own.model}",
+            where=_BESIDE,
+            hint=f"Name a version of a model of {team_of(own.model)}: only those run in the same processes.",
+        )
 
 
 def _check_repeat(repeat: int) -> None:

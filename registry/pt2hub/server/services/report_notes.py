@@ -66,6 +66,12 @@ def of_gpus(targets: Collection[str]) -> Iterator[str]:
         yield f"The GPU was left out of environments of artifacts for {target}: they do not use it."
 
 
+def of_isolation(said: Collection[str]) -> Iterator[str]:
+    """Machines that are said to confine what runs on them, as only workers do."""
+    for isolation in sorted(said):
+        yield f"The isolation {isolation} is kept as none: only pt2hub's workers confine what they measure."
+
+
 def of_machines(
     machines: Iterable[Environment], known: Mapping[Digest, Mapping[str, object]]
 ) -> Iterator[str]:

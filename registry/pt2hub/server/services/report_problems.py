@@ -52,7 +52,8 @@ class Problems:
             InvalidInput: With them.
         """
         if self.count:
-            raise refusal(InvalidInput, tuple(self.details), self.count)
+            hint = "Correct the report there and send all of it again: nothing of it was kept."
+            raise refusal(InvalidInput, tuple(self.details), self.count, hint=hint)
 
 
 def refusal(

@@ -99,6 +99,7 @@ class _Reception:
         self._artifacts = Artifacts(session, self._store, self._items)
         self._machines = Machines(report, self._store.targets_of)
         self._left_out: set[str] = set()
+        self._confined: set[str] = set()
 
     def take(self) -> Reported:
         check_keys(self._items, self._problems)
@@ -138,8 +139,15 @@ class _Reception:
         return _Told(item, candidate, self._fingerprint(machine, candidate), measured_at)
 
     def _fingerprint(self, machine: ReportedEnvironment, candidate: Candidate) -> Environment:
-        """The machine, without its GPU where the artifact has no use of one: a worker leaves it out too."""
+        """The machine, without its GPU where the artifact has no use of one: a worker leaves it out too.
+
+        Only workers confine what they measure. A report that says otherwise would stand in their series, and move the
+        points and the noise that their figures are judged by.
+        """
         whole = self._machines.fingerprint(machine)
+        if whole.isolation not in (None, "none"):
+            self._confined.add(whole.isolation)
+            whole = replace(whole, isolation="none")
         said = any(getattr(whole, name) is not None for name in _OF_GPU)
         if not said or parse_target(candidate.of.target).device == "cuda":
             return whole
@@ -190,5 +198,6 @@ class _Reception:
             report_notes.of_names(own),
             report_notes.of_units(figures, self._store.units(own, models)),
             report_notes.of_gpus(self._left_out),
+            report_notes.of_isolation(self._confined),
             report_notes.of_machines(machines, self._store.classes(models)),
         )

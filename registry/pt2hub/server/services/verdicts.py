@@ -10,7 +10,15 @@ from pt2hub.domain.performance import METRICS, Threshold, default_threshold
 from pt2hub.server.analysis.judging import judge_single
 from pt2hub.server.db.stores.policies import PolicyStore
 from pt2hub.server.db.stores.verdicts import EvidenceStore
-from pt2hub.server.services.evidence import Evidence, Sides, gathered, shared_class
+from pt2hub.server.services.evidence import (
+    Evidence,
+    Sides,
+    believed,
+    gathered,
+    judged_by_runs,
+    shared_class,
+    spread_between,
+)
 from pt2hub.wire.performance import MetricComparison
 
 if TYPE_CHECKING:
@@ -51,7 +59,7 @@ class _Question:
 
 
 class Verdicts:
-    """Compares artifacts by everything that was measured of them, with five statements at most."""
+    """Compares artifacts by everything that was measured of them, with six statements at most."""
 
     def __init__(self, session: Session) -> None:
         """Works in the caller's transaction."""
@@ -92,10 +100,11 @@ class Verdicts:
             by_place[figure.metric, figure.batch].append(figure)
         for pair in pairs:
             beside[pair.metric, pair.batch].append(pair)
+        between = spread_between(self._evidence.again(judged_by_runs(figures, beside)))
         questions = []
         for metric, batch in sorted(by_place, key=_order):
             threshold = thresholds.get(metric) or default_threshold(metric)
-            evidence = gathered(sides, beside[metric, batch], by_place[metric, batch], threshold)
+            evidence = gathered(sides, beside[metric, batch], by_place[metric, batch], threshold, between)
             questions.append(_Question(metric, batch, threshold, evidence))
         return questions
 
@@ -150,6 +159,7 @@ def comparison(
         confidence=None if judgement.method == "exact" else threshold.confidence,
         why=judgement.why,
         detail=judgement.detail,
+        reported=any(side is not None and side.run is None for side in (before, after)),
     )
 
 
@@ -160,6 +170,7 @@ def _order(place: tuple[str, int]) -> tuple[int, str, int]:
 
 def _environments(sides: Sides, figures: Sequence[Figure]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The environments to name: those whose figures are compared, else the newest of each."""
+    figures = believed(figures)
     before = [item for item in figures if item.artifact == sides.before.artifact]
     after = [item for item in figures if item.artifact == sides.after.artifact]
     classes = shared_class(before, after, sides)

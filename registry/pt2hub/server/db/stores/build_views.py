@@ -185,6 +185,7 @@ def _matching(wanted: BuildFilter) -> list[ColumnElement[bool]]:
 def _view(row: Row[*tuple[Any, ...]], beside: _Beside) -> BuildView:
     build: SQLBuild = row.Build
     attempt: SQLBuildAttempt | None = row.BuildAttempt
+    measuring = build.request if build.kind == BuildKind.MEASURE else {}
     return BuildView(
         id=build.id,
         model=row.model,
@@ -206,7 +207,8 @@ def _view(row: Row[*tuple[Any, ...]], beside: _Beside) -> BuildView:
         failures=build.failures,
         attempts=beside.attempts,
         kind=build.kind,
-        measures=build.request.get("artifact") if build.kind == BuildKind.MEASURE else None,
+        measures=measuring.get("artifact"),
+        beside=measuring.get("beside"),
     )
 
 

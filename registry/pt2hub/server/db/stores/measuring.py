@@ -82,13 +82,19 @@ class MeasuringStore:
         )
         return [Measurable(Digest(digest), version_id, target) for digest, version_id, target in rows]
 
-    def waiting(self, wanted: Measurable) -> WaitingJob | None:
-        """The job for an artifact that is still queued, locked; None where there is none."""
+    def waiting(self, wanted: Measurable, beside: Digest | None = None) -> WaitingJob | None:
+        """The job that times an artifact beside another one and is still queued, locked; None where there is none.
+
+        Args:
+            wanted: The artifact.
+            beside: What it is timed beside; None for that of the version before it.
+        """
         row = self._session.execute(
             select(SQLBuild.id, SQLBuild.priority, SQLBuild.request)
             .where(SQLBuild.version_id == wanted.version_id, SQLBuild.kind == BuildKind.MEASURE)
             .where(SQLBuild.state == BuildState.QUEUED)
             .where(SQLBuild.request["artifact"].astext == wanted.artifact)
+            .where(SQLBuild.request["beside"].astext.is_not_distinct_from(beside))
             .order_by(SQLBuild.queued_at, SQLBuild.id)
             .limit(1)
             .with_for_update(key_share=True)

@@ -142,6 +142,8 @@ class PerformanceStore:
         known = self.measured([artifact, *([run.baseline] if run.baseline else [])])
         own, beside = known[artifact], known.get(run.baseline) if run.baseline else None
         in_class = environment_class(run.environment)
+        # Before the series are held: reports ask for the two in this order, and would wait for ever in the other.
+        environment = WorkerStore(self._session).add_environment(run.environment)
         figures = [(own, item) for item in run.measurements]
         figures += [(beside, item) for item in run.beside] if beside else []
         pairs = run.pairs if beside else []
@@ -149,7 +151,7 @@ class PerformanceStore:
         whats += [what_of(own, in_class, pair) for pair in pairs]
         held = self.hold(whats)
         series = [held[what] for what in whats]
-        self._add(run, figures, series[: len(figures)])
+        self._add(run, environment, figures, series[: len(figures)])
         self._add_pairs(own, run, pairs, series[len(figures) :])
 
     def runs(self, artifact: Digest) -> set[str]:
@@ -197,12 +199,16 @@ class PerformanceStore:
             self._session.execute(_SUM_UP, {"series": series, "numbers": numbers, "most": _MOST_FIGURES})
 
     def _add(
-        self, run: MeasurementRun, figures: Sequence[tuple[Measured, Measurement]], series: Sequence[int]
+        self,
+        run: MeasurementRun,
+        environment: Digest,
+        figures: Sequence[tuple[Measured, Measurement]],
+        series: Sequence[int],
     ) -> None:
         if not figures:
             return
         shared = {
-            "environment": WorkerStore(self._session).add_environment(run.environment),
+            "environment": environment,
             "source": run.source,
             "run": run.id,
             "measured_at": moment(run.measured_at),

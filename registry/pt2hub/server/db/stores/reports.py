@@ -241,7 +241,9 @@ def _candidate(
 
 
 def _delivered(row: SQLMeasurement, of: tuple[Any, ...]) -> Delivered:
-    figures = (row.value, row.replicates, row.samples)
+    # PostgreSQL writes large floats as whole numbers, which Python reads exactly: no longer the float that was reported.
+    samples = row.samples and [[float(call) for call in process] for process in row.samples]
+    figures = (row.value, row.replicates, samples)
     return Delivered(row.artifact, row.environment, of, figures, row.measured_at)
 
 

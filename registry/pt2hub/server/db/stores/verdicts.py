@@ -26,6 +26,8 @@ _RUNS = 10
 _USUAL = 50
 """Versions before that say what is usual."""
 _MOST_PAIRS = 2000
+_MOST_AGAIN = 100
+"""Artifacts of a series that were measured again, the newest, which say how much runs differ."""
 _LATEST = """
     SELECT p.artifact, p.series_id AS series, p.number, p.value AS typical, s.metric, s.unit, s.batch, s.class_digest,
         m.value, m.replicates, m.run, m.measured_at, e.fields
@@ -49,7 +51,26 @@ _PAIRS = text("""
     SELECT p.series_id AS series, p.artifact, p.baseline, p.run, p.ratios, s.metric, s.unit, s.batch, s.class_digest
     FROM measurement_pairs AS p JOIN series AS s ON s.id = p.series_id
     WHERE p.artifact = ANY(:artifacts) AND p.baseline = ANY(:artifacts) AND s.subject = 'artifact'
+        AND (:all OR p.series_id = ANY(:series))
     ORDER BY p.measured_at DESC, p.id DESC LIMIT :most
+""")
+# Two runs of one job follow one another at once, and differ less than two days do. Reports have no run.
+_AGAIN = text("""
+    SELECT wanted.series_id, ln(two.value) - ln(two.before)
+    FROM unnest(CAST(:series AS bigint[])) AS wanted (series_id)
+    JOIN LATERAL (
+        SELECT * FROM (
+            SELECT own.*, split_part(own.run, ':', 1) AS job, lag(own.value) OVER of_version AS before,
+                lag(split_part(own.run, ':', 1)) OVER of_version AS job_before
+            FROM (
+                SELECT number, run, value, measured_at, id FROM measurements
+                WHERE series_id = wanted.series_id AND run IS NOT NULL AND value > 0 AND cardinality(replicates) > 1
+                ORDER BY number DESC, run DESC LIMIT 2 * :most
+            ) AS own
+            WINDOW of_version AS (PARTITION BY own.number ORDER BY own.measured_at, own.id)
+        ) AS runs
+        WHERE job <> job_before ORDER BY measured_at DESC, id DESC LIMIT :most
+    ) AS two ON true
 """)
 _BEFORE = text("""
     SELECT wanted.series_id, p.value
@@ -155,9 +176,15 @@ class EvidenceStore:
         series, numbers = zip(*points, strict=True)
         return self._figures(_AT_POINTS, {"series": list(series), "numbers": list(numbers)})
 
-    def pairs(self, artifacts: Iterable[Digest]) -> list[PairRow]:
-        """Where two of these artifacts ran beside each other, newest first."""
-        wanted = {"artifacts": sorted(set(artifacts)), "most": _MOST_PAIRS}
+    def pairs(self, artifacts: Iterable[Digest], series: Collection[int] | None = None) -> list[PairRow]:
+        """Where two of these artifacts ran beside each other, newest first.
+
+        Args:
+            artifacts: Manifest digests.
+            series: Only in these; in all where omitted.
+        """
+        chosen = {"all": series is None, "series": list(series or ())}
+        wanted = {**chosen, "artifacts": sorted(set(artifacts)), "most": _MOST_PAIRS}
         return [PairRow(**row._mapping) for row in self._session.execute(_PAIRS, wanted)]  # noqa: SLF001  # SQLAlchemy's public name
 
     def values_before(self, bounds: Mapping[int, int]) -> dict[int, list[float]]:
@@ -172,6 +199,22 @@ class EvidenceStore:
         found: dict[int, list[float]] = {series: [] for series in bounds}
         for series, value in self._session.execute(_BEFORE, wanted):
             found[series].append(value)
+        return found
+
+    def again(self, series: Collection[int]) -> dict[int, list[float]]:
+        """How much figures of one artifact differ from one job to the next, as logarithms.
+
+        Args:
+            series: Rows of series.
+
+        Returns:
+            The differences in each series of its newest versions; no entry where there is none.
+        """
+        found: dict[int, list[float]] = {}
+        if series:
+            wanted = {"series": sorted(series), "most": _MOST_AGAIN}
+            for row, difference in self._session.execute(_AGAIN, wanted):
+                found.setdefault(row, []).append(difference)
         return found
 
     def specs(self, versions: Collection[tuple[int, int]]) -> dict[tuple[int, int], dict[str, Any]]:
