@@ -40,6 +40,7 @@ from pt2hub.cli.trial import Trial
 from pt2hub.domain.codec import encode
 from pt2hub.domain.performance import default_threshold
 from pt2hub.server.analysis.judging import judge_paired
+from pt2hub_workers.pool import PATIENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -242,7 +243,7 @@ def _waiting(
         for number in range(bench.options.processes):
             process = subprocess.Popen(
                 [sys.executable, __file__, "process", json.dumps({**job, "first": number % 2})],
-                env=bench.environ,
+                env=PATIENT | bench.environ,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
