@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -122,7 +123,10 @@ def test_a_slower_version_is_flagged_and_may_not_become_prod(client: Client) -> 
     client.move_alias(spec["model"], "prod", 1, reason="the first one")
     _published(client, **spec, source={**demo.SPEC["source"], "factory": "torchvision.models:resnet34"})
 
-    events = client.events(spec["model"])
+    events, end = client.events(spec["model"]), time.monotonic() + 30
+    while not events and time.monotonic() < end:  # the worker looks for changes once the build is over
+        time.sleep(0.5)
+        events = client.events(spec["model"])
     print(json.dumps([[e.metric, e.verdict, e.ratio, e.method] for e in events]))
     assert ("latency_p50", "worse") in {(event.metric, event.verdict) for event in events}
     with pytest.raises(GateRefused) as refused:

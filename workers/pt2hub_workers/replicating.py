@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from pt2hub_workers.rooms import Room
     from pt2hub_workers.toolchains import Hand
 
+FEWEST_DECIDING = 3
+"""Who asks for fewer processes wants figures soon: two never make a verdict, and no further ones are added."""
 WAVES = 3
 """So many times as many processes as the spec asks for are run at most: what `judge_paired` was tried with."""
 MORE_SECONDS = 300.0
@@ -149,6 +151,8 @@ class _Session:
 
     def is_over(self) -> bool:
         """Whether more processes would tell nothing more, or take too long."""
+        if self._plan.spec.measure.processes < FEWEST_DECIDING:
+            return True
         return self._is_late() or self._spent > MORE_SECONDS or not undecided(pairs_of(self._times))
 
     def figures(self) -> Figures:

@@ -38,6 +38,8 @@ class Metric:
         text: What it is, for people.
         min_effect: Relative change below which nobody is told.
         exact: Whether the same artifact always gives the same figure.
+        between: Spread of two runs of one artifact at different times beyond that of their processes, as a logarithm, where
+            its series does not tell it.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Metric:
     text: str
     min_effect: float
     exact: bool = False
+    between: float = 0.08
 
 
 METRICS: dict[str, Metric] = {
@@ -58,8 +61,22 @@ METRICS: dict[str, Metric] = {
         Metric("first_inference", "ms", "lower", "first call in a fresh process", 0.20),
         Metric("load_time", "ms", "lower", "loading the artifact's files, without importing torch", 0.20),
         Metric("speedup", "1", "higher", "time of the subject over the artifact's, in one process", 0.10),
-        Metric("host_memory_peak", "B", "lower", "memory that loading and calling adds to a process", 0.05),
-        Metric("device_memory_peak", "B", "lower", "memory that torch allocates on the device", 0.02),
+        Metric(
+            "host_memory_peak",
+            "B",
+            "lower",
+            "memory that loading and calling adds to a process",
+            0.05,
+            between=0.02,
+        ),
+        Metric(
+            "device_memory_peak",
+            "B",
+            "lower",
+            "memory that torch allocates on the device",
+            0.02,
+            between=0.001,
+        ),
         Metric("package_bytes", "B", "lower", "size of the single model.pt2", 0.01, exact=True),
         Metric("code_bytes", "B", "lower", "size of the code layer", 0.01, exact=True),
         Metric("weights_bytes", "B", "lower", "size of the weights layer", 0.01, exact=True),

@@ -185,7 +185,8 @@ class Measure(_Part):
             ge=1,
             le=30,
             description="Fresh processes in which the artifact is timed, beside the version before it: calls of one process "
-            "are not independent of each other. One alone is a figure without a verdict.",
+            "are not independent of each other. Fewer than three give figures soon, and no verdict; of three or more as many "
+            "again are added, at most twice, while the noise hides the difference.",
             examples=[5],
         ),
     ] = 5

@@ -270,7 +270,9 @@ def _separate(
     later = [item for item in after if item.class_digest == classes[1]]
     one, other = (_spread(found) for found in (earlier, later))
     if one and other and one.replicates and other.replicates:
-        moods = [between.get(item.series, judging.BETWEEN_RUNS) for item in (one, other)]
+        known = METRICS.get(one.metric)
+        usual = known.between if known else judging.BETWEEN_RUNS
+        moods = [between.get(item.series, usual) for item in (one, other)]
         mood = math.hypot(*moods) / math.sqrt(2)
         verdict = judging.judge_replicates(one.replicates, other.replicates, threshold, mood)
         return Evidence(one, other, verdict)
