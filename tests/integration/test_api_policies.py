@@ -55,7 +55,9 @@ def test_a_policy_is_read_by_all_and_changed_in_the_name_of_the_token(
     assert (made.revision, made.by, made.document["gates"][0]["max_worse"]) == (1, "root", 0.05)
     assert decode(PolicyView, api.get(POLICY).get_json()) == made
     again = {"document": made.document, "revision": 1}  # as it was read
-    assert api.put(POLICY, json=again, headers=headers).get_json()["revision"] == 2
+    assert decode(PolicyView, api.put(POLICY, json=again, headers=headers).get_json()) == made
+    other = {"document": {}, "revision": 1}
+    assert api.put(POLICY, json=other, headers=headers).get_json()["revision"] == 2
     lost = error_of(api.put(POLICY, json=CHANGE, headers=headers), 409)
     assert isinstance(lost, errors.PolicyChanged)
     assert lost.context["winner"]["revision"] == 2

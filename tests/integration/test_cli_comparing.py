@@ -51,8 +51,9 @@ def test_a_comparison_is_a_table_with_what_to_do_for_a_better_answer(shell: Shel
         rows["latency_p50 batch 8"],
     )
     assert re.search(r"2 MB +1 MB +-50\.0 % +better +exact", rows["code_bytes"])
-    assert re.search(r"not comparable +too noisy: the figure is known to", rows["first_inference"])
+    assert re.search(r"unknown +not comparable +too noisy: the figure is known to", rows["first_inference"])
     assert f"For a better answer: pt2hub measure {SECOND} --target {V4} --beside {FIRST}\n" in told.out
+    assert "worse than 1 side by side (+50.0 %)" in shell("history", MODEL).out
     assert "\x1b" not in told.out
     assert shell("compare", FIRST, SECOND, "--fail-on", "worse").code == 1
     assert shell("compare", SECOND, f"{MODEL}@2", "--fail-on", "worse").code == 1  # an error, not a verdict

@@ -45,6 +45,8 @@ def test_a_policy_is_shown_and_set_from_a_file(shell: Shell, served: Registry, f
     assert told.out.startswith(f"The policy of {MODEL} is now at revision 1 (by client, ")
     assert ["prod", "latency_p50", "every", "every", "5", "%", "is", "refused"] in told.lines
     assert ["latency_p50", "-", "3", "%", "-"] in told.lines
+    again = shell("policy", MODEL, "--set", str(file))
+    assert again.out == told.out.replace("is now at", "was that already, and is unchanged at")
     shown = shell("policy", MODEL)
     assert shown.out == told.out.replace("is now at", "is at")
     code, view = shell.json("policy", MODEL)
@@ -72,6 +74,8 @@ def test_what_is_wrong_with_a_policys_file_is_said_by_line(
     told = shell("policy", MODEL, "--set", str(file))
     assert "[unknown_metric]" in told.err
     assert "line 3, column 5: neither pt2hub nor this model knows that metric" in told.err
+    file.write_text("")
+    assert "Write gates: and metrics: at the top level" in shell("policy", MODEL, "--set", str(file)).err
     file.write_text("gates: [")
     assert f"{file}: document, line 1" in shell("policy", MODEL, "--set", str(file)).err
     assert "[not_found]" in shell("policy", MODEL, "--set", str(file.parent / "none.yaml")).err

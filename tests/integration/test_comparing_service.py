@@ -157,6 +157,35 @@ def test_pairs_win_over_replicates_whichever_side_was_the_baseline(registry: Reg
     assert said(of(services.compare(FIRST, SECOND), "latency_p50")) == ("worse", "paired", None)
 
 
+def test_a_noisy_run_does_not_replace_a_quiet_one_whose_own_figures_are_shown(registry: Registry) -> None:
+    one, other = versions(registry, 2)
+    quiet = Run(
+        [latency(40, 40.1, 39.9)],
+        baseline=one,
+        beside=[latency(10, 10.1, 9.9)],
+        pairs=[ratios(4, 4.01, 3.99, 4)],
+    )
+    measured(registry, other, run=quiet)
+    for day in range(1, 13):
+        for artifact, value in ((one, 30), (other, 90)):
+            measured(registry, artifact, latency(value, value + 1), run=Run(day=day))
+    for noise in ([4.3, 4, 4.6, 900], [40, 38, 60, 45]):
+        busy = replace(
+            quiet,
+            day=20,
+            figures=[latency(700, 800)],
+            beside=[latency(20, 30)],
+            pairs=[ratios(*noise)],
+        )
+        measured(registry, other, run=busy)
+    found = of(registry.services.comparing.compare(FIRST, SECOND), "latency_p50")
+    assert (said(found), found.before, found.after) == (("worse", "paired", None), 10.0, 40.0)
+    assert found.ratio == pytest.approx(4, abs=0.01)
+    registry.services.comparing.examine()
+    (event,) = [item for item in registry.services.comparing.events().events if item.batch == 8]
+    assert event.ratio == found.ratio
+
+
 def test_single_figures_are_judged_by_what_is_usual_in_their_series(registry: Registry) -> None:
     artifacts = versions(registry, 9)
     values = [100.0, 101.0, 100.5, 99.5, 100.0, 101.0, 100.0, 100.5, 200.0]

@@ -86,6 +86,21 @@ def test_what_only_reporters_know_is_judged_by_reports_and_said_to_be(registry: 
     assert (found.metric, found.verdict, found.reported) == ("tokens", "worse", True)
 
 
+def test_reports_of_different_moments_tell_how_much_they_differ_where_there_is_nothing_else(
+    registry: Registry,
+) -> None:
+    one, other = version(registry), version(registry)
+    for artifact, value in ((one, 10.0), (other, 12.0)):
+        told(registry, artifact, value)
+    (found,) = registry.services.comparing.compare(f"{MODEL}@1", f"{MODEL}@2").metrics
+    assert (found.method, found.why) == ("replicates", "too_noisy")
+    for moment in range(4):
+        for artifact, value in ((one, 10.0), (other, 12.0)):
+            told(registry, artifact, value * (1 + 0.001 * moment))
+    (found,) = registry.services.comparing.compare(f"{MODEL}@1", f"{MODEL}@2").metrics
+    assert (found.verdict, found.method, found.reported) == ("worse", "replicates", True)
+
+
 def test_a_report_that_claims_a_workers_sandbox_stands_in_a_series_of_its_own(registry: Registry) -> None:
     artifact = version(registry)
     measure(registry, artifact, latency(10.0), environment=CONFINED)
@@ -97,3 +112,5 @@ def test_a_report_that_claims_a_workers_sandbox_stands_in_a_series_of_its_own(re
         ("sandbox", 10.0),
         ("none", 1e6),
     }
+    (front,) = registry.services.performance.sparklines().models
+    assert [item.value for item in front.series] == [10.0], "pt2hub's own, however new the report is"

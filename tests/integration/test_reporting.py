@@ -14,7 +14,7 @@ import pt2hub
 from pt2hub.cli import main
 from pt2hub.client import reporting
 from pt2hub.domain.artifacts import Environment
-from pt2hub.errors import Conflict, InvalidInput
+from pt2hub.errors import BadConfiguration, Conflict, InvalidInput
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,6 +71,8 @@ def test_what_is_no_figure_is_refused_before_anything_is_sent(
 ) -> None:
     with pytest.raises(InvalidInput) as caught:
         client.report([a_figure(served.published()), item], environment=HERE)
+    with pytest.raises(InvalidInput, match="One figure is no list of figures"):
+        client.report(a_figure("x"), environment=HERE)  # type: ignore[arg-type]
     assert caught.value.where == where
     assert served.sql("SELECT count(*) FROM measurements WHERE source = 'report'") == [(0,)]
 
@@ -97,7 +99,7 @@ def test_the_command_takes_a_document_a_list_and_lines(
     )
     machine.write_text(json.dumps(PLACE | {"cores": 4}))
     assert run(client, monkeypatch, str(document)) == 0
-    assert "1 figures kept." in capsys.readouterr().out
+    assert "1 figure kept." in capsys.readouterr().out
     lines = "\n".join(json.dumps(a_figure(artifact, value=value)) for value in (1, 2)) + "\n\n"
     assert run(client, monkeypatch, "-", "--environment", str(machine), "--json", stdin=lines) == 0
     assert json.loads(capsys.readouterr().out) == {"accepted": 2, "duplicates": 0, "notes": []}
@@ -156,4 +158,8 @@ def test_the_fingerprint_describes_this_machine_without_torch() -> None:
     assert here.cpu_model
     assert (here.memory_bytes or 0) > 1 << 28
     assert (here.gpu, here.driver, here.cuda) == (None, None, None)
+    with pytest.raises(BadConfiguration, match="no GPU cuda:99 that"):
+        pt2hub.environment(device="cuda:99")
+    with pytest.raises(InvalidInput, match="is no device"):
+        pt2hub.environment(device="gpu")
     assert here.container in {"docker", "kubernetes", "podman", "none"}

@@ -109,6 +109,8 @@ def test_each_kind_of_wrong_figure_is_refused_by_its_place_and_nothing_is_kept(r
         ({"value": 1 << 1023, "metric": "mine"}, "value", "out of range"),
         ({"value": 2**51, "metric": "package_bytes", "unit": "B"}, "value", "a petabyte"),
         ({"replicates": [1.0, -1.0]}, "replicates[1]", "cannot be negative"),
+        ({"replicates": [100, 200]}, "value", "outside of its replicates (given: 3.5; allowed: 100 to 200"),
+        ({"environment": ...}, "environment", "missing"),
         ({"samples": [[1.0] * 501] * 2}, "samples", "too many single calls (given: 1002"),
         ({"unit": "us"}, "unit", 'given: "us"; allowed: ms'),
         ({"metric": "Latency"}, "metric", "can be no metric's name"),
@@ -210,15 +212,35 @@ def test_a_time_slightly_before_the_build_is_the_builds(registry: Registry) -> N
     artifact = registry.published()
     ((built,),) = registry.sql("SELECT created_at FROM artifacts")
     told = report(registry, a_figure(artifact, measured_at=(built - timedelta(minutes=4)).isoformat()))
-    assert "1 figures are said to be taken up to 240 s before" in told.notes[0]
+    assert "1 figure is said to be taken up to 240 s before" in told.notes[0]
     assert registry.sql("SELECT measured_at FROM measurements WHERE key = 'k'") == [(built,)]
+
+
+def test_a_name_that_looks_like_one_of_the_models_own_or_a_new_subject_is_noted(registry: Registry) -> None:
+    artifact = registry.published()
+
+    def noted(key: str, **names: str) -> tuple[str, ...]:
+        return report(registry, a_figure(artifact, key=key, unit="1/J", **names)).notes
+
+    assert noted("a", metric="images_per_joule") == ()
+    (name,) = noted("b", metric="images_per_jule")
+    assert name == "images_per_jule is taken as a metric of your own. Was images_per_joule meant?"
+    assert noted("c", metric="images_per_jule") == (), "it is known by now"
+    (subject,) = noted("d", metric="images_per_joule", subject="eagr")
+    assert subject == "eagr is taken as a subject of your own. Was eager meant?"
+
+
+def test_a_figure_without_a_machine_is_told_how_to_say_it(registry: Registry) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        report(registry, a_figure(registry.published(), environment=...))
+    assert "--environment auto" in (caught.value.hint or "")
 
 
 def test_the_same_figure_again_is_a_duplicate_and_another_under_its_key_a_conflict(
     registry: Registry,
 ) -> None:
     artifact = registry.published()
-    figures = [a_figure(artifact, key=key, samples=[[1, 2.5, 1e23]], replicates=[3]) for key in "ab"]
+    figures = [a_figure(artifact, key=key, samples=[[1, 2.5, 1e23]], replicates=[3, 4]) for key in "ab"]
     assert report(registry, *figures) == Reported(2, 0)
     series = registry.sql("SELECT id, changed_at FROM series ORDER BY id")
     assert report(registry, *figures) == Reported(0, 2)

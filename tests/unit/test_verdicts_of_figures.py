@@ -59,6 +59,16 @@ def test_a_change_far_beyond_the_noise_is_found_for_all_that() -> None:
     assert judge_paired([ratio * 2 for ratio in BURNER], LATENCY).verdict == "worse"
 
 
+def test_one_bad_process_moves_the_interval_and_not_the_ratio_that_is_told() -> None:
+    found = judge_paired([4.0, 4.1, 3.9, 4.0, 900.0], LATENCY)
+    assert found.ratio == pytest.approx(4.0)
+    assert (found.low or 0) < 1 < WAVE < (found.high or 0)
+    steady = judge_paired([1.0, 1.0, 1.0, 1.0, 1.0001], LATENCY)
+    assert (steady.low or 0) <= (steady.ratio or 0) <= (steady.high or 0)
+    back = judge_paired([1 / ratio for ratio in SLOWER], LATENCY)
+    assert back.ratio == pytest.approx(1 / (judge_paired(SLOWER, LATENCY).ratio or 0))
+
+
 def test_without_a_direction_only_the_same_is_said() -> None:
     assert judge_paired(EQUAL, UNKNOWN).verdict == "same"
     found = judge_paired(SLOWER, UNKNOWN)

@@ -132,13 +132,18 @@ class Remeasurement:
         return runs
 
     def _run(self, plan: Plan, number: int) -> MeasurementRun:
-        tools = self._tools
+        tools, repeat = self._tools, self._request.repeat
+        which = f"run {number} of {repeat}, " if repeat > 1 else ""
         bench = Bench(
             toolchain=tools.toolchain,
             device=tools.machine.device,
             seconds=tools.gate_seconds,
             halt=self._halt,
-            listener=Listener(progress=self._tell, line=self._journal.line, printed=self._journal.printed),
+            listener=Listener(
+                progress=lambda detail: self._tell(which + detail),
+                line=self._journal.line,
+                printed=self._journal.printed,
+            ),
             become=self._holding.become,
         )
         figures = replicate(plan, bench)

@@ -47,7 +47,7 @@ def token(
     *,
     name: Annotated[str, typer.Option(help="What the token is called in lists.")] = "admin",
     admin: Annotated[
-        bool, typer.Option("--admin", help="It may force alias moves that a model's policy refuses.")
+        bool, typer.Option("--admin", help="It may set policies, and force alias moves that they refuse.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -65,6 +65,7 @@ def cancel(
     """Cancel builds that are queued or running, at once.
 
     The worker of a running build stops everything it started for it.
+    A measuring job is cancelled by its id, as `pt2hub measure` and `pt2hub builds` print it.
     """
     from pt2hub.client.client import Client
 

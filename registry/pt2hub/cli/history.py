@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _METRIC = "latency_p50"
 _SPARKLINE = 60
 """Figures of a sparkline: with its heading it stays on one line."""
+_NEWEST = 20
+"""Versions that are looked at where there are no figures."""
 _SHORT = 19
 """Characters of a shortened digest: `sha256:` and 12 digits."""
 _NAMES = {
@@ -65,7 +67,10 @@ def history(  # noqa: PLR0913  # each is an argument or option of the command li
         ),
     ],
     *,
-    metric: Annotated[str, typer.Option(help="What is measured; --list lists what there is.")] = _METRIC,
+    metric: Annotated[
+        str | None,
+        typer.Option(help=f"What is measured, {_METRIC} unless said; --list lists what there is."),
+    ] = None,
     target: Annotated[str | None, typer.Option(help="Only on this target.")] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Only at this batch size.")] = None,
     subject: Annotated[
@@ -94,25 +99,37 @@ def history(  # noqa: PLR0913  # each is an argument or option of the command li
         raise click.UsageError("--csv is a form of a history by itself, without --json and --list.")
     with Client() as client:
         if listing:
-            _list(client, reference, as_json=as_json)
+            _list(client, reference, metric, as_json=as_json)
             return
         chosen: dict[str, Any] = {"target": target, "batch": batch, "environment": environment}
-        view = client.history(reference, metric, subject=subject, before=before, limit=limit, **chosen)
+        view = client.history(
+            reference, metric or _METRIC, subject=subject, before=before, limit=limit, **chosen
+        )
         marked = _marked(client, reference)
+        failed = not view.series and _all_failed(client, view.model)
     if as_csv:
         from pt2hub.wire.tabular import history_csv
 
         sys.stdout.write(history_csv(view))
     else:
-        emit(view, lambda out: _print(out, view, marked, reference), as_json=as_json)
+        emit(view, lambda out: _print(out, view, marked, reference, failed=failed), as_json=as_json)
 
 
-def _list(client: Client, reference: str, *, as_json: bool) -> None:
+def _list(client: Client, reference: str, metric: str | None, *, as_json: bool) -> None:
     from pt2hub.domain.names import Reference
+    from pt2hub.wire.performance import SeriesList
 
     model = Reference.parse(reference).model
     found = client.metrics(model)
+    if metric is not None:
+        found = SeriesList(tuple(item for item in found.series if item.metric == metric))
     emit(found, lambda out: _print_list(out, model, found), as_json=as_json)
+
+
+def _all_failed(client: Client, model: str) -> bool:
+    """Whether none of the newest versions has an artifact, nor may have one without somebody's doing."""
+    newest = client.versions(model, limit=_NEWEST)
+    return bool(newest) and all(item.readiness == "failed" for item in newest)
 
 
 def _marked(client: Client, reference: str) -> int | None:
@@ -122,7 +139,7 @@ def _marked(client: Client, reference: str) -> int | None:
     return version_of(client, reference).number if "@" in reference else None
 
 
-def _print(out: Console, view: HistoryView, marked: int | None, reference: str) -> None:
+def _print(out: Console, view: HistoryView, marked: int | None, reference: str, *, failed: bool) -> None:
     from pt2hub.domain.performance import METRICS
     from pt2hub.wire.measuring import NO_FIGURES
 
@@ -131,7 +148,12 @@ def _print(out: Console, view: HistoryView, marked: int | None, reference: str) 
     out.print(one_line(title), style="bold", markup=False)
     for series in view.series:
         _print_series(out, series, {marked: reference} if marked else {})
-    if not view.series:
+    if failed:
+        out.print(
+            f"The builds of its newest versions failed, so there are no figures: pt2hub builds {view.model}",
+            markup=False,
+        )
+    elif not view.series:
         out.print(NO_FIGURES.format(model=view.model), markup=False)
     if view.more:
         out.print("\nThere are more series; name a --target, a --batch or an --environment.", markup=False)
@@ -217,7 +239,8 @@ def _note(change: ChangeView | None, reference: str | None) -> str:
     if change:
         word = "changed" if change.verdict == "same" else change.verdict
         since = "from here on" if change.kind == "change_point" else f"than {change.before}"
-        notes.append(f"{word} {since} ({percent(change.ratio)})")
+        beside = " side by side" if change.method == "paired" else ""
+        notes.append(f"{word} {since}{beside} ({percent(change.ratio)})")
     return "; ".join(notes)
 
 

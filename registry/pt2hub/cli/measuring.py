@@ -75,7 +75,7 @@ def measure(  # noqa: PLR0913  # each is an argument or option of the command li
             _explain_interrupt(jobs, as_json=as_json)
             raise typer.Exit(INTERRUPTED) from None
     stopped = [job for job in jobs if job.state != BuildState.SUCCEEDED]
-    emit(_document(jobs, stopped), lambda out: _print_ended(out, jobs), as_json=as_json)
+    emit(_document(jobs, stopped), lambda out: _print_ended(out, jobs, beside), as_json=as_json)
     if stopped:
         raise typer.Exit(_FAILED)
 
@@ -117,8 +117,17 @@ def _print_queued(out: Console, jobs: list[BuildView]) -> None:
         )
 
 
-def _print_ended(out: Console, jobs: list[BuildView]) -> None:
+def _print_ended(out: Console, jobs: list[BuildView], beside: str | None) -> None:
     from pt2hub.client.progress import print_build
 
     for job in jobs:
         print_build(out, job)
+        if job.state == BuildState.SUCCEEDED:
+            out.print(f"  Its figures: {_next(job, beside)}", markup=False)
+
+
+def _next(job: BuildView, beside: str | None) -> str:
+    """The command that shows what a job found."""
+    if beside:
+        return f"pt2hub compare {beside} {job.model}@{job.number} --target {job.target}"
+    return f"pt2hub history {job.model}@{job.number} --target {job.target}"

@@ -58,11 +58,16 @@ def policy(
         raise click.UsageError("--expect belongs to --set FILE.")
     name = model_name(model)
     with Client() as client:
-        view = client.policy(name) if file is None else _set(client, name, file, expect)
-    emit(view, lambda out: _print(out, view, changed=file is not None), as_json=as_json)
+        if file is None:
+            view, what = client.policy(name), "is"
+        else:
+            before = client.policy(name).revision if expect is None else expect
+            view = _set(client, name, file, before)
+            what = "is now" if view.revision != before else "was that already, and is unchanged"
+    emit(view, lambda out: _print(out, view, what), as_json=as_json)
 
 
-def _set(client: Client, model: str, file: Path, expect: int | None) -> PolicyView:
+def _set(client: Client, model: str, file: Path, expect: int) -> PolicyView:
     from pt2hub.cli.places import in_file
     from pt2hub.errors import UsageError
 
@@ -72,12 +77,11 @@ def _set(client: Client, model: str, file: Path, expect: int | None) -> PolicyVi
         raise in_file(exc, file) from exc
 
 
-def _print(out: Console, view: PolicyView, *, changed: bool) -> None:
+def _print(out: Console, view: PolicyView, what: str) -> None:
     if not view.revision:
         out.print(f"{view.model} has no policy: its aliases move to any version.", markup=False)
         out.print(f"  Set one: pt2hub policy {view.model} --set policy.yaml", markup=False)
         return
-    what = "is now" if changed else "is"
     made = f"by {view.by}, {when(view.at)}"
     out.print(f"The policy of {view.model} {what} at revision {view.revision} ({made})", markup=False)
     _print_gates(out, view)

@@ -142,6 +142,7 @@ def _progress(count: int, *, quiet: bool) -> Callable[[Reported], object] | None
 
 def _print(out: Console, told: Reported) -> None:
     again = f", {told.duplicates} had been delivered before" if told.duplicates else ""
-    out.print(f"{told.accepted} figures kept{again}.", markup=False)
+    figures = "figure" if told.accepted == 1 else "figures"
+    out.print(f"{told.accepted} {figures} kept{again}.", markup=False)
     for line in told.notes:
         out.print(f"  {line}", markup=False)

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 from pt2hub.client.gpus import gpu, gpu_limits
 from pt2hub.domain.artifacts import Environment
 from pt2hub.domain.targets import cpu_level
+from pt2hub.errors import BadConfiguration, InvalidInput
 
 if TYPE_CHECKING:
     from pt2hub.client.gpus import Limits
 
 _CPUINFO = Path("/proc/cpuinfo")
 _FREQUENCY = Path("/sys/devices/system/cpu/cpu0/cpufreq")
+_DEVICE = re.compile(r"(cpu|cuda)(?::([0-9]{1,3}))?")
 _CGROUP = Path("/proc/self/cgroup")
 _DRIVER = Path("/proc/driver/nvidia/version")
 _MARKS = {"docker": Path("/.dockerenv"), "podman": Path("/run/.containerenv")}
@@ -41,10 +43,21 @@ def environment(*, device: str | None = None) -> Environment:
         device: `cpu`, `cuda` or `cuda:1`; the GPU is left out for `cpu`, as it has no part in what runs there. Where
             omitted, the GPU that torch uses in this process, if it uses one. Asking for a GPU initialises its driver
             in this process, which must then not be forked.
+
+    Raises:
+        InvalidInput: `device` has another form.
+        BadConfiguration: `device` is a GPU, and this process can use no such one.
     """
     index = _index(device)
-    limits = gpu_limits(index) if index is not None else None
-    return _described(None if index is None else gpu(index), limits)
+    name = None if index is None else gpu(index)
+    if device is not None and index is not None and name is None:
+        raise BadConfiguration(
+            f"There is no GPU {device} that this process can use",
+            where="device",
+            hint="Look with nvidia-smi and at CUDA_VISIBLE_DEVICES. Of figures taken on the CPU, the device is cpu: "
+            '`--environment auto`, or pt2hub.environment(device="cpu").',
+        )
+    return _described(name, gpu_limits(index) if index is not None else None)
 
 
 def _described(name: str | None, limits: Limits | None) -> Environment:
@@ -151,8 +164,14 @@ def _index(device: str | None) -> int | None:
     """Which GPU is meant, as CUDA counts them in this process; None for none."""
     if device is None:
         return _in_use()
-    kind, _, index = device.partition(":")
-    return (int(index) if index.isdigit() else 0) if kind == "cuda" else None
+    found = _DEVICE.fullmatch(device)
+    if not found:
+        raise InvalidInput(
+            f"{device[:80]!a} is no device",
+            where="device",
+            hint="Write cpu, cuda, or cuda:1 for the second GPU.",
+        )
+    return int(found[2] or 0) if found[1] == "cuda" else None
 
 
 def _in_use() -> int | None:

@@ -14,6 +14,8 @@ from pt2hub.wire.performance import PolicyView
 if TYPE_CHECKING:
     from pt2hub.client.transport import Transport
 
+_HINT = "Write gates: and metrics: at the top level; `gates: []` alone demands nothing."
+
 
 class Policies:
     """Policies, over one transport."""
@@ -58,7 +60,7 @@ def _read(path: Path) -> dict[str, Any]:
     from pt2hub.wire.documents import parse_document  # it brings yaml, which nothing else here needs
 
     try:
-        return parse_document(path.read_bytes())
+        return parse_document(path.read_bytes(), hint=_HINT)
     except OSError as exc:
         raise NotFound(
             f"The policy cannot be read: {exc.strerror or exc}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import is_dataclass, replace
 from datetime import datetime
 from itertools import islice
@@ -16,7 +17,7 @@ from pt2hub.errors import Conflict, Detail, InvalidInput, TransientError
 from pt2hub.wire.performance import Reported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pt2hub.client.transport import Transport
     from pt2hub.domain.artifacts import Environment
@@ -67,6 +68,12 @@ class Reporter:
             Conflict: A key was delivered before with another content.
             TransientError: The server did not answer, again and again.
         """
+        if isinstance(measurements, Mapping):
+            raise InvalidInput(
+                "One figure is no list of figures",
+                where="measurements",
+                hint="Put it into a list: client.report([figure]); of a whole document, give its `measurements`.",
+            )
         machines = {name: _known(machine) for name, machine in (environments or {}).items()}
         if environment is not None:
             machines[_free(machines)] = _known(environment)

@@ -67,7 +67,6 @@ METRICS: dict[str, Metric] = {
             "lower",
             "memory that loading and calling adds to a process",
             0.05,
-            between=0.02,
         ),
         Metric(
             "device_memory_peak",

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from pt2hub.wire.performance import ComparisonView, EventView, MetricComparison, SideView
 
 NOTHING = "-"
+_UNKNOWN = "unknown"
+_WIDEST = 10
+"""Upper over lower end of an interval that is worth showing."""
 _MENDED = frozenset(("not_measured", "too_noisy", "too_few", "environment_differs"))
 """Why there is no verdict that more figures can give."""
 _WHY = {
@@ -73,11 +76,16 @@ def metric(name: str, batch: int | None) -> str:
 
 
 def change(ratio: float | None, low: float | None = None, high: float | None = None) -> str:
-    """A ratio as a change, with its interval where there is one: `+12.3 % (+9.8 % to +14.9 %)`."""
+    """A ratio as a change, with its interval where there is one: `+12.3 % (+9.8 % to +14.9 %)`.
+
+    An interval so wide that it says nothing is left out, and the change with it where it may as well be none.
+    """
     if ratio is None:
         return NOTHING
     if low is None or high is None or low == high:
         return percent(ratio)
+    if high > _WIDEST * low:
+        return _UNKNOWN if low <= 1 <= high else percent(ratio)
     return f"{percent(ratio)} ({percent(low)} to {percent(high)})"
 
 

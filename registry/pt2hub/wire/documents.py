@@ -16,11 +16,12 @@ MAX_DOCUMENT_BYTES = 1 << 18
 _MOST_BITS = 1024
 """Of a whole number: more than any float or dtype takes, and what every JSON library can print."""
 _CORRECT = "Correct the document at that place; it may be YAML or JSON."
+_OF_SPEC = "Write fields such as model:, source: and inputs: at the top level."
 JSON_TYPE = "application/json"
 YAML_TYPE = "application/yaml"
 
 
-def parse_document(body: bytes, *, content_type: str = YAML_TYPE) -> dict[str, Any]:
+def parse_document(body: bytes, *, content_type: str = YAML_TYPE, hint: str = _OF_SPEC) -> dict[str, Any]:
     """Reads a document.
 
     YAML's aliases and keys given twice are refused: the first can grow a small file without bound, the
@@ -29,6 +30,7 @@ def parse_document(body: bytes, *, content_type: str = YAML_TYPE) -> dict[str, A
     Args:
         body: The bytes as sent.
         content_type: `application/json`, or anything else for YAML, of which JSON is a part.
+        hint: How a document of its kind begins, where it is no object; a spec unless said.
 
     Raises:
         InvalidInput: It is not well-formed (with line and column), holds values that JSON has no form for,
@@ -54,7 +56,7 @@ def parse_document(body: bytes, *, content_type: str = YAML_TYPE) -> dict[str, A
         raise InvalidInput(
             f"The document is {_name(value)} where an object belongs.",
             where="document",
-            hint="Write fields such as model:, source: and inputs: at the top level.",
+            hint=hint,
         )
     return value
 

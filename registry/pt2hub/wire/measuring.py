@@ -9,7 +9,7 @@ from pt2hub.wire.printing import Sheet
 from pt2hub.wire.quantities import percent, quantity, sparkline
 
 if TYPE_CHECKING:
-    from pt2hub.wire.performance import HistoryView, PolicyView, SeriesView
+    from pt2hub.wire.performance import ChangeView, HistoryView, PolicyView, SeriesView
 
 NO_FIGURES = (
     "No such figures yet. A build measures its artifact; pt2hub measure {model} measures what is there again, "
@@ -39,9 +39,14 @@ def _series(series: SeriesView) -> tuple[str, ...]:
         "" if series.subject == "artifact" else series.subject,
         sparkline(values[-_SPARKLINE:]),
         f"{quantity(newest.value, series.unit)} at version {newest.number}",
-        f"{flagged.verdict} since {flagged.number} ({percent(flagged.ratio)})" if flagged else "",
+        _flagged(flagged) if flagged else "",
         series.class_digest[:_SHORT],
     )
+
+
+def _flagged(change: ChangeView) -> str:
+    beside = " side by side" if change.method == "paired" else ""
+    return f"{change.verdict} since {change.number}{beside} ({percent(change.ratio)})"
 
 
 def _remarks(view: HistoryView) -> tuple[str, ...]:

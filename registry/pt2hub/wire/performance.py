@@ -44,6 +44,7 @@ class ChangeView:
         verdict: `better`, `worse`; `same` where nobody has said which way is better.
         ratio: New figure or level over the old one.
         kind: `change_point` of a long series, or `comparison` with the version before.
+        method: How it was found, as verdicts name it: a `paired` ratio is of both side by side, not of their medians.
     """
 
     number: int
@@ -51,6 +52,7 @@ class ChangeView:
     verdict: str
     ratio: float
     kind: str = "change_point"
+    method: str = "series"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,8 @@ class Sparkline:
 
     Attributes:
         model: The model's name.
-        series: `latency_p50` of its artifacts at the example batch, one per target: that with the newest figure.
+        series: `latency_p50` of its artifacts at the example batch, one per target: that with the newest
+            figure, one with nothing but reports only where there is no other.
     """
 
     model: str

@@ -23,6 +23,7 @@ drawn from real builds: `docs/decisions/0037-verdicts-over-fresh-processes.md`.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING
@@ -55,6 +56,9 @@ _NORMAL_MAD = 1.4826
 def judge_paired(ratios: Sequence[float], threshold: Threshold) -> Judgement:
     """Judges an artifact that ran beside another one in the same fresh processes.
 
+    The ratio that is told is the median of the processes, so that a bad one among them does not move it; the verdict is
+    by their mean and its interval.
+
     Args:
         ratios: Its figure over the other's, one of each process.
         threshold: What counts; its confidence is that of all `LOOKS` together.
@@ -66,7 +70,8 @@ def judge_paired(ratios: Sequence[float], threshold: Threshold) -> Judgement:
     logs = [math.log(ratio) for ratio in ratios]
     error = stdev(logs) / math.sqrt(len(logs))
     reach = error * half_width(len(logs) - 1, 1 - (1 - threshold.confidence) / LOOKS)
-    return _judge(fmean(logs), reach, threshold, "paired")
+    judged = _judge(fmean(logs), reach, threshold, "paired")
+    return replace(judged, ratio=_within(_exp(median(logs)), judged))
 
 
 def between_runs(differences: Sequence[float]) -> float | None:
@@ -168,6 +173,13 @@ def _judge(estimate: float, reach: float, threshold: Threshold, method: Method) 
         detail = "nobody has said which way is better; the model's policy can"
         return Judgement("not_comparable", ratio, low, high, method, "no_direction", detail)
     return Judgement(_verdict(estimate, threshold), ratio, low, high, method)
+
+
+def _within(ratio: float, judged: Judgement) -> float:
+    """A ratio, or the end of the judgement's interval that is nearest to it."""
+    assert judged.low is not None, "the rule knows an interval"
+    assert judged.high is not None, "likewise"
+    return min(max(ratio, judged.low), judged.high)
 
 
 def _verdict(estimate: float, threshold: Threshold) -> Verdict:

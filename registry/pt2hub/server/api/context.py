@@ -87,7 +87,7 @@ def body(shape: type[T], *, most: int, what: str, hint: str) -> T:
         RequestEntityTooLarge: It is longer than it may be.
     """
     request.max_content_length = most
-    document = parse_document(request.get_data(cache=False), content_type=JSON_TYPE)
+    document = parse_document(request.get_data(cache=False), content_type=JSON_TYPE, hint=hint)
     try:
         return shape.model_validate(document)
     except ValidationError as exc:

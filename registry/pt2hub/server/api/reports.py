@@ -13,6 +13,8 @@ from pt2hub.wire.documents import JSON_TYPE, parse_document
 
 routes = APIBlueprint("reports", __name__, url_prefix="/api/v1", abp_tags=[PERFORMANCE])
 
+_HINT = 'Send {"measurements": [...]}, and what it names in "environments": {...}.'
+
 
 @routes.post(
     "/measurements",
@@ -26,6 +28,6 @@ def report() -> Response:
     A key is your name for a figure, among all that come with tokens of your token's name.
     """
     request.max_content_length = MAX_REPORT_BYTES
-    document = parse_document(request.get_data(cache=False), content_type=JSON_TYPE)
+    document = parse_document(request.get_data(cache=False), content_type=JSON_TYPE, hint=_HINT)
     reported = container().reports.report(document, by=actor())
     return render(reported, HTTPStatus.CREATED if reported.accepted else HTTPStatus.OK)

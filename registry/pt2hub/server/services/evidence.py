@@ -35,6 +35,8 @@ _OF_INPUTS = frozenset(
 )
 """Metrics that other inputs change, whatever the model."""
 _OTHER_INPUTS = "the versions are measured with inputs of other shapes or dtypes"
+_DIGITS = 9
+"""Digits to which the widths of intervals are compared: beyond are errors of the arithmetic."""
 _FEWEST = 2
 """Processes that make a spread."""
 
@@ -234,11 +236,17 @@ def _paired(
     after: Sequence[Figure],
     threshold: Threshold,
 ) -> Evidence:
-    """The newest run that is not too noisy: a job on a busy machine must not undo what a quiet one said."""
+    """The run that knows the change best, of equal ones the newest: a busy machine must not undo what a quiet one said."""
     judged = [(pair, judging.judge_paired(_ratios(pair, sides), threshold)) for pair in pairs]
-    chosen = next((item for item in judged if item[1].why != "too_noisy"), judged[0])
-    pair, verdict = chosen
+    pair, verdict = min(judged, key=lambda item: _width(item[1]))
     return Evidence(_of_run(before, pair), _of_run(after, pair), verdict)
+
+
+def _width(verdict: Judgement) -> float:
+    """Of its interval, as a logarithm; infinite where it knows none."""
+    if verdict.low is None or verdict.high is None:
+        return math.inf
+    return round(math.log(verdict.high) - math.log(verdict.low), _DIGITS)
 
 
 def _ratios(pair: PairRow, sides: Sides) -> list[float]:

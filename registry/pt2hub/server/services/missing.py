@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pt2hub.domain.builds import readiness
+from pt2hub.domain.builds import BuildState, readiness
 from pt2hub.errors import NotFound, NotReady
 from pt2hub.server.db.stores.aliases import AliasStore
 from pt2hub.server.db.stores.builds import BuildStore
@@ -73,6 +73,15 @@ def no_alias(session: Session, model: str, name: str, *, where: str = "alias") -
 def not_ready(session: Session, version: StoredVersion, *, where: str = "version") -> NotReady:
     """The error for a version that has no artifact yet; the hint says where each build stands."""
     name = f"{version.model}@{version.number}"
+    states = BuildStore(session).states(version.id)
+    failed = [target for target, state in states if state == BuildState.FAILED]
+    if failed and len(failed) == len(states):
+        what = "its build failed" if len(failed) == 1 else "its builds failed"
+        return NotReady(
+            f"{name} has no artifact: {what} ({', '.join(failed)})",
+            where=where,
+            hint=f"pt2hub show {name} says why; pt2hub retry {name}{' --all' * (len(failed) > 1)} queues it again.",
+        )
     return NotReady(
         f"{name} has no artifact yet",
         where=where,

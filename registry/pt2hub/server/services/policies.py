@@ -50,7 +50,7 @@ class PolicyService:
             return _view(model, PolicyStore(session).one(_model(session, model)))
 
     def put(self, model: str, document: Mapping[str, Any], *, revision: int, by: Actor) -> PolicyView:
-        """Changes the policy of a model if it is as the caller believes; the same change again changes nothing.
+        """Changes the policy of a model if it is as the caller believes; the same again changes nothing, the revision too.
 
         An alias that moves at the same time moves by the old policy before this returns, or by the new one after.
 
@@ -73,6 +73,9 @@ class PolicyService:
             model_id, store = _model(session, model), PolicyStore(session)
             _check(wanted, store.units(model_id))
             AliasStore(session).hold_all(model_id)
+            there = store.one(model_id)
+            if there and (there.revision, there.document) == (revision, wanted.document()):
+                return _view(model, there)
             done = store.put(model_id, wanted.document(), revision=revision, by=by.name)
             now = store.one(model_id)
             if not done and not _repeated(now, wanted, revision, by.name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -164,6 +165,13 @@ _FORM = Form(
 )
 
 
+_BARE = re.compile(r"measurements\[\d+\]\.environment")
+_OF_PLACE = (
+    "Say where the figures were taken: `pt2hub report FILE --environment auto` says it was this machine, in Python "
+    "client.report(figures, environment=pt2hub.environment()). "
+)
+
+
 def parse_report(document: Mapping[str, Any]) -> Report:
     """Reads a report.
 
@@ -179,4 +187,6 @@ def parse_report(document: Mapping[str, Any]) -> Report:
     except ValidationError as exc:
         error = explained(exc, document, _FORM)
         items = {item["loc"][:2] for item in exc.errors(include_url=False, include_context=False)}
-        raise refusal(type(error), error.details, len(items), hint=error.hint) from exc
+        bare = any(_BARE.fullmatch(item.path) and item.given is None for item in error.details)
+        hint = f"{_OF_PLACE if bare else ''}{error.hint or ''}"
+        raise refusal(type(error), error.details, len(items), hint=hint) from exc

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pt2hub.server.db.stores.reports import KeyedFigure
 
 MOST_NOTES = 10
+_SUBJECTS = ("artifact", "eager", "torch_compile", "split")
+_NO_DIGITS = str.maketrans("", "", "0123456789")
 
 
 def notes(*kinds: Iterator[str]) -> tuple[str, ...]:
@@ -30,18 +32,38 @@ def of_clocks(early: Sequence[timedelta]) -> Iterator[str]:
     """Figures that are said to be older than their artifacts by less than clocks may be off."""
     if early:
         most = int(max(early).total_seconds())
+        figures, they, is_ = ("figure is", "it", "is") if len(early) == 1 else ("figures are", "they", "are")
         yield (
-            f"{len(early)} figures are said to be taken up to {most} s before their artifact was built; they are "
+            f"{len(early)} {figures} said to be taken up to {most} s before the artifact was built; {they} {is_} "
             "kept with its time. Check the clock there."
         )
 
 
-def of_names(metrics: Collection[str]) -> Iterator[str]:
-    """Free metrics whose names look like known ones."""
+def of_names(metrics: Collection[str], there: Collection[str]) -> Iterator[str]:
+    """Free metrics that are new, and whose names look like known ones.
+
+    Args:
+        metrics: What is reported.
+        there: Metrics that its models have figures of.
+    """
     for name in sorted(set(metrics) - METRICS.keys()):
-        near = [known for known in near_words(name, METRICS) if not name.startswith(known)]
+        others = set() if name in there else {other for other in there if _letters(other) != _letters(name)}
+        near = [known for known in near_words(name, {*METRICS, *others}) if not name.startswith(known)]
         if near:
             yield f"{name} is taken as a metric of your own. Was {near[0]} meant?"
+
+
+def of_subjects(subjects: Collection[str]) -> Iterator[str]:
+    """Subjects that pt2hub itself never measures."""
+    for name in sorted(set(subjects) - set(_SUBJECTS)):
+        near = near_words(name, _SUBJECTS)
+        meant = f"Was {near[0]} meant?" if near else f"pt2hub itself measures {', '.join(_SUBJECTS)}."
+        yield f"{name} is taken as a subject of your own. {meant}"
+
+
+def _letters(name: str) -> str:
+    """A name without its digits: metrics that differ by a number alone are several on purpose."""
+    return name.translate(_NO_DIGITS)
 
 
 def of_units(figures: Sequence[KeyedFigure], known: dict[tuple[int, str], set[str]]) -> Iterator[str]:

@@ -33,6 +33,8 @@ _BOUNDS: dict[str, tuple[float, float, str]] = {
 }
 """What a figure of a known metric can be, by its unit: lowest, highest, and that in words. Times and rates of 0 are
 those of a clock that did not move: ratios to them are none."""
+_ROUNDING = 0.01
+"""Of a figure beside its replicates: who writes figures down may round them."""
 _POSITIVE = "speedup"
 _LEAST_SPEEDUP = 1e-9
 
@@ -136,11 +138,22 @@ def check_unit(name: str, unit: str) -> None:
 
 
 def check_figures(name: str, value: float, replicates: list[float] | None) -> None:
-    """Refuses figures of a known metric that nothing can have.
+    """Refuses a figure that its replicates do not stand for, and of a known metric what nothing can have.
 
     Raises:
         PydanticCustomError: The first of them.
     """
+    _check_known(name, value, replicates)
+    if not replicates:
+        return
+    least, most = min(replicates), max(replicates)
+    rounding = _ROUNDING * max(abs(least), abs(most))
+    if not least - rounding <= value <= most + rounding:
+        allowed = f"{least:g} to {most:g}, such as their median"
+        raise _wrong("the figure lies outside of its replicates", "value", given=value, allowed=allowed)
+
+
+def _check_known(name: str, value: float, replicates: list[float] | None) -> None:
     known = METRICS.get(name)
     if known is None:
         return

@@ -195,7 +195,8 @@ class _Reception:
         models = {figure.of.model_id for figure in figures}
         return report_notes.notes(
             report_notes.of_clocks(self._clock.early),
-            report_notes.of_names(own),
+            report_notes.of_names(own, self._store.metrics(models) if own else ()),
+            report_notes.of_subjects({figure.what.subject for figure in figures}),
             report_notes.of_units(figures, self._store.units(own, models)),
             report_notes.of_gpus(self._left_out),
             report_notes.of_isolation(self._confined),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from pt2hub.domain.measurements import NO_BATCH
 from pt2hub.domain.performance import METRICS, is_metric
 from pt2hub.domain.targets import parse_target
 from pt2hub.errors import InvalidInput, NotFound, UnknownMetric
@@ -106,9 +107,14 @@ def _check_rest(model: str, wanted: SeriesFilter, there: Sequence[StoredSeries])
         kept = [item for item in left if str(getattr(item, column)).startswith(str(asked))]
         kept = kept if name == "environment" else [item for item in kept if getattr(item, column) == asked]
         if not kept:
-            values = {str(getattr(item, column)) for item in left}
+            values = {_word(name, getattr(item, column)) for item in left}
             _require(f"{wanted.metric} of {model}", name, str(asked), values)
         left = kept
+
+
+def _word(name: str, value: object) -> str:
+    """A value of a series as it is asked for."""
+    return "none" if name == "batch" and value == NO_BATCH else str(value)
 
 
 def _require(what: str, name: str, asked: str, there: set[str]) -> None:
@@ -117,9 +123,12 @@ def _require(what: str, name: str, asked: str, there: set[str]) -> None:
     near = near_words(asked, there)
     meant = f"Did you mean {' or '.join(near)}? " if near else ""
     known = ", ".join(sorted(there, key=lambda text: (len(text), text))[:_MOST_NAMED])
+    say = (
+        f" Say which: --subject {known.split(', ')[0]}, or `subject` in a query." if name == "subject" else ""
+    )
     raise NotFound(
         f"Nothing was measured for {name} {asked[:100]}: {what}",
         where=name,
-        hint=f"{meant}There are figures for: {known}.",
+        hint=f"{meant}There are figures for: {known}.{say}",
         context={"near": near},
     )

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
+    from pt2hub.domain.digests import Digest
     from pt2hub.domain.performance import Judgement
     from pt2hub.server.db.stores.performance import Measured
     from pt2hub.server.db.stores.verdicts import Figure, PairRow
@@ -59,7 +60,7 @@ class _Question:
 
 
 class Verdicts:
-    """Compares artifacts by everything that was measured of them, with six statements at most."""
+    """Compares artifacts by everything that was measured of them, with seven statements at most."""
 
     def __init__(self, session: Session) -> None:
         """Works in the caller's transaction."""
@@ -84,11 +85,31 @@ class Verdicts:
         specs = self._evidence.specs(places)
         sides = Sides(before, after, (specs.get(places[0], {}), specs.get(places[1], {})))
         artifacts = (before.artifact, after.artifact)
-        figures = self._evidence.of_artifacts(artifacts, metrics)
         pairs = self._evidence.pairs(artifacts)
+        figures = self._figures(artifacts, metrics, pairs)
         questions = self._questions(sides, figures, pairs)
         earlier, later = _environments(sides, figures)
         return Compared(self._answers(sides, questions), earlier, later)
+
+    def _figures(
+        self, artifacts: Collection[Digest], metrics: Collection[str] | None, pairs: Sequence[PairRow]
+    ) -> list[Figure]:
+        """The newest figures, newest first, and those of the pairs' runs where they are not among them."""
+        figures = self._evidence.of_artifacts(artifacts, metrics)
+        known = {_source(item) for item in figures}
+        there = {(item.artifact, item.metric, item.batch, item.run) for item in figures}
+        runs = {
+            pair.run
+            for pair in pairs
+            for artifact in (pair.artifact, pair.baseline)
+            if (artifact, pair.metric, pair.batch, pair.run) not in there
+            and (metrics is None or pair.metric in metrics)
+        }
+        if runs:
+            older = self._evidence.of_runs(artifacts, runs, metrics)
+            figures += [item for item in older if _source(item) not in known]
+            figures.sort(key=lambda item: item.measured_at, reverse=True)
+        return figures
 
     def _questions(
         self, sides: Sides, figures: Sequence[Figure], pairs: Sequence[PairRow]
@@ -161,6 +182,10 @@ def comparison(
         detail=judgement.detail,
         reported=any(side is not None and side.run is None for side in (before, after)),
     )
+
+
+def _source(figure: Figure) -> tuple[int, int, str | None]:
+    return figure.series, figure.number, figure.run
 
 
 def _order(place: tuple[str, int]) -> tuple[int, str, int]:

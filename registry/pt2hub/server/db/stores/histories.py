@@ -65,7 +65,8 @@ _FRONT_SERIES = text("""
     SELECT id, model_id, target, metric, batch, subject, class_digest, unit, newest_at
     FROM series WHERE model_id = ANY(:models) AND metric = 'latency_p50' AND subject = 'artifact'
         AND newest_at IS NOT NULL
-    ORDER BY newest_at DESC, id DESC
+    ORDER BY EXISTS (SELECT 1 FROM measurements WHERE series_id = series.id AND run IS NOT NULL) DESC,
+        newest_at DESC, id DESC
 """)
 _SPECS = text("""
     SELECT given.id, newest.shape, newest.dims
@@ -201,13 +202,14 @@ class HistoryStore:
                 SQLEvent.verdict,
                 SQLEvent.ratio,
                 SQLEvent.kind,
+                SQLEvent.method,
             )
             .where(SQLEvent.series_id.in_(series))
             .order_by(SQLEvent.number, SQLEvent.kind)
         )
         found: dict[int, list[ChangeView]] = {}
-        for row, number, before, verdict, ratio, kind in rows:
-            found.setdefault(row, []).append(ChangeView(number, before, verdict, ratio, kind))
+        for row, number, before, verdict, ratio, kind, method in rows:
+            found.setdefault(row, []).append(ChangeView(number, before, verdict, ratio, kind, method))
         return found
 
     def environments(self, classes: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -227,7 +229,10 @@ class HistoryStore:
         return [(row, name, newest) for row, name, newest in rows]  # rows are no tuples to mypy
 
     def front_series(self, models: Sequence[int]) -> list[StoredSeries]:
-        """The series of models that a front page chooses from, those with the newest figures first."""
+        """The series of models that a front page chooses from, those with the newest figures first.
+
+        Those that hold nothing but reports come after all others.
+        """
         rows = self._session.execute(_FRONT_SERIES, {"models": list(models)})
         return [StoredSeries(*row) for row in rows]
 

@@ -207,6 +207,12 @@ class ReportStore:
                 found.setdefault((model, metric), set()).add(unit)
         return found
 
+    def metrics(self, models: Collection[int]) -> set[str]:
+        """The metrics that models have figures of."""
+        return set(
+            self._session.scalars(select(SQLSeries.metric).where(SQLSeries.model_id.in_(models)).distinct())
+        )
+
     def classes(self, models: Collection[int]) -> dict[Digest, dict[str, Any]]:
         """The environment classes that models have figures of, each with the fields of one of its machines."""
         known = select(SQLSeries.class_digest).where(SQLSeries.model_id.in_(models)).distinct()

@@ -43,6 +43,15 @@ _OF_ARTIFACTS = text(
     f"{_LATEST} WHERE p.artifact = ANY(:artifacts) AND s.subject = 'artifact' "
     "AND (:all OR s.metric = ANY(:metrics)) ORDER BY m.measured_at DESC, p.series_id"
 )
+_OF_RUNS = text("""
+    SELECT p.artifact, p.series_id AS series, p.number, p.value AS typical, s.metric, s.unit, s.batch, s.class_digest,
+        m.value, m.replicates, m.run, m.measured_at, e.fields
+    FROM series_points AS p
+    JOIN series AS s ON s.id = p.series_id
+    JOIN measurements AS m ON m.series_id = p.series_id AND m.number = p.number AND m.run = ANY(:wanted)
+    JOIN environments AS e ON e.digest = m.environment
+    WHERE p.artifact = ANY(:artifacts) AND s.subject = 'artifact' AND (:all OR s.metric = ANY(:metrics))
+""")
 _AT_POINTS = text(
     f"{_LATEST} JOIN unnest(CAST(:series AS bigint[]), CAST(:numbers AS int[])) AS wanted (series_id, number) "
     "ON wanted.series_id = p.series_id AND wanted.number = p.number ORDER BY m.measured_at DESC, p.series_id"
@@ -54,18 +63,29 @@ _PAIRS = text("""
         AND (:all OR p.series_id = ANY(:series))
     ORDER BY p.measured_at DESC, p.id DESC LIMIT :most
 """)
-# Two runs of one job follow one another at once, and differ less than two days do. Reports have no run.
+# Two runs of one job follow one another at once, and differ less than two days do. Reports have no run: where a series
+# holds nothing else, those of different moments tell it.
 _AGAIN = text("""
     SELECT wanted.series_id, ln(two.value) - ln(two.before)
     FROM unnest(CAST(:series AS bigint[])) AS wanted (series_id)
     JOIN LATERAL (
         SELECT * FROM (
-            SELECT own.*, split_part(own.run, ':', 1) AS job, lag(own.value) OVER of_version AS before,
-                lag(split_part(own.run, ':', 1)) OVER of_version AS job_before
+            SELECT own.*, lag(own.value) OVER of_version AS before, lag(own.job) OVER of_version AS job_before
             FROM (
-                SELECT number, run, value, measured_at, id FROM measurements
-                WHERE series_id = wanted.series_id AND run IS NOT NULL AND value > 0 AND cardinality(replicates) > 1
-                ORDER BY number DESC, run DESC LIMIT 2 * :most
+                (
+                    SELECT number, split_part(run, ':', 1) AS job, value, measured_at, id FROM measurements
+                    WHERE series_id = wanted.series_id AND run IS NOT NULL AND value > 0
+                        AND cardinality(replicates) > 1
+                    ORDER BY number DESC, run DESC LIMIT 2 * :most
+                ) UNION ALL (
+                    SELECT number, CAST(measured_at AS text) AS job, value, measured_at, id FROM measurements
+                    WHERE series_id = wanted.series_id AND value > 0 AND cardinality(replicates) > 1
+                        AND NOT EXISTS (
+                            SELECT 1 FROM measurements AS own
+                            WHERE own.series_id = wanted.series_id AND own.run IS NOT NULL
+                        )
+                    ORDER BY number DESC, measured_at DESC, id DESC LIMIT 2 * :most
+                )
             ) AS own
             WINDOW of_version AS (PARTITION BY own.number ORDER BY own.measured_at, own.id)
         ) AS runs
@@ -164,6 +184,19 @@ class EvidenceStore:
         """
         wanted = {"artifacts": list(artifacts), "all": metrics is None, "metrics": list(metrics or ())}
         return self._figures(_OF_ARTIFACTS, wanted)
+
+    def of_runs(
+        self, artifacts: Collection[Digest], runs: Collection[str], metrics: Collection[str] | None = None
+    ) -> list[Figure]:
+        """The figures of artifacts that some runs took, in no order.
+
+        Args:
+            artifacts: Manifest digests.
+            runs: Builds or measuring jobs with their attempts.
+            metrics: Only of these; of all where omitted.
+        """
+        chosen = {"all": metrics is None, "metrics": list(metrics or ())}
+        return self._figures(_OF_RUNS, {"artifacts": list(artifacts), "wanted": sorted(runs), **chosen})
 
     def at_points(self, points: Collection[tuple[int, int]]) -> list[Figure]:
         """The newest figures of versions in series, newest first.
