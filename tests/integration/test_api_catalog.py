@@ -251,4 +251,12 @@ def test_the_move_of_an_alias_is_described(api: FlaskClient) -> None:
     schema = operation["requestBody"]["content"]["application/json"]["schema"]
     assert schema["required"] == ["number", "expected", "reason"]
     parameters = paths["/api/v1/builds"]["get"]["parameters"]
-    assert {item["name"] for item in parameters} == {"model", "number", "state", "target", "kind", "after", "limit"}
+    assert {item["name"] for item in parameters} == {
+        "model",
+        "number",
+        "state",
+        "target",
+        "kind",
+        "after",
+        "limit",
+    }
