@@ -17,7 +17,7 @@ from pt2hub_workers.children import ChildDied
 from pt2hub_workers.inside import files
 from pt2hub_workers.noop import NoopToolchain
 from pt2hub_workers.rooms import Room
-from pt2hub_workers.toolchains import Hand
+from support.hands import Beside
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pt2hub.domain.artifacts import ProgramKey
     from pt2hub.domain.digests import Digest
     from pt2hub.domain.workers import Isolation
+    from pt2hub_workers.toolchains import Hand
     from support.attempts import AttemptBench
 
 Ask = Any
@@ -32,29 +33,10 @@ Ask = Any
 
 
 @dataclass(frozen=True, slots=True)
-class _Forger:
+class _Forger(Beside):
     """Does a build as the no-op toolchain does, but for what it forges."""
 
-    hand: Hand
     forge: Callable[[Ask, Room, Mapping[str, Any]], Any]
-
-    @property
-    def room(self) -> Room:
-        """Where it works."""
-        return self.hand.room
-
-    @property
-    def alive(self) -> bool:
-        """As the other."""
-        return self.hand.alive
-
-    def wait_warm(self, seconds: float) -> bool:
-        """As the other."""
-        return self.hand.wait_warm(seconds)
-
-    def close(self) -> None:
-        """Removes the room."""
-        self.hand.close()
 
     def work(self, job: Mapping[str, Any], *, on_event: Ask, **_: Any) -> Any:
         """The job."""

@@ -23,42 +23,22 @@ from pt2hub_workers.halting import Halt
 from pt2hub_workers.noop import NoopToolchain
 from pt2hub_workers.replicating import Bench, Figures, replicate
 from pt2hub_workers.subjects import Plan, Subject
-from pt2hub_workers.toolchains import Hand
+from support.hands import Beside
 from support.workbench import GATE_SECONDS, tiny_spec, toolchain_in, workbench
 
 if TYPE_CHECKING:
     from pt2hub.wire.shapes import VersionView
-    from pt2hub_workers.rooms import Room
-    from pt2hub_workers.toolchains import Toolchain
+    from pt2hub_workers.toolchains import Hand, Toolchain
     from support.attempts import AttemptBench
 
 PROCESSES = {"measure": {"processes": 2}}
 
 
 @dataclass(frozen=True, slots=True)
-class _Faulty:
+class _Faulty(Beside):
     """Measures as the no-op toolchain does, unless there is something wrong."""
 
-    hand: Hand
     wrong: Callable[[Mapping[str, Any]], Any]
-
-    @property
-    def room(self) -> Room:
-        """Where it works."""
-        return self.hand.room
-
-    @property
-    def alive(self) -> bool:
-        """As the other."""
-        return self.hand.alive
-
-    def wait_warm(self, seconds: float) -> bool:
-        """As the other."""
-        return self.hand.wait_warm(seconds)
-
-    def close(self) -> None:
-        """As the other."""
-        self.hand.close()
 
     def work(self, job: Mapping[str, Any], **given: Any) -> Any:
         """The job."""

@@ -28,7 +28,7 @@ from itertools import pairwise
 from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING
 
-from pt2hub.domain.performance import DEFAULT_CONFIDENCE, Judgement
+from pt2hub.domain.performance import BETWEEN_RUNS, DEFAULT_CONFIDENCE, Judgement
 from pt2hub.server.analysis.student import MOST_DEGREES, half_width
 
 if TYPE_CHECKING:
@@ -44,9 +44,6 @@ FEWEST = 2
 """Fewest processes that have a spread."""
 FEWEST_NEIGHBOURS = 4
 """Fewest steps of a series that say what is usual."""
-BETWEEN_RUNS = 0.08
-"""Standard deviation, as a logarithm, of one artifact's runs at different times, where its series does not say it: medians
-of five processes each, minutes apart on a quiet shared machine, had 0.06 (resnet18) to 0.13 (mobilenet_v3_small)."""
 FEWEST_AGAIN = 5
 """Fewest artifacts or runs measured again that tell how much runs differ."""
 _LEAST_BETWEEN = 0.01

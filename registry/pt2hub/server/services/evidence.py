@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.measurements import OF_TARGET, differing
-from pt2hub.domain.performance import METRICS, Judgement, Threshold
+from pt2hub.domain.performance import BETWEEN_RUNS, METRICS, Judgement, Threshold
 from pt2hub.server.analysis import judging
 from pt2hub.server.db.stores.performance import Measured
 from pt2hub.server.db.stores.verdicts import Figure
@@ -279,7 +279,7 @@ def _separate(
     one, other = (_spread(found) for found in (earlier, later))
     if one and other and one.replicates and other.replicates:
         known = METRICS.get(one.metric)
-        usual = known.between if known else judging.BETWEEN_RUNS
+        usual = known.between if known else BETWEEN_RUNS
         moods = [between.get(item.series, usual) for item in (one, other)]
         mood = math.hypot(*moods) / math.sqrt(2)
         verdict = judging.judge_replicates(one.replicates, other.replicates, threshold, mood)
