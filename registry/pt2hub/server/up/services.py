@@ -66,11 +66,11 @@ class Service:
                 self.start()
         elif (code := self._child.exit_code()) is not None:
             self._pause = _FIRST_PAUSE if now - self._began > _HEALTHY_SECONDS else self._pause
+            log = _log_of(self._child)
+            self._kill_rest()  # before it is told: what an orphan of it still accepts would be cut
             self._report(
-                f"The {self.name} ended with {describe_exit(code)}; it starts again in {self._pause:g} s"
-                f"{_log_of(self._child)}."
+                f"The {self.name} ended with {describe_exit(code)}; it starts again in {self._pause:g} s{log}."
             )
-            self._kill_rest()
             self._due = now + self._pause
             self._pause = min(self._pause * 2, _LONGEST_PAUSE)
         elif self._child.log:
