@@ -11,6 +11,7 @@ pytest_plugins = [
     "support.s3",
     "support.server",
     "support.live",
+    "support.pages",
     "support.shell",
     "support.stub",
     "support.working",

@@ -37,7 +37,7 @@ def _nothing_left(tmp_path: Path) -> Iterator[None]:
 
 def apis(folder: Path) -> list[int]:
     """The processes that answer, and their parents."""
-    return sorted(pid for pid, words in processes_of(folder).items() if "pt2hub.server.api.serve" in words)
+    return sorted(pid for pid, words in processes_of(folder).items() if "pt2hub.server.serve" in words)
 
 
 def test_it_serves_logs_json_keeps_nothing_here_and_ends_with_0(tmp_path: Path, migrated_url: str) -> None:
@@ -213,7 +213,7 @@ def test_a_process_that_dies_is_started_again_and_nobody_is_refused_meanwhile(
 ) -> None:
     api = Api(tmp_path, migrated_url, environ={"PT2HUB_API_PROCESSES": "2"}).wait_ready()
     wait_for(lambda: len(apis(tmp_path)) == 4)  # each process that answers has one above it
-    os.kill(oldest(tmp_path, "pt2hub.server.api.serve"), signal.SIGKILL)
+    os.kill(oldest(tmp_path, "pt2hub.server.serve"), signal.SIGKILL)
     wait_for(lambda: any("it starts again" in line["event"] for line in api.lines()))
     assert {api.get("/healthz")[0] for _ in range(40)} == {200}
     assert len(apis(tmp_path)) == 4

@@ -67,7 +67,7 @@ def spec(number: int = 1) -> dict[str, Any]:
 def kill_api(home: Path) -> None:
     """Kills every process of the API at once."""
     for pid, words in processes_of(home).items():
-        if "pt2hub.server.api.serve" in words:
+        if "pt2hub.server.serve" in words:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

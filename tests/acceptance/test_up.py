@@ -155,7 +155,7 @@ def test_up_starts_at_once_after_kill_9_while_the_old_database_still_stops(home:
 
 def test_an_api_that_dies_is_started_again_on_the_same_socket(home: Path) -> None:
     up = Up(home).wait_ready()
-    os.kill(oldest(home, "pt2hub.server.api.serve"), signal.SIGKILL)
+    os.kill(oldest(home, "pt2hub.server.serve"), signal.SIGKILL)
     assert up.process.stderr is not None
     told = next(line for line in up.process.stderr if not line.startswith("up: "))
     assert "The API ended with signal SIGKILL; it starts again in 0.5 s" in told
@@ -167,7 +167,7 @@ def test_an_api_that_dies_is_started_again_on_the_same_socket(home: Path) -> Non
 def test_several_api_processes_share_the_port_and_one_that_dies_comes_back(home: Path) -> None:
     up = Up(home, environ={"PT2HUB_API_PROCESSES": "2"}).wait_ready()
     assert len(sockets_served(home)) == 2
-    os.kill(oldest(home, "pt2hub.server.api.serve"), signal.SIGKILL)
+    os.kill(oldest(home, "pt2hub.server.serve"), signal.SIGKILL)
     assert up.process.stderr is not None
     next(line for line in up.process.stderr if "it starts again" in line)
     assert {up.request("GET", "/readyz")[0] for _ in range(20)} == {200}
@@ -180,7 +180,7 @@ def sockets_served(home: Path) -> set[str]:
     return {
         arguments.rpartition("--fd ")[2].strip()
         for arguments in processes_of(home).values()
-        if "pt2hub.server.api.serve" in arguments
+        if "pt2hub.server.serve" in arguments
     }
 
 
@@ -202,7 +202,7 @@ def wait_until(condition: Callable[[], bool], *, seconds: float = 20.0) -> float
 
 def test_a_database_that_dies_is_started_again_and_the_api_goes_on(home: Path) -> None:
     up = Up(home).wait_ready()
-    apis = {pid for pid, words in processes_of(home).items() if "pt2hub.server.api.serve" in words}
+    apis = {pid for pid, words in processes_of(home).items() if "pt2hub.server.serve" in words}
 
     def ask_all() -> set[int]:
         with ThreadPoolExecutor(24) as pool:  # more than the API has threads: each of its connections is used

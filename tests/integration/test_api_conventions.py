@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from pt2hub import __version__, errors
 from pt2hub.server.api.app import create_app
-from pt2hub.server.api.serve import THREADS
+from pt2hub.server.serve import THREADS
 from pt2hub.server.services.aliases import MAX_REASON
 from pt2hub.wire.problems import from_dict
 from support.api_process import running_api

@@ -271,7 +271,7 @@ def test_a_process_ends_with_a_sentence_where_the_bucket_is_not_there(
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
     with listen("127.0.0.1", 0) as listener:
-        argv = [sys.executable, "-m", "pt2hub.server.api.serve", "--fd", str(listener.fileno())]
+        argv = [sys.executable, "-m", "pt2hub.server.serve", "--fd", str(listener.fileno())]
         log = tmp_path / "api.log"
         child = spawn(argv, log=log, environ=os.environ | settings, keep_open=[listener.fileno()])
         try:

@@ -99,7 +99,7 @@ def running_api(
     config = ServerConfig.from_environ(given)
     with listen("127.0.0.1", 0) as listener, open_container(config, database_url=database_url) as container:
         number = listener.fileno()
-        argv = [*before, sys.executable, "-m", "pt2hub.server.api.serve", "--fd", str(number)]
+        argv = [*before, sys.executable, "-m", "pt2hub.server.serve", "--fd", str(number)]
         child = spawn(argv, log=folder / "api.log", environ=environ, keep_open=[number])
         try:
             made = ApiProcess(

@@ -33,6 +33,7 @@ from pt2hub.server.services.single_file import SingleFileService
 from pt2hub.server.services.statistics import StatisticsService
 from pt2hub.server.services.upkeep import LEFT_SECONDS, Hourly, UpkeepService
 from pt2hub.server.services.uploads import UploadService
+from pt2hub.server.services.web_sessions import WebSessionService
 from pt2hub.server.services.workers import WorkerService
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Container:
         statistics: What is counted.
         health: Whether this process can do its work.
         access: API tokens.
+        web_sessions: Browsers that signed in with one.
         reindex: Rebuilding rows from the storage.
         blobs: Storing bytes so that they stay until they are referred to.
         uploads: Uploads of clients that reach the storage by themselves; closed with the container.
@@ -90,6 +92,7 @@ class Container:
     statistics: StatisticsService
     health: HealthService
     access: AccessService
+    web_sessions: WebSessionService
     reindex: ReindexService
     blobs: BlobService
     uploads: UploadService
@@ -151,6 +154,8 @@ def compose(
     logs = LogService(sessions, storage, blobs)
     statistics = StatisticsService(sessions, silence=silence)
     resolve = ResolveService(sessions, storage)
+    access = AccessService(sessions)
+    web_sessions = WebSessionService(sessions, access)
     comparing = ComparingService(sessions, resolve.resolve)
     return Container(
         publish=PublishService(sessions, queue, storage, silence=silence, factories=factories),
@@ -173,6 +178,7 @@ def compose(
                 uploads.sweep,
                 blobs.tidy,
                 Hourly(lambda: storage.sweep(LEFT_SECONDS)),
+                Hourly(web_sessions.sweep),
             ),
         ),
         performance=PerformanceService(sessions),
@@ -182,7 +188,8 @@ def compose(
         reports=ReportService(sessions),
         statistics=statistics,
         health=HealthService(sessions, storage, database_url=queue.database_url),
-        access=AccessService(sessions),
+        access=access,
+        web_sessions=web_sessions,
         reindex=ReindexService(sessions, storage),
         blobs=blobs,
         uploads=uploads,

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from flask import g, redirect, request
+from flask import g, request
 from flask_openapi3.models.info import Info
 from flask_openapi3.openapi import OpenAPI
 
@@ -35,7 +35,7 @@ from pt2hub.server.api import (
     versions,
     workers,
 )
-from pt2hub.server.api.context import Context, attach, container, render, wrong_fields
+from pt2hub.server.api.context import PAGES, Context, attach, container, render, wrong_fields
 from pt2hub.server.api.shapes import Problem
 from pt2hub.wire.compatibility import VERSION_HEADER, check_client
 
@@ -99,7 +99,6 @@ def create_app(container: Container, config: ServerConfig) -> Flask:
     app.teardown_request(_end)
     for module in _MODULES:
         app.register_api(module.routes)
-    app.add_url_rule("/", view_func=lambda: redirect("/api/v1/docs"), endpoint="front")
     app.add_url_rule("/api/v1/openapi.json", view_func=lambda: render(_description(app)), endpoint="openapi")
     app.add_url_rule("/api/v1/docs", view_func=lambda: docs.page(_description(app)), endpoint="docs")
     return app
@@ -126,6 +125,8 @@ def _authorise() -> None:
 
     Whoever may look at an upload may also send its bytes: the view says how.
     """
+    if request.blueprint == PAGES:  # signed in by a cookie, see pages.sessions
+        return
     if request.method in _CHANGING or request.blueprint == uploads.routes.name:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         g.actor = container().access.verify(token.strip() if scheme.lower() == "bearer" else "")

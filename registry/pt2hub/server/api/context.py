@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from pt2hub.domain.tokens import Actor
 
+PAGES = "pages"
+"""Name of the blueprint of the web pages, which check by themselves who may change something."""
 T = TypeVar("T", bound=BaseModel)
 _KEY = "pt2hub"
 _MOST_DETAILS = 20

@@ -452,3 +452,15 @@ class ApiToken(Base):
     created_at: Mapped[datetime] = now()
     last_used_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]
+
+
+class WebSession(Base):
+    """A browser that signed in, known by the SHA-256 of its cookie; it may what its token may, as long as that is valid."""
+
+    __tablename__ = "web_sessions"
+
+    sha256: Mapped[str] = mapped_column(primary_key=True)
+    token_id: Mapped[int] = mapped_column(ForeignKey("api_tokens.id", ondelete="CASCADE"), index=True)
+    created_at: Mapped[datetime] = now()
+    last_used_at: Mapped[datetime] = now()
+    expires_at: Mapped[datetime] = mapped_column(index=True)

@@ -43,7 +43,7 @@ def api_services(
     """
 
     def launch(number: int) -> Child:
-        argv = [sys.executable, "-m", "pt2hub.server.api.serve", "--fd", str(number)]
+        argv = [sys.executable, "-m", "pt2hub.server.serve", "--fd", str(number)]
         return spawn(argv, log=log, environ=environ, keep_open=[number])
 
     return [

@@ -1,4 +1,4 @@
-"""The API as a process of its own: `python -m pt2hub.server.api.serve --fd 3`, under gunicorn.
+"""The API as a process of its own: `python -m pt2hub.server.serve --fd 3`, under gunicorn.
 
 The supervisor opens the socket, so that the port is ours before anything else starts, and connections wait
 in its backlog while this process is replaced.
@@ -26,6 +26,7 @@ from pt2hub.server.api.app import create_app
 from pt2hub.server.api.worker import Worker
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import open_container
+from pt2hub.server.pages.installing import install
 from pt2hub.server.reaper import Reaper
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def application(environ: Mapping[str, str]) -> Flask:
     container = stack.enter_context(open_container(config, database_url=config.database_url))
     _try_storage(container)
     app = create_app(container, config)
+    install(app)
     reaper = Reaper(container, silence=config.lost_worker_seconds, every=config.heartbeat_seconds)
     stack.callback(reaper.stop)
     reaper.start()

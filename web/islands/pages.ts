@@ -1,0 +1,7 @@
+/** What every page has: times in the reader's zone, buttons that copy, search as you type. */
+
+import { showTimes } from "./times";
+import { enableCopying } from "./copying";
+
+showTimes(document);
+enableCopying(document);
