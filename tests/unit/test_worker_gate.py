@@ -11,7 +11,7 @@ from torch import nn
 from pt2hub.domain.artifacts import Signature, Toolchain
 from pt2hub.domain.targets import Target
 from pt2hub.errors import NanOutput, SourceDrifted
-from pt2hub_workers.inside import allowances, eager, sources, weights
+from pt2hub_workers.inside import allowances, comparing, eager, sources, weights
 from pt2hub_workers.inside import golden as goldens
 from pt2hub_workers.inside.exporting import Exported, used_constants
 from pt2hub_workers.inside.inputs import Point
@@ -69,6 +69,18 @@ def test_an_output_that_a_group_does_not_move_is_not_held_to_one_lucky_number_of
 
     assert found.allowed == 1e-3
     assert not found.powerful
+
+
+def test_an_eager_run_that_was_exact_by_luck_counts_as_no_better_than_rounding() -> None:
+    unit = comparing.rounding(torch.tensor([0.19, -0.12]))
+
+    (found,) = allowances.base_allowances([1e-4], [1e-10], 1e-4, rounding=[unit])
+    (weak,) = allowances.base_allowances([1e-8], [1e-10], 1e-4, rounding=[unit])
+
+    assert unit == pytest.approx(2 * 0.19 * 2**-23)
+    assert 4.6e-8 < found.allowed < 1e-7  # three units in the last place were called a wrong artifact
+    assert weak.powerful
+    assert comparing.rounding(torch.tensor([3, 4])) == 0
 
 
 def test_an_output_that_responds_must_follow_within_a_part_of_its_response() -> None:

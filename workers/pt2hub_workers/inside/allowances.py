@@ -25,7 +25,7 @@ class Allowance:
         output: Index of the output tensor.
         signal: Root mean square of the difference between the reference's outputs for two inputs (or, for
             perturbed constants, of the response to the perturbation), in the output's own unit.
-        eager_error: Largest difference of eager from the reference, likewise.
+        eager_error: Largest difference of eager from the reference, likewise, or what rounding alone may give.
         allowed: Largest difference that passes.
     """
 
@@ -45,12 +45,23 @@ class Allowance:
 
 
 def base_allowances(
-    signals: Sequence[float], eager_errors: Sequence[float], tolerance: float
+    signals: Sequence[float], eager_errors: Sequence[float], tolerance: float, *, rounding: Sequence[float]
 ) -> list[Allowance]:
-    """What passes at the golden weights: within the tolerance of the signal or twice eager's own error."""
+    """What passes at the golden weights: within the tolerance of the signal or twice eager's own error.
+
+    Args:
+        signals: Of each output.
+        eager_errors: Likewise. Eager may be exact by luck: it counts as no better than rounding lets anybody be.
+        tolerance: Relative to signal.
+        rounding: What rounding alone may give, see `comparing.rounding`; it never costs a comparison its power.
+    """
+    errors = [
+        max(error, min(unit, signal / (POWER * EAGER_FACTOR)))
+        for signal, error, unit in zip(signals, eager_errors, rounding, strict=True)
+    ]
     return [
         Allowance(index, signal, error, max(tolerance * signal, EAGER_FACTOR * error))
-        for index, (signal, error) in enumerate(zip(signals, eager_errors, strict=True))
+        for index, (signal, error) in enumerate(zip(signals, errors, strict=True))
     ]
 
 

@@ -65,7 +65,12 @@ def golden_allowances(golden: Golden, own: Mapping[str, Outputs], tolerance: flo
         tolerance: Relative to signal.
     """
     signals, errors = golden.signals(), golden.errors_of(own)
-    return {label: base_allowances(signals[label], errors[label], tolerance) for label in signals}
+    return {
+        label: base_allowances(
+            signals[label], errors[label], tolerance, rounding=[*map(comparing.rounding, own[label])]
+        )
+        for label in signals
+    }
 
 
 def responses(
