@@ -8,28 +8,43 @@ JOBS ?= $(if $(filter-out 1,$(shell nproc 2>/dev/null || echo 1)),2,0)
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml hatch_build.py
+ASSETS := web/static/assets.json
+WEB := web/build.py $(wildcard web/package*.json) $(shell find web/islands web/styles web/templates 2>/dev/null)
+# A browser of the system's, as tests/support/browser.py seeks it.
+BROWSER := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-slow lint docs test-gpu clean
+.PHONY: help demo test test-slow lint web browser docs test-gpu clean
 
 help: ## Show these lines.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.worker ## Publish, prove, pull, load and time resnet18, in a home of its own.
+demo: $(VENV)/.worker $(ASSETS) ## Publish, prove, pull, load and time resnet18, in a home of its own.
 	$(BIN)/pt2hub demo
 
-test: $(VENV)/.dev ## Run the tests (PYTEST="-k name" chooses some, JOBS=0 runs them one by one).
+test: $(VENV)/.dev $(ASSETS) browser ## Run the tests (PYTEST="-k name" chooses some, JOBS=0 runs them one by one).
 	$(BIN)/pytest -m "not gpu and not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 test-slow: $(VENV)/.dev ## Publish and load real models: resnet18, BERT, timm's MobileNetV3; some minutes.
 	$(BIN)/pytest -m slow -s $(PYTEST)
 
-lint: $(VENV)/.dev ## Check style, types and import contracts.
+lint: $(VENV)/.dev $(VENV)/.node ## Check style, types and import contracts.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python web/build.py check
+
+web: $(ASSETS) ## Bundle the styles and scripts of the web pages.
+
+browser: $(VENV)/.dev ## Install the browser that tests look at pages with, where there is none.
+ifeq ($(BROWSER),)
+	@if [ "$$(id -u)" = 0 ] && apt-get --version >/dev/null 2>&1; then \
+		{ apt-get update && apt-get install --yes --no-install-recommends chromium fonts-dejavu-core; } >/dev/null \
+		|| $(BIN)/playwright install --with-deps chromium; \
+	else $(BIN)/playwright install chromium; fi
+endif
 
 docs: $(VENV)/.dev ## Write docs/reference from the code.
 	PYTHONPATH=docs $(BIN)/python -m reference_generator
@@ -38,7 +53,7 @@ test-gpu: ## Run the tests that need a CUDA device, with the torch of $(PYTHON);
 	PYTHONPATH=registry:workers:tests:$$PYTHONPATH $(PYTHON) -m pytest -m gpu -s --confcutdir=tests/gpu tests/gpu $(PYTEST)
 
 clean: ## Remove .venv and what tools left in the clone.
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist web/static web/node_modules
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is written when its step succeeded, so that an interrupted one is done again.
@@ -61,3 +76,11 @@ $(VENV)/.worker: $(VENV)/.created $(SOURCES)
 $(VENV)/.dev: $(VENV)/.created $(SOURCES)
 	$(BIN)/python -m pip install --editable ".[worker,dev]"
 	@touch $(VENV)/.worker $@
+
+# A wheel with Node where the machine has none.
+$(VENV)/.node: $(VENV)/.created web/build.py
+	@needed=$$($(BIN)/python web/build.py needs); [ -z "$$needed" ] || $(BIN)/python -m pip install "$$needed"
+	@touch $@
+
+$(ASSETS): $(WEB) | $(VENV)/.node
+	$(BIN)/python web/build.py

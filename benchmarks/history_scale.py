@@ -204,12 +204,13 @@ def _side(folder: Path, url: str, models: int) -> Iterator[Side]:
     }
     (folder / "blobs").mkdir()
     config = ServerConfig.from_environ(environ)
-    with open_container(config, database_url=url) as services, _api(folder, environ) as connection:
+    with open_container(config, database_url=url) as services, serving(folder, environ) as connection:
         yield Side(models, services, connection)
 
 
 @contextlib.contextmanager
-def _api(folder: Path, environ: dict[str, str]) -> Iterator[http.client.HTTPConnection]:
+def serving(folder: Path, environ: dict[str, str]) -> Iterator[http.client.HTTPConnection]:
+    """Runs the API; a connection to it."""
     command = [sys.executable, "-m", "pt2hub", "api", "--json", "--port", "0", "--processes", "1"]
     with (folder / "api.log").open("wb") as log:
         process = subprocess.Popen(

@@ -8,6 +8,7 @@ pytest_plugins = [
     "support.postgres",
     "support.registry",
     "support.api_process",
+    "support.browser",
     "support.s3",
     "support.server",
     "support.live",
@@ -15,6 +16,7 @@ pytest_plugins = [
     "support.shell",
     "support.stub",
     "support.working",
+    "support.site",
 ]
 
 # A shell that starts us in the background lets us ignore Ctrl-C, and so would every program that tests start.

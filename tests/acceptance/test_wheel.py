@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -35,6 +36,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LIGHT_PACKAGES = 12
 HEAVY = ("torch", "flask", "sqlalchemy", "pydantic", "psycopg", "boto3", "urllib3", "rich")
 OURS = ("pt2hub.server", "pt2hub.client", "pt2hub.cli", "pt2hub_workers")
+PAGES = "pt2hub/server/pages"
 SPEC = """
 model: tiny/mlp
 source: {factory: "torchvision.ops:MLP", kwargs: {in_channels: 8, hidden_channels: [16, 4]}}
@@ -177,9 +179,15 @@ def test_two_builds_are_the_same_file(wheel: Path, tmp_path: Path) -> None:
     assert again.read_bytes() == wheel.read_bytes()
 
 
-def test_the_wheel_holds_both_packages_and_the_migrations_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_holds_both_packages_the_migrations_the_pages_and_nothing_else(wheel: Path) -> None:
     expected = files(ROOT / "registry", "pt2hub") | files(ROOT / "workers", "pt2hub_workers")
     expected |= {f"pt2hub/server/db/{name}" for name in files(ROOT, "migrations")}
+    expected |= {f"{PAGES}/{name}" for name in files(ROOT / "web", "templates")}
+    with zipfile.ZipFile(wheel) as archive:
+        assets = json.loads(archive.read(f"{PAGES}/static/assets.json"))
+    assert {"pages.css", "pages.js", "licenses.txt"} <= assets.keys()
+    expected |= {f"{PAGES}/static/{name}" for name in ("assets.json", *assets.values())}
+    expected |= {f"{PAGES}/static/{name}.gz" for name in assets.values()}
     assert {name for name in members(wheel) if ".dist-info/" not in name} == expected
 
 
@@ -216,6 +224,20 @@ def test_a_command_of_the_server_says_what_to_install(light: Installed, command:
     assert "pip install 'pt2hub[server]'" in error["hint"]
 
 
+def read(address: str, content_type: str) -> str:
+    with urllib.request.urlopen(address, timeout=20) as answer:
+        assert answer.headers.get_content_type() == content_type
+        return str(answer.read().decode())
+
+
+def assert_pages_come_with_their_files(url: str) -> None:
+    read(f"{url}/api/v1/docs", "text/html")
+    front = read(url, "text/html")
+    ((style,), (script,)) = (re.findall(rf'"(/static/pages-\w+\.{kind})"', front) for kind in ("css", "js"))
+    assert "--ground" in read(url + style, "text/css")
+    read(url + script, "text/javascript")
+
+
 @pytest.mark.compiles
 def test_the_whole_way_runs_from_the_wheel(full: Installed) -> None:
     (full.work / "spec.yaml").write_text(SPEC)
@@ -223,10 +245,7 @@ def test_the_whole_way_runs_from_the_wheel(full: Installed) -> None:
     assert up.stdout is not None
     started = json.loads(up.stdout.readline())
     assert "url" in started, (started, up.communicate())
-    with urllib.request.urlopen(
-        started["url"] + "/api/v1/docs", timeout=20
-    ) as answer:  # has files of its own
-        assert answer.headers.get_content_type() == "text/html"
+    assert_pages_come_with_their_files(started["url"])
     assert [line for line in processes_of(full.home).values() if str(ROOT) in line] == []
 
     published = full.json("publish", "spec.yaml", "--wait")

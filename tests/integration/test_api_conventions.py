@@ -11,57 +11,101 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import psycopg
 import pytest
 from structlog.testing import capture_logs
 
 from pt2hub import __version__, errors
-from pt2hub.server.api.app import create_app
+from pt2hub.server.api.context import PAGES
+from pt2hub.server.pages.sessions import COOKIE
 from pt2hub.server.serve import THREADS
 from pt2hub.server.services.aliases import MAX_REASON
 from pt2hub.wire.problems import from_dict
 from support.api_process import running_api
+from support.registry import a_spec
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from flask import Flask
     from flask.testing import FlaskClient
     from werkzeug.routing import Rule
 
-    from pt2hub.server.config import ServerConfig
     from pt2hub.server.container import Container
 
 CHANGING = {"POST", "PUT", "PATCH", "DELETE"}
+CHANGE_ONLY_COOKIES = {"sign_in", "sign_out", "forget_machine"}
+"""Forms of pages that change nothing but cookies of who sends them."""
 VALUES: dict[str, Any] = {"digest": f"sha256:{'0' * 64}", "number": 1}
 
 
-@pytest.fixture
-def app(container: Container, config: ServerConfig) -> Flask:
-    return create_app(container, config)
+def address(rule: Rule, values: dict[str, Any] = VALUES) -> str:
+    return re.sub(r"<(?:\w+:)?(\w+)>", lambda match: str(values.get(match[1], "x")), rule.rule)
 
 
-def address(rule: Rule) -> str:
-    return re.sub(r"<(?:\w+:)?(\w+)>", lambda match: str(VALUES.get(match[1], "x")), rule.rule)
-
-
-def test_every_route_that_changes_anything_needs_the_token(app: Flask) -> None:
+def test_every_route_that_changes_anything_needs_the_token(web: FlaskClient) -> None:
     asked = [
         (method, address(rule))
-        for rule in app.url_map.iter_rules()
+        for rule in web.application.url_map.iter_rules()
+        if not rule.endpoint.startswith(f"{PAGES}.")  # they need a session, as the next test says
         for method in sorted(CHANGING & (rule.methods or set()))
     ]
     assert {"POST /api/v1/versions", f"PUT /api/v1/blobs/{VALUES['digest']}"} <= {
         " ".join(one) for one in asked
     }
     for method, path in asked:
-        response = app.test_client().open(path, method=method, data=b"{}")
+        response = web.open(path, method=method, data=b"{}")
         assert (method, path, response.status_code) == (method, path, 401)
         assert response.get_json(force=True)["code"] == "unauthorized"
 
 
-def test_no_route_that_reads_needs_one_but_an_uploads_and_none_fails(app: Flask) -> None:
-    reading = [rule for rule in app.url_map.iter_rules() if "GET" in (rule.methods or ())]
-    found = {rule.rule: app.test_client().get(address(rule)).status_code for rule in reading}
+def test_every_form_of_a_page_needs_a_session_and_its_proof_and_changes_nothing_without(
+    web: FlaskClient, container: Container, migrated_url: str
+) -> None:
+    build = container.publish.submit(a_spec()).builds[0]
+    values = {**VALUES, "team": "vision", "name": "resnet18", "alias": "prod", "build": build.id}
+    rules = [rule for rule in web.application.url_map.iter_rules() if rule.endpoint.startswith(f"{PAGES}.")]
+    changing = {
+        rule.endpoint.removeprefix(f"{PAGES}."): address(rule, values)
+        for rule in rules
+        if CHANGING & (rule.methods or set())
+    }
+    assert {"publish", "cancel_build", "retry_build", "move_alias", "remove_alias", "measure"} <= set(
+        changing
+    )
+    assert not {rule.rule for rule in rules if (rule.methods or set()) & (CHANGING - {"POST"})}
+    before = rows(migrated_url)
+    strangers = sent(web, changing, {"Sec-Fetch-Site": "same-origin"})
+    assert {name for name, status in strangers.items() if status != 401} == CHANGE_ONLY_COOKIES - {"sign_in"}
+    assert set(sent(web, changing, {"Sec-Fetch-Site": "cross-site"}).values()) == {403}
+    web.set_cookie(COOKIE, container.web_sessions.open(container.access.create_token("ada", admin=True)))
+    proved = {name: path for name, path in changing.items() if name not in CHANGE_ONLY_COOKIES}
+    assert set(sent(web, proved, {"Sec-Fetch-Site": "same-origin"}).values()) == {403}
+    assert set(sent(web, proved, {"Origin": "https://evil.example"}).values()) == {403}
+    assert rows(migrated_url) == before
+
+
+def sent(client: FlaskClient, addresses: dict[str, str], headers: dict[str, str]) -> dict[str, int]:
+    """Status of the answer to a form sent to each address; its fields are such as would do something."""
+    form = {"reason": "test", "alias": "prod", "number": "1", "expected": "0", "spec": "model: a/b"}
+    return {
+        name: client.post(path, data=form, headers=headers).status_code for name, path in addresses.items()
+    }
+
+
+def rows(url: str) -> dict[str, list[str]]:
+    """Every row of every table that a form could change."""
+    with psycopg.connect(url) as connection:
+        names = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+        return {
+            name: [row for (row,) in connection.execute(f'SELECT t::text FROM "{name}" t ORDER BY 1')]
+            for (name,) in names
+            if name not in {"api_tokens", "web_sessions"}
+        }
+
+
+def test_no_route_that_reads_needs_one_but_an_uploads_and_none_fails(web: FlaskClient) -> None:
+    reading = [rule for rule in web.application.url_map.iter_rules() if "GET" in (rule.methods or ())]
+    found = {rule.rule: web.get(address(rule)).status_code for rule in reading}
     assert [rule for rule, status in found.items() if status == 401] == ["/api/v1/uploads/<id>"]
     assert set(found.values()) <= {200, 302, 401, 404, 422}
 
@@ -72,7 +116,6 @@ def test_no_route_that_reads_needs_one_but_an_uploads_and_none_fails(app: Flask)
         ("GET", "/healthz", 200),
         ("HEAD", "/api/v1/targets", 200),
         ("GET", "/api/v1/docs", 200),
-        ("GET", "/", 302),
         ("GET", "/nowhere", 404),
         ("POST", "/healthz", 401),
         ("PATCH", "/api/v1/versions", 401),

@@ -17,7 +17,8 @@ import pytest
 from pt2hub.client import streaming
 from pt2hub.domain.builds import LogLine
 from pt2hub.errors import Busy, CompileFailed, DatabaseUnavailable, NotFound
-from pt2hub.server.api import serve, streams
+from pt2hub.server import serve
+from pt2hub.server.api import streams
 from pt2hub.server.db.stores.logs import NOISE
 from pt2hub.wire.problems import from_dict
 from support.api_process import ApiProcess, running_api
@@ -111,6 +112,22 @@ def test_lines_and_steps_arrive_when_they_are_written_and_the_end_when_it_comes(
         states = [json.loads(event.data)["state"] for event in ended if event.name == "build"]
         assert states[-1] == "failed"
         assert list(reader.events) == []
+
+
+def test_who_reads_the_log_elsewhere_is_told_how_far_it_goes(own_api: ApiProcess) -> None:
+    builds, claim = own_api.registry.services.builds, running(own_api, "elsewhere")
+    builds.report(claim, [], lines(1, 3))
+    with following(own_api.port, f"builds/{claim.build}/events?lines=false") as reader:
+        reader.until("lines", attempt=1, seq=3)
+        reader.until("build", state="running")
+        builds.report(claim, [], lines(4, 2000))
+        told = reader.until("lines", attempt=1, seq=2000)
+        assert len(told) == 1, "and not each line"
+        builds.fail(claim, CompileFailed("no compiler"))
+        builds.report(claim, [], lines(2001, 2001))  # its last words
+        ended = reader.until("end")
+    said = [json.loads(event.data) for event in ended if event.name == "lines"]
+    assert said[-1] == {"attempt": 1, "seq": 2001}
 
 
 def test_a_reader_resumes_across_attempts_and_across_the_putting_away_of_logs(own_api: ApiProcess) -> None:

@@ -2,6 +2,8 @@
 
 import { showTimes } from "./times";
 import { enableCopying } from "./copying";
+import { enableSearch } from "./search";
 
 showTimes(document);
 enableCopying(document);
+enableSearch(document);

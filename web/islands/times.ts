@@ -1,14 +1,14 @@
 /** Times in the reader's zone; the exact one, in UTC too, on hover. */
 
 const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-const relative = new Intl.RelativeTimeFormat("en", { numeric: "always", style: "short" });
-const STEPS: readonly [number, Intl.RelativeTimeFormatUnit][] = [
-  [86_400 * 365, "year"],
-  [86_400 * 30, "month"],
-  [86_400, "day"],
-  [3_600, "hour"],
-  [60, "minute"],
-  [1, "second"],
+/** The same words as the server's (`filters.span`): what is longer or shorter would move the page. */
+const STEPS: readonly [number, string][] = [
+  [86_400 * 365, "y"],
+  [86_400 * 30, "mo"],
+  [86_400, "d"],
+  [3_600, "h"],
+  [60, "min"],
+  [1, "s"],
 ];
 
 /** Writes every `<time>` below a node in the reader's zone. */
@@ -22,7 +22,7 @@ export function showTimes(root: ParentNode): void {
 }
 
 function ago(at: Date): string {
-  const seconds = (Date.now() - at.getTime()) / 1000;
-  const [size, unit] = STEPS.find(([step]) => seconds >= step) ?? [1, "second"];
-  return relative.format(-Math.round(seconds / size), unit);
+  const seconds = Math.max(0, (Date.now() - at.getTime()) / 1000);
+  const step = STEPS.find(([size]) => seconds >= size);
+  return step ? `${(seconds / step[0]).toFixed(0)} ${step[1]} ago` : `${seconds.toFixed(1)} s ago`;
 }

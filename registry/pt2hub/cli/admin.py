@@ -33,6 +33,7 @@ def register(app: typer.Typer) -> None:
     panels.add(admin, queue, None, "pt2hub admin queue")
     panels.add(admin, requeue, None, "pt2hub admin requeue 688d2e6fd6eb1e11")
     panels.add(admin, seed_history, None, "pt2hub admin seed-history --measurements 1000000")
+    panels.add(admin, seed_demo, None, "pt2hub admin seed-demo")
     app.add_typer(admin, name="admin", rich_help_panel=panels.OPERATING)
 
 
@@ -160,6 +161,30 @@ def seed_history(
     words = (
         f"{made.measurements:,} made-up figures of {made.versions:,} versions of {made.models:,} models in "
         f"{made.series:,} series. See them: pt2hub history seeded/model-00001"
+    )
+    emit(made, lambda out: out.print(words, markup=False), as_json=as_json)
+
+
+def seed_demo(
+    *,
+    beside: Annotated[
+        bool, typer.Option("--beside", help="Also beside models that are not made up.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fill a server with a made-up year of four teams, to see its pages with something on them.
+
+    Its models are of the teams `demo-vision`, `demo-text`, `demo-audio` and `demo-ranking`: 20 models, 400 versions, GPUs
+    and CPUs, regressions, failures. None of their artifacts can be pulled, and no command takes them away again. A server
+    with other models is refused.
+    """
+    from pt2hub.cli.output import note
+    from pt2hub.server.admin import seed_demo as seed
+
+    made = seed(server_config(), beside=beside, say=note)
+    words = (
+        f"{made.models} made-up models with {made.versions} versions, {made.builds:,} builds and {made.measurements:,} "
+        f"figures, {made.changes} changes among them. See them: pt2hub models demo-"
     )
     emit(made, lambda out: out.print(words, markup=False), as_json=as_json)
 

@@ -18,6 +18,7 @@ from pt2hub.cli import (
     history,
     listing,
     measuring,
+    opening,
     output,
     policies,
     publishing,
@@ -51,6 +52,7 @@ history.register(app)
 comparing.register(app)
 reports.register(app)
 showing.register(app)
+opening.register(app)
 publishing.register_logs(app)
 pulling.register(app)
 serving.register(app)

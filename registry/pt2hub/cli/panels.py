@@ -39,7 +39,13 @@ class _Command(TyperCommand):
             raise click.Abort from None
 
 
-def add(app: typer.Typer, command: Callable[..., None], panel: str | None, *examples: str) -> None:
+def add(
+    app: typer.Typer,
+    command: Callable[..., None],
+    panel: str | None,
+    *examples: str,
+    name: str | None = None,
+) -> None:
     """Adds a command.
 
     Args:
@@ -47,7 +53,8 @@ def add(app: typer.Typer, command: Callable[..., None], panel: str | None, *exam
         command: What runs; its docstring is the help.
         panel: The group it stands in.
         *examples: Whole command lines, shown below the help.
+        name: Its name, where Python has another use for it.
     """
     shown = "\n\n".join(f"$ {example}" for example in examples)
     title = "Example:" if len(examples) == 1 else "Examples:"
-    app.command(cls=_Command, rich_help_panel=panel, epilog=f"{title}\n\n{shown}")(command)
+    app.command(name, cls=_Command, rich_help_panel=panel, epilog=f"{title}\n\n{shown}")(command)

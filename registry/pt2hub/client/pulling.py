@@ -152,6 +152,12 @@ def _check(config: ArtifactConfig, digest: Digest, *, model: str, target: str | 
             where=model,
             hint=f"Ask for {config.version.model}@{digest}.",
         )
+    if config.made_up:
+        raise NotFound(
+            "There is nothing to pull: it is made up, by pt2hub admin seed-demo",
+            where=f"{model}@{digest}",
+            hint="Models of teams that begin with demo- are there to be looked at; pull one of another team.",
+        )
     if config.schema > CONFIG_SCHEMA:
         raise ClientTooOld(
             f"The artifact's config has schema {config.schema}, this pt2hub reads up to {CONFIG_SCHEMA}",

@@ -47,6 +47,8 @@ WEIGHTS_NAME = "weights.safetensors"
 NO_TENSORS = b"\x08\0\0\0\0\0\0\0{}      "
 """A safetensors file without tensors: the weights layer of every artifact with baked weights."""
 CONFIG_SCHEMA = 1
+MADE_UP = "made_up"
+"""Field of the provenance that artifacts of `pt2hub admin seed-demo` have; its value says so in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,3 +426,8 @@ class ArtifactConfig:
     verification: dict[str, Any]
     provenance: dict[str, Any]
     dtype: str | None = None
+
+    @property
+    def made_up(self) -> bool:
+        """Whether there never were such layers: `pt2hub admin seed-demo` wrote the config, for pages to show."""
+        return MADE_UP in self.provenance

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from pt2hub.errors import BadConfiguration, HomeInUse
+from pt2hub.server import demo
 from pt2hub.server.container import open_container
 from pt2hub.server.db import migrating, seeding
 from pt2hub.server.db.embedded import EmbeddedPostgres
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pt2hub.server.config import ServerConfig
     from pt2hub.server.container import Container
     from pt2hub.server.db.seeding import Seeded
+    from pt2hub.server.demo import Demo
     from pt2hub.wire.shapes import BuildView
 
 
@@ -138,6 +140,18 @@ def seed_history(
     with _database(config) as database_url:
         migrating.upgrade(database_url)
         return seeding.seed_history(database_url, measurements, force=force, say=say)
+
+
+def seed_demo(config: ServerConfig, *, beside: bool, say: Callable[[str], None]) -> Demo:
+    """Fills the server with a made-up year; see `demo.seed`.
+
+    Raises:
+        InvalidInput: There are models already.
+        DatabaseUnavailable: The database does not answer.
+        StorageUnavailable: The storage does not answer.
+    """
+    with _services(config) as container:
+        return demo.seed(container, database_url=container.database_url, beside=beside, say=say)
 
 
 def _operator() -> str:

@@ -16,13 +16,19 @@ from pt2hub.server.db.queue import BuildQueue
 from pt2hub.server.services.access import AccessService
 from pt2hub.server.services.aliases import AliasService
 from pt2hub.server.services.blobs import BlobService
+from pt2hub.server.services.briefs import BriefService
 from pt2hub.server.services.builds import BuildService
 from pt2hub.server.services.catalog import CatalogService
+from pt2hub.server.services.charting import ChartingService
 from pt2hub.server.services.comparing import ComparingService
+from pt2hub.server.services.generated import GeneratedService
 from pt2hub.server.services.health import HealthService
+from pt2hub.server.services.inspecting import InspectingService
 from pt2hub.server.services.isolation import IsolationService
+from pt2hub.server.services.log_windows import LogWindowService
 from pt2hub.server.services.logs import LogService
 from pt2hub.server.services.measuring import MeasuringService
+from pt2hub.server.services.overview import OverviewService
 from pt2hub.server.services.performance import PerformanceService
 from pt2hub.server.services.policies import PolicyService
 from pt2hub.server.services.publish import PublishService
@@ -50,14 +56,20 @@ class Container:
         publish: Submissions of specs, and versions.
         builds: Builds, as people follow and steer them and workers do them.
         logs: Logs of builds.
+        log_windows: Parts of them, for who leafs through them.
         catalog: Lists of models, versions and builds.
         aliases: Movable names on versions.
         resolve: References, manifests and artifacts.
+        briefs: The artifacts of a version in brief.
         single_file: The one `model.pt2` of an artifact.
+        inspecting: What is in an artifact, for people.
+        generated: Its generated sources, likewise.
         workers: Who lives, what they offer and what they do.
         isolation: How much workers must confine what they run.
         upkeep: What lost workers leave behind, and what nobody needs any more; `Reaper` calls it.
         performance: Histories of figures.
+        charting: Charts of them.
+        overview: Models at a glance, and how all of them do.
         comparing: Comparisons of artifacts, and flagged changes.
         measuring: Jobs that time artifacts again.
         policies: What models' owners demand of performance.
@@ -77,14 +89,20 @@ class Container:
     publish: PublishService
     builds: BuildService
     logs: LogService
+    log_windows: LogWindowService
     catalog: CatalogService
     aliases: AliasService
     resolve: ResolveService
+    briefs: BriefService
     single_file: SingleFileService
+    inspecting: InspectingService
+    generated: GeneratedService
     workers: WorkerService
     isolation: IsolationService
     upkeep: UpkeepService
     performance: PerformanceService
+    charting: ChartingService
+    overview: OverviewService
     comparing: ComparingService
     measuring: MeasuringService
     policies: PolicyService
@@ -157,14 +175,19 @@ def compose(
     access = AccessService(sessions)
     web_sessions = WebSessionService(sessions, access)
     comparing = ComparingService(sessions, resolve.resolve)
+    performance = PerformanceService(sessions)
     return Container(
         publish=PublishService(sessions, queue, storage, silence=silence, factories=factories),
         builds=BuildService(sessions, queue, storage, silence=silence),
         logs=logs,
+        log_windows=LogWindowService(sessions, storage),
         catalog=CatalogService(sessions, silence=silence),
         aliases=AliasService(sessions),
         resolve=resolve,
+        briefs=BriefService(sessions, storage),
         single_file=SingleFileService(sessions, storage),
+        inspecting=InspectingService(sessions, storage, silence=silence),
+        generated=GeneratedService(sessions, storage),
         workers=WorkerService(sessions, queue, silence=silence),
         isolation=IsolationService(sessions),
         upkeep=UpkeepService(
@@ -181,7 +204,9 @@ def compose(
                 Hourly(web_sessions.sweep),
             ),
         ),
-        performance=PerformanceService(sessions),
+        performance=performance,
+        charting=ChartingService(sessions),
+        overview=OverviewService(sessions, performance.trends, silence=silence),
         comparing=comparing,
         measuring=MeasuringService(sessions, queue, resolve, silence=silence),
         policies=PolicyService(sessions),

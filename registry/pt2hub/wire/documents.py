@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from pt2hub.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 MAX_DOCUMENT_BYTES = 1 << 18
 """256 KiB: a hundred times a long spec, and no more than YAML's slow parser reads in three seconds."""
@@ -83,9 +86,33 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-_Loader.add_implicit_resolver(  # 1e-3 is a number to everyone but YAML 1.1
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
-)
+class _Dumper(yaml.SafeDumper):
+    """What `_Loader` reads as it was."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ANN401, ARG002  # PyYAML's
+        return True
+
+
+for _one in (_Loader, _Dumper):
+    _one.add_implicit_resolver(  # 1e-3 is a number to everyone but YAML 1.1
+        "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+    )
+
+
+def write_document(document: Mapping[str, Any]) -> str:
+    """A document as YAML, for people: fields in their order, short lists on a line.
+
+    Args:
+        document: JSON values; `parse_document` reads the same again.
+    """
+    return yaml.dump(
+        dict(document),
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=None,
+        width=100,
+    )
 
 
 def _load_yaml(text: str) -> Any:  # noqa: ANN401  # any value

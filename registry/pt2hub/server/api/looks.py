@@ -70,14 +70,14 @@ class BuildLooks:
         self._place = place
         self._summary = summary
         self._shown: BuildView | None = None
-        self._over_since: float | None = None
+        self._ending = _Ending(services)
 
     def look(self) -> Generator[bytes, None, bool]:
         """Yields lines, then the build where it changed: what it says of the end comes after its last lines."""
         view = self._services.builds.view(self._build_id)
         if self._place is None or self._place.attempt > view.attempt:
             self._place = Place(view.attempt, 0)
-        over = self._is_over(view)  # asked before the lines are read: none comes after the last
+        over = self._ending.reached(view)  # asked before the lines are read: none comes after the last
         if self._shown is None:
             yield event("build", view, self._place)
         yield from self._lines(view.attempt)
@@ -105,14 +105,50 @@ class BuildLooks:
                     return
                 self._place = place = Place(place.attempt + 1, 0)
 
-    def _is_over(self, view: BuildView) -> bool:
-        """Whether the build is over and so is its log: its worker sends the last lines after the deed."""
+
+class BuildNews:
+    """A build and how far its log goes, for who reads its lines elsewhere."""
+
+    def __init__(self, services: Container, build_id: str) -> None:
+        """Looks at nothing yet.
+
+        Args:
+            services: The process's.
+            build_id: The build.
+        """
+        self._services = services
+        self._build_id = build_id
+        self._shown: tuple[BuildView | None, Place] = None, Place(0, 0)
+        self._ending = _Ending(services)
+
+    def look(self) -> Generator[bytes, None, bool]:
+        """Yields how far the log goes, then the build, each where it changed."""
+        view = self._services.builds.view(self._build_id)
+        over = self._ending.reached(view)
+        place = Place(view.attempt, self._services.log_windows.last(self._build_id, view.attempt))
+        build, before = self._shown
+        if place != before:
+            yield event("lines", place)
+        if view != build:
+            yield event("build", view)
+        self._shown = view, place
+        return over
+
+
+class _Ending:
+    """Whether a build is over and so is its log: its worker sends the last lines after the deed."""
+
+    def __init__(self, services: Container) -> None:
+        self._services = services
+        self._since: float | None = None
+
+    def reached(self, view: BuildView) -> bool:
         if not BuildState(view.state).final:
-            self._over_since = None
+            self._since = None
             return False
-        self._over_since = self._over_since or time.monotonic()
-        late = time.monotonic() > self._over_since + LAST_WORDS_SECONDS
-        return late or self._services.logs.complete(self._build_id, view.attempt)
+        self._since = self._since or time.monotonic()
+        late = time.monotonic() > self._since + LAST_WORDS_SECONDS
+        return late or self._services.logs.complete(view.id, view.attempt)
 
 
 class VersionLooks:

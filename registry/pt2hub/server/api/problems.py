@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 from flask import Response, has_request_context, request
@@ -105,6 +106,13 @@ def problem(error: errors.Pt2hubError, *, status: int | None = None) -> Response
     return response
 
 
+class Presents(Protocol):
+    """How an error is written; `problem` is one way."""
+
+    def __call__(self, error: errors.Pt2hubError, *, status: int | None = None) -> Response:
+        """An error as a response."""
+
+
 def _addressed(hint: str | None) -> str | None:
     """A hint whose paths of this API are whole addresses, as far as a request tells them."""
     if hint is None or not has_request_context():
@@ -112,15 +120,20 @@ def _addressed(hint: str | None) -> str | None:
     return _ADDRESS.sub(f"{request.host_url}api/v1/", hint)
 
 
-def register(app: Flask) -> None:
-    """Makes every error of the application a problem document."""
-    app.register_error_handler(errors.Pt2hubError, _ours)
-    app.register_error_handler(HTTPException, _of_http)
-    app.register_error_handler(Exception, _unforeseen)
+def register(app: Flask, present: Presents = problem) -> None:
+    """Makes every error of the application a response; where called again, the last way to write them holds.
+
+    Args:
+        app: The application.
+        present: How they are written.
+    """
+    app.register_error_handler(errors.Pt2hubError, partial(_ours, present=present))
+    app.register_error_handler(HTTPException, partial(_of_http, present=present))
+    app.register_error_handler(Exception, partial(_unforeseen, present=present))
 
 
-def _ours(error: errors.Pt2hubError) -> Response:
-    response = problem(error)
+def _ours(error: errors.Pt2hubError, present: Presents) -> Response:
+    response = present(error)
     # Who is refused a stream asks instead, again and again: nothing failed.
     if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, errors.Busy):
         _log.error("request failed", code=error.code, where=error.where, exc_info=error)
@@ -134,12 +147,12 @@ _OF_HTTP: dict[int, type[errors.Pt2hubError]] = {
 }
 
 
-def _of_http(error: HTTPException) -> WerkzeugResponse:
+def _of_http(error: HTTPException, present: Presents = problem) -> WerkzeugResponse:
     if error.code is None or error.code < HTTPStatus.BAD_REQUEST:  # a redirect
         return error.get_response()
     cls = _OF_HTTP.get(error.code, errors.UsageError)
     unrouted = "There is no such address here" if error.code == HTTPStatus.NOT_FOUND else error.description
-    response = problem(cls(unrouted, hint=_hint(error.code)), status=error.code)
+    response = present(cls(unrouted, hint=_hint(error.code)), status=error.code)
     for name, value in error.get_response().headers:
         if name in {"Allow", "Content-Range"}:
             response.headers[name] = value
@@ -155,10 +168,10 @@ def _hint(status: int) -> str | None:
     return None
 
 
-def _unforeseen(error: Exception) -> Response:
+def _unforeseen(error: Exception, present: Presents) -> Response:
     number = secrets.token_hex(4)
     _log.error("unforeseen error", id=number, exc_info=error)
-    return problem(
+    return present(
         errors.InternalError(
             f"Something failed that pt2hub did not foresee ({type(error).__name__}, id {number}).",
             hint="The server's log has the details under that id; please report them.",

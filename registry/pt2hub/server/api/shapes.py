@@ -130,6 +130,10 @@ class EventsQuery(Parameters):
     """What is sent to a follower."""
 
     summary: SummaryFlag = False
+    lines: Annotated[
+        bool,
+        Field(description="False sends how far the log goes, as `lines`, instead of a `log` for each line"),
+    ] = True
 
 
 class SubmitQuery(Parameters):

@@ -17,7 +17,7 @@ from flask_openapi3.blueprint import APIBlueprint
 
 from pt2hub.errors import Pt2hubError, TransientError
 from pt2hub.server.api.context import container, render
-from pt2hub.server.api.looks import PAGE, BuildLooks, Place, VersionLooks, event
+from pt2hub.server.api.looks import PAGE, BuildLooks, BuildNews, Place, VersionLooks, event
 from pt2hub.server.api.shapes import (
     EVENTS,
     MODELS,
@@ -81,11 +81,13 @@ def build_events(path: BuildPath, query: EventsQuery) -> Response:
     """Follows a build: `build` at each change, `log` for each line, `end` when it is over and every line was sent.
 
     The id of an event resumes after it, as `Last-Event-ID`. A stream ends after 30 seconds; then resume.
+    For who reads the log elsewhere, `lines=false` sends `lines`, with the attempt and its last line, for all of them.
     """
     services = container()
     services.builds.view(path.id)  # what does not exist is answered as such, before anything is sent
     place = Place.parse(request.headers.get("Last-Event-ID", ""))
-    return _stream(BuildLooks(services, path.id, place, summary=query.summary), [path.id])
+    looks = BuildLooks(services, path.id, place, summary=query.summary)
+    return _stream(looks if query.lines else BuildNews(services, path.id), [path.id])
 
 
 @routes.get("/models/<team>/<name>/versions/<number>/events", responses={200: {"content": EVENTS}})

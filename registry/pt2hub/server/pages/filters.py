@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from pt2hub.errors import UNSEEN
 from pt2hub.wire.quantities import percent, quantity
 
 if TYPE_CHECKING:
@@ -54,6 +55,12 @@ def points(values: Sequence[float], width: float = 100, height: float = 24) -> s
     )
 
 
+def plain(value: object, most: int = 300) -> str:
+    """A value that others wrote, as text without what is not seen or turns text around, and not too long of it."""
+    text = str(value).translate(UNSEEN)
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
 FILTERS: dict[str, Callable[..., Any]] = {
     "moment": moment,
     "ago": ago,
@@ -61,6 +68,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "size": size,
     "short": short,
     "points": points,
+    "plain": plain,
     "quantity": quantity,
     "percent": percent,
 }

@@ -5,8 +5,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from pt2hub.server.pages import folders
+from pt2hub.server.pages import folders, problems
 from pt2hub.server.pages.assets import PREFIX, Assets
+from pt2hub.server.pages.compressing import compress
 from pt2hub.server.pages.rendering import ASSETS
 from pt2hub.server.pages.routes import routes
 
@@ -26,7 +27,6 @@ _VIEWS = (
     "targets",
     "publishing",
     "signing",
-    "problems",
 )
 """Modules of this package that add routes."""
 
@@ -42,4 +42,6 @@ def install(app: Flask) -> None:
     assets = Assets.of(folders.static())
     app.extensions[ASSETS] = assets
     app.register_blueprint(routes)
+    app.after_request(compress)
+    problems.install(app)
     app.add_url_rule(f"{PREFIX}/<path:name>", endpoint="static", view_func=assets.serve)

@@ -2,12 +2,72 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import TYPE_CHECKING
 
-from pt2hub.errors import NotFound
+from flask import request
+
+from pt2hub.errors import InvalidInput
+from pt2hub.server.api.context import container
+from pt2hub.server.pages import machines
+from pt2hub.server.pages.happenings import LOOKED_AT, happenings
+from pt2hub.server.pages.moves import Moving
+from pt2hub.server.pages.rendering import page
 from pt2hub.server.pages.routes import routes
+
+if TYPE_CHECKING:
+    from flask import Response
+
+    from pt2hub.wire.shapes import VersionPage
+
+VERSIONS = 20
+"""Versions on a page."""
+_CHANGES = 6
+_MOST_DIGITS = 9
 
 
 @routes.get("/models/<team>/<name>")
-def model(team: str, name: str) -> NoReturn:
-    raise NotFound("This page is not written yet")
+def model(team: str, name: str) -> Response:
+    """A model."""
+    services, whole = container(), f"{team}/{name}"
+    view = services.catalog.model(whole)
+    upto = _number("upto")
+    versions = services.catalog.versions(whole, before=upto and upto + 1, limit=VERSIONS)
+    targets, aliases = _targets(versions), services.aliases.aliases(whole).aliases
+    return page(
+        "model.html",
+        room="models",
+        model=view,
+        team=team,
+        name=name,
+        versions=versions,
+        upto=upto,
+        targets=targets,
+        fits={target: machines.fit(target) for target in targets},
+        machine=machines.reader(),
+        aliases=aliases,
+        moving=Moving.of(aliases, number=str(view.newest_ready or "")),
+        trends=services.performance.trends([whole]).get(whole, ()),
+        changes=happenings(services.comparing.events(model=whole, limit=LOOKED_AT).events, _CHANGES),
+        policy=services.policies.policy(whole),
+    )
+
+
+def _targets(page: VersionPage) -> list[str]:
+    """The columns of the table: every target that a version on the page has, those of the newest version first."""
+    return list(dict.fromkeys(target for version in page.versions for target in version.targets))
+
+
+def _number(field: str) -> int | None:
+    """A version's number in the address; None where none is given.
+
+    Raises:
+        InvalidInput: It is none.
+    """
+    text = request.args.get(field, "").strip()
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS or int(text) == 0:
+        raise InvalidInput(
+            f"{text[:80]!a} is no number of a version", where=field, hint="Versions are numbered from 1."
+        )
+    return int(text)

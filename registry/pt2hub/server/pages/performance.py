@@ -1,13 +1,217 @@
-"""How a model's figures moved: a chart for each metric."""
+"""How a model's figures moved: a chart for each metric, and the table below it."""
 
 from __future__ import annotations
 
-from typing import NoReturn
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
-from pt2hub.errors import NotFound
+from flask import request, url_for
+
+from pt2hub.domain.performance import METRICS
+from pt2hub.errors import InvalidInput
+from pt2hub.server.api.context import container, render
+from pt2hub.server.pages.charts import Chart, chart
+from pt2hub.server.pages.figures import Row, rows
+from pt2hub.server.pages.plots import Plot, plot
+from pt2hub.server.pages.points import document
+from pt2hub.server.pages.rendering import finish, page
 from pt2hub.server.pages.routes import routes
+from pt2hub.server.services.charting import EVERY, MOST_POINTS, ChartQuery
+from pt2hub.server.services.performance import MAX_POINTS
+
+if TYPE_CHECKING:
+    from flask import Response
+    from werkzeug.datastructures import MultiDict
+
+
+LIMITS = (50, 200, 1000, MOST_POINTS)
+"""Versions of a series that a form offers."""
+_DEFAULT = 200
+_LAST_NUMBER = 2**31 - 2
+_MOST_NAMED = 20
+_ROWS, _ROWS_OF_MANY, _ROWS_OF_ONE = 40, 10, 200
+"""Rows below the first chart, below each further one, and where it is the only one."""
+_LARGE, _SMALL = (1280, 360), (720, 280)
+_TALLER = 1.4
+"""Times of a chart whose lines lie far apart."""
+_BY = ("version", "time")
+_SHOWN_AS = ("value", "change")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A chart, laid out, with its table.
+
+    Attributes:
+        chart: What it shows.
+        plot: Where everything lies.
+        rows: The newest rows of its table.
+        csv: Where its figures are as CSV.
+        alone: The address of the page with nothing but it.
+        points: Where scripts get its points.
+        older: The page with older versions, None where there are none.
+    """
+
+    chart: Chart
+    plot: Plot
+    rows: list[Row]
+    csv: str
+    alone: str
+    points: str
+    older: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the address says.
+
+    Attributes:
+        model: The model's name.
+        query: Which charts.
+        by: What is on the x axis, one of `version` and `time`.
+        shown_as: What is on the y axis, one of `value` and `change`.
+    """
+
+    model: str
+    query: ChartQuery
+    by: str
+    shown_as: str
+
+    def address(self, endpoint: str = "pages.performance", **other: object) -> str:
+        """The address of this page, with other values for some of what it says; None leaves one out."""
+        query = self.query
+        values = {
+            "metric": query.metrics,
+            "target": query.targets,
+            "batch": query.batch,
+            "subject": None if query.subject == "artifact" else query.subject,
+            "environment": query.environment,
+            "from": query.first,
+            "to": query.last,
+            "limit": None if query.limit == _DEFAULT else query.limit,
+            "x": None if self.by == _BY[0] else self.by,
+            "y": None if self.shown_as == _SHOWN_AS[0] else self.shown_as,
+        }
+        team, _, name = self.model.partition("/")
+        given = {name: value for name, value in (values | other).items() if value not in (None, ())}
+        told = f"?{urlencode(given, doseq=True)}" if given else ""
+        return url_for(endpoint, team=team, name=name) + told
 
 
 @routes.get("/models/<team>/<name>/performance")
-def performance(team: str, name: str) -> NoReturn:
-    raise NotFound("This page is not written yet")
+def performance(team: str, name: str) -> Response:
+    """How fast it is, where, since when, and whether that is noise."""
+    asked = _asked(team, name)
+    view = container().charting.charts(asked.model, asked.query)
+    relative = asked.shown_as == "change"
+    drawn = [chart(item, view, relative=relative) for item in view.charts]
+    return page(
+        "performance.html",
+        room="models",
+        asked=asked,
+        view=view,
+        shown=[_shown(asked, item, place, len(drawn)) for place, item in enumerate(drawn)],
+        metrics={metric: METRICS[metric].text if metric in METRICS else "" for metric in view.metrics},
+        picked=request.args.getlist("point"),
+        every=EVERY,
+        limits=LIMITS,
+        colours={target: place % 6 + 1 for place, target in enumerate(view.targets)},
+        team=team,
+        name=name,
+    )
+
+
+@routes.get("/models/<team>/<name>/performance/points")
+def performance_points(team: str, name: str) -> Response:
+    """The points of charts for scripts, column by column; the page says what the names mean."""
+    asked = _asked(team, name)
+    view = container().charting.charts(asked.model, asked.query)
+    drawn = [chart(item, view) for item in view.charts]
+    return finish(render({"charts": [document(item) for item in drawn]}))
+
+
+def _shown(asked: Asked, drawn: Chart, place: int, many: int) -> Shown:
+    most = _ROWS_OF_ONE if many == 1 else _ROWS if place == 0 else _ROWS_OF_MANY
+    width, height = _LARGE if place == 0 else _SMALL
+    height = round(height * _TALLER) if drawn.is_log else height
+    only = {"metric": drawn.view.metric, "batch": drawn.view.batch}
+    table = rows(drawn, most)
+    more = drawn.points > len(table) or any(line.series.more for line in drawn.lines)
+    return Shown(
+        drawn,
+        plot(drawn, by_time=asked.by == "time", width=width, height=height),
+        table,
+        _csv(asked, drawn),
+        asked.address(**only),
+        asked.address("pages.performance_points", **only),
+        asked.address(**only, to=table[-1].point.number) if more else None,
+    )
+
+
+def _csv(asked: Asked, drawn: Chart) -> str:
+    """The API's CSV of a chart; of one target only where no other was asked for."""
+    team, _, name = asked.model.partition("/")
+    query = asked.query
+    return url_for(
+        "performance.history",
+        team=team,
+        name=name,
+        metric=drawn.view.metric,
+        subject=query.subject,
+        batch=drawn.view.batch,
+        target=query.targets[0] if len(query.targets) == 1 else None,
+        environment=query.environment,
+        before=query.last + 1 if query.last else None,
+        limit=min(query.limit, MAX_POINTS),
+        format="csv",
+    )
+
+
+def _asked(team: str, name: str) -> Asked:
+    given = request.args
+    query = ChartQuery(
+        metrics=_texts(given, "metric"),
+        targets=_texts(given, "target"),
+        batch=_number(given, "batch", 2**63 - 1),
+        subject=given.get("subject") or "artifact",
+        environment=given.get("environment") or None,
+        first=_number(given, "from", _LAST_NUMBER),
+        last=_number(given, "to", _LAST_NUMBER),
+        limit=min(_number(given, "limit", _LAST_NUMBER) or _DEFAULT, MOST_POINTS),
+    )
+    if query.first and query.last and query.first > query.last:
+        raise InvalidInput(
+            f"The first version, {query.first}, comes after the last, {query.last}",
+            where="from",
+            hint="Swap them, or leave one out.",
+        )
+    by, shown_as = _one_of(given, "x", _BY), _one_of(given, "y", _SHOWN_AS)
+    return Asked(f"{team}/{name}", query, by, shown_as)
+
+
+def _texts(given: MultiDict[str, str], name: str) -> tuple[str, ...]:
+    found = [text[:200] for text in given.getlist(name) if text]
+    return tuple(dict.fromkeys(found))[:_MOST_NAMED]
+
+
+def _number(given: MultiDict[str, str], name: str, most: int) -> int | None:
+    text = given.get(name, "").strip()
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and 1 <= int(text) <= most):
+        raise InvalidInput(
+            f"{text[:40]!a} is no {name}", where=name, hint=f"Write a number from 1 to {most}, or nothing."
+        )
+    return int(text)
+
+
+def _one_of(given: MultiDict[str, str], name: str, allowed: tuple[str, ...]) -> str:
+    text = given.get(name) or allowed[0]
+    if text not in allowed:
+        raise InvalidInput(
+            f"{text[:40]!a} is nothing that charts have on their {name} axis",
+            where=name,
+            hint=f"Write {' or '.join(allowed)}.",
+        )
+    return text

@@ -116,6 +116,7 @@ class ComparingService:
         self,
         *,
         model: str | None = None,
+        number: int | None = None,
         target: str | None = None,
         verdict: str | None = None,
         after: str | None = None,
@@ -125,6 +126,7 @@ class ComparingService:
 
         Args:
             model: Of this model only.
+            number: Of the version with this number only.
             target: For this target only.
             verdict: Only `better` or only `worse`.
             after: As the page before said it, None for the newest.
@@ -144,7 +146,7 @@ class ComparingService:
                 where="verdict",
                 hint="Write better or worse, or leave it out for both.",
             )
-        filters = {"model": model, "target": target, "verdict": verdict}
+        filters = {"model": model, "number": number, "target": target, "verdict": verdict}
         with self._sessions.begin() as session:
             if model is not None and VersionStore(session).model_id(parse_model_name(model)) is None:
                 raise missing.no_model(session, model)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.artifacts import ArtifactConfig, Manifest
 from pt2hub.domain.codec import decode
-from pt2hub.errors import BadResponse, TooLarge
+from pt2hub.domain.digests import digest_bytes
+from pt2hub.errors import BadResponse, DigestMismatch, NotFound, TooLarge
 from pt2hub.server.blobs.keys import StorageKey
 
 if TYPE_CHECKING:
@@ -33,6 +34,30 @@ def read_bytes(storage: Reads, key: StorageKey) -> bytes:
     return bytes(data)
 
 
+def read_proven(storage: Reads, key: StorageKey, *, most: int) -> bytes:
+    """A whole object that is small enough, and what its digest says.
+
+    Args:
+        storage: Holds it.
+        key: What to read.
+        most: Bytes that it may have; a larger one is not read at all.
+
+    Raises:
+        NotFound: There is no such object.
+        TooLarge: It is larger.
+        DigestMismatch: The storage holds other bytes.
+    """
+    size = storage.size(key)
+    if size is None:
+        raise NotFound(f"{key.digest} is gone from the storage", where=key.path)
+    if size > most:
+        raise TooLarge(f"It has {size} bytes, more than the {most} that are shown", where=key.path)
+    data = b"".join(storage.read(key, 0, most))
+    if digest_bytes(data) != key.digest:
+        raise DigestMismatch(f"The storage holds other bytes than {key.digest}", where=key.path)
+    return data
+
+
 def read_json(storage: Reads, key: StorageKey) -> Any:  # noqa: ANN401  # any JSON value
     """A JSON object of the storage.
 
@@ -42,7 +67,7 @@ def read_json(storage: Reads, key: StorageKey) -> Any:  # noqa: ANN401  # any JS
     """
     try:
         return json.loads(read_bytes(storage, key))
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise BadResponse(f"{key.digest} is no JSON", where=key.path) from exc
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import json
 from collections import OrderedDict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.builds import LogLine
@@ -12,7 +13,7 @@ from pt2hub.domain.codec import decode, encode
 from pt2hub.domain.digests import canonical_json
 from pt2hub.errors import BadResponse
 from pt2hub.server.blobs.keys import StorageKey
-from pt2hub.server.db.stores.logs import NOISE
+from pt2hub.server.db.stores.logs import ERROR, NOISE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _NOISY = f'"level":"{NOISE}"'.encode()
 """Stands nowhere else in a line: inside of a JSON string its quotes would be escaped."""
+_ERRONEOUS = f'"level":"{ERROR}"'.encode()
+_ESCAPE = rb"\u001b"
 _MARK_EVERY = 1000
 _KNOWN_LOGS = 64
 _LOST = "this line was lost on its way from the worker"
@@ -45,6 +48,21 @@ def _as_json(line: LogLine) -> bytes:
     return canonical_json(encode(line)) + b"\n"
 
 
+@dataclass(slots=True)
+class _Known:
+    """What was learnt of a log while it was read.
+
+    Attributes:
+        marks: Offsets behind lines that were passed.
+        searched: Whether its first error was looked for,
+        error: and that line's position.
+    """
+
+    marks: dict[int, int] = field(default_factory=lambda: {0: 0})
+    searched: bool = False
+    error: int | None = None
+
+
 class LogBlobs:
     """Reads pages of logs that were put away.
 
@@ -59,7 +77,7 @@ class LogBlobs:
             storage: Holds the blobs.
         """
         self._storage = storage
-        self._marks: OrderedDict[Digest, dict[int, int]] = OrderedDict()
+        self._logs: OrderedDict[Digest, _Known] = OrderedDict()
 
     def page(self, digest: Digest, *, after: int, limit: int, summary: bool = False) -> list[LogLine]:
         """Lines behind a position.
@@ -83,8 +101,39 @@ class LogBlobs:
                 break
         return page
 
+    def first_error(self, digest: Digest) -> int | None:
+        """Position of the first line that tells of an error; None without any. Looked for once, since logs stay.
+
+        Raises:
+            NotFound: The storage lost the log.
+        """
+        known = self._known(digest)
+        if not known.searched:
+            lines = enumerate(self._lines(digest, 0), 1)
+            known.error = next((seq for seq, raw in lines if _ERRONEOUS in raw), None)
+            known.searched = True
+        return known.error
+
+    def holding(self, digest: Digest, text: str) -> Iterator[LogLine]:
+        """Lines, in order, without those that do not hold a text.
+
+        Colours may stand between the letters of what is looked for, so lines with escape sequences all come.
+
+        Args:
+            digest: The log.
+            text: What is looked for, in any letters' case.
+
+        Raises:
+            NotFound: The storage lost the log.
+            BadResponse: It is damaged.
+        """
+        written = json.dumps(text, ensure_ascii=False)[1:-1].lower()
+        for raw in self._lines(digest, 0):
+            if _ESCAPE in raw or written in raw.decode(errors="replace").lower():
+                yield _parsed(raw, digest)
+
     def _lines(self, digest: Digest, after: int) -> Iterator[bytes]:
-        marks = self._marks_of(digest)
+        marks = self._known(digest).marks
         known = sorted(marks)
         seq = known[bisect.bisect_right(known, after) - 1]
         offset = marks[seq]
@@ -105,13 +154,13 @@ class LogBlobs:
                 if seq > after:
                     yield raw
 
-    def _marks_of(self, digest: Digest) -> dict[int, int]:
-        """Offsets behind lines that were passed before; of the logs read last."""
-        marks = self._marks.pop(digest, None) or {0: 0}
-        self._marks[digest] = marks
-        while len(self._marks) > _KNOWN_LOGS:
-            self._marks.popitem(last=False)
-        return marks
+    def _known(self, digest: Digest) -> _Known:
+        """What is known of a log; of those read last."""
+        known = self._logs.pop(digest, None) or _Known()
+        self._logs[digest] = known
+        while len(self._logs) > _KNOWN_LOGS:
+            self._logs.popitem(last=False)
+        return known
 
 
 def _parsed(raw: bytes, digest: Digest) -> LogLine:

@@ -91,7 +91,7 @@ class LogService:
         limit = min(limit, MAX_LINES)
         with self._sessions.begin() as session:
             store = LogStore(session)
-            number = _number(store, build_id, attempt)
+            number = attempt_number(store, build_id, attempt)
             rows = store.rows(build_id, number, after=after, limit=limit, summary=summary)
             away = store.put_away(build_id, number)
         if away is None:
@@ -208,7 +208,12 @@ def _as_text(line: LogLine) -> str:
     return f"{at} {line.step:<8} {level}{line.text}\n"
 
 
-def _number(store: LogStore, build_id: str, attempt: int | None) -> int:
+def attempt_number(store: LogStore, build_id: str, attempt: int | None) -> int:
+    """The number of the attempt that is meant: the one given, else the latest, 0 where none has begun.
+
+    Raises:
+        NotFound: There is no such build or attempt.
+    """
     latest = store.latest(build_id)
     if latest is None:
         raise NotFound(f"There is no build {build_id[:80]!r}", where="build")

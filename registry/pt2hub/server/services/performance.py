@@ -15,6 +15,7 @@ from pt2hub.server.db.stores.policies import PolicyStore
 from pt2hub.server.db.stores.values import moment, stamp
 from pt2hub.server.db.stores.versions import VersionStore
 from pt2hub.server.services import missing, unmeasured
+from pt2hub.wire.overview import Trend
 from pt2hub.wire.performance import (
     ChangeView,
     HistoryView,
@@ -97,11 +98,11 @@ class PerformanceService:
         """
         unmeasured.check_form(wanted)
         with self._sessions.begin() as session:
-            model_id = _model(session, model)
+            model_id = model_row(session, model)
             found = HistoryStore(session).series(model_id, wanted, limit=_MOST_SERIES + 1)
             if not found:
                 unmeasured.check(session, model_id, model, wanted)
-            series = _views(session, found[:_MOST_SERIES], before, limit)
+            series = views(session, found[:_MOST_SERIES], before, limit)
         return HistoryView(model, wanted.metric, series, more=len(found) > _MOST_SERIES)
 
     def series(self, model: str) -> SeriesList:
@@ -116,7 +117,7 @@ class PerformanceService:
         """
         with self._sessions.begin() as session:
             store = HistoryStore(session)
-            found = store.series(_model(session, model), limit=_MOST_LISTED)
+            found = store.series(model_row(session, model), limit=_MOST_LISTED)
             values = store.values([item.id for item in found], limit=_VALUES)
         summaries = [_summary(item, values[item.id]) for item in found if item.id in values]
         return SeriesList(tuple(sorted(summaries, key=_place_in_list)))
@@ -145,28 +146,67 @@ class PerformanceService:
         page = tuple(Sparkline(name, tuple(lines[row])) for row, name, _ in found[:limit])
         return SparklineList(page, next=_next(*found[limit - 1]) if len(found) > limit else None)
 
+    def trends(self, models: Sequence[str]) -> dict[str, tuple[Trend, ...]]:
+        """How models' latency moved over their last versions, and where a change was flagged.
 
-def _model(session: Session, name: str) -> int:
+        Args:
+            models: Names of models; those that there are not are left out of the result.
+
+        Returns:
+            By the model's name: a trend of the series that `sparklines` would show for each target; those that the
+            newest versions were measured on come first.
+        """
+        with self._sessions.begin() as session:
+            store = HistoryStore(session)
+            rows = store.rows(models)
+            chosen = _chosen(store.front_series([*rows.values()]), store.example_batches([*rows.values()]))
+            values = store.values([item.id for item in chosen], limit=_VALUES)
+            changes = store.last_changes({row: shown[0][0] for row, shown in values.items()})
+        found: dict[int, list[Trend]] = {}
+        for item in chosen:
+            if item.id in values:
+                trend = _trend(item, values[item.id], changes.get(item.id))
+                found.setdefault(item.model_id, []).append(trend)
+        return {
+            name: tuple(sorted(found.get(row, ()), key=lambda trend: -trend.series.newest))  # stable
+            for name, row in rows.items()
+        }
+
+
+def model_row(session: Session, name: str) -> int:
+    """The row of a model.
+
+    Raises:
+        InvalidInput: The text is no model's name.
+        NotFound: There is no such model; near names are in the hint.
+    """
     model_id = VersionStore(session).model_id(parse_model_name(name))
     if model_id is None:
         raise missing.no_model(session, name)
     return model_id
 
 
-def _views(
+def views(
     session: Session, found: Sequence[StoredSeries], before: int | None, limit: int
 ) -> tuple[SeriesView, ...]:
+    """Series of one model with their points, in the order given; without those that have none.
+
+    Args:
+        session: Reads them.
+        found: The series.
+        before: The version's number that points are below, None for the newest.
+        limit: At most so many points of each.
+    """
     if not found:
         return ()
     store, rows = HistoryStore(session), [item.id for item in found]
     points = store.points(rows, before=before, limit=limit + 1)
     changes = store.changes(rows)
     environments = store.environments(item.class_digest for item in found)
-    metric = found[0].metric
-    threshold = PolicyStore(session).thresholds(found[0].model_id).get(metric) or default_threshold(metric)
+    thresholds = PolicyStore(session).thresholds(found[0].model_id)
     return tuple(
         SeriesView(
-            metric=metric,
+            metric=item.metric,
             unit=item.unit,
             target=item.target,
             subject=item.subject,
@@ -181,6 +221,7 @@ def _views(
         )
         for item in found
         if (shown := points.get(item.id, [])[-limit:])
+        and (threshold := thresholds.get(item.metric) or default_threshold(item.metric))
     )
 
 
@@ -211,6 +252,11 @@ def _summary(item: StoredSeries, values: Sequence[tuple[int, float]]) -> SeriesS
         batch=item.batch or None,
         values=tuple(value for _, value in values),
     )
+
+
+def _trend(item: StoredSeries, values: Sequence[tuple[int, float]], change: ChangeView | None) -> Trend:
+    place = next((at for at, (number, _) in enumerate(values) if change and number >= change.number), None)
+    return Trend(_summary(item, values), change, place)
 
 
 def _place_in_list(item: SeriesSummary) -> tuple[int, str, str, int, str]:

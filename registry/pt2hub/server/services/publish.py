@@ -21,6 +21,7 @@ from pt2hub.server.db.stores.workers import WorkerStore
 from pt2hub.server.services import missing
 from pt2hub.server.services.examples import check_tensors
 from pt2hub.server.services.priorities import check_priority
+from pt2hub.server.services.prospects import Submission, foreseen, written
 from pt2hub.server.services.requests import check_overrides, check_real, check_targets, expand
 from pt2hub.server.services.sources import check_source, check_uploaded
 from pt2hub.server.services.spec_errors import parse_spec
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from pt2hub.server.blobs.ports import Reads
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.queue import BuildQueue
+    from pt2hub.wire.prospects import Prospect
+
+_QUICKLY_READ = 4 << 20
+"""Bytes of a program that `check` looks into: less than half a second, and mostly all of it without its weights."""
 
 
 class PublishService:
@@ -87,17 +92,12 @@ class PublishService:
             Conflict: A target has a build already, with other overrides.
         """
         check_priority(priority)
-        spec = parse_spec(document)
-        check_source(spec.source, self._factories)
-        check_targets(spec)
-        blobs = self._resolve_blobs(spec)
+        spec, blobs = self._judged(document)
         files = self._opened(blobs)
         check_tensors(spec, files)
         check_uploaded(spec, files)
         with self._sessions.begin() as session:
-            live = WorkerStore(session).live_packages(self._silence)
-            usable = sorted(name for name in live if parse_target(name).exists)
-            requests = expand(spec.requests(), usable, known=() if usable else WorkerStore(session).known())
+            live, requests = self._requests(session, spec)
             version, created = self._ensure_version(session, spec, _pins(spec, requests, live, blobs))
             _refer(session, version, blobs)
             present = BuildStore(session).requests(version.id)
@@ -107,6 +107,41 @@ class PublishService:
             missing = [request for request in requests if request.target not in present]
             self._add_builds(session, version, missing, position=len(present), priority=priority)
             return self._view(session, version, created=created)
+
+    def check(self, document: Mapping[str, Any]) -> Prospect:
+        """Says what `submit` would do, and refuses what it would refuse; nothing is written.
+
+        Asked at each change of a spec, it does not look into a large program; `submit` does.
+
+        Args:
+            document: The spec as JSON values.
+
+        Raises:
+            Pt2hubError: As `submit`.
+        """
+        spec, blobs = self._judged(document)
+        files = self._opened(blobs)
+        check_tensors(spec, files)
+        unread = tuple(
+            path for path in ("source.program",) if path in files and files[path].size > _QUICKLY_READ
+        )
+        if not unread:
+            check_uploaded(spec, files)
+        with self._sessions.begin() as session:
+            _, requests = self._requests(session, spec)
+            return foreseen(session, Submission(spec, requests, blobs, unread), self._silence)
+
+    def document(self, model: str, number: int) -> dict[str, Any]:
+        """The spec of a version as its author would write it, targets included, to publish it again or another one.
+
+        Raises:
+            NotFound: There is no such version.
+        """
+        with self._sessions.begin() as session:
+            version = VersionStore(session).by_number(parse_model_name(model), number)
+            if version is None:
+                raise missing.no_version(session, model, number)
+            return written(version, BuildStore(session).requests(version.id))
 
     def version(self, model: str, number: int) -> VersionView:
         """A version and its builds.
@@ -123,6 +158,20 @@ class PublishService:
     def spec_schema(self) -> dict[str, Any]:
         """The form of a spec as JSON Schema."""
         return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Spec.model_json_schema()}
+
+    def _judged(self, document: Mapping[str, Any]) -> tuple[Spec, dict[str, dict[str, Any]]]:
+        """A spec that is right as far as its own words go, and the blobs that it names."""
+        spec = parse_spec(document)
+        check_source(spec.source, self._factories)
+        check_targets(spec)
+        return spec, self._resolve_blobs(spec)
+
+    def _requests(self, session: Session, spec: Spec) -> tuple[dict[str, dict[str, Any]], list[TargetSpec]]:
+        """Packages of the live targets, and the targets that a spec asks for."""
+        workers = WorkerStore(session)
+        live = workers.live_packages(self._silence)
+        usable = sorted(name for name in live if parse_target(name).exists)
+        return live, expand(spec.requests(), usable, known=() if usable else workers.known())
 
     def _resolve_blobs(self, spec: Spec) -> dict[str, dict[str, Any]]:
         """Digest and size of every blob the spec names, by path."""

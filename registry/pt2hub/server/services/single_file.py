@@ -73,7 +73,7 @@ class SingleFileService:
         """What is needed to assemble an artifact's single file; no layer is read.
 
         Raises:
-            NotFound: There is no such artifact, or a layer of it is gone from the storage.
+            NotFound: There is no such artifact, it is made up, or a layer of it is gone from the storage.
             CorruptArchive: A layer is stored with another length than it was published with.
         """
         with self._sessions.begin() as session:
@@ -81,6 +81,12 @@ class SingleFileService:
                 raise NotFound(f"There is no artifact {digest}.", where="artifact")
         manifest = read_manifest(self._storage, digest)
         config = read_config(self._storage, manifest)
+        if config.made_up:
+            raise NotFound(
+                "There is no such file: the artifact is made up, by pt2hub admin seed-demo.",
+                where="artifact",
+                hint="Models of teams that begin with demo- are there to be looked at; nothing of them can be pulled.",
+            )
         return Assembly(config, self._layer(manifest, CODE_TYPE), self._layer(manifest, WEIGHTS_TYPE))
 
     def chunks(self, assembly: Assembly, start: int, stop: int) -> Iterator[bytes]:

@@ -23,11 +23,12 @@ def explained(session: Session, views: Sequence[BuildView]) -> list[BuildView]:
         return list(views)
     known = WorkerStore(session).known()
     return [
-        replace(view, note=_suggesting(view.target, known)) if view.note == NEVER_OFFERED else view
+        replace(view, note=never_offered(view.target, known)) if view.note == NEVER_OFFERED else view
         for view in views
     ]
 
 
-def _suggesting(target: str, known: Sequence[str]) -> str:
+def never_offered(target: str, known: Sequence[str]) -> str:
+    """Says that no worker ever offered a target, and which known ones may be meant."""
     near = near_words(target, known)
     return f"{NEVER_OFFERED}; workers know {', '.join(near)}" if near else NEVER_OFFERED

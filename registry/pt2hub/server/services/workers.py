@@ -16,8 +16,10 @@ from pt2hub.server.services.transitions import Transitions
 from pt2hub.wire.workers import WorkerList
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
+    from typing import Any
 
+    from pt2hub.domain.digests import Digest
     from pt2hub.domain.workers import Registration
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.queue import BuildQueue
@@ -101,15 +103,25 @@ class WorkerService:
         with self._sessions.begin() as session:
             WorkerStore(session).leave(worker_id)
 
-    def workers(self, *, gone: bool = False) -> WorkerList:
+    def workers(
+        self, *, gone: bool = False, target: str | None = None, limit: int | None = None
+    ) -> WorkerList:
         """Workers that live, and what each is doing.
 
         Args:
             gone: Also those that were lost or left within a day.
+            target: Only those of this target.
+            limit: At most so many; None for all.
         """
         with self._sessions.begin() as session:
             within = _GONE_WITHIN if gone else None
-            return WorkerList(tuple(WorkerStore(session).views(self._silence, gone_within=within)))
+            views = WorkerStore(session).views(self._silence, gone_within=within, target=target, limit=limit)
+            return WorkerList(tuple(views))
+
+    def machines(self, environments: Collection[Digest]) -> dict[Digest, dict[str, Any]]:
+        """The fields of the fingerprints that workers name as their `environment`, by digest."""
+        with self._sessions.begin() as session:
+            return WorkerStore(session).environments(environments)
 
     def targets(self) -> list[TargetView]:
         """Every target that a worker ever offered or that a build waits for, by name."""

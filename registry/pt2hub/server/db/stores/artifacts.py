@@ -64,7 +64,11 @@ class ArtifactStore:
         workers = WorkerStore(self._session)
         workers.add_target(publication.config.target)
         environment = workers.add_environment(publication.config.environment)
-        row = _artifact(publication) | {"build_id": build_id, "attempt": attempt, "environment": environment}
+        row = artifact_row(publication) | {
+            "build_id": build_id,
+            "attempt": attempt,
+            "environment": environment,
+        }
         if self._session.execute(_ADD, row).first() is None:
             return False
         self._add_index(publication)
@@ -132,6 +136,19 @@ class ArtifactStore:
 
     def rows(self, digest: Digest) -> dict[str, Any] | None:
         """Everything the database holds of an artifact, as JSON values; None where there is no such artifact."""
+        facts = self.facts(digest)
+        if facts is None:
+            return None
+        return {
+            **facts,
+            "members": self._below(SQLArchiveMember, digest, "position"),
+            "autotune": self._below(SQLAutotuneChoice, digest, "id"),
+            "measurements": PerformanceStore(self._session).of(digest),
+            "referrers": self._below(SQLReferrer, digest, "digest"),
+        }
+
+    def facts(self, digest: Digest) -> dict[str, Any] | None:
+        """As `rows`, without what may be long: members, autotuning, measurements and referrers."""
         found = self._session.execute(
             select(SQLArtifact, SQLBuild, SQLVersion.number, SQLModel.name, SQLTarget, SQLEnvironment)
             .join(SQLBuild, SQLBuild.id == SQLArtifact.build_id)
@@ -153,16 +170,12 @@ class ArtifactStore:
             "build": build.id,
             **_fields(artifact, without=("build_id", "environment")),
             "environment": environment.fields,
-            "members": self._below(SQLArchiveMember, digest, "position"),
-            "autotune": self._below(SQLAutotuneChoice, digest, "id"),
-            "measurements": PerformanceStore(self._session).of(digest),
-            "referrers": self._below(SQLReferrer, digest, "digest"),
         }
 
     def refer(self, artifact: Digest, referrers: Sequence[Manifest]) -> None:
         """Notes that manifests belong to an artifact; what is noted already stays."""
         if referrers:
-            rows = [{"artifact": artifact, **storable(_referrer(item))} for item in referrers]
+            rows = [{"artifact": artifact, **storable(referrer_row(item))} for item in referrers]
             self._session.execute(_REFER, rows)
 
     def _add_index(self, publication: Publication) -> None:
@@ -187,7 +200,8 @@ class ArtifactStore:
         return [_fields(row, without=hidden) for row in self._session.scalars(statement)]
 
 
-def _artifact(publication: Publication) -> dict[str, Any]:
+def artifact_row(publication: Publication) -> dict[str, Any]:
+    """An artifact's row, without its build, attempt and environment."""
     manifest, config = publication.manifest, publication.config
     code, weights = _layer(manifest, CODE_TYPE), _layer(manifest, WEIGHTS_TYPE)
     return {
@@ -208,7 +222,8 @@ def _artifact(publication: Publication) -> dict[str, Any]:
     }
 
 
-def _referrer(manifest: Manifest) -> dict[str, Any]:
+def referrer_row(manifest: Manifest) -> dict[str, Any]:
+    """A referrer's row, without its artifact."""
     return {
         "digest": manifest.digest,
         "artifact_type": manifest.artifactType,

@@ -106,11 +106,11 @@ class BuildStore:
         self._session = session
 
     def requests(self, version_id: int) -> dict[str, dict[str, Any]]:
-        """The targets a version has builds of, each with what was asked for."""
+        """The targets a version has builds of, in the order submitted, each with what was asked for."""
         rows = self._session.execute(
-            select(SQLBuild.target, SQLBuild.request).where(
-                SQLBuild.version_id == version_id, SQLBuild.kind == BuildKind.BUILD
-            )
+            select(SQLBuild.target, SQLBuild.request)
+            .where(SQLBuild.version_id == version_id, SQLBuild.kind == BuildKind.BUILD)
+            .order_by(SQLBuild.position)
         )
         return {target: request for target, request in rows}  # noqa: C416  # rows are not pairs to mypy
 

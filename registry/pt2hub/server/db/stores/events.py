@@ -241,12 +241,12 @@ class EventStore:
             self._session.execute(delete(_EVENTS).where(tuple_(*columns).in_(list(events))))
 
     def page(
-        self, filters: Mapping[str, str | None], *, after: tuple[datetime, int] | None, limit: int
+        self, filters: Mapping[str, str | int | None], *, after: tuple[datetime, int] | None, limit: int
     ) -> list[EventView]:
         """Events, newest first.
 
         Args:
-            filters: Any of `model`, `target`, `verdict`; None is no filter.
+            filters: Any of `model`, `number`, `target`, `verdict`; None is no filter.
             after: Time and row of the event that they follow, None for the newest.
             limit: At most so many.
         """
@@ -264,11 +264,12 @@ class EventStore:
             statement = statement.where(tuple_(*place) < after)
         return [_view(row) for row in self._session.execute(statement)]
 
-    def _matching(self, filters: Mapping[str, str | None]) -> list[ColumnElement[bool]]:
+    def _matching(self, filters: Mapping[str, str | int | None]) -> list[ColumnElement[bool]]:
         # By the model's row, which the index has; a name would be looked up after the join.
         model = select(SQLModel.id).where(SQLModel.name == filters.get("model")).scalar_subquery()
         columns = {
             "model": SQLEvent.model_id == model,
+            "number": SQLEvent.number == filters.get("number"),
             "target": SQLSeries.target == filters.get("target"),
             "verdict": SQLEvent.verdict == filters.get("verdict"),
         }

@@ -23,7 +23,7 @@ from pt2hub.server.db.stores.values import stamp
 from pt2hub.wire.performance import ChangeView, PointView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from sqlalchemy.orm import Session
 
@@ -68,6 +68,17 @@ _FRONT_SERIES = text("""
     ORDER BY EXISTS (SELECT 1 FROM measurements WHERE series_id = series.id AND run IS NOT NULL) DESC,
         newest_at DESC, id DESC
 """)
+# Of a version's two the change of level comes first, as it does in `pt2hub history`.
+_LAST_CHANGES = text("""
+    SELECT given.id, event.number, event.before, event.verdict, event.ratio, event.kind, event.method
+    FROM unnest(CAST(:series AS bigint[]), CAST(:first AS integer[])) AS given (id, first)
+    CROSS JOIN LATERAL (
+        SELECT number, before, verdict, ratio, kind, method FROM performance_events
+        WHERE series_id = given.id AND number > given.first
+        ORDER BY number DESC, kind LIMIT 1
+    ) AS event
+""")
+_NAMED = text("SELECT name, id FROM models WHERE name = ANY(CAST(:names AS text[]))")
 _SPECS = text("""
     SELECT given.id, newest.shape, newest.dims
     FROM unnest(CAST(:models AS bigint[])) AS given (id)
@@ -211,6 +222,20 @@ class HistoryStore:
         for row, number, before, verdict, ratio, kind, method in rows:
             found.setdefault(row, []).append(ChangeView(number, before, verdict, ratio, kind, method))
         return found
+
+    def last_changes(self, since: Mapping[int, int]) -> dict[int, ChangeView]:
+        """The newest flagged change of each series, by the series' row; those without one are left out.
+
+        Args:
+            since: By the series' row, the number of the version that it must be after.
+        """
+        given = {"series": list(since), "first": list(since.values())}
+        return {row: ChangeView(*told) for row, *told in self._session.execute(_LAST_CHANGES, given)}
+
+    def rows(self, models: Sequence[str]) -> dict[str, int]:
+        """The rows of models, by their names."""
+        found = self._session.execute(_NAMED, {"names": list(models)})
+        return {name: row for name, row in found}  # noqa: C416  # rows are not pairs to mypy
 
     def environments(self, classes: Iterable[str]) -> dict[str, dict[str, Any]]:
         """The fields of each environment class, by its digest."""

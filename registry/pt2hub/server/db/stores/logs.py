@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sqlalchemy import delete, func, select, tuple_, update
+from sqlalchemy import delete, func, or_, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
 from pt2hub.domain.builds import LogLine
@@ -18,6 +18,7 @@ from pt2hub.server.db.schema import Referrer as SQLReferrer
 from pt2hub.server.db.stores.values import stamp
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import timedelta
 
     from sqlalchemy import ColumnElement
@@ -27,7 +28,11 @@ if TYPE_CHECKING:
 
 NOISE = "compiler"
 """The level that summaries leave out."""
+ERROR = "error"
+"""The level of lines that tell why an attempt ended."""
 _EMPTY = {"log_bytes": 0, "log_lines": 0}
+_LINE = (SQLBuildLog.seq, SQLBuildLog.at, SQLBuildLog.step, SQLBuildLog.level, SQLBuildLog.text)
+"""What a line is made of: whole entities of a thousand lines take thrice the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +86,58 @@ class LogStore:
             limit: Lines at most.
             summary: Leave the compiler's noise out.
         """
-        statement = select(SQLBuildLog).where(*_of(build_id, attempt), SQLBuildLog.seq > after)
+        statement = select(*_LINE).where(*_of(build_id, attempt), SQLBuildLog.seq > after)
         if summary:
             statement = statement.where(SQLBuildLog.level != NOISE)
-        rows = self._session.scalars(statement.order_by(SQLBuildLog.seq).limit(limit))
-        return [LogLine(row.seq, row.at, row.step, row.level, row.text) for row in rows]
+        return [
+            LogLine(*row) for row in self._session.execute(statement.order_by(SQLBuildLog.seq).limit(limit))
+        ]
+
+    def rows_before(
+        self, build_id: str, attempt: int, *, before: int, limit: int, summary: bool = False
+    ) -> list[LogLine]:
+        """Lines that are rows, in order: the last ones in front of a position.
+
+        Args:
+            build_id: The build.
+            attempt: Whose log.
+            before: The position.
+            limit: Lines at most.
+            summary: Leave the compiler's noise out.
+        """
+        statement = select(*_LINE).where(*_of(build_id, attempt), SQLBuildLog.seq < before)
+        if summary:
+            statement = statement.where(SQLBuildLog.level != NOISE)
+        rows = self._session.execute(statement.order_by(SQLBuildLog.seq.desc()).limit(limit)).all()
+        return [LogLine(*row) for row in reversed(rows)]
+
+    def rows_holding(self, build_id: str, attempt: int, text: str) -> Iterator[LogLine]:
+        """Lines that are rows, in order, without those that do not hold a text.
+
+        Colours may stand between the letters of what is looked for, so lines with escape sequences all come.
+
+        Args:
+            build_id: The build.
+            attempt: Whose log.
+            text: What is looked for, in any letters' case.
+        """
+        statement = select(*_LINE).where(*_of(build_id, attempt)).order_by(SQLBuildLog.seq)
+        if text.isascii():  # letters' case beyond that is the database's, and not ours to know
+            holds = SQLBuildLog.text.icontains(text, autoescape=True)
+            statement = statement.where(or_(holds, SQLBuildLog.text.contains("\x1b")))
+        for row in self._session.execute(statement):
+            yield LogLine(*row)
+
+    def extent(self, build_id: str, attempt: int) -> tuple[int, int | None]:
+        """Positions of the last row (0 without any) and of the first that tells of an error (or None)."""
+        first_error = func.min(SQLBuildLog.seq).filter(SQLBuildLog.level == ERROR)
+        statement = select(func.max(SQLBuildLog.seq), first_error).where(*_of(build_id, attempt))
+        last, error = self._session.execute(statement).one()
+        return last or 0, error
+
+    def last(self, build_id: str, attempt: int) -> int:
+        """Position of the last row, 0 without any."""
+        return self._session.scalar(select(func.max(SQLBuildLog.seq)).where(*_of(build_id, attempt))) or 0
 
     def put_away(self, build_id: str, attempt: int) -> PutAway | None:
         """The log as it was put away, or None.

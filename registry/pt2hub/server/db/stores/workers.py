@@ -24,7 +24,7 @@ from pt2hub.wire.shapes import TargetView
 from pt2hub.wire.workers import WorkerBuild, WorkerView
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from datetime import datetime, timedelta
 
     from sqlalchemy import ScalarSelect, Select, Table
@@ -84,6 +84,13 @@ class WorkerStore:
         row = {"digest": digest, "class_digest": environment_class(environment), "fields": fields}
         self._session.execute(_ADD_ENVIRONMENT, row)
         return digest
+
+    def environments(self, digests: Collection[Digest]) -> dict[Digest, dict[str, Any]]:
+        """The fields of environments, by digest."""
+        rows = self._session.execute(
+            select(SQLEnvironment.digest, SQLEnvironment.fields).where(SQLEnvironment.digest.in_(digests))
+        )
+        return {Digest(digest): fields for digest, fields in rows}
 
     def register(self, registration: Registration) -> float:
         """Adds a worker, or renews what it says about itself.
@@ -167,18 +174,28 @@ class WorkerStore:
             found[name] = replace(offer, queued=queued, running=running, oldest=optional_stamp(oldest))
         return [found[name] for name in sorted(found)]
 
-    def views(self, silence: timedelta, *, gone_within: timedelta | None = None) -> list[WorkerView]:
+    def views(
+        self,
+        silence: timedelta,
+        *,
+        gone_within: timedelta | None = None,
+        target: str | None = None,
+        limit: int | None = None,
+    ) -> list[WorkerView]:
         """Workers and what each does: those that live first, newest first.
 
         Args:
             silence: Time without a heartbeat after which a worker is lost.
             gone_within: Also those that were lost or left so recently; None for none.
+            target: Only those of this target.
+            limit: At most so many; None for all.
         """
         live = lives(silence)
         wanted = live if gone_within is None else or_(live, SQLWorker.last_seen >= func.now() - gone_within)
         rows = self._session.execute(
             select(SQLWorker, live)
-            .where(wanted)
+            .where(wanted, *([SQLWorker.target == target] if target else []))
+            .limit(limit)
             .order_by(live.desc(), SQLWorker.started_at.desc(), SQLWorker.id)
             .execution_options(populate_existing=True)
         ).all()

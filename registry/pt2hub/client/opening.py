@@ -1,0 +1,56 @@
+"""Where a server shows something to people, told together with the machine that they ask for."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlencode
+
+from pt2hub.client.host import this_host
+from pt2hub.domain.names import Reference
+from pt2hub.wire.machines import Machine, host_name
+
+if TYPE_CHECKING:
+    from pt2hub.client.client import Client
+
+
+def this_machine() -> Machine:
+    """This machine, as pages are told of it; asks the GPU driver."""
+    return Machine(host_name(socket.gethostname()), this_host(gpu=True))
+
+
+def address(url: str, path: str, machine: Machine) -> str:
+    """A page's address that also tells the server which machine its reader asks for.
+
+    Args:
+        url: The server's.
+        path: The page's, on it.
+        machine: The reader's.
+    """
+    return f"{url}/machine?{urlencode({'machine': machine.text(), 'to': path})}"
+
+
+def page_of(client: Client, what: str | None) -> str:
+    """The path of the page about something.
+
+    Args:
+        client: Asked whether it is there.
+        what: A build's id, a model, or a reference to a version; None for the first page. One that pins an artifact
+            has the artifact's page.
+
+    Raises:
+        InvalidInput: It is neither.
+        NotFound: There is no such thing; near names are in the hint.
+    """
+    if what is None:
+        return "/"
+    if "/" not in what:
+        return f"/builds/{quote(client.build(what).id, safe='')}"
+    wanted = Reference.parse(what)
+    if wanted.digest or wanted.prefix:
+        (artifact,) = client.resolve(what).artifacts
+        return f"/artifacts/{artifact.digest}"
+    page = f"/models/{client.model(wanted.model).name}"
+    if wanted.number:
+        return f"{page}/versions/{client.version(wanted.model, wanted.number).number}"
+    return f"{page}/versions/{client.resolve(what).number}" if wanted.alias else page

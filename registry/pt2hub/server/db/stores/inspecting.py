@@ -1,0 +1,143 @@
+"""What pages show of an artifact, a bounded number of rows of each kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import case, select, text
+
+from pt2hub.domain.artifacts import MEASUREMENT_RUN_TYPE, SOURCES_TYPE, Member
+from pt2hub.domain.builds import BuildKind
+from pt2hub.domain.digests import Digest
+from pt2hub.domain.publications import AutotuneChoice
+from pt2hub.server.db.schema import ArchiveMember as SQLArchiveMember
+from pt2hub.server.db.schema import Artifact as SQLArtifact
+from pt2hub.server.db.schema import AutotuneChoice as SQLAutotuneChoice
+from pt2hub.server.db.schema import Build as SQLBuild
+from pt2hub.server.db.schema import Model as SQLModel
+from pt2hub.server.db.schema import Referrer as SQLReferrer
+from pt2hub.server.db.schema import Version as SQLVersion
+from pt2hub.server.db.stores.values import stamp
+from pt2hub.wire.artifacts import ReferrerView
+from pt2hub.wire.inspecting import FigureView, KeptSources
+
+if TYPE_CHECKING:
+    from sqlalchemy import Select
+    from sqlalchemy.orm import Session
+
+_FIGURES = text("""
+    SELECT series.metric, series.unit, series.subject, point.value, point.low, point.high, point.count,
+        point.measured_at, series.class_digest, series.batch
+    FROM series_points AS point JOIN series ON series.id = point.series_id
+    WHERE point.artifact = :artifact
+    ORDER BY point.measured_at DESC, series.id LIMIT :most
+""")
+
+
+class InspectingStore:
+    """The rows below an artifact, some at a time."""
+
+    def __init__(self, session: Session) -> None:
+        """Works in the caller's transaction."""
+        self._session = session
+
+    def figures(self, artifact: Digest, *, limit: int) -> list[FigureView]:
+        """What was measured of an artifact, kinds with the newest figures first."""
+        rows = self._session.execute(_FIGURES, {"artifact": artifact, "most": limit})
+        return [
+            FigureView(
+                metric, unit, subject, value, low, high, count, stamp(at), Digest(in_class), batch or None
+            )
+            for metric, unit, subject, value, low, high, count, at, in_class, batch in rows
+        ]
+
+    def members(self, artifact: Digest, *, limit: int) -> list[Member]:
+        """Files of an artifact's `model.pt2`, in their order there."""
+        columns = SQLArchiveMember
+        statement = (
+            select(columns.name, columns.size, columns.digest)
+            .where(columns.artifact == artifact)
+            .order_by(columns.position)
+            .limit(limit)
+        )
+        return [Member(name, size, Digest(digest)) for name, size, digest in self._session.execute(statement)]
+
+    def autotune(self, artifact: Digest, *, after: int = 0, limit: int) -> list[tuple[int, AutotuneChoice]]:
+        """Candidates that the compiler timed, in the order of its table, each with its row.
+
+        Args:
+            artifact: The artifact.
+            after: Row that they follow.
+            limit: At most so many.
+        """
+        columns = SQLAutotuneChoice
+        names = AutotuneChoice.__dataclass_fields__
+        statement = (
+            select(columns.id, *(getattr(columns, name) for name in names))
+            .where(columns.artifact == artifact, columns.id > after)
+            .order_by(columns.id)
+            .limit(limit)
+        )
+        return [(row, AutotuneChoice(*values)) for row, *values in self._session.execute(statement)]
+
+    def referrers(self, artifact: Digest, *, limit: int) -> list[ReferrerView]:
+        """Manifests that belong to an artifact; those of measurements, which are many, come last."""
+        columns = SQLReferrer
+        statement = (
+            select(columns.digest, columns.artifact_type, columns.size, columns.annotations)
+            .where(columns.artifact == artifact)
+            .order_by(
+                case((columns.artifact_type == MEASUREMENT_RUN_TYPE, 1), else_=0),
+                columns.artifact_type,
+                columns.digest,
+            )
+            .limit(limit)
+        )
+        return [ReferrerView(Digest(digest), *rest) for digest, *rest in self._session.execute(statement)]
+
+    def refers(self, referrer: Digest) -> Digest | None:
+        """The artifact that a referrer belongs to."""
+        found = self._session.scalar(select(SQLReferrer.artifact).where(SQLReferrer.digest == referrer))
+        return Digest(found) if found else None
+
+    def sources(self, artifact: Digest) -> KeptSources | None:
+        """Where the sources of an artifact's code are kept: beside it, else beside the first that has its code."""
+        own = _with_sources().where(SQLArtifact.digest == artifact)
+        this = select(SQLArtifact.program_key, SQLArtifact.code).where(SQLArtifact.digest == artifact)
+        key, code = this.subquery().c
+        same = (
+            _with_sources()
+            .where(SQLArtifact.program_key == select(key).scalar_subquery())
+            .where(SQLArtifact.code == select(code).scalar_subquery())
+            .order_by(SQLArtifact.created_at, SQLArtifact.digest)
+        )
+        row = self._session.execute(own.limit(1)).first() or self._session.execute(same.limit(1)).first()
+        return KeptSources(Digest(row[0]), row[1], row[2], Digest(row[3])) if row else None
+
+    def jobs(self, artifact: Digest, *, limit: int) -> list[str]:
+        """The newest measuring jobs of an artifact, newest first."""
+        version = (
+            select(SQLBuild.version_id)
+            .join(SQLArtifact, SQLArtifact.build_id == SQLBuild.id)
+            .where(SQLArtifact.digest == artifact)
+            .scalar_subquery()
+        )
+        statement = (
+            select(SQLBuild.id)
+            .where(SQLBuild.version_id == version, SQLBuild.kind == BuildKind.MEASURE)
+            .where(SQLBuild.request["artifact"].astext == artifact)
+            .order_by(SQLBuild.created_at.desc(), SQLBuild.id)
+            .limit(limit)
+        )
+        return list(self._session.scalars(statement))
+
+
+def _with_sources() -> Select[Any]:
+    return (
+        select(SQLArtifact.digest, SQLModel.name, SQLVersion.number, SQLReferrer.digest)
+        .join(SQLReferrer, SQLReferrer.artifact == SQLArtifact.digest)
+        .join(SQLBuild, SQLBuild.id == SQLArtifact.build_id)
+        .join(SQLVersion, SQLVersion.id == SQLBuild.version_id)
+        .join(SQLModel, SQLModel.id == SQLVersion.model_id)
+        .where(SQLReferrer.artifact_type == SOURCES_TYPE)
+    )

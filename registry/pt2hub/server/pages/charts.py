@@ -1,0 +1,344 @@
+"""Charts as pages show them: lines with their colours, levels, marks, and what they say in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from flask import url_for
+
+from pt2hub.domain.measurements import differing
+from pt2hub.wire.charts import ChartView
+from pt2hub.wire.comparing import metric as named
+from pt2hub.wire.performance import ChangeView, PointView, SeriesView
+from pt2hub.wire.quantities import Scale, percent, quantity, scale_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pt2hub.wire.charts import ChartsView
+
+COLOURS = 6
+_WIDE = 4.0
+"""Highest over lowest figure from which a logarithmic axis shows them better."""
+_SPARKLINE = 20
+_TELLING = ("gpu", "cpu_model", "torch", "driver", "cuda", "triton")
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Versions between two changes.
+
+    Attributes:
+        first: The first of them.
+        last: The last.
+        value: Median of their figures.
+    """
+
+    first: int
+    last: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A series, drawn.
+
+    Attributes:
+        series: The series.
+        colour: That of its target, from 1.
+        pattern: Dashes that tell targets of one colour apart, 0 for none.
+        age: 0 for the newest environment of its target, 1 for those before, and so on.
+        machine: Where it was measured, in short.
+        levels: Between its changes, oldest first.
+    """
+
+    series: SeriesView
+    colour: int
+    pattern: int
+    age: int
+    machine: str
+    levels: tuple[Level, ...]
+
+    @property
+    def base(self) -> float:
+        """The newest level: what relative figures are of."""
+        return self.levels[-1].value
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A flagged change.
+
+    Attributes:
+        line: Which line it is on.
+        change: What was flagged.
+        point: The version's point.
+        target: The target's name.
+        said: That in words.
+        href: The comparison.
+    """
+
+    line: int
+    change: ChangeView
+    point: PointView
+    target: str
+    said: str
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """Where a target's environment changed: figures before and after are never compared.
+
+    Attributes:
+        line: The line that begins there.
+        number: Its first version.
+        at: When that was measured, ISO 8601.
+        target: The target's name.
+        said: What is different.
+        label: That in a word or two.
+    """
+
+    line: int
+    number: int
+    at: str
+    target: str
+    said: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a target's newest figures say, at a glance.
+
+    Attributes:
+        line: Its newest line.
+        point: The newest figure.
+        value: That with its unit.
+        values: The last ones, for a sparkline.
+        said: How they moved, in words.
+        verdict: `better`, `worse` or `same` of the last change; None where none was flagged.
+        mark: That change; likewise None.
+        noise: What is usual between neighbours, such as `1.2 %`; None where too little is known.
+        since: Where its environment changed; None where they did not.
+    """
+
+    line: Line
+    point: PointView
+    value: str
+    values: tuple[float, ...]
+    said: str
+    verdict: str | None
+    mark: Mark | None
+    noise: str | None
+    since: Break | None
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart.
+
+    Attributes:
+        view: What it shows.
+        name: The metric with its batch size, and the subject if that is not the artifact.
+        lines: By target, the newest first.
+        marks: Flagged changes, newest first.
+        breaks: Changes of environments, newest first.
+        scale: The unit of its axis.
+        is_log: Whether its axis is logarithmic.
+        is_relative: Whether it shows changes against each line's newest level.
+    """
+
+    view: ChartView
+    name: str
+    lines: tuple[Line, ...]
+    marks: tuple[Mark, ...]
+    breaks: tuple[Break, ...]
+    scale: Scale
+    is_log: bool
+    is_relative: bool
+
+    @property
+    def axis(self) -> str:
+        """What its figures are, for the axis."""
+        if self.is_relative:
+            return "% against the newest level"
+        return (self.scale.unit or "ratio") + (", logarithmic" if self.is_log else "")
+
+    @property
+    def better(self) -> str:
+        """Which way is better, in words."""
+        return f"{self.view.better} is better" if self.view.better else "nobody said which way is better"
+
+    @property
+    def points(self) -> int:
+        """How many points it has."""
+        return sum(len(line.series.points) for line in self.lines)
+
+    @property
+    def standings(self) -> list[Standing]:
+        """What the newest figures of each target say; targets that are built no more come last."""
+        found = [_standing(self, place) for place, line in enumerate(self.lines) if not line.age]
+        return sorted(found, key=lambda item: -item.point.number)
+
+    @property
+    def summary(self) -> str:
+        """All of it in words, for who does not see it."""
+        told = " ".join(
+            f"{item.line.series.target}: {item.value} at version {item.point.number}, {item.said}."
+            for item in self.standings
+        )
+        return f"{self.name} in {self.view.unit}, {self.better}. {told}"
+
+
+def chart(view: ChartView, whole: ChartsView, *, relative: bool = False) -> Chart:
+    """A chart of a metric.
+
+    Args:
+        view: What it shows.
+        whole: All charts: the targets of all say which colour each has.
+        relative: Whether to show changes against each line's newest level.
+    """
+    lines = _lines(view.series, whole.targets)
+    values = [point.value for line in lines for point in line.series.points]
+    low, high = min(values), max(values)
+    return Chart(
+        view,
+        named(view.metric, view.batch) + ("" if view.subject == "artifact" else f" of {view.subject}"),
+        lines,
+        tuple(sorted(_marks(whole.model, lines), key=lambda item: -item.point.number)),
+        tuple(sorted(_breaks(lines), key=lambda item: -item.number)),
+        scale_for(values, view.unit),
+        is_log=not relative and low > 0 and high / low > _WIDE,
+        is_relative=relative and all(line.base > 0 for line in lines),
+    )
+
+
+def machine(environment: Mapping[str, Any]) -> str:
+    """Where figures were taken, in short: what a reader would call the machine."""
+    if gpu := environment.get("gpu"):
+        return str(gpu)
+    cores = environment.get("cores")
+    return str(environment.get("cpu_model") or "unknown CPU") + (f", {cores} cores" if cores else "")
+
+
+def _lines(found: Sequence[SeriesView], targets: Sequence[str]) -> tuple[Line, ...]:
+    made = []
+    for target, same in groupby(found, key=lambda item: item.target):
+        colour = targets.index(target) if target in targets else 0
+        newest_first = sorted(same, key=lambda item: item.points[-1].measured_at, reverse=True)
+        made += [
+            Line(
+                item,
+                colour % COLOURS + 1,
+                colour // COLOURS,
+                age,
+                machine(item.environment),
+                tuple(_levels(item)),
+            )
+            for age, item in enumerate(newest_first)
+        ]
+    return tuple(made)
+
+
+def _levels(series: SeriesView) -> Iterable[Level]:
+    begins = sorted({change.number for change in series.changes})
+    for _, same in groupby(series.points, key=lambda point: sum(point.number >= number for number in begins)):
+        points = list(same)
+        yield Level(points[0].number, points[-1].number, median(point.value for point in points))
+
+
+def _marks(model: str, lines: Sequence[Line]) -> Iterable[Mark]:
+    for place, line in enumerate(lines):
+        points = {point.number: point for point in line.series.points}
+        # Of a version's two the change of level comes last, and says more.
+        for change in {item.number: item for item in line.series.changes}.values():
+            if change.number in points:
+                yield Mark(
+                    place,
+                    change,
+                    points[change.number],
+                    line.series.target,
+                    flagged(change),
+                    beside(model, change.before, change.number, line.series.target),
+                )
+
+
+def flagged(change: ChangeView) -> str:
+    """A flagged change in words."""
+    word = "changed" if change.verdict == "same" else change.verdict
+    how = ", side by side" if change.method == "paired" else ""
+    since = "from here on" if change.kind == "change_point" else f"than version {change.before}"
+    return f"{word} by {percent(change.ratio)} {since}{how}"
+
+
+def beside(model: str, before: int, number: int, target: str) -> str:
+    """The address of the comparison of two versions for a target."""
+    return url_for("pages.compare", before=f"{model}@{before}", after=f"{model}@{number}", target=target)
+
+
+def _breaks(lines: Sequence[Line]) -> Iterable[Break]:
+    places = {id(line): place for place, line in enumerate(lines)}
+    for target, same in groupby(lines, key=lambda line: line.series.target):
+        oldest_first = list(same)[::-1]
+        for old, new in pairwise(oldest_first):
+            begin = new.series.points[0]
+            differences = differing(old.series.environment, new.series.environment)
+            is_after = begin.number >= old.series.points[-1].number
+            other = "another environment" if is_after else "also in another environment"
+            yield Break(
+                places[id(new)],
+                begin.number,
+                begin.measured_at,
+                target,
+                f"{other}: {_differences(differences)}",
+                f"{_most_telling(differences)} changed" if is_after else "another environment",
+            )
+
+
+def _most_telling(names: Iterable[str]) -> str:
+    """The field that names a change best; others mostly follow from it."""
+    there = set(names)
+    return next((name.replace("_", " ") for name in _TELLING if name in there), "environment")
+
+
+def _differences(found: Mapping[str, tuple[Any, Any]]) -> str:
+    return "; ".join(
+        f"{name.replace('_', ' ')} {_known(was)}, then {_known(now)}" for name, (was, now) in found.items()
+    )
+
+
+def _known(value: object) -> str:
+    return "unknown" if value is None else str(value)
+
+
+def _standing(drawn: Chart, place: int) -> Standing:
+    line = drawn.lines[place]
+    series, newest = line.series, line.series.points[-1]
+    mark = next((item for item in drawn.marks if item.line == place), None)
+    since = next((item for item in drawn.breaks if item.line == place), None)
+    return Standing(
+        line,
+        newest,
+        quantity(newest.value, series.unit),
+        tuple(point.value for point in series.points[-_SPARKLINE:]),
+        _moved(series, mark, since),
+        mark.change.verdict if mark else None,
+        mark,
+        f"{series.noise * 100:.1f} %" if series.noise is not None else None,
+        since,
+    )
+
+
+def _moved(series: SeriesView, mark: Mark | None, since: Break | None) -> str:
+    many = len(series.points)
+    if mark:
+        word = "changed" if mark.change.verdict == "same" else mark.change.verdict
+        return f"{word} since version {mark.change.number} ({percent(mark.change.ratio)})"
+    after = f" since its environment changed at version {since.number}" if since else ""
+    if many == 1:
+        return f"one version was measured{after}"
+    return f"no change beyond noise in {many} versions{after}"

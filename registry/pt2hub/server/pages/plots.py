@@ -1,0 +1,295 @@
+"""Charts as SVG: where everything lies. Templates write it; scripts draw the same with more to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from pt2hub.server.pages.charts import Line
+from pt2hub.wire.performance import PointView
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pt2hub.server.pages.charts import Chart
+
+LEFT, RIGHT, TOP, BOTTOM = 84, 16, 20, 30
+LABEL = "environments changed"
+_LABEL_ROW = 13
+_LEAST = 0.2
+"""Relative range that an axis spans at least: a few percent of noise must not look like cliffs."""
+_PAD = 0.08
+_SINGLE = 60
+"""Points of a line that are still drawn one by one, with the spread of their runs."""
+_MOST = 300
+"""Points of a polyline; of longer series the lowest and the highest of neighbours are kept."""
+_Y_TICKS, _X_TICKS = 6, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A place on an axis."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A rectangle."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A line: its way, its points and the spreads of their runs as paths, and the noise around its levels."""
+
+    line: Line
+    path: str
+    dots: str
+    spreads: str
+    bands: tuple[Box, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A flagged change, as a triangle that points where the figure went."""
+
+    verdict: str
+    path: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where an environment changed."""
+
+    colour: int
+    x: float
+    text: str
+    label: str
+    row: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A chart's geometry."""
+
+    width: int
+    height: int
+    lines: tuple[Drawn, ...]
+    flags: tuple[Flag, ...]
+    cuts: tuple[Cut, ...]
+    across: tuple[Tick, ...]
+    up: tuple[Tick, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Axes:
+    x: Callable[[PointView], float]
+    y: Callable[[Line, float], float]
+    cut: Callable[[PointView], float]
+    across: tuple[Tick, ...]
+    up: tuple[Tick, ...]
+    low: float
+    high: float
+
+
+def plot(chart: Chart, *, by_time: bool, width: int = 720, height: int = 280) -> Plot:
+    """Lays a chart out.
+
+    Args:
+        chart: What to draw.
+        by_time: Whether times are on the x axis, not versions.
+        width: Of all of it.
+        height: Likewise.
+    """
+    axes = _axes(chart, width, height, by_time=by_time)
+    return Plot(
+        width,
+        height,
+        tuple(_drawn(line, axes) for line in chart.lines),
+        tuple(
+            Flag(
+                mark.change.verdict,
+                _triangle(
+                    axes.x(mark.point),
+                    axes.y(chart.lines[mark.line], mark.point.value),
+                    up=mark.change.ratio > 1,
+                ),
+                f"Version {mark.point.number}, {mark.target}: {mark.said}",
+            )
+            for mark in chart.marks
+        ),
+        tuple(_cuts(chart, axes)),
+        axes.across,
+        axes.up,
+    )
+
+
+def _cuts(chart: Chart, axes: _Axes) -> Iterable[Cut]:
+    """Changes of environments; several at one place have one label."""
+    labelled: set[float] = set()
+    labels = shared_labels(chart)
+    for item in chart.breaks:
+        x = axes.cut(chart.lines[item.line].series.points[0])
+        text = f"From version {item.number} on, {item.target}: {item.said}"
+        label = "" if x in labelled else labels[item.number]
+        yield Cut(chart.lines[item.line].colour, x, text, label, TOP + 4 + _LABEL_ROW * len(labelled))
+        labelled.add(x)
+
+
+def shared_labels(chart: Chart) -> dict[int, str]:
+    """What each change of environments is called, by version; of several in one version what is true of all."""
+    labels: dict[int, str] = {}
+    for item in chart.breaks:
+        same = labels.setdefault(item.number, item.label) == item.label
+        labels[item.number] = item.label if same else LABEL
+    return labels
+
+
+def seconds(iso: str) -> float:
+    """A time as seconds since the epoch."""
+    return datetime.fromisoformat(iso).timestamp()
+
+
+def _axes(chart: Chart, width: int, height: int, *, by_time: bool) -> _Axes:
+    def place(point: PointView) -> float:
+        return seconds(point.measured_at) if by_time else point.number
+
+    def value(line: Line, figure: float) -> float:
+        if chart.is_relative:
+            return (figure / line.base - 1) * 100
+        return math.log10(figure) if chart.is_log and figure > 0 else figure
+
+    places = [place(point) for line in chart.lines for point in line.series.points]
+    low, high = _range(chart, value)
+    first, last = min(places), max(places)
+    margin = (last - first) * 0.02 or (43200.0 if by_time else 0.5)
+    first, last = first - margin, last + margin
+
+    def x(number: float) -> float:
+        return round(LEFT + (number - first) / (last - first) * (width - LEFT - RIGHT), 1)
+
+    def y(shown: float) -> float:
+        share = (shown - low) / (high - low)
+        return round(TOP + (1 - min(max(share, 0.0), 1.0)) * (height - TOP - BOTTOM), 1)
+
+    across = _days(first, last, x) if by_time else _versions(first, last, x)
+    return _Axes(
+        lambda point: x(place(point)),
+        lambda line, figure: y(value(line, figure)),
+        lambda point: x(place(point) if by_time else point.number - 0.5),
+        across,
+        tuple(Tick(y(at), text) for at, text in _figures(chart, low, high)),
+        low,
+        high,
+    )
+
+
+def _range(chart: Chart, value: Callable[[Line, float], float]) -> tuple[float, float]:
+    """The figures that an axis reaches from and to."""
+    shown = [value(line, point.value) for line in chart.lines for point in line.series.points]
+    low, high = min(shown), max(shown)
+    least = 20.0 if chart.is_relative else math.log10(1 + _LEAST) if chart.is_log else _LEAST * abs(high)
+    spare = max(0.0, (least or 1.0) - (high - low)) / 2
+    low, high = low - spare, high + spare
+    pad = (high - low) * _PAD
+    from_zero = not chart.is_relative and not chart.is_log and low >= 0 > low - pad
+    return (0.0 if from_zero else low - pad), high + pad
+
+
+def _figures(chart: Chart, low: float, high: float) -> list[tuple[float, str]]:
+    if chart.is_relative:
+        return [(at, f"{at:+g} %" if at else "0 %") for at in nice(low, high, _Y_TICKS)]
+    if chart.is_log:
+        return [(math.log10(at), chart.scale.text(at)) for at in logarithmic(10**low, 10**high)]
+    factor = chart.scale.factor
+    unit = f" {chart.scale.unit}" if chart.scale.unit else ""
+    return [(at * factor, f"{at:,g}{unit}") for at in nice(low / factor, high / factor, _Y_TICKS)]
+
+
+def nice(low: float, high: float, many: int) -> list[float]:
+    """Round figures within a range, about so many."""
+    rough = (high - low) / many
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * times for times in (1, 2, 5, 10) if power * times >= rough)
+    first = math.ceil(low / step)
+    return [round(at * step, 10) for at in range(first, math.floor(high / step) + 1)]
+
+
+def logarithmic(low: float, high: float) -> list[float]:
+    """Round figures within a wide range: as many of each power of ten as there is room for."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for digits in ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 5), (1, 5), (1,)):
+        found = [digit * 10.0**power for power in powers for digit in digits]
+        kept = [at for at in found if low <= at <= high]
+        if len(kept) <= _Y_TICKS + 2:
+            break
+    return kept
+
+
+def _versions(first: float, last: float, x: Callable[[float], float]) -> tuple[Tick, ...]:
+    return tuple(
+        Tick(x(at), f"{at:g}") for at in nice(first, last, _X_TICKS) if float(at).is_integer() and at >= 1
+    )
+
+
+def _days(first: float, last: float, x: Callable[[float], float]) -> tuple[Tick, ...]:
+    step = (last - first) / (_X_TICKS - 2)
+    at = [first + step * (place + 0.5) for place in range(_X_TICKS - 2)]
+    return tuple(Tick(x(moment), f"{datetime.fromtimestamp(moment, UTC):%d %b %y}") for moment in at)
+
+
+def _drawn(line: Line, axes: _Axes) -> Drawn:
+    points = line.series.points
+    ways = [(axes.x(point), axes.y(line, point.value)) for point in points]
+    single = points if len(points) <= _SINGLE else ()
+    spreads = (
+        f"M{x:g} {axes.y(line, point.high):g}V{axes.y(line, point.low):g}"
+        for (x, _), point in zip(ways, single, strict=False)
+        if point.high != point.low
+    )
+    dots = (f"M{x:g} {y:g}h0" for (x, y), _ in zip(ways, single, strict=False))
+    path = " ".join(f"{x:g},{y:g}" for x, y in _thinned(ways))
+    return Drawn(line, path, "".join(dots), "".join(spreads), _bands(line, axes))
+
+
+def _bands(line: Line, axes: _Axes) -> tuple[Box, ...]:
+    if not line.series.noise:
+        return ()
+    by_number = {point.number: point for point in line.series.points}
+    found = []
+    for level in line.levels:
+        left, right = axes.x(by_number[level.first]), axes.x(by_number[level.last])
+        left, right = min(left, right), max(left, right)
+        top = axes.y(line, level.value * (1 + line.series.noise))
+        bottom = axes.y(line, level.value / (1 + line.series.noise))
+        found.append(Box(left - 2, top, round(right - left + 4, 1), round(max(1.0, bottom - top), 1)))
+    return tuple(found)
+
+
+def _thinned(ways: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
+    """Of many points the lowest and the highest of each few neighbours, so that no peak is lost."""
+    if len(ways) <= _MOST:
+        return ways
+    edges = [round(part * len(ways) / (_MOST // 2)) for part in range(_MOST // 2 + 1)]
+    kept: list[tuple[float, float]] = []
+    for begin, end in pairwise(edges):
+        some = ways[begin:end]
+        kept += sorted({min(some, key=lambda way: way[1]), max(some, key=lambda way: way[1])})
+    return kept
+
+
+def _triangle(x: float, y: float, *, up: bool) -> str:
+    """A triangle above or below a point."""
+    tip, foot = (y - 18, y - 8) if up else (y + 18, y + 8)
+    return f"M{x:g} {tip:g}L{x - 6:g} {foot:g}L{x + 6:g} {foot:g}Z"

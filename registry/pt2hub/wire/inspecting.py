@@ -1,0 +1,171 @@
+"""What people look at of an artifact: everything in it, each part bounded; nothing of it was trusted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pt2hub.domain.artifacts import ArtifactConfig
+from pt2hub.domain.digests import Digest
+from pt2hub.wire.artifacts import ArtifactView
+from pt2hub.wire.shapes import BuildView
+
+
+@dataclass(frozen=True, slots=True)
+class FigureView:
+    """What all measurements of one kind say of the artifact.
+
+    Attributes:
+        metric: What was measured (`latency_p50`).
+        unit: Its unit (`ms`).
+        subject: `artifact`, `eager`, `torch_compile`, or `split` beside an artifact with baked weights.
+        value: The median of its latest figures.
+        low: Lowest replicate of any of them, or lowest figure where there are no replicates.
+        high: Likewise the highest.
+        count: How many figures that are.
+        measured_at: When the latest was taken, ISO 8601, UTC.
+        class_digest: The environment class that it was measured in.
+        batch: Batch size, or None where there is none.
+    """
+
+    metric: str
+    unit: str
+    subject: str
+    value: float
+    low: float
+    high: float
+    count: int
+    measured_at: str
+    class_digest: Digest
+    batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDocument:
+    """A JSON document of the storage, made fit to be shown.
+
+    Attributes:
+        digest: Its digest.
+        size: Its length in bytes, 0 where it was not read.
+        value: What it holds, long lists cut; None where it cannot be shown.
+        problem: Why it cannot be shown, a sentence; else None.
+    """
+
+    digest: Digest
+    size: int = 0
+    value: Any = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSources:
+    """Where the sources of an artifact's code are kept.
+
+    Attributes:
+        artifact: The artifact that was compiled from them: the one asked for, or the one whose code it reuses.
+        model: That artifact's model.
+        number: The number of its version.
+        referrer: Digest of the manifest that names them.
+    """
+
+    artifact: Digest
+    model: str
+    number: int
+    referrer: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class InspectionView:
+    """An artifact, opened up.
+
+    Attributes:
+        artifact: Its facts and lists, the lists bounded; without measurements, manifest and config.
+        manifest: Its manifest.
+        config: Its config.
+        parsed: The config with its first constants, where it is one of pt2hub's.
+        constants: How many constants it has.
+        figures: What was measured of it.
+        environments: Fields of the environment classes of `figures`, by digest.
+        sources: Where its sources are kept, None where nobody keeps them.
+        before: Artifact of the newest earlier version for the same target, or None.
+        jobs: Its newest measuring jobs, newest first.
+        tuned_next: What `tuned_after` must be for the candidates that follow, None at their end.
+        more: Which lists hold more than is shown: `members`, `figures`, `referrers`.
+    """
+
+    artifact: ArtifactView
+    manifest: StoredDocument
+    config: StoredDocument
+    parsed: ArtifactConfig | None = None
+    constants: int = 0
+    figures: tuple[FigureView, ...] = ()
+    environments: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sources: KeptSources | None = None
+    before: Digest | None = None
+    jobs: tuple[BuildView, ...] = ()
+    tuned_next: int | None = None
+    more: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A generated source.
+
+    Attributes:
+        name: Its name.
+        size: Its length in bytes.
+    """
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceText:
+    """Some lines of a generated source.
+
+    Attributes:
+        name: The file's name.
+        size: Its length in bytes.
+        lines: The lines; very long ones are cut, characters that would not be seen are replaced.
+        first: Number of the first of them, from 1.
+        total: How many lines the file has.
+        commented: Whether the first of them lies within a block comment of C that began before.
+    """
+
+    name: str
+    size: int
+    lines: tuple[str, ...]
+    first: int
+    total: int
+    commented: bool = False
+
+    @property
+    def last(self) -> int:
+        """Number of the last line shown."""
+        return self.first + len(self.lines) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SourcesView:
+    """The generated sources of an artifact.
+
+    Attributes:
+        digest: The artifact that was asked for.
+        model: The model's name.
+        number: The version's number.
+        target: The target's name.
+        kept: Where they are kept, None where nobody keeps them.
+        files: What there is, by name.
+        text: The chosen file, None where there is none.
+        problem: Why they cannot be shown, a sentence; else None.
+    """
+
+    digest: Digest
+    model: str
+    number: int
+    target: str
+    kept: KeptSources | None = None
+    files: tuple[SourceFile, ...] = ()
+    text: SourceText | None = None
+    problem: str | None = None

@@ -1,0 +1,129 @@
+"""What holds for every page, in a real browser on a server with the demo's data; pictures go to build/screenshots."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.browser import settle, shifts, sign_in, wider
+from support.crawling import Visit, crawl, kinds
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from support.browser import Axe, Shoot, Watch
+    from support.site import Site
+
+NO_PAGES = {
+    "lines",  # parts of a build's page
+    "stages",
+    "performance_points",  # what a chart draws
+    "referrer",  # a file
+    "machine",  # goes on to another page
+    "sign_in",  # leads whoever signed in away; see below
+}
+PAGES = [kind for kind in kinds() if kind not in NO_PAGES]
+NARROW, WIDE = 360, 2560
+MOST_SHIFT = 0.01
+"""Of what moves by itself: a tenth of what Chromium still calls good."""
+NOWHERE = "/models/demo-vision/no-such-model"
+
+
+@pytest.fixture(scope="module")
+def visits(site: Site) -> list[Visit]:
+    """Pages that links lead to, a few of each kind."""
+    return list(crawl(site))
+
+
+@pytest.fixture(scope="module")
+def fullest(visits: list[Visit]) -> dict[str, str]:
+    """Address of the longest page of each kind."""
+    found: dict[str, Visit] = {}
+    for visit in visits:
+        before = found.get(visit.kind)
+        if before is None or len(visit.html) > len(before.html):
+            found[visit.kind] = visit
+    return {kind: visit.address for kind, visit in found.items()}
+
+
+def test_every_kind_of_page_is_found_by_links_from_the_front_page(fullest: dict[str, str]) -> None:
+    assert set(PAGES) - set(fullest) == set()
+
+
+def test_no_page_links_to_one_that_is_not_there(visits: list[Visit]) -> None:
+    dead = [f"{visit.status} {visit.address} from {visit.origin}" for visit in visits if visit.status >= 400]
+    assert not dead, "\n".join(dead)
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_a_page_is_right(
+    kind: str, fullest: dict[str, str], site: Site, page: Page, axe: Axe, shoot: Shoot
+) -> None:
+    sign_in(page, site)
+    response = page.goto(fullest[kind])
+    assert response is not None
+    assert response.status == 200
+    look(page, kind, axe, shoot)
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_a_page_is_whole_without_scripts(
+    kind: str, fullest: dict[str, str], site: Site, plain_page: Page, page: Page
+) -> None:
+    sign_in(plain_page, site)
+    sign_in(page, site)
+    plain_page.goto(fullest[kind])
+    page.goto(fullest[kind])
+    assert plain_page.locator("h1").inner_text() == page.locator("h1").inner_text()
+    titles = [found.locator("main h2:visible").all_inner_texts() for found in (plain_page, page)]
+    assert set(titles[1]) <= set(titles[0])
+    assert plain_page.locator("main").inner_text().count("\n") > 1
+
+
+def test_the_form_to_sign_in_and_a_page_that_is_not_there_are_right_too(
+    page: Page, axe: Axe, shoot: Shoot
+) -> None:
+    page.goto("/sign-in")
+    look(page, "sign_in", axe, shoot)
+    response = page.goto(NOWHERE)
+    assert response is not None
+    assert response.status == 404
+    look(page, "not_found", axe, shoot)
+
+
+def test_whoever_uses_the_keyboard_gets_past_the_top_of_a_page(page: Page) -> None:
+    page.goto("/")
+    page.keyboard.press("Tab")
+    assert page.locator(":focus").inner_text() == "Skip to the content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("() => document.activeElement.id") == "content"
+
+
+def test_what_another_host_or_the_page_itself_would_bring_is_stopped_and_noticed(
+    page: Page, watch: Watch
+) -> None:
+    page.goto("/sign-in")
+    page.evaluate(
+        "() => document.head.append(Object.assign(document.createElement('style'), {textContent: 'p {}'}))"
+    )
+    page.evaluate("() => new Image().src = 'http://192.0.2.1/pixel'")
+    settle(page)
+    assert "Content Security Policy" in "\n".join(watch.complaints)
+    watch.forgive()
+
+
+def look(page: Page, name: str, axe: Axe, shoot: Shoot) -> None:
+    """Judges what every page owes its readers, and takes pictures."""
+    settle(page)
+    moved = shifts(page)
+    assert sum(amount for amount, _ in moved) <= MOST_SHIFT, moved
+    assert page.locator("h1").count() == 1
+    assert page.title().endswith(" · pt2hub")
+    shoot(page, name)
+    for width in (NARROW, WIDE):
+        found = wider(page, width)
+        assert not found, "\n".join(found)
+    axe(page)
+    page.emulate_media(color_scheme="dark")
+    axe(page, "color-contrast")

@@ -1,0 +1,276 @@
+"""The page of an artifact and that of its sources: what they show, and what they make of blobs that lie."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pt2hub.domain import artifacts as oci
+from pt2hub.domain.artifacts import Descriptor, Manifest, Member, SingleFile, StepTiming
+from pt2hub.domain.digests import Digest, digest_bytes
+from pt2hub.server.blobs.keys import StorageKey
+from support.artifacts import a_config, a_constant
+from support.pages import Page
+from support.registry import V4
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from flask.testing import FlaskClient
+
+    from pt2hub.domain.builds import Claim
+    from pt2hub.domain.publications import Publication
+    from support.registry import Registry
+
+MARKUP = "<script>alert(1)</script>"
+KERNEL = "".join(f"int kernel_{n}() {{ return {n}; }}  // {MARKUP}\n" for n in range(1, 1301))
+
+
+def a_zip(**files: str) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name.replace("__", "."), text)
+    return out.getvalue()
+
+
+def with_sources(served: Registry, claim: Claim, data: bytes, **changes: Any) -> Publication:
+    """A publication with generated sources, as a build that compiled hands it over."""
+    publication = served.publication(claim, **changes)
+    manifest = publication.manifest
+    subject = Descriptor(oci.MANIFEST_TYPE, manifest.digest, len(manifest.as_bytes()))
+    referrer = Manifest(
+        artifactType=oci.SOURCES_TYPE,
+        config=served.blob(b"{}", oci.EMPTY_TYPE, holder=claim.holder),
+        layers=(served.blob(data, oci.SOURCES_TYPE, holder=claim.holder),),
+        subject=subject,
+    )
+    served.manifest(referrer, holder=claim.holder)
+    return replace(publication, referrers=(*publication.referrers, referrer))
+
+
+def published(served: Registry, data: bytes = b"", **changes: Any) -> Digest:
+    """An artifact, with sources where there are any."""
+    claim = served.claim(served.submit().builds[0].id)
+    publication = (
+        with_sources(served, claim, data, **changes) if data else served.publication(claim, **changes)
+    )
+    served.services.builds.publish(claim, publication)
+    return publication.manifest.digest
+
+
+def read(web: FlaskClient, address: str, status: int = 200) -> Page:
+    response = web.get(address)
+    html = response.get_data(as_text=True)
+    assert response.status_code == status, html
+    assert "<script>alert" not in html
+    return Page(html)
+
+
+def test_its_page_opens_an_artifact_up(web: FlaskClient, served: Registry) -> None:
+    digest = published(served, a_zip(kernel__cpp=KERNEL))
+    page = read(web, f"/artifacts/{digest}")
+    for said in (
+        f"vision/resnet18@1 for {V4}",
+        "gate passed",
+        "largest error 1e-06 of the signal",
+        "in a sandbox",
+        "latency_p50 batch 2",
+        "10.5 ms",
+        "10 ms to 10.75 ms",
+        "torch.compile",
+        "fetch 100 ms 1 %",
+        "compile 12.5 s 99 %",
+        "AUTOTUNE mm(2x512, 512x1000) float32",
+        "cpp_gemm chosen 0.1000 ms 100.0 %",
+        "mkl 0.2000 ms 50.0 %",
+        "model/ 2 files 5 B",
+        "version 1 B",
+        "1 to 32",
+        f"pt2hub pull vision/resnet18@{digest}",
+        '"mediaType": "application/vnd.oci.image.manifest.v1+json"',
+        "sources.zip",
+    ):
+        assert said in page.text, said
+    assert f"/api/v1/artifacts/{digest}/model.pt2" in page.links
+    assert f"/artifacts/{digest}/sources" in page.links
+    files = [link for link in page.links if "/referrers/" in link]
+    assert len(files) == 3
+    for link in files:
+        assert web.get(link, follow_redirects=True).status_code == 200
+
+
+def test_it_is_compared_with_the_artifact_of_the_version_before(web: FlaskClient, served: Registry) -> None:
+    first = served.published()
+    second = served.published(served.submit(checks={"tolerance": 0.01}), code=b"other")
+    assert not [link for link in read(web, f"/artifacts/{first}").links if link.startswith("/compare?")]
+    (link,) = (link for link in read(web, f"/artifacts/{second}").links if link.startswith("/compare?"))
+    assert first[7:] in link
+    assert second[7:] in link
+
+
+def test_sources_come_in_colours_some_lines_at_a_time(web: FlaskClient, served: Registry) -> None:
+    digest = published(served, a_zip(kernel__cpp=KERNEL, wrapper__txt="plain"))
+    address = f"/artifacts/{digest}/sources"
+    html = web.get(address).get_data(as_text=True)
+    assert '<span class="k">return</span>' in html
+    assert "// &lt;script&gt;alert(1)&lt;/script&gt;" in html
+    first = Page(html)
+    assert "Lines 1 to 300 of 1,300" in first.text
+    (on,) = (link for link in first.links if "from=301" in link)
+    assert "Lines 301 to 600 of 1,300" in read(web, on).text
+    assert "Lines 1,300 to 1,300 of 1,300" in read(web, f"{address}?from=99999999").text
+    assert "wrapper.txt" in read(web, f"{address}?file=wrapper.txt").text
+    assert "They have kernel.cpp" in read(web, f"{address}?file=kernl.cpp", 404).text
+    assert "is no whole number" in read(web, f"{address}?from=x", 422).text
+
+
+def test_sources_of_reused_code_are_those_it_was_compiled_from(web: FlaskClient, served: Registry) -> None:
+    first = published(served, a_zip(kernel__cpp=KERNEL))
+    second = served.published(served.submit(checks={"tolerance": 0.01}))
+    page = read(web, f"/artifacts/{second}/sources")
+    assert "reused from vision/resnet18@1" in page.text
+    assert "kernel_250" in page.text
+    assert f"/artifacts/{first}" in page.links
+
+
+def test_without_sources_the_page_says_so(web: FlaskClient, served: Registry) -> None:
+    digest = served.published()
+    assert "No sources are kept" in read(web, f"/artifacts/{digest}/sources").text
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"no zip at all", "not a zip"),
+        (a_zip(**{"../../evil__py": "x"}), "climbs out of its folder"),
+        (a_zip(a__cpp="x" * (5 << 20)), "more than is shown here"),
+    ],
+)
+def test_sources_that_lie_are_a_sentence(web: FlaskClient, served: Registry, data: bytes, said: str) -> None:
+    digest = published(served, data)
+    assert said in read(web, f"/artifacts/{digest}/sources").text
+
+
+def test_bytes_that_the_storage_changed_are_never_shown(
+    web: FlaskClient, served: Registry, tmp_path: Path
+) -> None:
+    data = a_zip(kernel__cpp=KERNEL)
+    digest = published(served, data)
+    view = served.services.resolve.artifact(digest)
+    stored = tmp_path / "blobs"
+    for blob in (digest_bytes(data), view.config_digest):
+        path = stored / StorageKey.blob(blob).path
+        path.chmod(0o600)
+        path.write_bytes(b"other" + path.read_bytes()[5:])
+    assert "holds other bytes" in read(web, f"/artifacts/{digest}/sources").text
+    page = read(web, f"/artifacts/{digest}")
+    assert "The config cannot be shown" in page.text
+    (stored / StorageKey.blob(view.config_digest).path).unlink()
+    page = read(web, f"/artifacts/{digest}")
+    assert "is gone from the storage" in page.text
+    assert "AUTOTUNE mm" in page.text, "what the database knows is shown"
+
+
+def test_whatever_a_build_wrote_is_text(web: FlaskClient, served: Registry) -> None:
+    turned = "\u202egnp.exe\u0007"
+    deep = "/".join(["a"] * 300)
+    members = tuple(
+        Member(name, 1, digest_bytes(b"")) for name in (MARKUP + turned, deep, "b/c.so", "b/c.so/d")
+    )
+    changes: dict[str, Any] = {
+        "single_file": SingleFile(digest_bytes(b"s"), 9, members),
+        "constants": replace(a_config().constants, table=(a_constant(MARKUP, (2, 3)),)),
+        "steps": (StepTiming(MARKUP, -5.0), StepTiming("compile", 1e300)),
+        "verification": {
+            "verdict": MARKUP,
+            "comparisons": [1, {"error": "x", "allowed": None}],
+            "notes": MARKUP,
+        },
+        "provenance": {
+            "autotuning": {"seconds": MARKUP, "choices": [MARKUP]},
+            "worker": turned,
+            "isolation": 3,
+        },
+    }
+    digest = published(served, **changes)
+    served.sql("UPDATE autotune_choices SET candidate = %s, milliseconds = 0", MARKUP)
+    page = read(web, f"/artifacts/{digest}")
+    assert MARKUP in page.text
+    assert "\u202e" not in page.text
+    assert "\u0007" not in page.text
+
+
+def test_a_config_of_another_kind_is_shown_as_it_is(web: FlaskClient, served: Registry) -> None:
+    digest = served.published()
+    other = json.dumps({"schema": 9, "odd": ["\ud800", "\u0000", 1]}).encode()
+    blob = served.blob(other)
+    served.sql("UPDATE artifacts SET config = %s", blob.digest)
+    page = read(web, f"/artifacts/{digest}")
+    assert "How it is called is in its config, which cannot be read." in page.text
+    assert "odd" in page.text
+    served.sql("UPDATE artifacts SET config = %s", served.blob(b"[" * 100_000).digest)
+    assert "It is no JSON that can be shown" in read(web, f"/artifacts/{digest}").text
+
+
+def test_what_is_no_artifact_is_not_found(web: FlaskClient, served: Registry) -> None:
+    digest = served.published()
+    referrer = served.services.resolve.artifact(digest).referrers[0].digest
+    for wrong in ("sha256:12", "x%00y", "sha256:" + "0" * 64):
+        read(web, f"/artifacts/{wrong}", 404)
+        read(web, f"/artifacts/{wrong}/sources", 404)
+        read(web, f"/artifacts/{wrong}/referrers/{referrer}", 404)
+    assert f"belongs to the artifact {digest}" in read(web, f"/artifacts/{referrer}", 404).text
+    read(web, f"/artifacts/{digest}/referrers/{digest}", 404)
+    read(web, f"/artifacts/{digest}?tuned=9999999999999999999", 422)
+
+
+def test_who_signed_in_has_it_measured_again(signed_in: FlaskClient, served: Registry) -> None:
+    digest = served.published()
+    address = f"/artifacts/{digest}"
+    fields = dict(read(signed_in, address).fields)
+    assert (fields["repeat"], fields["priority"], fields["beside"]) == ("1", "-10", "")
+    sent = {**fields, "repeat": "3", "beside": ""}
+    done = signed_in.post(f"{address}/measure", data=sent, headers={"Sec-Fetch-Site": "same-origin"})
+    assert (done.status_code, done.location) == (303, f"{address}?done=measuring#measure")
+    page = read(signed_in, done.location.partition("#")[0])
+    assert "A job that measures this artifact again is queued" in page.text
+    ((job, request),) = served.sql("SELECT id, request FROM builds WHERE kind = 'measure'")
+    assert (request["repeat"], request["by"]) == (3, "tester")
+    assert f"/builds/{job}" in page.links
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ({"repeat": "99"}, "no whole number from 1 to 20"),
+        ({"priority": "soon"}, "no whole number from -100 to 100"),
+        ({"beside": "other/net@1"}, "of another team"),
+        ({"beside": f"{MARKUP}@"}, "at beside"),
+    ],
+)
+def test_a_wrong_order_comes_back_as_it_was_typed(
+    signed_in: FlaskClient, served: Registry, typed: dict[str, str], said: str
+) -> None:
+    digest = served.published()
+    fields = {**dict(read(signed_in, f"/artifacts/{digest}").fields), "repeat": "2", **typed}
+    headers = {"Sec-Fetch-Site": "same-origin"}
+    response = signed_in.post(f"/artifacts/{digest}/measure", data=fields, headers=headers)
+    html = response.get_data(as_text=True)
+    assert (response.status_code, "<script>alert" in html) == (422, False)
+    page = Page(html)
+    assert said in page.text
+    assert dict(page.fields).items() >= {**typed}.items()
+    assert served.sql("SELECT 1 FROM builds WHERE kind = 'measure'") == []
+
+
+def test_who_only_reads_is_asked_to_sign_in(web: FlaskClient, served: Registry) -> None:
+    digest = served.published()
+    page = read(web, f"/artifacts/{digest}")
+    assert "Sign in to measure it again" in page.text
+    assert web.post(f"/artifacts/{digest}/measure", data={"repeat": "1"}).status_code == 401

@@ -1,0 +1,318 @@
+"""Pages of models, versions and aliases, and the reader's machine, as browsers without scripts see them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pt2hub.client.opening import this_machine
+from pt2hub.domain.artifacts import NativeCode
+from pt2hub.domain.tokens import Actor
+from pt2hub.wire.machines import Machine
+from pt2hub.wire.problems import from_dict
+from support.artifacts import a_config
+from support.gated import latency, version
+from support.pages import Page
+from support.registry import GPU, V3, V4
+
+if TYPE_CHECKING:
+    from flask.testing import FlaskClient
+    from werkzeug.test import TestResponse
+
+    from support.registry import Registry
+
+MODEL = "vision/resnet18"
+PAGE = f"/models/{MODEL}"
+HERE = {"Sec-Fetch-Site": "same-origin"}
+NASTY = "<script>alert(1)</script> & </td>"
+
+
+def read(client: FlaskClient, path: str, status: int = 200) -> Page:
+    """A page, as it is read."""
+    response = client.get(path)
+    assert response.status_code == status, response.get_data(as_text=True)[:2000]
+    return Page(response.get_data(as_text=True))
+
+
+def send(client: FlaskClient, path: str, form: Page, **fields: str) -> TestResponse:
+    """Sends a form of a page, with what its hidden fields hold."""
+    kept = [(name, value) for name, value in form.fields if name in ("csrf", "seen")]
+    data: dict[str, Any] = {name: [] for name, _ in kept} | fields
+    for name, value in dict.fromkeys(kept):
+        data[name].append(value)
+    return client.post(path, data=data, headers=HERE)
+
+
+def done(client: FlaskClient, response: TestResponse) -> Page:
+    """The page that a form led to."""
+    assert response.status_code == 303, Page(response.get_data(as_text=True)).text
+    return read(client, response.location)
+
+
+def again(response: TestResponse, status: int) -> Page:
+    """The form that came back."""
+    assert response.status_code == status
+    return Page(response.get_data(as_text=True))
+
+
+def versions(served: Registry, count: int, **changes: Any) -> None:
+    """So many versions that can be pulled."""
+    for number in range(count):
+        served.published(
+            served.submit(checks={"tolerance": 0.01 * (number + 1)}, **changes), code=b"%d" % number
+        )
+
+
+def test_a_models_page_shows_versions_targets_aliases_policy_and_speed(
+    web: FlaskClient, served: Registry
+) -> None:
+    served.submit(targets=[V4, GPU])
+    versions(served, 2)
+    served.services.aliases.move(MODEL, "prod", 2, expected=None, reason=NASTY, by="ci")
+    gate = {"alias": "prod", "metric": "latency_p50", "max_worse": 0.05}
+    served.services.policies.put(MODEL, {"gates": [gate]}, revision=0, by=Actor("ada", admin=True))
+    page = read(web, PAGE)
+    for said in (
+        V4,
+        GPU,
+        "queued",
+        "succeeded",
+        "newest ready",
+        NASTY,
+        "5 %",
+        "by ada",
+        "10.5 ms",
+        "batch 2",
+    ):
+        assert said in page.text
+    assert {f"{PAGE}/versions/3", f"{PAGE}/aliases/prod", f"{PAGE}/versions/1#{GPU}"} <= set(page.links)
+    assert "Sign in to put an alias on a version" in page.text
+
+
+def test_thousands_of_versions_are_read_page_by_page(web: FlaskClient, served: Registry) -> None:
+    served.submit()
+    served.sql(
+        "INSERT INTO versions (model_id, number, identity, spec, pins) SELECT model_id, n, 'sha256:' || n, spec, pins"
+        " FROM versions, generate_series(2, 3000) AS n WHERE number = 1"
+    )
+    first = read(web, PAGE)
+    assert f"{PAGE}/versions/3000" in first.links
+    (following,) = [link for link in first.links if "upto=" in link]
+    second = read(web, following)
+    assert f"{PAGE}/versions/2980" in second.links
+    assert f"{PAGE}/versions/2981" not in second.links
+    assert f"{PAGE}/versions/7" in read(web, f"{PAGE}?upto=7").links
+    assert "no number of a version" in read(web, f"{PAGE}?upto=-1", 422).text
+
+
+def test_what_is_not_there_is_a_page_that_says_what_is_near(web: FlaskClient, served: Registry) -> None:
+    served.submit()
+    assert f"Did you mean {MODEL}" in read(web, "/models/vision/resnet81", 404).text
+    assert "Its only version is 1" in read(web, f"{PAGE}/versions/{10**9 - 1}", 404).text
+    assert "There is no page at this address" in read(web, f"{PAGE}/versions/{10**12}", 404).text
+    assert "There is no alias prod" in read(web, f"{PAGE}/aliases/prod", 404).text
+    assert "is no model name" in read(web, "/models/VISION/x", 422).text
+
+
+def test_a_version_shows_gate_provenance_spec_and_how_to_pull_it(web: FlaskClient, served: Registry) -> None:
+    row = {"point": "example.0", "threads": 2, "group": None, "output": 0, "eager_error": 0.0}
+    report = {
+        "verdict": "passed",
+        "relative_error": 2e-7,
+        "tolerance": 1e-3,
+        "comparisons": [{**row, "error": 1e-7, "allowed": 1e-3, "signal": 0.5}, {"error": "NaN"}],
+        "no_power": [],
+        "notes": [NASTY],
+    }
+    served.worker("w1")
+    view = served.submit(
+        targets=[V4, V3], source={"factory": "timm:create_model", "kwargs": {"model_name": NASTY}}
+    )
+    digest = served.published(view, verification=report)
+    page = read(web, f"{PAGE}/versions/1")
+    for said in (
+        "partial",
+        "2e-07 of the signal",
+        "2 comparisons",
+        "output 0 at example inputs, 2 threads",
+        NASTY,
+        "in a sandbox",
+        "2.13.0+cpu",
+        f"pt2hub pull {MODEL}@1",
+        f"{MODEL}@{digest}",
+        "10.5 ms",
+        "torchvision 0.28.0",
+        "no worker ever offered this target",
+    ):
+        assert said in page.text
+    assert f"/artifacts/{digest}" in page.links
+    assert "Published." in read(web, f"{PAGE}/versions/1?done=published").text
+    assert "<b>" not in read(web, f"{PAGE}/versions/1?done=<b>").text
+
+
+def test_a_failed_build_is_explained_on_its_versions_page(web: FlaskClient, served: Registry) -> None:
+    view = served.submit()
+    error = {"code": "tolerance_missed", "message": NASTY, "hint": "Raise checks.tolerance.", "kind": "usage"}
+    claim = served.claim(view.builds[0].id)
+    served.services.builds.fail(claim, from_dict(error))
+    page = read(web, f"{PAGE}/versions/1")
+    assert NASTY in page.text
+    assert "Raise checks.tolerance." in page.text
+    assert "There is nothing to pull yet" in page.text
+    assert f"pt2hub retry {view.builds[0].id}" in page.text
+
+
+def test_pages_say_what_runs_on_the_machine_that_was_told(web: FlaskClient, served: Registry) -> None:
+    config = a_config()
+    native = NativeCode(config.target.arch, ("avx512fp16x",), (), (), "2.31", "")
+    first, second = (
+        served.submit(targets=[str(config.target)], checks={"tolerance": size}) for size in (0.01, 0.02)
+    )
+    served.worker("w1", str(config.target))
+    for view, needs in ((first, config.native), (second, native)):
+        claim = served.services.builds.claim(view.builds[0].id, "w1")
+        assert claim is not None
+        served.services.builds.publish(
+            claim, served.publication(claim, native=needs, code=needs.cpu_level.encode())
+        )
+    assert f"pt2hub open {MODEL}@1" in read(web, f"{PAGE}/versions/1").text
+    machine = this_machine()
+    response = web.get("/machine", query_string={"machine": machine.text(), "to": f"{PAGE}/versions/1"})
+    assert (response.status_code, response.location) == (303, f"{PAGE}/versions/1")
+    cookie = response.headers["Set-Cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Lax" in cookie
+    assert "Max-Age=31536000" in cookie
+    assert f"runs on {machine.name}" in read(web, f"{PAGE}/versions/1").text
+    assert f"runs on {machine.name}" in read(web, PAGE).text
+    page = read(web, f"{PAGE}/versions/2")
+    assert f"does not run on {machine.name}" in page.text
+    assert "it has no avx512fp16x" in page.text
+    assert f"pt2hub pull {MODEL}@2 --target {config.target} -o" in page.text
+    assert machine.name in read(web, "/machine").text
+    assert web.post("/machine/forget", headers=HERE).status_code == 303
+    assert "No machine is known" in read(web, "/machine").text
+
+
+def test_a_machine_that_is_none_is_refused_and_nobody_is_led_to_another_site(web: FlaskClient) -> None:
+    assert "describes no machine" in read(web, "/machine?machine=nonsense", 422).text
+    other = replace(this_machine(), name="gpu-7")
+    for to in (
+        "https://elsewhere.example/",
+        "//elsewhere.example",
+        "/\\elsewhere.example",
+        "javascript:alert(1)",
+    ):
+        response = web.get("/machine", query_string={"machine": other.text(), "to": to})
+        assert (response.status_code, response.location) == (303, "/")
+    web.set_cookie("pt2hub_machine", "nonsense")
+    assert "No machine is known" in read(web, "/machine").text
+    assert Machine.parse(other.text()).name == "gpu-7"
+
+
+def test_an_alias_is_made_moved_put_back_and_removed_by_forms(
+    signed_in: FlaskClient, served: Registry
+) -> None:
+    versions(served, 2)
+    moves = f"{PAGE}/aliases"
+    made = send(signed_in, moves, read(signed_in, PAGE), alias="prod", number="1", reason=f"first {NASTY}")
+    page = done(signed_in, made)
+    assert "The alias was made." in page.text
+    assert f"by tester: first {NASTY}" in page.text
+    page = done(signed_in, send(signed_in, moves, page, alias="prod", number="2", reason="canary passed"))
+    assert "The alias was moved." in page.text
+    assert "Put it back on version 1" in page.text
+    page = done(signed_in, send(signed_in, moves, page, alias="prod", number="1", reason="latency rose"))
+    assert [(move.before, move.after) for move in served.services.aliases.alias(MODEL, "prod").history] == [
+        (2, 1),
+        (1, 2),
+        (None, 1),
+    ]
+    page = done(signed_in, send(signed_in, f"{moves}/prod/remove", page, reason="retired"))
+    assert "It was removed" in page.text
+    assert served.services.aliases.aliases(MODEL).aliases == ()
+    page = done(signed_in, send(signed_in, moves, page, alias="prod", number="2", reason="back"))
+    assert "It is on version 2" in page.text
+
+
+def test_who_moves_an_alias_that_moved_meanwhile_sees_who_did_and_keeps_what_was_typed(
+    signed_in: FlaskClient, served: Registry
+) -> None:
+    versions(served, 3)
+    aliases = served.services.aliases
+    aliases.move(MODEL, "prod", 1, expected=None, reason="first", by="ci")
+    page = read(signed_in, f"{PAGE}/aliases/prod")
+    aliases.move(MODEL, "prod", 2, expected=1, reason="mine was quicker", by="ada")
+    fields = {"alias": "prod", "number": "3", "reason": "typed at length"}
+    page = again(send(signed_in, f"{PAGE}/aliases", page, **fields), 409)
+    for said in (
+        'the token "ada" did that',
+        "mine was quicker",
+        "prod is on version 2 now",
+        "typed at length",
+    ):
+        assert said in page.text
+    assert ("number", "3") in page.fields
+    done(signed_in, send(signed_in, f"{PAGE}/aliases", page, **fields))
+    assert aliases.alias(MODEL, "prod").number == 3
+
+
+def test_wrong_input_comes_back_with_what_was_typed(signed_in: FlaskClient, served: Registry) -> None:
+    versions(served, 1)
+    page = read(signed_in, PAGE)
+    for fields, said in (
+        ({"alias": "prod", "number": "one", "reason": "x"}, "no number of a version"),
+        ({"alias": "prod", "number": "7", "reason": "x"}, "There is no version"),
+        ({"alias": "7", "number": "1", "reason": "x"}, "is no alias"),
+        ({"alias": "prod", "number": "1", "reason": " "}, "The reason is missing"),
+        ({"alias": "prod", "number": "1", "reason": "x" * 501}, "The reason is too long"),
+    ):
+        response = send(signed_in, f"{PAGE}/aliases", page, **fields)
+        told = again(response, response.status_code)
+        assert 400 <= response.status_code < 500
+        assert said in told.text
+        assert {("alias", fields["alias"]), ("number", fields["number"])} <= set(told.fields)
+    assert served.services.aliases.aliases(MODEL).aliases == ()
+
+
+def test_a_gate_that_refuses_shows_what_it_compared_and_an_admin_may_force(
+    signed_in: FlaskClient, served: Registry
+) -> None:
+    version(served, latency(10.0))
+    version(served, latency(12.0))
+    gate = {"alias": "prod", "metric": "latency_p50", "max_worse": 0.05}
+    served.services.policies.put(MODEL, {"gates": [gate]}, revision=0, by=Actor("ada", admin=True))
+    served.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by="ci")
+    fields = {"alias": "prod", "number": "2", "reason": "it mends a wrong result"}
+    page = again(send(signed_in, f"{PAGE}/aliases", read(signed_in, PAGE), **fields), 409)
+    for said in ("What the policy found", V4, "10 ms", "12 ms", "+20.0 %", "worse", "5 %", "Even where"):
+        assert said in page.text
+    page = done(signed_in, send(signed_in, f"{PAGE}/aliases", page, **fields, force="1"))
+    assert "although the policy refused it" in page.text
+    assert "forced past 1 refusal of the policy" in page.text
+
+
+def test_who_only_reads_sees_no_form_and_can_send_none(web: FlaskClient, served: Registry) -> None:
+    versions(served, 1)
+    served.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by="ci")
+    page = read(web, f"{PAGE}/aliases/prod")
+    assert "Sign in to move prod" in page.text
+    assert not [name for name, _ in page.fields if name in ("csrf", "reason", "seen")]
+    response = web.post(f"{PAGE}/aliases/prod/remove", data={"reason": "x", "seen": "prod=1"}, headers=HERE)
+    assert response.status_code == 401
+    assert served.services.aliases.alias(MODEL, "prod").number == 1
+
+
+@pytest.mark.parametrize("path", [PAGE, f"{PAGE}/versions/1", f"{PAGE}/aliases/prod"])
+def test_a_page_holds_nothing_that_the_policy_forbids(
+    signed_in: FlaskClient, served: Registry, path: str
+) -> None:
+    versions(served, 1)
+    served.services.aliases.move(MODEL, "prod", 1, expected=None, reason=NASTY, by="ci")
+    html = signed_in.get(path).get_data(as_text=True)
+    Page(html)
+    assert html.count("<h1") == 1
+    assert "<script>alert" not in html
+    assert f"{MODEL}" in html[html.index("<title>") : html.index("</title>")]

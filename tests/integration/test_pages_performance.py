@@ -1,0 +1,221 @@
+"""Pages of figures and comparisons, as browsers without scripts see them, over a real PostgreSQL."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from support.figures import Run, latency, measured, ratios, versions
+from support.pages import Page
+from support.registry import ENVIRONMENT, GPU, V4
+
+if TYPE_CHECKING:
+    from flask.testing import FlaskClient
+
+    from support.registry import Registry
+
+MODEL = "vision/resnet18"
+PAGE = f"/models/{MODEL}/performance"
+FASTER = replace(ENVIRONMENT, cpu_model="Xeon")
+NASTY = "<b>EPYC</b>\"'"
+
+
+def read(web: FlaskClient, path: str, status: int = 200) -> tuple[Page, str]:
+    response = web.get(path)
+    html = response.get_data(as_text=True)
+    assert response.status_code == status, html[:2000]
+    return Page(html), html
+
+
+def long_history(registry: Registry, count: int, *, worse_from: int = 10**9, batch: int = 8) -> None:
+    """A series as long as of so many versions, whose artifacts nobody looks at."""
+    (one,) = versions(registry, 1)
+    measured(registry, one, latency(10, batch=batch))
+    registry.sql(
+        "INSERT INTO series_points SELECT id, number, %s, (10 + number %% 2 * 0.1) * CASE WHEN number >= %s THEN 1.3 ELSE 1 END,"
+        " 9.5, 13.5, 3, now() - (%s - number) * interval '1 hour' FROM series, generate_series(2, %s::int) AS number "
+        "WHERE batch = %s AND metric = 'latency_p50' AND subject = 'artifact'",
+        one,
+        worse_from,
+        count,
+        count,
+        batch,
+    )
+    if worse_from <= count:
+        registry.sql(
+            "INSERT INTO performance_events (series_id, model_id, kind, number, before, verdict, ratio, method) "
+            "SELECT id, model_id, 'change_point', %s, %s, 'worse', 1.3, 'series' FROM series WHERE batch = %s",
+            worse_from,
+            worse_from - 1,
+            batch,
+        )
+
+
+def columns(web: FlaskClient, path: str) -> list[dict[str, Any]]:
+    response = web.get(path)
+    assert response.status_code == 200, response.get_data(as_text=True)[:500]
+    found: list[dict[str, Any]] = response.get_json()["charts"]
+    return found
+
+
+# -- performance -------------------------------------------------------------------------------------------
+
+
+def test_a_page_says_how_fast_where_since_when_and_what_is_noise(
+    web: FlaskClient, registry: Registry
+) -> None:
+    long_history(registry, 40, worse_from=30)
+    page, html = read(web, f"{PAGE}?metric=latency_p50&batch=8")
+    assert "13 ms version 40" in page.text
+    assert "worse +30.0 % since version 30" in page.text
+    assert "Usual noise" in page.text
+    assert f"/compare?before=vision/resnet18@29&after=vision/resnet18@30&target={V4}" in page.links
+    assert "median time of a call · lower is better" in page.text
+    assert 'class="flag flag-worse"' in html
+    assert html.count('class="band"') == 2, "a level before the change, and one after it"
+
+
+def test_other_machines_begin_a_line_and_are_drawn_as_a_break(web: FlaskClient, registry: Registry) -> None:
+    one, two, three = versions(registry, 3)
+    for artifact in (one, two):
+        measured(registry, artifact, latency(5))
+    measured(registry, three, latency(9), run=Run(environment=FASTER, day=1))
+    page, html = read(web, f"{PAGE}?metric=latency_p50&batch=8")
+    assert "from version 3 on" in page.text
+    assert "cpu model EPYC, then Xeon" in page.text
+    assert html.count('class="cut') == 1
+    assert html.count("<polyline points=") == 2, "a line of each machine, not connected"
+    assert "worse" not in page.text
+    (chart,) = columns(web, f"{PAGE}/points?metric=latency_p50&batch=8")
+    assert [(line["machine"], line["numbers"], line["age"]) for line in chart["lines"]] == [
+        ("Xeon, 2 cores", [3], 0),
+        ("EPYC, 2 cores", [1, 2], 1),
+    ]
+
+
+def test_without_a_batch_charts_are_at_that_of_the_example_inputs(
+    web: FlaskClient, registry: Registry
+) -> None:
+    (one,) = versions(registry, 1)
+    measured(registry, one, latency(5, batch=1), latency(7, batch=2), latency(50, batch=16))
+    (chart,) = columns(web, f"{PAGE}/points")
+    assert chart["lines"][0]["values"] == [pytest.approx(8.75)]
+    assert "latency_p50 batch 2" in read(web, PAGE)[0].text
+    assert "latency_p50 batch 16" in read(web, f"{PAGE}?batch=16")[0].text
+
+
+def test_versions_may_be_cut_off_on_both_sides_and_pages_go_back(
+    web: FlaskClient, registry: Registry
+) -> None:
+    long_history(registry, 500)
+    (chart,) = columns(web, f"{PAGE}/points?metric=latency_p50&batch=8&from=100&to=120")
+    assert chart["lines"][0]["numbers"] == list(range(100, 121))
+    seen: list[int] = []
+    address = f"{PAGE}?metric=latency_p50&batch=8&limit=1000"
+    for _ in range(10):
+        page, _ = read(web, address)
+        seen += [int(value.partition("~")[0]) for name, value in page.fields if name == "point"]
+        older = [link for link in page.links if "&to=" in link and "target=" not in link]
+        if not older:
+            break
+        (address,) = set(older)
+    assert sorted(set(seen)) == list(range(1, 501))
+
+
+def test_ten_thousand_points_come_as_columns(web: FlaskClient, registry: Registry) -> None:
+    long_history(registry, 10_000)
+    (chart,) = columns(web, f"{PAGE}/points?metric=latency_p50&batch=8&limit=10000")
+    assert len(chart["lines"][0]["numbers"]) == 10_000
+    _, html = read(web, f"{PAGE}?metric=latency_p50&batch=8&limit=10000")
+    assert len(html) < 300_000, "a drawing of some hundred points, and a table of the newest"
+
+
+def test_a_model_without_figures_says_how_to_get_some(web: FlaskClient, registry: Registry) -> None:
+    registry.worker("w1")
+    registry.submit()
+    page, _ = read(web, PAGE)
+    assert "pt2hub measure vision/resnet18" in page.text
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "said"),
+    [
+        ("metric=latency_p5", 422, "Did you mean latency_p50"),
+        ("metric=latency_p50&batch=3", 404, "There are figures for: 2"),
+        (f"target={GPU}", 404, f"There are figures for: {V4}"),
+        ("target=%3Cscript%3E", 422, "<script>"),
+        ("from=x", 422, "no from"),
+        ("from=9&to=3", 422, "Swap them"),
+        ("limit=99999999999999999999", 422, "no limit"),
+        ("x=%3Cb%3E", 422, "Write version or time"),
+        ("batch=%D9%A3", 422, "no batch"),
+    ],
+)
+def test_wrong_addresses_say_what_is_right(
+    web: FlaskClient, registry: Registry, query: str, status: int, said: str
+) -> None:
+    versions(registry, 1)
+    page, html = read(web, f"{PAGE}?{query}", status)
+    assert said in page.text
+    assert "<script>" not in html.replace("<script type", "")
+
+
+def test_names_of_machines_are_written_as_text(web: FlaskClient, registry: Registry) -> None:
+    (one,) = versions(registry, 1)
+    measured(registry, one, latency(5), run=Run(environment=replace(ENVIRONMENT, cpu_model=NASTY)))
+    page, html = read(web, f"{PAGE}?metric=latency_p50&batch=8")
+    assert NASTY in page.text
+    assert "<b>" not in html
+
+
+def test_relative_and_timely_charts_are_drawn_by_the_server_too(web: FlaskClient, registry: Registry) -> None:
+    long_history(registry, 20)
+    _, html = read(web, f"{PAGE}?metric=latency_p50&batch=8&x=time&y=change")
+    assert "% against the newest level" in html
+    assert re.search(r">\d\d \w{3} \d\d<", html)
+
+
+# -- comparing ---------------------------------------------------------------------------------------------
+
+
+def test_a_comparison_shows_what_the_command_prints(web: FlaskClient, registry: Registry) -> None:
+    one, two = versions(registry, 2)
+    beside = Run(baseline=one, beside=[latency(10, 10, 10)], pairs=[ratios(1.2, 1.21, 1.2, 1.19, 1.2)])
+    measured(registry, two, latency(12, 12, 12, 12, 12), run=beside)
+    page, html = read(web, f"/compare?before={MODEL}@1&after={MODEL}@2")
+    assert "latency_p50 batch 8" in page.text
+    assert "side by side" in page.text
+    assert "1 worse" in re.sub(r"(worse|better|same) (\d+)", r"\2 \1", page.text)
+    assert 'class="interval"' in html
+    assert f"pt2hub compare {MODEL}@1 {MODEL}@2 --target {V4}" in page.text
+    assert any(link.startswith("/artifacts/sha256:") for link in page.links)
+
+
+def test_two_rows_of_a_table_lead_to_their_comparison(web: FlaskClient, registry: Registry) -> None:
+    versions(registry, 2)
+    response = web.get(f"/compare?model={MODEL}&point=2~{V4}&point=1~{V4}")
+    assert response.status_code == 302
+    assert parse_qs(urlsplit(response.location).query) == {
+        "before": [f"{MODEL}@1"],
+        "after": [f"{MODEL}@2"],
+        "target": [V4],
+    }
+    one, _ = read(web, f"/compare?model={MODEL}&point=2~{V4}", 422)
+    assert "choose two rows" in one.text
+    read(web, f"/compare?model={MODEL}&point=2~{V4}&point=x", 422)
+
+
+def test_a_comparison_that_cannot_be_made_keeps_what_was_typed(web: FlaskClient, registry: Registry) -> None:
+    registry.worker("w1", V4)
+    registry.worker("w2", GPU)
+    page, _ = read(web, "/compare")
+    assert ("before", "") in page.fields
+    wrong, html = read(web, "/compare?before=vision/none@1&after=%22%3E%3Cscript%3E", 404)
+    assert "<script>alert" not in html
+    assert ("after", '"><script>') in wrong.fields
+    missing, _ = read(web, f"/compare?before={MODEL}@1", 422)
+    assert "after is empty" in missing.text

@@ -1,0 +1,94 @@
+"""Errors under addresses of pages are pages that help; programs get problem documents."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from structlog.testing import capture_logs
+
+from pt2hub.server.api.app import create_app
+from pt2hub.server.container import open_container
+from pt2hub.server.pages.installing import install
+from pt2hub.server.pages.rendering import ASSETS
+from pt2hub.server.pages.sessions import COOKIE
+from support.pages import Page
+from support.registry import a_spec
+
+if TYPE_CHECKING:
+    from flask.testing import FlaskClient
+
+    from pt2hub.server.config import ServerConfig
+    from pt2hub.server.container import Container
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT"])
+def test_an_address_without_a_page_is_a_page_that_leads_on(web: FlaskClient, method: str) -> None:
+    answer = web.open("/modles/vision/<b>resnet18", method=method)
+    assert (answer.status_code, answer.mimetype) == (404, "text/html")
+    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+    assert "<b>" not in answer.text
+    page = Page(answer.text)
+    assert "There is no page at this address" in page.text
+    assert any(link.startswith("/?q=") and link.endswith("resnet18") for link in page.links)
+
+
+@pytest.mark.parametrize("path", ["/api/v1/nowhere", "/api", "/v2/nowhere", "/healthz/nowhere", "/metrics/x"])
+def test_programs_get_problem_documents(web: FlaskClient, path: str) -> None:
+    answer = web.get(path)
+    assert (answer.status_code, answer.content_type) == (404, "application/problem+json")
+
+
+def test_a_method_that_a_page_does_not_take_is_named(web: FlaskClient) -> None:
+    answer = web.delete("/builds")
+    assert (answer.status_code, answer.mimetype) == (405, "text/html")
+
+
+def test_names_near_a_missing_one_are_links(web: FlaskClient, container: Container) -> None:
+    container.publish.submit(a_spec())
+    missing = web.get("/models/vision/resnet81")
+    assert missing.status_code == 404
+    assert "/models/vision/resnet18" in Page(missing.text).links
+    later = Page(web.get("/models/vision/resnet18/versions/7").text)
+    assert "/models/vision/resnet18/versions/1" in later.links
+    assert "Its only version is 1" in later.text
+
+
+def test_what_nobody_foresaw_has_a_number_that_the_log_has_too(
+    container: Container, config: ServerConfig
+) -> None:
+    app = create_app(container, config)
+    install(app)
+    app.add_url_rule("/broken", view_func=lambda: str(1 // 0))
+    with capture_logs() as logs:
+        answer = app.test_client().get("/broken")
+    assert (answer.status_code, answer.mimetype) == (500, "text/html")
+    text = Page(answer.text).text
+    number = re.search(r"id ([0-9a-f]{8})", text)
+    assert number
+    assert [line["id"] for line in logs if "id" in line] == [number[1]]
+    assert "division" not in text
+
+
+def test_what_failed_is_told_even_where_no_page_can_be_made(
+    container: Container, config: ServerConfig
+) -> None:
+    app = create_app(container, config)
+    install(app)
+    del app.extensions[ASSETS]
+    answer = app.test_client().get("/nowhere")
+    assert (answer.status_code, answer.mimetype) == (404, "text/plain")
+    assert "There is no page at this address" in answer.text
+
+
+def test_without_the_database_pages_say_so_and_when_to_come_back(config: ServerConfig) -> None:
+    with open_container(config, database_url="postgresql://127.0.0.1:9/none") as container:
+        app = create_app(container, config)
+        install(app)
+        client = app.test_client()
+        client.set_cookie(COOKIE, "of a session")
+        answer = client.get("/builds?state=failed")
+        assert (answer.status_code, answer.mimetype) == (503, "text/html")
+        assert int(answer.headers["Retry-After"]) > 0
+        assert "/builds?state=failed" in Page(answer.text).links

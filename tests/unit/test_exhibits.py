@@ -1,0 +1,113 @@
+"""Parts of an artifact's page: bars, trees and colours hold against values that nobody checked."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+
+from pt2hub.domain.artifacts import Member, StepTiming
+from pt2hub.domain.digests import digest_bytes
+from pt2hub.domain.publications import AutotuneChoice
+from pt2hub.server.pages.exhibits import bars, documents, trees, tuning
+from pt2hub.server.pages.exhibits.highlighting import highlighted
+
+FLOODS = (
+    "a ", "/*", "*/", '"', "'", "\\\n", "#if ", 'R"(', "::a", "a(", "<a>", "// \\\n", "\t", "a\n", "((", "{", "'''", '"""',
+    "f'{", "0x", "1e", "@a", "\n\n", " \n", "a b ", "a\t(", "template<", "using a ", "namespace ", "/**/ ",
+)  # fmt: skip
+
+
+def choice(candidate: str, milliseconds: float, rank: int, op: str = "mm") -> AutotuneChoice:
+    return AutotuneChoice(
+        op, [["s0", 8], [8, 4]], ["float16", "float16"], candidate, milliseconds, rank, rank == 1
+    )
+
+
+def test_each_operation_has_its_candidates_and_how_far_they_are_from_the_best() -> None:
+    found = tuning.operations(
+        [
+            choice("a", 0.5, 1),
+            choice("b", 1.0, 2),
+            choice("c", 0.2, 1),
+            *(choice(str(n), n, n, "bmm") for n in range(1, 12)),
+        ]
+    )
+    assert [(item.name, item.inputs, item.dtypes) for item in found] == [
+        ("mm", "s0x8, 8x4", "float16"), ("mm", "s0x8, 8x4", "float16"), ("bmm", "s0x8, 8x4", "float16"),
+    ]  # fmt: skip
+    assert [(item.name, item.share, item.chosen) for item in found[0].shown] == [
+        ("a", 100, True),
+        ("b", 50, False),
+    ]
+    assert (len(found[2].shown), len(found[2].others)) == (8, 3)
+
+
+def test_a_table_without_times_has_no_shares_to_fail_on() -> None:
+    (one,) = tuning.operations([choice("a", 0.0, 1), choice("b", 0.0, 2)])
+    assert [item.share for item in one.shown] == [100, 100]
+
+
+def test_steps_fill_the_bar_in_their_order() -> None:
+    bar = bars.bar([StepTiming("fetch", 1.0), StepTiming("compile", 3.0)])
+    assert [(part.x, part.width, part.share) for part in bar.parts] == [(0, 250, 25), (250, 750, 75)]
+    assert bar.label == "Share of each step in 4.0 s: fetch 25 %, compile 75 %"
+
+
+@pytest.mark.parametrize("seconds", [-1.0, math.nan, math.inf, 1e308])
+def test_times_that_are_none_spoil_no_bar(seconds: float) -> None:
+    bar = bars.bar([StepTiming("a", seconds), StepTiming("b", seconds), StepTiming("c", 1.0)])
+    assert all(0 <= part.x + part.width <= bars.WIDTH + 0.1 for part in bar.parts)
+
+
+def test_folders_know_what_lies_below_them_and_chains_are_one() -> None:
+    some = digest_bytes(b"")
+    names = ("model/version", "model/data/aotinductor/model/a.so", "model/data/aotinductor/model/b.json")
+    root = trees.tree(Member(name, 10, some) for name in names)
+    (model,) = root.folders.values()
+    assert (root.size, root.count, model.name, model.size) == (30, 3, "model", 30)
+    assert [folder.name for folder in model.folders.values()] == ["data/aotinductor/model"]
+    assert [name for name, _ in model.files] == ["version"]
+
+
+def test_a_document_that_is_nested_without_end_is_no_error() -> None:
+    value: object = 1
+    for _ in range(900):
+        value = [value]
+    assert documents.sections({"deep": value})[0].text
+
+
+def test_source_keeps_every_character_and_gains_only_classes() -> None:
+    lines = [
+        "#include <a>",
+        "int f() { /* one",
+        "two */ return 1 < 2; }",
+        "",
+        'const char* s = "<b>"; // end',
+    ]
+    marked = highlighted("a.cpp", lines)
+    assert len(marked) == len(lines)
+    assert [line.striptags() for line in marked if line] == [" ".join(line.split()) for line in lines if line]
+    assert '<span class="c">/* one</span>' in marked[1]
+    assert '<span class="c">two */</span>' in marked[2]
+    assert "<b>" not in "".join(marked)
+
+
+def test_lines_that_begin_within_a_comment_have_its_colour() -> None:
+    lines = ["def kernel(x):", "*/", "int f();"]
+    assert highlighted("a.cpp", lines, commented=True)[:2] == [
+        f'<span class="c">{line}</span>' for line in lines[:2]
+    ]
+    assert '<span class="t">int</span>' in highlighted("a.cpp", lines, commented=True)[2]
+    assert len(highlighted("a.py", lines, commented=True)) == 3
+
+
+@pytest.mark.parametrize("name", ["a.cpp", "a.py", "a.json"])
+def test_no_text_takes_a_lexer_long(name: str) -> None:
+    for flood in FLOODS:
+        text = flood * (30_000 // len(flood))
+        lines = [line[at : at + 1000] for line in text.split("\n") for at in range(0, len(line) or 1, 1000)]
+        started = time.process_time()
+        assert len(highlighted(name, lines[:500], seconds=0.01)) == len(lines[:500])
+        assert time.process_time() - started < 0.5, flood

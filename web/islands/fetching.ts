@@ -1,0 +1,29 @@
+/** Parts of pages, as the server renders them. */
+
+/** Fetches a part of a page; what comes is our own server's HTML, whose scripts would not run here anyway. */
+export async function part(address: string): Promise<DocumentFragment> {
+  const response = await fetch(address, { headers: { Accept: "text/html" } });
+  if (!response.ok) throw new Error(`${response.status} ${address}`);
+  const template = document.createElement("template");
+  template.innerHTML = await response.text();
+  return template.content;
+}
+
+/** Runs something again and again when asked to, never twice at a time, and not more often than every so many ms. */
+export function paced(work: () => Promise<void>, pause: number): () => void {
+  let [busy, due] = [false, false];
+  const run = async (): Promise<void> => {
+    busy = true;
+    while (due) {
+      due = false;
+      // Where the server did not answer, the next wake-up asks again.
+      await work().catch(() => undefined);
+      await new Promise((done) => setTimeout(done, pause));
+    }
+    busy = false;
+  };
+  return () => {
+    due = true;
+    if (!busy) void run();
+  };
+}

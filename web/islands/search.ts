@@ -1,0 +1,174 @@
+/** Search as you type, in the top of every page. Without it the form goes to the front page, which searches too. */
+
+const DELAY_MS = 120;
+const MOST = 8;
+
+/** What the list shows of a model. */
+interface Found {
+  name: string;
+  newest_ready: number | null;
+  aliases: Record<string, number>;
+}
+
+/** Enables the form `[data-search]`, and `/` as the way to it. */
+export function enableSearch(root: Document): void {
+  const form = root.querySelector<HTMLFormElement>("form[data-search]");
+  const input = form?.querySelector<HTMLInputElement>("input");
+  if (!form || !input) return;
+  new Search(form, input).listen();
+  root.addEventListener("keydown", (event) => {
+    if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+    event.preventDefault();
+    input.focus();
+    input.select();
+  });
+}
+
+function isTyping(target: EventTarget | null): boolean {
+  return target instanceof HTMLElement && (target.isContentEditable || target.matches("input, textarea, select"));
+}
+
+/** A field with a list below it (the combobox of the ARIA authoring practices). */
+class Search {
+  private readonly list = document.createElement("ul");
+  private readonly said = document.createElement("p");
+  private asked: AbortController | undefined;
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  private active = -1;
+
+  constructor(
+    private readonly form: HTMLFormElement,
+    private readonly input: HTMLInputElement,
+  ) {
+    Object.assign(this.list, { id: "found", className: "found", role: "listbox", hidden: true });
+    this.list.setAttribute("aria-label", "Models");
+    Object.assign(this.said, { className: "unseen", role: "status" });
+    form.append(this.list, this.said);
+    for (const [name, value] of Object.entries({ role: "combobox", "aria-controls": "found", "aria-expanded": "false", "aria-autocomplete": "list" }))
+      input.setAttribute(name, value);
+  }
+
+  listen(): void {
+    this.input.addEventListener("input", () => this.later());
+    this.input.addEventListener("focus", () => this.later());
+    this.input.addEventListener("keydown", (event) => this.onKey(event));
+    this.form.addEventListener("focusout", (event) => {
+      if (!this.form.contains(event.relatedTarget as Node | null)) this.close();
+    });
+    // Else the field would lose the focus, and the list would be gone before the click.
+    this.list.addEventListener("mousedown", (event) => event.preventDefault());
+    this.list.addEventListener("click", (event) => {
+      if (event.target instanceof Element) follow(event.target.closest<HTMLElement>("[data-to]"), event.ctrlKey || event.metaKey);
+    });
+  }
+
+  private later(): void {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => void this.ask(this.input.value.trim()), DELAY_MS);
+  }
+
+  private async ask(text: string): Promise<void> {
+    this.asked?.abort();
+    if (!text) return this.close();
+    this.asked = new AbortController();
+    try {
+      const query = new URLSearchParams({ search: text, limit: String(MOST) });
+      const answer = await fetch(`/api/v1/models?${query}`, { signal: this.asked.signal });
+      if (answer.ok) this.show(text, ((await answer.json()) as { models: Found[] }).models);
+    } catch {
+      // A later letter overtook it, or the server is away: the form itself still works, and says what is wrong.
+    }
+  }
+
+  private show(text: string, models: readonly Found[]): void {
+    if (document.activeElement !== this.input) return;
+    const chosen = this.options[this.active]?.dataset["to"];
+    this.list.replaceChildren(...models.map((model, place) => option(model, text, place)));
+    this.choose(this.options.findIndex((item) => item.dataset["to"] === chosen));
+    this.said.textContent = models.length ? `${models.length === MOST ? "The first " : ""}${models.length} found` : "No model found";
+    this.open(models.length > 0);
+  }
+
+  private open(yes: boolean): void {
+    this.list.hidden = !yes;
+    this.input.setAttribute("aria-expanded", String(yes));
+  }
+
+  private close(): void {
+    clearTimeout(this.timer);
+    this.asked?.abort();
+    this.choose(-1);
+    this.said.textContent = "";
+    this.open(false);
+  }
+
+  private onKey(event: KeyboardEvent): void {
+    if (event.isComposing) return;
+    const chosen = this.options[this.active];
+    if (event.key === "ArrowDown") this.move(event, 1);
+    else if (event.key === "ArrowUp") this.move(event, -1);
+    else if (event.key === "Enter" && !this.list.hidden && chosen) {
+      event.preventDefault();
+      follow(chosen, event.ctrlKey || event.metaKey);
+    } else if (event.key === "Escape" && !this.list.hidden) {
+      event.preventDefault(); // the first one closes the list, the next one empties the field
+      this.close();
+    }
+  }
+
+  private move(event: KeyboardEvent, by: number): void {
+    if (this.list.hidden) return this.later();
+    event.preventDefault();
+    // One place more than there are options: the text as it was typed.
+    const places = this.options.length + 1;
+    this.choose(((this.active + 1 + by + places) % places) - 1);
+  }
+
+  private get options(): HTMLElement[] {
+    return [...this.list.children] as HTMLElement[];
+  }
+
+  /** Makes an option the one that Enter opens; -1 for none. */
+  private choose(place: number): void {
+    this.active = place;
+    this.options.forEach((item, at) => item.setAttribute("aria-selected", String(at === place)));
+    const current = this.options[place];
+    if (current) this.input.setAttribute("aria-activedescendant", current.id);
+    else this.input.removeAttribute("aria-activedescendant");
+    current?.scrollIntoView({ block: "nearest" });
+  }
+}
+
+/** Options hold no links: whoever hears them read would not hear of those. */
+function option(model: Found, text: string, place: number): HTMLElement {
+  const item = document.createElement("li");
+  Object.assign(item, { id: `found-${place}`, role: "option" });
+  item.setAttribute("aria-selected", "false");
+  item.dataset["to"] = `/models/${model.name}`; // names are made of letters, digits and . _ - around one slash
+  item.append(marked(model.name, text), detail(model));
+  return item;
+}
+
+function follow(item: HTMLElement | null, elsewhere: boolean): void {
+  const address = item?.dataset["to"];
+  if (!address) return;
+  if (elsewhere) window.open(address, "_blank", "noopener");
+  else location.assign(address);
+}
+
+function marked(name: string, text: string): HTMLElement {
+  const shown = document.createElement("span");
+  const at = name.indexOf(text.toLowerCase());
+  const mark = document.createElement("mark");
+  mark.textContent = name.slice(at, at + text.length);
+  if (at < 0) shown.textContent = name;
+  else shown.append(name.slice(0, at), mark, name.slice(at + text.length));
+  return shown;
+}
+
+function detail(model: Found): HTMLElement {
+  const shown = document.createElement("small");
+  const aliases = Object.entries(model.aliases).map(([name, number]) => `${name} ${number}`);
+  shown.textContent = [model.newest_ready ? `version ${model.newest_ready}` : "none ready", ...aliases.slice(0, 3)].join(" · ");
+  return shown;
+}
