@@ -59,9 +59,9 @@ _ROWS = {
 }
 _MANY = """
     INSERT INTO series_points
-    SELECT series.id, 100 + number, point.artifact, point.value * (1 + number % 7 * 0.004), point.low, point.high, 1,
-        point.measured_at + number * interval '1 minute'
-    FROM generate_series(1, %(points)s) AS number,
+    SELECT series.id, 100 + nth, point.artifact, point.value * (1 + nth %% 7 * 0.004), point.low, point.high, 1,
+        point.measured_at + nth * interval '1 minute'
+    FROM generate_series(1, %(points)s) AS step (nth) CROSS JOIN
         (SELECT id FROM series WHERE metric = 'latency_p50' AND subject = 'artifact' AND model_id =
             (SELECT id FROM models WHERE name = %(model)s) ORDER BY newest_at DESC LIMIT 1) AS series
     JOIN LATERAL (SELECT * FROM series_points WHERE series_id = series.id ORDER BY number LIMIT 1) AS point ON true

@@ -141,7 +141,7 @@ def test_regressions_were_flagged_when_they_came_and_a_later_look_finds_the_same
     while seeded.services.comparing.examine():
         pass
     after = seeded.sql(EVENTS)
-    assert not set(before) - set(after)
+    assert set(before) - set(after) == set()
     # Of figures that no version ran beside another one, only a look over all of them tells.
     assert len(set(after) - set(before)) <= 0.02 * len(before)
 

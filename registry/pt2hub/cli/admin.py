@@ -172,7 +172,7 @@ def seed_demo(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fill a server with a made-up year of four teams, to see its pages with something on them.
+    """Fill a server with a made-up year, to look at its pages.
 
     Its models are of the teams `demo-vision`, `demo-text`, `demo-audio` and `demo-ranking`: 20 models, 400 versions, GPUs
     and CPUs, regressions, failures. None of their artifacts can be pulled, and no command takes them away again. A server

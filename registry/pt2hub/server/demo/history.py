@@ -57,7 +57,7 @@ class _Series:
 
     id: int
     points: dict[int, _Point] = field(default_factory=dict)
-    ratios: dict[int, tuple[int, list[float]]] = field(default_factory=dict)
+    ratios: dict[int, tuple[int, list[list[float]]]] = field(default_factory=dict)
 
     def take(self, of: Measured, value: float, replicates: list[float] | None, at: datetime) -> None:
         """Takes a figure."""
@@ -116,7 +116,7 @@ class History:
         for pair in run.pairs if baseline else ():
             assert baseline is not None, "pairs have a baseline"
             series = self._of(what_of(own, in_class, pair))
-            series.ratios.setdefault(own.number, (baseline.number, pair.ratios))
+            series.ratios.setdefault(own.number, (baseline.number, []))[1].append(pair.ratios)
             self._rows.add(
                 "measurement_pairs",
                 id=self._rows.new_id("measurement_pairs"),
@@ -236,9 +236,10 @@ class History:
 def _judged(what: What, series: _Series) -> Iterator[tuple[int, int, Judgement]]:
     """What neighbours of a series say: by their pairs, by what is usual there, or by sizes that have no noise."""
     threshold = default_threshold(what.metric)
-    for number, (before, ratios) in series.ratios.items():
-        if abs(math.log(fmean(ratios))) > math.log1p(threshold.min_effect) / 2:  # nothing else can be told
-            yield number, before, judge_paired(ratios, threshold)
+    for number, (before, runs) in series.ratios.items():
+        # What is far below the least effect is not told in any case, and asking costs time.
+        if any(abs(math.log(fmean(ratios))) > math.log1p(threshold.min_effect) / 2 for ratios in runs):
+            yield number, before, min((judge_paired(each, threshold) for each in runs), key=_width)
     ordered = series.ordered
     values = [point.value for _, point in ordered]
     for at in range(1, len(ordered)) if what.metric == "relative_error" else ():
@@ -247,6 +248,13 @@ def _judged(what: What, series: _Series) -> Iterator[tuple[int, int, Judgement]]
     if METRICS[what.metric].exact if what.metric in METRICS else False:
         for (before, old), (number, new) in pairwise(series.ordered):
             yield number, before, judge_exact(old.value, new.value, threshold)
+
+
+def _width(judged: Judgement) -> float:
+    """Of its interval: of several runs the narrowest is believed, as `services.evidence` does."""
+    if judged.low is None or judged.high is None:
+        return math.inf
+    return math.log(judged.high) - math.log(judged.low)
 
 
 def _event(  # a row has that many parts

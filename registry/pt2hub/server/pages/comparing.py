@@ -56,15 +56,18 @@ def compare() -> WerkzeugResponse:
 
 def _form(given: dict[str, str], error: Pt2hubError | None = None) -> Response:
     """The form, with what was typed and why that is no comparison."""
-    status = status_of(type(error)) if error else HTTPStatus.OK
+    ways = _ways(given, error)
+    asks = error is None or (
+        isinstance(error, Ambiguous) and bool(ways)
+    )  # links name versions, readers choose targets
     return page(
         "compare.html",
         room="compare",
-        status=status,
+        status=HTTPStatus.OK if error is None or asks else status_of(type(error)),
         given=given,
         error=error,
         view=None,
-        ways=_ways(given, error),
+        ways=ways,
     )
 
 
@@ -73,8 +76,8 @@ def _ways(given: dict[str, str], error: Pt2hubError | None) -> list[tuple[str, s
     targets = error.context.get("targets") if isinstance(error, Ambiguous | NotFound) else None
     if not isinstance(targets, list) or given["before"] == given["after"] or given["with_target"]:
         return []
-    both = {name: given[name] for name in ("before", "after")}
-    return [(target, url_for("pages.compare", **both, target=target)) for target in targets]
+    before, after = given["before"], given["after"]
+    return [(to, url_for("pages.compare", before=before, after=after, target=to)) for to in targets]
 
 
 def _reference(text: str, name: str) -> str:
@@ -97,8 +100,13 @@ def _address_of(model: str, points: list[str]) -> str:
             hint="Go back and choose two rows.",
         )
     one, other = sorted(map(parse_choice, points))
-    targets = {"target": one[1], "with_target": other[1] if other[1] != one[1] else None}
-    return url_for("pages.compare", before=f"{model}@{one[0]}", after=f"{model}@{other[0]}", **targets)
+    return url_for(
+        "pages.compare",
+        before=f"{model}@{one[0]}",
+        after=f"{model}@{other[0]}",
+        target=one[1],
+        with_target=other[1] if other[1] != one[1] else None,
+    )
 
 
 def _shown(view: ComparisonView) -> dict[str, Any]:
@@ -127,9 +135,13 @@ def _side(label: str, side: SideView) -> dict[str, Any]:
 
 
 def _address(before: SideView, after: SideView, endpoint: str = "pages.compare") -> str:
-    other = {"with_target": after.target} if after.target != before.target else {}
-    sides = {"before": f"{before.model}@{before.number}", "after": f"{after.model}@{after.number}"}
-    return url_for(endpoint, **sides, target=before.target, **other)
+    return url_for(
+        endpoint,
+        before=f"{before.model}@{before.number}",
+        after=f"{after.model}@{after.number}",
+        target=before.target,
+        with_target=after.target if after.target != before.target else None,
+    )
 
 
 def _command(view: ComparisonView) -> str:

@@ -13,6 +13,7 @@ from pt2hub.server.api.context import container
 from pt2hub.server.pages.rendering import page
 from pt2hub.server.pages.routes import routes
 from pt2hub.wire import overview
+from pt2hub.wire.performance import EventView
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -20,13 +21,17 @@ if TYPE_CHECKING:
 
     from flask import Response
 
-    from pt2hub.wire.performance import EventView
+    from pt2hub.wire.overview import Trend
 
 _FEW = 6
 """Changes, failed builds and builds that are shown beside the models."""
 _EVENTS = 100
 """Flagged changes that are looked at: a version that changed did so in several metrics, batches and targets."""
 _FIRST = "latency_p50"
+_TRENDS = 4
+"""Targets whose figures are shown of a model."""
+_GIVEN_UP = 4
+"""Versions without a figure after which a target is thought to be given up."""
 _PRODUCTION = ("prod", "live")
 """How aliases begin that teams call what serves their users; those are shown first."""
 
@@ -42,6 +47,7 @@ def front() -> Response:
         search=search,
         after=after,
         found=found,
+        trends={glance.model.name: _current(glance.trends) for glance in found.models},
         aliases={glance.model.name: _ordered(glance.model.aliases) for glance in found.models},
         lately=None if search or after else _lately(),
         bounds=overview,
@@ -52,6 +58,12 @@ def _search() -> str:
     """What was searched for; what nobody can type is no part of any name."""
     typed = request.args.get("q", "")
     return "".join(letter for letter in typed if letter.isprintable()).strip()[:MAX_NAME]
+
+
+def _current(trends: Sequence[Trend]) -> list[Trend]:
+    """The trends that go on, a few: a target that was given up says nothing of today."""
+    newest = max((trend.series.newest for trend in trends), default=0)
+    return [trend for trend in trends if newest - trend.series.newest < _GIVEN_UP][:_TRENDS]
 
 
 def _ordered(aliases: Mapping[str, int]) -> list[tuple[str, int, bool]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from flask import request, url_for
@@ -78,7 +78,7 @@ class Asked:
     by: str
     shown_as: str
 
-    def address(self, endpoint: str = "pages.performance", **other: object) -> str:
+    def address(self, endpoint: str = "pages.performance", **other: Any) -> str:  # noqa: ANN401  # of queries
         """The address of this page, with other values for some of what it says; None leaves one out."""
         query = self.query
         values = {
@@ -135,7 +135,7 @@ def _shown(asked: Asked, drawn: Chart, place: int, many: int) -> Shown:
     most = _ROWS_OF_ONE if many == 1 else _ROWS if place == 0 else _ROWS_OF_MANY
     width, height = _LARGE if place == 0 else _SMALL
     height = round(height * _TALLER) if drawn.is_log else height
-    only = {"metric": drawn.view.metric, "batch": drawn.view.batch}
+    only: dict[str, Any] = {"metric": drawn.view.metric, "batch": drawn.view.batch}
     table = rows(drawn, most)
     more = drawn.points > len(table) or any(line.series.more for line in drawn.lines)
     return Shown(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pt2hub.server.pages.charts import Line
 from pt2hub.wire.performance import PointView
+from pt2hub.wire.quantities import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -208,13 +209,14 @@ def _range(chart: Chart, value: Callable[[Line, float], float]) -> tuple[float, 
 
 
 def _figures(chart: Chart, low: float, high: float) -> list[tuple[float, str]]:
+    """Ticks of the y axis; the unit stands above them."""
     if chart.is_relative:
         return [(at, f"{at:+g} %" if at else "0 %") for at in nice(low, high, _Y_TICKS)]
-    if chart.is_log:
-        return [(math.log10(at), chart.scale.text(at)) for at in logarithmic(10**low, 10**high)]
     factor = chart.scale.factor
-    unit = f" {chart.scale.unit}" if chart.scale.unit else ""
-    return [(at * factor, f"{at:,g}{unit}") for at in nice(low / factor, high / factor, _Y_TICKS)]
+    if chart.is_log:
+        ticks = logarithmic(10**low, 10**high)
+        return [(math.log10(at), quantity(at / factor, "1")) for at in ticks]
+    return [(at * factor, quantity(at, "1")) for at in nice(low / factor, high / factor, _Y_TICKS)]
 
 
 def nice(low: float, high: float, many: int) -> list[float]:
@@ -228,6 +230,7 @@ def nice(low: float, high: float, many: int) -> list[float]:
 
 def logarithmic(low: float, high: float) -> list[float]:
     """Round figures within a wide range: as many of each power of ten as there is room for."""
+    kept: list[float] = []
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for digits in ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 5), (1, 5), (1,)):
         found = [digit * 10.0**power for power in powers for digit in digits]

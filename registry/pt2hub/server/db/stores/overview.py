@@ -101,7 +101,7 @@ class OverviewStore:
             silence: Time without a heartbeat after which a worker is lost.
         """
         wanted = {"most": MOST, "failed": FAILED_DAYS, "changed": CHANGED_DAYS}
-        counts = self._session.execute(_TOTALS, wanted).one()
+        models, aliased, running, queued, failed, worse, better = self._session.execute(_TOTALS, wanted).one()
         alive = select(func.count(), func.count(SQLWorker.target.distinct())).where(lives(silence))
         workers, targets = self._session.execute(alive).one()
-        return Totals(*counts, workers, targets)
+        return Totals(models, aliased, running, queued, failed, worse, better, workers, targets)
