@@ -10,7 +10,8 @@ larger machines do several at a time.
 
 It prints a table after every tenth comparison and at the end, there with one JSON line, also after Ctrl-C and when
 `--minutes` are over. With `--out` each comparison is kept as it ends, and counted when the same file is given again; with
-`--home` the builds are kept, and made only once.
+`--home` the builds are kept, and made only once. `--draws` makes thousands of comparisons more by drawing from the
+processes that ran: what a hundred comparisons are too few to show.
 """
 
 from __future__ import annotations
@@ -335,7 +336,30 @@ def show(done: Sequence[Outcome], options: argparse.Namespace) -> None:
         lanes=options.lanes,
         builds=options.builds,
         figures=table(done),
+        **({"drawn": _figures(drawn(done, options))} if options.draws and done else {}),
     )
+
+
+def drawn(done: Sequence[Outcome], options: argparse.Namespace) -> list[Outcome]:
+    """Comparisons drawn with replacement from the real processes of those that were made, judged wave by wave."""
+    dice, threshold = random.Random(0), default_threshold("latency_p50")
+    rows = [row for one in done for row in zip(*(one.ratios[name] for name in PLANTED), strict=True)]
+    found = []
+    for _ in range(options.draws):
+        chosen = [dice.choice(rows) for _ in range(WAVES * options.processes)]
+        ratios = {name: [row[at] for row in chosen] for at, name in enumerate(PLANTED)}
+        verdicts: dict[str, str] = {}
+        taken = size = 0
+        for name, values in ratios.items():
+            for wave in range(1, WAVES + 1):
+                size = wave * options.processes
+                judgement = judge_paired(values[:size], threshold)
+                verdicts[name] = judgement.why or judgement.verdict
+                if verdicts[name] != "too_noisy":
+                    break
+            taken = max(taken, size)
+        found.append(Outcome("drawn", verdicts, ratios, taken, 0.0))
+    return found
 
 
 def table(done: Sequence[Outcome]) -> dict[str, dict[str, float | int | None]]:
@@ -432,6 +456,7 @@ def _options() -> argparse.Namespace:
     add("--minutes", type=float, default=math.inf, help="ends then, builds included")
     add("--home", type=Path, help="keeps the builds there, and takes them from there the next time")
     add("--out", type=Path, help="keeps each comparison as a line of JSON, and goes on from there")
+    add("--draws", type=int, default=0, help="comparisons drawn again from the processes of those made")
     add("--target", help="what the worker builds for, such as torch2.11-cpu-x86_64_v4 on a GPU machine")
     return parser.parse_args()
 
