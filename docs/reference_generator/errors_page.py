@@ -53,11 +53,13 @@ _ROOMS = {
     "pt2hub_workers": ("worker",),
 }
 """Who runs the code of a room; the first that fits."""
-_STARTING = ("up", "home", "config", "admin", "api.serve", "blobs.opening")
+_STARTING = ("up", "home", "config", "admin", "serve", "blobs.opening")
 _STARTING_DB = ("db.embedded", "db.engine", "db.migrating", "db.queue_schema")
 _OF_WORKERS = ("services.isolation",)
 _SILENT = tuple(f"pt2hub.server.{room}" for room in (*_STARTING, *_STARTING_DB, *_OF_WORKERS))
 """Server code that runs before or beside the API: its errors go to the command line and have no status."""
+_MADE_UP = "pt2hub.server.demo."
+"""Its errors are part of the demo's story."""
 _ONE_SIDE = {"ClientTooOld": ["server"], "ServerTooOld": ["client"]}
 """Who raises what stands in a module that both sides run."""
 _CUSTOM = "PydanticCustomError"
@@ -113,6 +115,8 @@ def _mentions() -> dict[str, set[str]]:
         folder = Path(str(package.__file__)).parent
         for path in folder.rglob("*.py"):
             module = ".".join(path.relative_to(folder.parent).with_suffix("").parts)
+            if module.startswith(_MADE_UP):
+                continue
             for name in _made_in(ast.parse(path.read_text())):
                 found[name].add(module)
     return found

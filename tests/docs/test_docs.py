@@ -21,7 +21,7 @@ from pt2hub.server.db.schema import Base
 from pt2hub.server.services.policy_spec import Gate, parse_policy
 from pt2hub_workers.config import WorkerConfig
 from reference_generator import api_page, errors_page, pages
-from support import tutorial
+from support import crawling, tutorial
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,8 +40,11 @@ CONFIGS = [
     ROOT / "workers" / "pt2hub_workers" / "sandbox" / "limits.py",
 ]
 TUTORIAL = ROOT / "docs" / "tutorial.md"
-INNER = {"PT2HUB_CHANNEL_FD", "PT2HUB_UPDATE_TUTORIAL"}
+WEB_PAGE = ROOT / "docs" / "how-to" / "web-pages.md"
+INNER = {"PT2HUB_CHANNEL_FD", "PT2HUB_UPDATE_TUTORIAL", "PT2HUB_UPDATE_SCREENSHOTS"}
 """Set by a worker for its own children, or for one test; no settings."""
+PARTS = {"/builds/<build>/lines", "/builds/<build>/stages", "/models/<team>/<name>/performance/points"}
+"""Addresses for scripts of pages."""
 
 _FENCE = re.compile(r"^( *)```([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`\n]+)`")
@@ -192,6 +195,13 @@ def test_every_route_that_curl_is_shown_with_exists_and_takes_its_parameters() -
         assert routes, f"{method} {path}"
         known = {item["name"] for item in routes[0].get("parameters", [])}
         assert {part.partition("=")[0] for part in query.split("&") if part} <= known, path
+
+
+def test_the_table_of_the_web_pages_has_all_of_them_and_no_other() -> None:
+    section = WEB_PAGE.read_text().partition("\n## The pages\n")[2].partition("\n## ")[0]
+    known = {re.sub(r"<[^<>:]*:", "<", rule) for rule in crawling.rules()}
+    files = {rule for rule in known if "/referrers/" in rule}
+    assert {cells[0].strip("`") for cells in rows(section)} == known - PARTS - files
 
 
 def test_every_table_of_the_database_is_named() -> None:
