@@ -126,7 +126,7 @@ def test_the_pointer_shows_a_point_and_a_drag_zooms(page: Page, charted: str) ->
     page.mouse.move(*at(box, 0.5, 0.5), steps=4)
     page.mouse.up()
     page.wait_for_function("() => location.search.includes('zoom=')")
-    low, high = map(float, said(page)["zoom"][0].split("-"))
+    low, high = map(float, said(page)["zoom"][0].split("~"))
     assert COUNT - 45 < low < high < COUNT - 20
     page.reload()
     page.get_by_role("button", name="See all").click()

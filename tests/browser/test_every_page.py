@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.browser import settle, shifts, sign_in, wider
+from support.browser import DESK, Watch, open_context, settle, shifts, sign_in, wider
 from support.crawling import Visit, crawl, kinds
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from collections.abc import Iterator
 
-    from support.browser import Axe, Shoot, Watch
+    from playwright.sync_api import Browser, Page
+
+    from support.browser import Axe, Shoot
     from support.site import Site
 
 NO_PAGES = {
@@ -47,6 +49,34 @@ def fullest(visits: list[Visit]) -> dict[str, str]:
     return {kind: visit.address for kind, visit in found.items()}
 
 
+@pytest.fixture(scope="module")
+def windows(chromium: Browser, site: Site) -> Iterator[list[tuple[Page, Watch]]]:
+    """A window, and one that runs no scripts; an admin is signed in on both.
+
+    Most tests have windows of their own: a process of the browser's, which costs more than looking at most pages.
+    """
+    contexts = [open_context(chromium, site, java_script_enabled=runs) for runs in (True, False)]
+    made = [(context.new_page(), Watch(context, site.url)) for context in contexts]
+    for page, _ in made:
+        sign_in(page, site)
+    yield made
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def both(windows: list[tuple[Page, Watch]]) -> Iterator[tuple[Page, Page]]:
+    """These two, on a desk and light; what their pages may not do fails the test."""
+    (page, watch), (plain_page, plain_watch) = windows
+    page.set_viewport_size(DESK)
+    page.emulate_media(color_scheme="light")
+    yield page, plain_page
+    complaints = watch.complaints + plain_watch.complaints
+    for one in (watch, plain_watch):
+        one.forgive()
+    assert complaints == []
+
+
 def test_every_kind_of_page_is_found_by_links_from_the_front_page(fullest: dict[str, str]) -> None:
     assert set(PAGES) - set(fullest) == set()
 
@@ -57,28 +87,20 @@ def test_no_page_links_to_one_that_is_not_there(visits: list[Visit]) -> None:
 
 
 @pytest.mark.parametrize("kind", PAGES)
-def test_a_page_is_right(
-    kind: str, fullest: dict[str, str], site: Site, page: Page, axe: Axe, shoot: Shoot
+def test_a_page_is_right_and_whole_without_scripts(
+    kind: str, fullest: dict[str, str], both: tuple[Page, Page], axe: Axe, shoot: Shoot
 ) -> None:
-    sign_in(page, site)
-    response = page.goto(fullest[kind])
-    assert response is not None
-    assert response.status == 200
-    look(page, kind, axe, shoot)
-
-
-@pytest.mark.parametrize("kind", PAGES)
-def test_a_page_is_whole_without_scripts(
-    kind: str, fullest: dict[str, str], site: Site, plain_page: Page, page: Page
-) -> None:
-    sign_in(plain_page, site)
-    sign_in(page, site)
-    plain_page.goto(fullest[kind])
-    page.goto(fullest[kind])
+    page, plain_page = both
+    for one in both:
+        response = one.goto(fullest[kind])
+        assert response is not None
+        assert response.status == 200
+    settle(page)
     assert plain_page.locator("h1").inner_text() == page.locator("h1").inner_text()
     titles = [found.locator("main h2:visible").all_inner_texts() for found in (plain_page, page)]
     assert set(titles[1]) <= set(titles[0])
     assert plain_page.locator("main").inner_text().count("\n") > 1
+    look(page, kind, axe, shoot)
 
 
 def test_the_form_to_sign_in_and_a_page_that_is_not_there_are_right_too(

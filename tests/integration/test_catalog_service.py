@@ -189,12 +189,27 @@ def test_filters_that_can_match_nothing_are_refused(registry: Registry) -> None:
 
 
 @pytest.mark.parametrize(
-    "after", ["", "x", "2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z,", "x,abc", ",\x00"]
+    "after",
+    [
+        "",
+        "x",
+        "2026-01-01T00:00:00Z",
+        "2026-01-01T00:00:00Z,",
+        "x,abc",
+        ",\x00",
+        "0001-01-01T00:00:00+23:59,abc",
+    ],
 )
 def test_a_place_that_no_page_named_is_refused(registry: Registry, after: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         registry.services.catalog.builds(BuildFilter(), after=after)
     assert (caught.value.where, bool(caught.value.hint)) == ("after", True)
+
+
+def test_a_place_in_a_zone_that_the_database_does_not_know_is_one_all_the_same(registry: Registry) -> None:
+    version = registry.submit()
+    page = registry.services.catalog.builds(BuildFilter(), after="2999-01-01T00:00:00+23:59,abc")
+    assert [build.id for build in page.builds] == [build.id for build in version.builds]
 
 
 def test_a_page_costs_the_same_number_of_statements_however_long_it_is(

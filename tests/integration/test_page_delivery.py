@@ -100,6 +100,7 @@ def test_pages_and_json_are_compressed_for_whoever_takes_it(styled: FlaskClient)
         assert len(small.data) < len(plain.data) / 2
         assert gzip.decompress(small.data) == plain.data
         assert "Accept-Encoding" in small.headers["Vary"]
+        assert small.headers["X-Content-Type-Options"] == "nosniff"
         refused = styled.get(address, headers={"Accept-Encoding": "gzip;q=0"})
         assert refused.data == plain.data
 

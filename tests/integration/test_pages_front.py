@@ -179,5 +179,5 @@ def test_workers_say_what_they_do_and_a_target_that_nobody_builds_for_stands_out
 @pytest.mark.parametrize("address", ["/", "/?q=vit", "/changes", "/targets", "/targets?gone=1"])
 def test_these_pages_are_read_without_signing_in_and_kept_by_no_cache(web: FlaskClient, address: str) -> None:
     response = web.get(address)
-    assert response.headers["Cache-Control"] == "no-cache"
+    assert response.headers["Cache-Control"] == "private, no-cache"
     assert "Sign in" in Page(response.get_data(as_text=True)).text

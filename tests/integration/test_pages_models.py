@@ -294,6 +294,21 @@ def test_a_gate_that_refuses_shows_what_it_compared_and_an_admin_may_force(
     assert "forced past 1 refusal of the policy" in page.text
 
 
+def test_what_a_policy_says_to_a_move_that_it_lets_pass_is_told_after_it(
+    signed_in: FlaskClient, served: Registry
+) -> None:
+    version(served, latency(10.0))
+    version(served, latency(10.1))
+    gate = {"alias": "prod", "metric": "latency_p50", "max_worse": 0.05}
+    served.services.policies.put(MODEL, {"gates": [gate]}, revision=0, by=Actor("ada", admin=True))
+    fields = {"alias": "prod", "number": "1", "reason": "first"}
+    page = done(signed_in, send(signed_in, f"{PAGE}/aliases", read(signed_in, PAGE), **fields))
+    assert "its policy had nothing to compare with" in page.text
+    moved = send(signed_in, f"{PAGE}/aliases", page, **fields | {"number": "2"})
+    assert "at most 5 % worse is allowed" in done(signed_in, moved).text
+    assert "is allowed" not in read(signed_in, f"{PAGE}/aliases/prod").text
+
+
 def test_who_only_reads_sees_no_form_and_can_send_none(web: FlaskClient, served: Registry) -> None:
     versions(served, 1)
     served.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by="ci")

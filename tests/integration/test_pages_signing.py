@@ -87,6 +87,11 @@ def test_signing_in_leads_to_pages_of_this_site_only(
     assert answer.headers["Location"] == "/"
 
 
+def test_a_form_of_more_fields_than_any_of_ours_is_not_sent_back(web: FlaskClient) -> None:
+    answer = web.post("/publish", data={f"f{place}": "" for place in range(6000)}, headers=HERE)
+    assert (answer.status_code, len(answer.data) < 10_000) == (413, True)
+
+
 def test_signing_out_ends_the_session_wherever_its_cookie_went(signed_in: FlaskClient) -> None:
     kept = signed_in.get_cookie(COOKIE)
     assert kept is not None

@@ -13,12 +13,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from pt2hub_workers.pool import PATIENT
 from support.headers import PLACE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from xdist.remote import Producer
+
+_TOGETHER = "tests/browser/"
+"""Tests that look at one server with a year's data, which takes longer to fill than most of them take."""
+
+
+class _ByFile(LoadFileScheduling):
+    """Files beside each other, as `--dist loadfile` has them, and one folder in one process."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _TOGETHER if nodeid.startswith(_TOGETHER) else nodeid.partition("::")[0]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFile | None:
+    """Keeps tests together that share what is dear to make; other ways to share tests out are as they were."""
+    return _ByFile(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -43,7 +43,7 @@ FLAGS = (
 )
 DESK: ViewportSize = {"width": 1280, "height": 800}
 PHONE: ViewportSize = {"width": 390, "height": 844}
-TALLEST = 3000
+TALLEST = 2000
 """Pixels of a page that a screenshot shows."""
 _LOOKING = Path(__file__).with_name("looking.js").read_text().rstrip(";\n")
 
@@ -52,7 +52,7 @@ class Axe(Protocol):
     """Fails where a page cannot be used by everyone."""
 
     def __call__(self, page: Page, *rules: str) -> None:
-        """Judges a page.
+        """Judges a page. It is whole no more afterwards: of rows that are alike one stays.
 
         Args:
             page: As it is now.

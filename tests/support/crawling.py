@@ -63,6 +63,11 @@ def kinds() -> list[str]:
     )
 
 
+def rules() -> list[str]:
+    """Their addresses, with placeholders."""
+    return [rule.rule for rule in _map().iter_rules() if rule.endpoint.removeprefix(f"{PAGES}.") in kinds()]
+
+
 def kind_of(address: str) -> str | None:
     """The kind of page at an address, None for what is no page."""
     try:

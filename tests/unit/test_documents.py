@@ -64,6 +64,9 @@ def test_a_syntax_error_names_line_and_column(body: bytes, content_type: str, li
         (b"[" * 100_000, "document"),
         (b'{"a": ' + b"9" * 5000 + b"}", "document"),
         (b"a: \x01", "document"),
+        (b"a: !!int ''", "document"),
+        (b"a: !!bool maybe", "document"),
+        (b"a: !!timestamp soon", "document"),
     ],
 )
 @pytest.mark.parametrize("content_type", [JSON_TYPE, "application/yaml"])

@@ -8,10 +8,14 @@ import time
 import pytest
 
 from pt2hub.domain.artifacts import Member, StepTiming
+from pt2hub.domain.codec import decode
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.domain.publications import AutotuneChoice
+from pt2hub.errors import BadResponse
+from pt2hub.server.pages import filters
 from pt2hub.server.pages.exhibits import bars, documents, trees, tuning
 from pt2hub.server.pages.exhibits.highlighting import highlighted
+from pt2hub.server.pages.proofs import Proof
 
 FLOODS = (
     "a ", "/*", "*/", '"', "'", "\\\n", "#if ", 'R"(', "::a", "a(", "<a>", "// \\\n", "\t", "a\n", "((", "{", "'''", '"""',
@@ -59,6 +63,16 @@ def test_steps_fill_the_bar_in_their_order() -> None:
 def test_times_that_are_none_spoil_no_bar(seconds: float) -> None:
     bar = bars.bar([StepTiming("a", seconds), StepTiming("b", seconds), StepTiming("c", 1.0)])
     assert all(0 <= part.x + part.width <= bars.WIDTH + 0.1 for part in bar.parts)
+
+
+def test_whole_numbers_beyond_all_floats_are_no_figures_and_no_error() -> None:
+    with pytest.raises(BadResponse, match="seconds holds a number beyond"):
+        decode(StepTiming, {"name": "compile", "seconds": 10**400})
+    rows = [{"error": 10**400, "allowed": 1}, {"error": 1, "allowed": 2, "point": "example." + "9" * 5000}]
+    proof = Proof.of({"relative_error": 10**400, "comparisons": rows})
+    assert (proof.relative_error, proof.count) == (None, 2)
+    assert filters.size(10**400) == filters.size(1e300)
+    assert [item.what for item in proof.worst] == ["output 0 at example inputs"]
 
 
 def test_folders_know_what_lies_below_them_and_chains_are_one() -> None:

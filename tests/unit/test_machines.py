@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -62,6 +63,13 @@ def test_this_machine_runs_what_is_built_for_it_after_the_journey_too() -> None:
     page = address("http://hub.example/pt2hub", "/models/a/b", machine)
     assert page.startswith("http://hub.example/pt2hub/machine?machine=")
     assert page.endswith("&to=%2Fmodels%2Fa%2Fb")
+
+
+def test_code_that_says_nonsense_of_the_c_library_it_needs_is_refused_and_not_compared() -> None:
+    config = a_config()
+    for release in ("latest", "2.x", "9" * 5000):
+        (finding,) = judge(config.target, this_machine().host, replace(config.native, glibc=release)).failures
+        assert (finding.axis, release[:9] in finding.needs, len(finding.needs) < 60) == ("libc", True, True)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ import { fetchChart } from "./charts/points";
 import { Tip, under } from "./charts/tips";
 
 const SOON = "400px";
+/** Between the ends of a zoomed range in the address; a range may begin below zero. */
+const BETWEEN = "~";
 
 /** The page's charts, and what they share. */
 class Charts implements Page {
@@ -132,7 +134,7 @@ class Charts implements Page {
     this.tips.push(tip);
     const whole = Object.assign(document.createElement("button"), {
       type: "button",
-      className: "whole quiet",
+      className: "see-all quiet",
       textContent: "See all",
       hidden: !this.look.zoom,
     });
@@ -141,7 +143,7 @@ class Charts implements Page {
     plot.addEventListener("mousemove", (event) => tip.hover(this.at(event, drawing)));
     plot.addEventListener("mouseleave", () => tip.hover(undefined));
     plot.addEventListener("click", (event) => {
-      if (!(event.target instanceof HTMLElement) || event.target.closest(".tip, .whole")) return;
+      if (!(event.target instanceof HTMLElement) || event.target.closest(".tip, .see-all")) return;
       const found = this.at(event, drawing);
       const line = found && drawing.scene().chart.lines[found.line];
       if (!line) return tip.hide();
@@ -166,12 +168,12 @@ class Charts implements Page {
   /** Draws everything anew, and writes it into the address. */
   private update(): void {
     for (const drawing of this.drawings) drawing.refresh();
-    for (const button of document.querySelectorAll<HTMLElement>(".whole")) button.hidden = !this.look.zoom;
+    for (const button of document.querySelectorAll<HTMLElement>(".see-all")) button.hidden = !this.look.zoom;
     const given = new URLSearchParams(location.search);
     for (const name of ["x", "y", "zoom", "point", "target"]) given.delete(name);
     if (this.look.byTime) given.set("x", "time");
     if (this.look.relative) given.set("y", "change");
-    if (this.look.zoom) given.set("zoom", this.look.zoom.map((at) => at.toFixed(2)).join("-"));
+    if (this.look.zoom) given.set("zoom", this.look.zoom.map((at) => at.toFixed(2)).join(BETWEEN));
     if (this.look.hidden.size)
       for (const box of this.targets()) if (box.checked) given.append("target", box.value);
     for (const text of this.picks.texts()) given.append("point", text);
@@ -188,7 +190,7 @@ function tidy(data: FormData, everyTarget: boolean): void {
 }
 
 function rangeOf(text: string | null): [number, number] | undefined {
-  const [low = NaN, high = NaN] = (text ?? "").split("-").map(Number);
+  const [low = NaN, high = NaN] = (text ?? "").split(BETWEEN).map(Number);
   return low < high ? [low, high] : undefined;
 }
 

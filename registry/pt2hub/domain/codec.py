@@ -113,7 +113,10 @@ def _decode_dataclass(cls: type, value: Any, where: str) -> Any:  # noqa: ANN401
 
 def _decode_scalar(kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401  # as _decode
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise BadResponse(f"{where} holds a number beyond all floats") from None
     if isinstance(kind, type) and not isinstance(value, kind):
         raise BadResponse(f"{where} holds {type(value).__name__} where {kind.__name__} belongs")
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -11,6 +12,9 @@ from pt2hub.domain.targets import CPU_LEVELS, flags_of_level
 if TYPE_CHECKING:
     from pt2hub.domain.artifacts import NativeCode
     from pt2hub.domain.targets import Target
+
+_RELEASE = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){0,3}")
+_SHOWN = 40
 
 
 class Outcome(StrEnum):
@@ -105,12 +109,17 @@ def judge(target: Target, host: Host, native: NativeCode | None = None) -> Verdi
         findings.append(_axis("cuda", target.cuda or "", host.cuda or "a CPU build of torch"))
         findings.append(_axis("compute capability", target.arch, host.sm or "no GPU"))
     findings.append(_cpu(target, host, native))
-    if native and native.glibc and host.glibc:
-        newer = _version(native.glibc) <= _version(host.glibc)
-        findings.append(
-            Finding("libc", _outcome(newer), f"glibc {native.glibc} or newer", f"glibc {host.glibc}")
-        )
+    if native and native.glibc and _RELEASE.fullmatch(host.glibc or ""):
+        findings.append(_libc(native.glibc, str(host.glibc)))
     return Verdict(tuple(findings))
+
+
+def _libc(needs: str, has: str) -> Finding:
+    """What the code needs is what its own build said: a release that is none refuses, since nothing can be told."""
+    if not _RELEASE.fullmatch(needs):
+        return Finding("libc", Outcome.REFUSED, f"glibc {needs[:_SHOWN]!a}", f"glibc {has}")
+    enough = _version(needs) <= _version(has)
+    return Finding("libc", _outcome(enough), f"glibc {needs} or newer", f"glibc {has}")
 
 
 def _axis(axis: str, needs: str, has: str) -> Finding:

@@ -53,6 +53,8 @@ def parse_document(body: bytes, *, content_type: str = YAML_TYPE, hint: str = _O
         raise _malformed(f"It is not YAML: {exc.problem or exc.context}.", *position) from exc
     except (yaml.YAMLError, ValueError) as exc:  # characters or numbers that the parsers refuse
         raise _malformed(f"It cannot be read: {str(exc).splitlines()[0][:200]}.") from exc
+    except (LookupError, AttributeError, TypeError) as exc:  # PyYAML's, of `!!int ""` and the like
+        raise _malformed("It cannot be read: a value does not fit its tag (such as !!int).") from exc
     except RecursionError as exc:
         raise _malformed("It is nested too deeply.") from exc
     if not isinstance(value, dict):

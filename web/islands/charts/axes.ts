@@ -1,20 +1,25 @@
 /** What axes reach from and to, and where their ticks are: as `pages/plots.py` does it. */
 
+import type { Kind } from "./placing";
 import { figure } from "./words";
 
 const LEAST = 0.2;
 const LEAST_PERCENT = 20;
 const PAD = 0.08;
+/** Figures beyond it lie at the edge: a range of more than a number holds could not be drawn. */
+const FURTHEST = 1e300;
 const TICKS = 6;
 
 /** A range with room around it, which a few percent of noise do not fill. */
-export function spread(low: number, high: number, kind: "plain" | "log" | "percent"): [number, number] {
-  const least = kind === "percent" ? LEAST_PERCENT : kind === "log" ? Math.log10(1 + LEAST) : LEAST * Math.abs(high);
-  const spare = Math.max(0, (least || 1) - (high - low)) / 2;
-  const [bottom, top] = [low - spare, high + spare];
-  const pad = (top - bottom) * PAD;
-  const fromZero = kind === "plain" && bottom >= 0 && bottom - pad < 0;
-  return [fromZero ? 0 : bottom - pad, top + pad];
+export function spread(low: number, high: number, kind: Kind): [number, number] {
+  const [lowest, highest] = [low, high].map((at) => Math.min(Math.max(at, -FURTHEST), FURTHEST)) as [number, number];
+  const furthest = Math.max(Math.abs(lowest), Math.abs(highest));
+  const least = kind === "percent" ? LEAST_PERCENT : kind === "log" ? Math.log10(1 + LEAST) : LEAST * furthest;
+  const spare = Math.max(0, (least || 1) - (highest - lowest)) / 2;
+  const pad = (highest - lowest + 2 * spare) * PAD;
+  const bottom = lowest - spare - pad;
+  const fromZero = kind === "plain" && lowest >= 0 && bottom < 0;
+  return [fromZero ? 0 : bottom, highest + spare + pad];
 }
 
 /** Round figures within a wide range: as many of each power of ten as there is room for. */
@@ -31,7 +36,7 @@ export function logarithmic(low: number, high: number): number[] {
 }
 
 /** What stands at a tick of the y axis. */
-export function label(at: number, kind: "plain" | "log" | "percent", unit: string): string {
+export function label(at: number, kind: Kind, unit: string): string {
   if (kind === "percent") return `${at > 0 ? "+" : ""}${figure(at)} %`;
   return `${figure(kind === "log" ? 10 ** at : at)} ${unit}`.trimEnd();
 }

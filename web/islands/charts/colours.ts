@@ -26,7 +26,7 @@ export function palette(): Palette {
   };
 }
 
-/** Calls back whenever the reader changes between light and dark. */
+/** Calls back whenever the reader changes between light, dark, and few colours of their own. */
 export function onColours(change: () => void): void {
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", change);
+  for (const query of ["(prefers-color-scheme: dark)", "(forced-colors: active)"]) matchMedia(query).addEventListener("change", change);
 }

@@ -4,7 +4,7 @@ import uPlot from "uplot";
 import { label, logarithmic, spread } from "./axes";
 import { type Palette } from "./colours";
 import { drawOver, drawUnder, type Pick, type Scene } from "./layers";
-import { columns, isLog, type Look, place, whole } from "./placing";
+import { columns, type Kind, kindOf, type Look, place, whole } from "./placing";
 import type { Chart } from "./points";
 
 const FONT = "12px system-ui, sans-serif";
@@ -63,6 +63,7 @@ export function draw(chart: Chart, host: HTMLElement, page: Page): Drawing {
       made = make(chart, host, page);
     },
   };
+  // Charts stay as long as their page, and so does what watches them.
   new ResizeObserver(() => {
     if (host.clientWidth !== made.u.width) made.u.setSize({ width: host.clientWidth, height: host.clientHeight });
   }).observe(host);
@@ -78,7 +79,8 @@ interface Made {
 function make(chart: Chart, host: HTMLElement, page: Page): Made {
   const placed = place(chart, page.look.byTime);
   const all = whole(placed, page.look.byTime);
-  const scene = (): Scene => ({ chart, look: page.look, placed, colours: page.colours, picked: page.picked });
+  const kind = kindOf(chart, page.look);
+  const scene = (): Scene => ({ chart, look: page.look, kind, placed, colours: page.colours, picked: page.picked });
   const options: uPlot.Options = {
     width: host.clientWidth,
     height: host.clientHeight,
@@ -92,9 +94,9 @@ function make(chart: Chart, host: HTMLElement, page: Page): Made {
     },
     scales: {
       x: { time: page.look.byTime, range: (_, min, max) => (min === null || max === null ? all : [min, max]) },
-      y: { range: (_, min, max) => spread(min ?? 0, max ?? 1, kind(chart, page.look)) },
+      y: { range: (_, min, max) => spread(min ?? 0, max ?? 1, kind) },
     },
-    axes: [acrossAxis(page), upAxis(chart, page)],
+    axes: [acrossAxis(page), upAxis(chart, kind, page)],
     series: [{}, ...chart.lines.map((_, index) => series(chart, index, page))],
     hooks: {
       drawAxes: [(u) => drawUnder(u, scene())],
@@ -102,14 +104,10 @@ function make(chart: Chart, host: HTMLElement, page: Page): Made {
       setSelect: [(u) => select(u, page)],
     },
   };
-  const u = new uPlot(options, columns(chart, page.look, placed), host);
+  const u = new uPlot(options, columns(chart, kind, placed), host);
   const [min, max] = page.look.zoom ?? all;
   u.setScale("x", { min, max });
   return { u, all, scene };
-}
-
-function kind(chart: Chart, look: Look): "plain" | "log" | "percent" {
-  return look.relative ? "percent" : isLog(chart, look) ? "log" : "plain";
 }
 
 function select(u: uPlot, page: Page): void {
@@ -151,11 +149,10 @@ function acrossAxis(page: Page): uPlot.Axis {
   return axis;
 }
 
-function upAxis(chart: Chart, page: Page): uPlot.Axis {
+function upAxis(chart: Chart, kind: Kind, page: Page): uPlot.Axis {
   const axis = common(page);
-  const how = kind(chart, page.look);
   axis.size = (_, values) => Math.max(56, ...(values ?? []).map((text) => text.length * LETTER + 20));
-  axis.values = (_, splits) => splits.map((at) => label(at, how, chart.unit));
-  if (how === "log") axis.splits = (_, __, min, max) => logarithmic(10 ** min, 10 ** max).map(Math.log10);
+  axis.values = (_, splits) => splits.map((at) => label(at, kind, chart.unit));
+  if (kind === "log") axis.splits = (_, __, min, max) => logarithmic(10 ** min, 10 ** max).map(Math.log10);
   return axis;
 }

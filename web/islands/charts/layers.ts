@@ -2,7 +2,7 @@
 
 import type uPlot from "uplot";
 import type { Palette } from "./colours";
-import { height, type Look, type Placed } from "./placing";
+import { height, type Kind, type Look, type Placed } from "./placing";
 import { type Chart, nearest } from "./points";
 
 /** A version's artifact for a target, chosen for a comparison. */
@@ -15,6 +15,7 @@ export interface Pick {
 export interface Scene {
   readonly chart: Chart;
   readonly look: Look;
+  readonly kind: Kind;
   readonly placed: readonly Placed[];
   readonly colours: Palette;
   readonly picked: readonly Pick[];
@@ -31,7 +32,7 @@ const LABEL_ROW = 13;
 /** Where a point of a line is on the canvas. */
 export function spot(u: uPlot, scene: Scene, item: Placed, place: number): [number, number] {
   const value = item.line.values[item.indices[place] ?? 0] ?? 0;
-  const y = height(scene.chart, scene.look, item.line, value);
+  const y = height(scene.chart, scene.kind, item.line, value);
   return [u.valToPos(item.xs[place] ?? 0, "x", true), u.valToPos(y, "y", true)];
 }
 
@@ -81,9 +82,10 @@ function drawBands(u: uPlot, ctx: CanvasRenderingContext2D, scene: Scene, item: 
   ctx.globalAlpha = BAND;
   for (const [first, last, value] of line.levels) {
     const [left, right] = ends(u, scene, item, first, last);
-    const top = u.valToPos(height(scene.chart, scene.look, line, value * (1 + line.noise)), "y", true);
-    const bottom = u.valToPos(height(scene.chart, scene.look, line, value / (1 + line.noise)), "y", true);
-    ctx.fillRect(left - 2, top, right - left + 4, Math.max(1, bottom - top));
+    const y = (figure: number): number => u.valToPos(height(scene.chart, scene.kind, line, figure), "y", true);
+    const [one, other] = [y(value * (1 + line.noise)), y(value / (1 + line.noise))];
+    const top = Math.min(one, other); // of figures below zero the other way round
+    ctx.fillRect(left - 2, top, right - left + 4, Math.max(1, Math.abs(other - one)));
   }
   ctx.globalAlpha = 1;
 }
@@ -110,7 +112,7 @@ function drawSpreads(u: uPlot, ctx: CanvasRenderingContext2D, scene: Scene, item
   for (let place = from; place <= to; place++) {
     const index = item.indices[place] ?? 0;
     const x = u.valToPos(item.xs[place] ?? 0, "x", true);
-    const y = (value: number): number => u.valToPos(height(scene.chart, scene.look, item.line, value), "y", true);
+    const y = (value: number): number => u.valToPos(height(scene.chart, scene.kind, item.line, value), "y", true);
     ctx.moveTo(x, clamp(u, y(item.line.lows[index] ?? 0)));
     ctx.lineTo(x, clamp(u, y(item.line.highs[index] ?? 0)));
   }
@@ -140,10 +142,21 @@ function drawBreaks(u: uPlot, ctx: CanvasRenderingContext2D, scene: Scene): void
     ctx.moveTo(x, u.bbox.top);
     ctx.lineTo(x, u.bbox.top + u.bbox.height);
     ctx.stroke();
-    if (!labelled.has(x)) ctx.fillText(item.label, x + 5 * devicePixelRatio, u.bbox.top + (4 + LABEL_ROW * labelled.size) * devicePixelRatio);
+    if (!labelled.has(x)) write(ctx, item.label, x + 5 * devicePixelRatio, u.bbox.top + (4 + LABEL_ROW * labelled.size) * devicePixelRatio, scene.colours.ground);
     labelled.add(x);
   }
   ctx.setLineDash([]);
+}
+
+/** Writes a text that stays readable where a line lies behind it. */
+function write(ctx: CanvasRenderingContext2D, text: string, x: number, y: number, ground: string): void {
+  ctx.save();
+  ctx.setLineDash([]);
+  ctx.lineWidth = 3 * devicePixelRatio;
+  ctx.strokeStyle = ground;
+  ctx.strokeText(text, x, y);
+  ctx.restore();
+  ctx.fillText(text, x, y);
 }
 
 function find(u: uPlot, scene: Scene, line: number, number: number): [number, number] | undefined {

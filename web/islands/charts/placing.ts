@@ -42,20 +42,24 @@ function alongTime(line: Line): Placed {
   return { line, xs, indices };
 }
 
-/** Whether figures are drawn as logarithms. */
-export function isLog(chart: Chart, look: Look): boolean {
-  return chart.log && !look.relative;
+/** What figures on the y axis are: themselves, their logarithms, or percent of their line's newest level. */
+export type Kind = "plain" | "log" | "percent";
+
+/** How a chart's figures are drawn; of levels at or below zero there is no percentage. */
+export function kindOf(chart: Chart, look: Look): Kind {
+  if (look.relative && chart.lines.every((line) => baseOf(line) > 0)) return "percent";
+  return chart.log && !look.relative ? "log" : "plain";
 }
 
 /** Where a line's figure lies on the y axis. */
-export function height(chart: Chart, look: Look, line: Line, value: number): number {
-  if (look.relative) return (value / baseOf(line) - 1) * 100;
+export function height(chart: Chart, kind: Kind, line: Line, value: number): number {
+  if (kind === "percent") return (value / baseOf(line) - 1) * 100;
   const shown = value / chart.factor;
-  return chart.log ? Math.log10(shown) : shown;
+  return kind === "log" ? Math.log10(shown) : shown;
 }
 
 /** Columns for uPlot: every x once, and a column of each line with holes where it has no point. */
-export function columns(chart: Chart, look: Look, placed: readonly Placed[]): uPlot.AlignedData {
+export function columns(chart: Chart, kind: Kind, placed: readonly Placed[]): uPlot.AlignedData {
   const all = new Float64Array([...new Set(placed.flatMap((item) => [...item.xs]))]).sort();
   const rows = new Map<number, number>();
   all.forEach((x, row) => rows.set(x, row));
@@ -63,7 +67,7 @@ export function columns(chart: Chart, look: Look, placed: readonly Placed[]): uP
     const column: (number | null)[] = new Array<number | null>(all.length).fill(null);
     item.xs.forEach((x, place) => {
       const value = item.line.values[item.indices[place] ?? 0];
-      if (value !== undefined) column[rows.get(x) ?? 0] = height(chart, look, item.line, value);
+      if (value !== undefined) column[rows.get(x) ?? 0] = height(chart, kind, item.line, value);
     });
     return column;
   });

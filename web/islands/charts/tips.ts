@@ -129,9 +129,9 @@ export class Tip {
 
   private spread(line: Line, index: number, text: (value: number | undefined) => string): string {
     const count = line.counts[index] ?? 1;
-    const runs = count === 1 ? "one run" : `${count} runs`;
-    if (line.lows[index] === line.highs[index]) return runs;
-    return `${text(line.lows[index])} to ${text(line.highs[index])} in ${runs}`;
+    const counted = count === 1 ? "one measurement" : `${count} measurements`;
+    if (line.lows[index] === line.highs[index]) return counted;
+    return `runs from ${text(line.lows[index])} to ${text(line.highs[index])}, ${counted}`;
   }
 
   private links(line: Line, number: number, before: number | undefined): HTMLElement {
@@ -145,7 +145,7 @@ export class Tip {
 
 function changed(line: Line, index: number, before: number): string {
   const [was = 0, now = 0] = [line.values[index - 1], line.values[index]];
-  if (!was) return "";
+  if (was <= 0 || now <= 0) return `After version ${before}`; // there is no percentage
   const noise = line.noise ?? 0;
   const within = noise > 0 && Math.abs(Math.log(now / was)) <= Math.log1p(noise) ? ", within the usual noise" : "";
   return `${percent(now / was)} against version ${before}${within}`;

@@ -138,6 +138,8 @@ def _check_client() -> None:
 
 def _state_release(response: Response) -> Response:
     response.headers[VERSION_HEADER] = __version__
+    # What people upload is served beside pages that know who signed in: no browser shall guess what it might be.
+    response.headers["X-Content-Type-Options"] = "nosniff"
     return response
 
 

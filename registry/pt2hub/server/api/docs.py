@@ -60,7 +60,6 @@ def page(document: dict[str, Any]) -> Response:
     )
     response = Response(text, content_type="text/html; charset=utf-8")
     response.headers["Content-Security-Policy"] = _POLICY
-    response.headers["X-Content-Type-Options"] = "nosniff"
     return response
 
 

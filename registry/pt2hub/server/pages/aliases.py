@@ -14,6 +14,7 @@ from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
 from pt2hub.server.pages import sessions
 from pt2hub.server.pages.moves import Moving, seen_of
+from pt2hub.server.pages.numbers import MOST_VERSION, in_address
 from pt2hub.server.pages.rendering import page
 from pt2hub.server.pages.routes import routes
 from pt2hub.wire.comparing import compared
@@ -34,6 +35,8 @@ DONE = {
     "unchanged": "The alias was on that version already; nothing was changed.",
     "removed": "The alias was removed. Its history stays.",
 }
+_JUDGED = frozenset({"created", "moved", "forced"})
+"""After these the page tells what the policy said to the move, which lets much pass that is worth knowing."""
 _MOVES = 50
 """Moves on a page."""
 
@@ -41,9 +44,9 @@ _MOVES = 50
 @routes.get("/models/<team>/<name>/aliases/<alias>")
 def alias(team: str, name: str, alias: str) -> Response:
     """An alias with its history."""
-    services, whole = container(), f"{team}/{name}"
+    services, whole, done = container(), f"{team}/{name}", request.args.get("done", "")
     view = services.aliases.alias(whole, alias)
-    before = request.args.get("before", type=int)
+    before = in_address("before", 1, MOST_VERSION, hint="Follow the link below the history.")
     moves = [move for move in view.history if before is None or move.sequence < before]
     return page(
         "alias.html",
@@ -57,7 +60,8 @@ def alias(team: str, name: str, alias: str) -> Response:
         moving=Moving.of([view], alias=view.name),
         model=services.catalog.model(whole),
         back=_back(view.last),
-        done=DONE.get(request.args.get("done", "")),
+        done=DONE.get(done),
+        said=services.aliases.said(whole, alias) if done in _JUDGED else (),
     )
 
 

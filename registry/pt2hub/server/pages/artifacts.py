@@ -15,12 +15,13 @@ from pt2hub.domain.artifacts import (
     SOURCES_TYPE,
 )
 from pt2hub.domain.builds import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_REPEAT, MEASURE_PRIORITY
-from pt2hub.errors import InvalidInput, Pt2hubError
+from pt2hub.errors import Pt2hubError
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
 from pt2hub.server.pages import machines, sessions
 from pt2hub.server.pages.exhibits import bars, documents, figures, trees, tuning
 from pt2hub.server.pages.exhibits.highlighting import highlighted
+from pt2hub.server.pages.numbers import in_address, whole
 from pt2hub.server.pages.proofs import Proof
 from pt2hub.server.pages.rendering import page
 from pt2hub.server.pages.routes import routes
@@ -43,7 +44,8 @@ _KINDS = {
 }
 """What referrers are, and how their files are called, by media type."""
 _UNTYPED = {"repeat": "1", "beside": "", "priority": str(MEASURE_PRIORITY)}
-_MOST_DIGITS = 18
+_MOST = 10**18
+"""Of lines and rows: no table counts further."""
 
 
 @routes.get("/artifacts/<digest>")
@@ -55,7 +57,7 @@ def artifact(digest: str) -> Response:
 @routes.get("/artifacts/<digest>/sources")
 def sources(digest: str) -> Response:
     """The sources that the compiler generated, some lines of one file at a time."""
-    first = _count("from", "Lines are numbered from 1.") or 1
+    first = in_address("from", 0, _MOST, hint="Lines are numbered from 1.") or 1
     view = container().generated.sources(digest, request.args.get("file"), first=first)
     text = view.text
     lines = highlighted(text.name, text.lines, commented=text.commented) if text else []
@@ -95,7 +97,7 @@ def _page(
     error: Pt2hubError | None = None,
     typed: dict[str, str] | None = None,
 ) -> Response:
-    after = _count("tuned", "Follow the link below the table.") or 0
+    after = in_address("tuned", 0, _MOST, hint="Follow the link below the table.") or 0
     found = container().inspecting.artifact(digest, tuned_after=after)
     view = found.artifact
     return page(
@@ -151,33 +153,12 @@ def _model(name: str) -> tuple[str, str]:
     return team, rest
 
 
-def _count(field: str, hint: str) -> int | None:
-    """A whole number in the address; None where none is given.
-
-    Raises:
-        InvalidInput: It is none.
-    """
-    text = request.args.get(field, "").strip()
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS:
-        raise InvalidInput(f"{text[:80]!a} is no whole number", where=field, hint=hint)
-    return int(text)
-
-
 def _typed_number(typed: dict[str, str], field: str, low: int, high: int) -> int:
     """A whole number that somebody typed; what is left empty is as if the form had not been touched.
 
     Raises:
         InvalidInput: It is none, or out of its range.
     """
-    text = typed[field] or _UNTYPED[field]
-    digits = text.removeprefix("-")
-    number = int(text) if digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS else None
-    if number is None or not low <= number <= high:
-        raise InvalidInput(
-            f"{text[:80]!a} is no whole number from {low} to {high}",
-            where=field,
-            hint=f"Type one, or leave it as it was: {_UNTYPED[field]}.",
-        )
-    return number
+    text, usual = typed[field] or _UNTYPED[field], _UNTYPED[field]
+    what, hint = f"whole number from {low} to {high}", f"Type one, or leave it as it was: {usual}."
+    return whole(text, field, low, high, what=what, hint=hint)

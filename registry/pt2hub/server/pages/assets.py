@@ -58,7 +58,6 @@ class Assets:
             abort(404)
         response = Response(content_type=_TYPES[Path(name).suffix])
         response.headers["Cache-Control"] = _FOR_EVER
-        response.headers["X-Content-Type-Options"] = "nosniff"
         response.vary.add("Accept-Encoding")
         if takes_gzip():
             response.content_encoding = "gzip"

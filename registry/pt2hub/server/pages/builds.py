@@ -17,6 +17,7 @@ from pt2hub.server.api.problems import status_of
 from pt2hub.server.api.shapes import ID_PATTERN
 from pt2hub.server.pages import sessions
 from pt2hub.server.pages.log_panels import LogQuery, is_over, panel
+from pt2hub.server.pages.numbers import MOST_VERSION, priority, whole
 from pt2hub.server.pages.rendering import fragment, page
 from pt2hub.server.pages.routes import routes
 from pt2hub.server.pages.stages import lasting, since, stages_of
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", BuildState, BuildKind)
 _LIMIT = 50
-_NUMBERS = 2**31
 _ID = re.compile(ID_PATTERN)
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")
 """A time as notes have it, which pages show in the reader's zone."""
@@ -158,8 +158,8 @@ def retry_build(build: str) -> Response | WerkzeugResponse:
     """Queues it again."""
     view, typed = _view(build), request.form.get("priority", "").strip()
     try:
-        priority = _whole(typed, "priority") if typed else None
-        container().builds.retry(view.id, by=sessions.actor().name, priority=priority)
+        wanted = priority(typed) if typed else None
+        container().builds.retry(view.id, by=sessions.actor().name, priority=wanted)
     except UsageError as error:
         view = _view(build)
         return _page(view, panel(view, LogQuery()), error, typed=typed)
@@ -255,19 +255,7 @@ def _pieces(note: str) -> list[tuple[str, str]]:
 
 
 def _number(text: str) -> int:
-    number = _whole(text, "model")
-    if not 1 <= number < _NUMBERS:
-        raise InvalidInput(f"There is no version {number}", where="model", hint="Versions count from 1.")
-    return number
-
-
-def _whole(text: str, where: str) -> int:
-    try:
-        return int(text[:12])
-    except ValueError:
-        raise InvalidInput(
-            f"{text[:40]!a} is no whole number", where=where, hint="Write digits, such as 3."
-        ) from None
+    return whole(text, "model", 1, MOST_VERSION, what="number of a version", hint="Write digits, such as 3.")
 
 
 _WORDS: dict[str, Any] = {

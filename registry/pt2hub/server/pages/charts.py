@@ -77,7 +77,7 @@ class Mark:
         change: What was flagged.
         point: The version's point.
         target: The target's name.
-        said: That in words.
+        moved: By how much, since when or against which version, in words.
         href: The comparison.
     """
 
@@ -85,8 +85,18 @@ class Mark:
     change: ChangeView
     point: PointView
     target: str
-    said: str
+    moved: str
     href: str
+
+    @property
+    def word(self) -> str:
+        """Its verdict; `changed` where nobody has said which way is better."""
+        return "changed" if self.change.verdict == "same" else self.change.verdict
+
+    @property
+    def said(self) -> str:
+        """All of it in words."""
+        return f"{self.word}, {self.moved}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +130,7 @@ class Standing:
         value: That with its unit.
         values: The last ones, for a sparkline.
         said: How they moved, in words.
-        verdict: `better`, `worse` or `same` of the last change; None where none was flagged.
-        mark: That change; likewise None.
+        mark: The last flagged change, None where there is none.
         noise: What is usual between neighbours, such as `1.2 %`; None where too little is known.
         since: Where its environment changed; None where they did not.
     """
@@ -131,7 +140,6 @@ class Standing:
     value: str
     values: tuple[float, ...]
     said: str
-    verdict: str | None
     mark: Mark | None
     noise: str | None
     since: Break | None
@@ -202,7 +210,7 @@ def chart(view: ChartView, whole: ChartsView, *, relative: bool = False) -> Char
         whole: All charts: the targets of all say which colour each has.
         relative: Whether to show changes against each line's newest level.
     """
-    lines = _lines(view.series, whole.targets)
+    lines = _lines(view.series, whole)
     values = [point.value for line in lines for point in line.series.points]
     low, high = min(values), max(values)
     return Chart(
@@ -225,16 +233,20 @@ def machine(environment: Mapping[str, Any]) -> str:
     return str(environment.get("cpu_model") or "unknown CPU") + (f", {cores} cores" if cores else "")
 
 
-def _lines(found: Sequence[SeriesView], targets: Sequence[str]) -> tuple[Line, ...]:
+def colour(target: str, whole: ChartsView) -> tuple[int, int]:
+    """Colour of a target, from 1, and the dashes that tell it from others of that colour, 0 for none."""
+    pattern, place = divmod(whole.targets.index(target), COLOURS)
+    return place + 1, pattern
+
+
+def _lines(found: Sequence[SeriesView], whole: ChartsView) -> tuple[Line, ...]:
     made = []
     for target, same in groupby(found, key=lambda item: item.target):
-        colour = targets.index(target) if target in targets else 0
         newest_first = sorted(same, key=lambda item: item.points[-1].measured_at, reverse=True)
         made += [
             Line(
                 item,
-                colour % COLOURS + 1,
-                colour // COLOURS,
+                *colour(target, whole),
                 age,
                 machine(item.environment),
                 tuple(_levels(item)),
@@ -262,17 +274,15 @@ def _marks(model: str, lines: Sequence[Line]) -> Iterable[Mark]:
                     change,
                     points[change.number],
                     line.series.target,
-                    flagged(change),
+                    _change(change),
                     beside(model, change.before, change.number, line.series.target),
                 )
 
 
-def flagged(change: ChangeView) -> str:
-    """A flagged change in words."""
-    word = "changed" if change.verdict == "same" else change.verdict
+def _change(change: ChangeView) -> str:
     how = ", side by side" if change.method == "paired" else ""
-    since = "from here on" if change.kind == "change_point" else f"than version {change.before}"
-    return f"{word} by {percent(change.ratio)} {since}{how}"
+    since = "from here on" if change.kind == "change_point" else f"against version {change.before}"
+    return f"{percent(change.ratio)} {since}{how}"
 
 
 def beside(model: str, before: int, number: int, target: str) -> str:
@@ -326,7 +336,6 @@ def _standing(drawn: Chart, place: int) -> Standing:
         quantity(newest.value, series.unit),
         tuple(point.value for point in series.points[-_SPARKLINE:]),
         _moved(series, mark, since),
-        mark.change.verdict if mark else None,
         mark,
         f"{series.noise * 100:.1f} %" if series.noise is not None else None,
         since,
@@ -336,8 +345,7 @@ def _standing(drawn: Chart, place: int) -> Standing:
 def _moved(series: SeriesView, mark: Mark | None, since: Break | None) -> str:
     many = len(series.points)
     if mark:
-        word = "changed" if mark.change.verdict == "same" else mark.change.verdict
-        return f"{word} since version {mark.change.number} ({percent(mark.change.ratio)})"
+        return f"{mark.word} since version {mark.change.number} ({percent(mark.change.ratio)})"
     after = f" since its environment changed at version {since.number}" if since else ""
     if many == 1:
         return f"one version was measured{after}"

@@ -79,7 +79,7 @@ def _row(line: Line, at: int, mark: Mark | None, since: Break | None) -> Row:
         point,
         quantity(point.value, series.unit),
         f"{spread * 100:.1f} %" if spread else "-",
-        percent(point.value / before.value) if before and before.value else "-",
+        percent(point.value / before.value) if before and min(before.value, point.value) > 0 else "-",
         mark,
         since,
         choice(point.number, series.target),

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _SHORT = 12
+_FURTHEST = 1e300
 _STEPS = ((86400 * 365, "y"), (86400 * 30, "mo"), (86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
@@ -32,8 +33,8 @@ def span(seconds: float) -> str:
 
 
 def size(count: float) -> str:
-    """A number of bytes: `44.7 MB`."""
-    return quantity(count, "B")
+    """A number of bytes: `44.7 MB`; one that a hostile document holds may be beyond all floats."""
+    return quantity(max(-_FURTHEST, min(count, _FURTHEST)), "B")
 
 
 def short(digest: str) -> str:

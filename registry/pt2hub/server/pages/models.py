@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flask import request
-
-from pt2hub.errors import InvalidInput
 from pt2hub.server.api.context import container
 from pt2hub.server.pages import machines
 from pt2hub.server.pages.happenings import LOOKED_AT, happenings
 from pt2hub.server.pages.moves import Moving
+from pt2hub.server.pages.numbers import MOST_VERSION, in_address
 from pt2hub.server.pages.rendering import page
 from pt2hub.server.pages.routes import routes
 
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 VERSIONS = 20
 """Versions on a page."""
 _CHANGES = 6
-_MOST_DIGITS = 9
 
 
 @routes.get("/models/<team>/<name>")
@@ -30,7 +27,8 @@ def model(team: str, name: str) -> Response:
     """A model."""
     services, whole = container(), f"{team}/{name}"
     view = services.catalog.model(whole)
-    upto = _number("upto")
+    hint = "Versions are numbered from 1."
+    upto = in_address("upto", 1, MOST_VERSION, what="number of a version", hint=hint)
     versions = services.catalog.versions(whole, before=upto and upto + 1, limit=VERSIONS)
     targets, aliases = _targets(versions), services.aliases.aliases(whole).aliases
     return page(
@@ -55,19 +53,3 @@ def model(team: str, name: str) -> Response:
 def _targets(page: VersionPage) -> list[str]:
     """The columns of the table: every target that a version on the page has, those of the newest version first."""
     return list(dict.fromkeys(target for version in page.versions for target in version.targets))
-
-
-def _number(field: str) -> int | None:
-    """A version's number in the address; None where none is given.
-
-    Raises:
-        InvalidInput: It is none.
-    """
-    text = request.args.get(field, "").strip()
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS or int(text) == 0:
-        raise InvalidInput(
-            f"{text[:80]!a} is no number of a version", where=field, hint="Versions are numbered from 1."
-        )
-    return int(text)

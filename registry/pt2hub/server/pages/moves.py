@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 from flask import request
 
 from pt2hub.errors import InvalidInput
+from pt2hub.server.pages.numbers import MOST_VERSION, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pt2hub.wire.shapes import AliasView
-
-_MOST_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +81,7 @@ def seen_of(aliases: Iterable[AliasView]) -> tuple[str, ...]:
 
 
 def _number(text: str, field: str) -> int:
-    if not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS or int(text) == 0:
-        raise InvalidInput(
-            f"{text[:80]!a} is no number of a version" if text else "The version's number is missing",
-            where=field,
-            hint="Write the number of a version of this model, such as 3.",
-        )
-    return int(text)
+    hint = "Write the number of a version of this model, such as 3."
+    if not text:
+        raise InvalidInput("The version's number is missing", where=field, hint=hint)
+    return whole(text, field, 1, MOST_VERSION, what="number of a version", hint=hint)

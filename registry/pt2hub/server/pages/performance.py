@@ -11,7 +11,7 @@ from flask import request, url_for
 from pt2hub.domain.performance import METRICS
 from pt2hub.errors import InvalidInput
 from pt2hub.server.api.context import container, render
-from pt2hub.server.pages.charts import Chart, chart
+from pt2hub.server.pages.charts import Chart, chart, colour
 from pt2hub.server.pages.figures import Row, rows
 from pt2hub.server.pages.plots import Plot, plot
 from pt2hub.server.pages.points import document
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from flask import Response
     from werkzeug.datastructures import MultiDict
 
+    from pt2hub.wire.charts import ChartsView
 
 LIMITS = (50, 200, 1000, MOST_POINTS)
 """Versions of a series that a form offers."""
@@ -113,10 +114,10 @@ def performance(team: str, name: str) -> Response:
         view=view,
         shown=[_shown(asked, item, place, len(drawn)) for place, item in enumerate(drawn)],
         metrics={metric: METRICS[metric].text if metric in METRICS else "" for metric in view.metrics},
+        targets=_newest_first(drawn, view),
         picked=request.args.getlist("point"),
         every=EVERY,
         limits=LIMITS,
-        colours={target: place % 6 + 1 for place, target in enumerate(view.targets)},
         team=team,
         name=name,
     )
@@ -129,6 +130,12 @@ def performance_points(team: str, name: str) -> Response:
     view = container().charting.charts(asked.model, asked.query)
     drawn = [chart(item, view) for item in view.charts]
     return finish(render({"charts": [document(item) for item in drawn]}))
+
+
+def _newest_first(drawn: list[Chart], view: ChartsView) -> list[tuple[str, int, int]]:
+    """Targets with colour and pattern: in the order of the first chart, then what that does not show."""
+    first = [item.line.series.target for item in drawn[0].standings] if drawn else []
+    return [(target, *colour(target, view)) for target in dict.fromkeys((*first, *view.targets))]
 
 
 def _shown(asked: Asked, drawn: Chart, place: int, many: int) -> Shown:

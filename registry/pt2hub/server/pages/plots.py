@@ -29,6 +29,11 @@ _SINGLE = 60
 _MOST = 300
 """Points of a polyline; of longer series the lowest and the highest of neighbours are kept."""
 _Y_TICKS, _X_TICKS = 6, 8
+_FURTHEST = 1e300
+"""Figures beyond it lie at the edge: a range of more than a float holds could not be drawn."""
+_DAY = 86400.0
+_MINUTES = (1, 5, 15, 60, 180, 360, 720, 1440, 2 * 1440, 7 * 1440, 14 * 1440)
+"""Minutes between ticks of times; of longer times they are some thirty days apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +174,9 @@ def _axes(chart: Chart, width: int, height: int, *, by_time: bool) -> _Axes:
     def value(line: Line, figure: float) -> float:
         if chart.is_relative:
             return (figure / line.base - 1) * 100
-        return math.log10(figure) if chart.is_log and figure > 0 else figure
+        if chart.is_log:
+            return math.log10(figure) if figure > 0 else -math.inf  # of a spread; it ends at the lower edge
+        return figure
 
     places = [place(point) for line in chart.lines for point in line.series.points]
     low, high = _range(chart, value)
@@ -184,7 +191,7 @@ def _axes(chart: Chart, width: int, height: int, *, by_time: bool) -> _Axes:
         share = (shown - low) / (high - low)
         return round(TOP + (1 - min(max(share, 0.0), 1.0)) * (height - TOP - BOTTOM), 1)
 
-    across = _days(first, last, x) if by_time else _versions(first, last, x)
+    across = _times(first, last, x) if by_time else _versions(first, last, x)
     return _Axes(
         lambda point: x(place(point)),
         lambda line, figure: y(value(line, figure)),
@@ -199,13 +206,14 @@ def _axes(chart: Chart, width: int, height: int, *, by_time: bool) -> _Axes:
 def _range(chart: Chart, value: Callable[[Line, float], float]) -> tuple[float, float]:
     """The figures that an axis reaches from and to."""
     shown = [value(line, point.value) for line in chart.lines for point in line.series.points]
-    low, high = min(shown), max(shown)
-    least = 20.0 if chart.is_relative else math.log10(1 + _LEAST) if chart.is_log else _LEAST * abs(high)
-    spare = max(0.0, (least or 1.0) - (high - low)) / 2
-    low, high = low - spare, high + spare
-    pad = (high - low) * _PAD
-    from_zero = not chart.is_relative and not chart.is_log and low >= 0 > low - pad
-    return (0.0 if from_zero else low - pad), high + pad
+    lowest, highest = (min(max(at, -_FURTHEST), _FURTHEST) for at in (min(shown), max(shown)))
+    furthest = max(abs(lowest), abs(highest))
+    least = 20.0 if chart.is_relative else math.log10(1 + _LEAST) if chart.is_log else _LEAST * furthest
+    spare = max(0.0, (least or 1.0) - (highest - lowest)) / 2
+    pad = (highest - lowest + 2 * spare) * _PAD
+    low, high = lowest - spare - pad, highest + spare + pad
+    from_zero = not chart.is_relative and not chart.is_log and lowest >= 0 > low
+    return (0.0 if from_zero else low), high
 
 
 def _figures(chart: Chart, low: float, high: float) -> list[tuple[float, str]]:
@@ -225,7 +233,8 @@ def nice(low: float, high: float, many: int) -> list[float]:
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * times for times in (1, 2, 5, 10) if power * times >= rough)
     first = math.ceil(low / step)
-    return [round(at * step, 10) for at in range(first, math.floor(high / step) + 1)]
+    # Not 0.30000000000000004; rounded to digits that count, since figures may be far smaller than one.
+    return [float(f"{at * step:.12g}") for at in range(first, math.floor(high / step) + 1)]
 
 
 def logarithmic(low: float, high: float) -> list[float]:
@@ -242,20 +251,25 @@ def logarithmic(low: float, high: float) -> list[float]:
 
 def _versions(first: float, last: float, x: Callable[[float], float]) -> tuple[Tick, ...]:
     return tuple(
-        Tick(x(at), f"{at:g}") for at in nice(first, last, _X_TICKS) if float(at).is_integer() and at >= 1
+        Tick(x(at), f"{at:.0f}") for at in nice(first, last, _X_TICKS) if at.is_integer() and at >= 1
     )
 
 
-def _days(first: float, last: float, x: Callable[[float], float]) -> tuple[Tick, ...]:
-    step = (last - first) / (_X_TICKS - 2)
-    at = [first + step * (place + 0.5) for place in range(_X_TICKS - 2)]
-    return tuple(Tick(x(moment), f"{datetime.fromtimestamp(moment, UTC):%d %b %y}") for moment in at)
+def _times(first: float, last: float, x: Callable[[float], float]) -> tuple[Tick, ...]:
+    """Ticks at the beginnings of minutes, hours or days in UTC, which have no summer time."""
+    rough = (last - first) / (_X_TICKS - 2)
+    fitting = (minutes * 60.0 for minutes in _MINUTES if minutes * 60 >= rough)
+    step = next(fitting, math.ceil(rough / (30 * _DAY)) * 30 * _DAY)
+    form = "%d %b %y" if step >= _DAY else "%d %b %H:%M"
+    places = range(math.ceil(first / step), math.floor(last / step) + 1)
+    return tuple(Tick(x(at * step), f"{datetime.fromtimestamp(at * step, UTC):{form}}") for at in places)
 
 
 def _drawn(line: Line, axes: _Axes) -> Drawn:
-    points = line.series.points
+    # Along time, an old version that was measured again comes late.
+    points = sorted(line.series.points, key=axes.x)
     ways = [(axes.x(point), axes.y(line, point.value)) for point in points]
-    single = points if len(points) <= _SINGLE else ()
+    single = points if len(points) <= _SINGLE else []
     spreads = (
         f"M{x:g} {axes.y(line, point.high):g}V{axes.y(line, point.low):g}"
         for (x, _), point in zip(ways, single, strict=False)
@@ -274,8 +288,8 @@ def _bands(line: Line, axes: _Axes) -> tuple[Box, ...]:
     for level in line.levels:
         left, right = axes.x(by_number[level.first]), axes.x(by_number[level.last])
         left, right = min(left, right), max(left, right)
-        top = axes.y(line, level.value * (1 + line.series.noise))
-        bottom = axes.y(line, level.value / (1 + line.series.noise))
+        around = (level.value * (1 + line.series.noise), level.value / (1 + line.series.noise))
+        top, bottom = sorted(axes.y(line, figure) for figure in around)  # of figures below zero the other way
         found.append(Box(left - 2, top, round(right - left + 4, 1), round(max(1.0, bottom - top), 1)))
     return tuple(found)
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _WORST = 10
+_MOST_DIGITS = 9
 _POINTS = {"example": "example inputs", "smallest": "smallest sizes", "largest": "largest sizes"}
 
 
@@ -85,7 +86,8 @@ def _comparison(row: Mapping[str, Any]) -> Comparison | None:
 
 def _what(row: Mapping[str, Any]) -> str:
     label, _, number = str(row.get("point", "")).partition(".")
-    point = _POINTS.get(label, label) + (f" {int(number) + 1}" if number.isdecimal() and int(number) else "")
+    place = int(number) if number.isdecimal() and len(number) <= _MOST_DIGITS else 0
+    point = _POINTS.get(label, label) + (f" {place + 1}" if place else "")
     under = f", perturbed {row['group']}" if row.get("group") else ""
     threads = f", {row['threads']} threads" if row.get("threads") else ""
     return f"output {row.get('output', 0)} at {point}{under}{threads}"
@@ -97,6 +99,10 @@ def _list(report: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def _number(value: object) -> float | None:
-    """A finite number; what is stored of others is text."""
-    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if good else None  # type: ignore[arg-type]  # a number
+    """A finite number; what is stored of others is text, and a whole number may be beyond all floats."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None

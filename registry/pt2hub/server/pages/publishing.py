@@ -14,6 +14,7 @@ from pt2hub.errors import InvalidInput, Pt2hubError
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
 from pt2hub.server.pages import sessions
+from pt2hub.server.pages.numbers import priority
 from pt2hub.server.pages.rendering import fragment, page
 from pt2hub.server.pages.routes import routes
 from pt2hub.server.pages.spec_lines import lines_of
@@ -65,15 +66,15 @@ class Outcome:
 @routes.route("/publish", methods=["GET", "POST"])
 def publish() -> Response | WerkzeugResponse:
     """The form for a spec; sent, it publishes, or comes back with everything that was typed and what is wrong."""
-    text, priority = request.form.get("spec", ""), request.form.get("priority", "0")
+    text, wanted = request.form.get("spec", ""), request.form.get("priority", "0")
     if request.method != "POST":
         return _begin()
     if "check" in request.form:
-        return _form(text, _checked(text), priority)
+        return _form(text, _checked(text), wanted)
     try:
-        version = container().publish.submit(_read(text), priority=_priority(priority))
+        version = container().publish.submit(_read(text), priority=priority(wanted.strip()))
     except Pt2hubError as error:
-        return _form(text, _wrong(text, error), priority)
+        return _form(text, _wrong(text, error), wanted)
     team, _, name = version.model.partition("/")
     done = "published" if version.created else "published-again"
     there = url_for("pages.version", team=team, name=name, number=version.number, done=done)
@@ -99,7 +100,7 @@ def _begin() -> Response:
 def _form(
     text: str,
     outcome: Outcome,
-    priority: str = "0",
+    wanted: str = "0",
     *,
     origin: str = "",
     status: HTTPStatus | None = None,
@@ -111,7 +112,7 @@ def _form(
         status=status or outcome.status,
         text=text,
         outcome=outcome,
-        priority=priority,
+        priority=wanted,
         origin=origin,
     )
 
@@ -152,12 +153,3 @@ def _read(text: str) -> dict[str, Any]:
             hint=f"At most {MAX_DOCUMENT_BYTES} are read: tensors are uploaded, and named by their digests.",
         )
     return parse_document(body, content_type=JSON_TYPE if _JSON.match(text) else YAML_TYPE)
-
-
-def _priority(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise InvalidInput(
-            f"{text[:80]!r} is no priority", where="priority", hint="Give a whole number; 0 is usual."
-        ) from None

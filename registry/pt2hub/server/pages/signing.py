@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from flask import current_app, g, redirect, request, url_for
 from werkzeug.datastructures import ImmutableMultiDict
 
-from pt2hub.errors import Forbidden, Unauthorized
+from pt2hub.errors import Forbidden, TooLarge, Unauthorized
 from pt2hub.server.pages import sessions
 from pt2hub.server.pages.rendering import page
 from pt2hub.server.pages.routes import routes
@@ -33,6 +33,8 @@ _OPEN = frozenset({"pages.sign_in", "pages.sign_out", "pages.forget_machine"})
 """Endpoints that change nothing but the sender's own cookies."""
 _MOST_BYTES = 4 * MAX_DOCUMENT_BYTES
 """A spec of the largest size, percent-encoded, and what else a form holds."""
+_MOST_FIELDS = 5000
+"""One for each alias of a model; half a million, which fit into the bytes, would come back as a page of 200 MB."""
 _HERE = re.compile(r"/(?![/\\])[^\\\x00-\x1f\x7f]*")
 """An address on this site: browsers read `//host`, and a backslash for a slash, as another one."""
 
@@ -43,6 +45,7 @@ def check() -> Response | None:
 
     Raises:
         Forbidden: Another site sent it.
+        TooLarge: It has more fields than any form of ours.
     """
     if request.method in _READING:
         return None
@@ -54,6 +57,8 @@ def check() -> Response | None:
             hint="Nothing was changed. If you meant it, open the page here and send the form from there. A proxy in "
             "front of this server must pass on the name of its host, in Host or X-Forwarded-Host.",
         )
+    if len(list(request.form.items(multi=True))) > _MOST_FIELDS:
+        raise TooLarge("The form has too many fields", where="request", hint="Nothing was changed.")
     return None if request.endpoint in _OPEN else _check_sender()
 
 
@@ -103,7 +108,7 @@ def _check_sender() -> Response | None:
             _sign_in_within(token)
         except Unauthorized as error:
             return _again(error)
-    elif not (sessions.visitor() and sessions.is_proved()):
+    if not (sessions.visitor() and (token or sessions.is_proved())):
         return _again()
     g.actor = sessions.actor()  # the log names it
     return None

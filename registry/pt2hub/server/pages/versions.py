@@ -14,6 +14,7 @@ from pt2hub.server.pages import machines
 from pt2hub.server.pages.happenings import LOOKED_AT, happenings
 from pt2hub.server.pages.machines import Fit
 from pt2hub.server.pages.moves import Moving
+from pt2hub.server.pages.numbers import MOST_VERSION
 from pt2hub.server.pages.proofs import Proof
 from pt2hub.server.pages.rendering import page
 from pt2hub.server.pages.routes import routes
@@ -35,8 +36,6 @@ DONE = {
     "published": "Published. The builds below are queued, each on a worker of its target.",
     "published-again": "This version holds the same spec and weights already; targets that it lacked were added.",
 }
-MAX_NUMBER = 999_999_999
-"""Of a version in an address: as many digits as references have."""
 _CHANGES = 20
 
 
@@ -65,7 +64,7 @@ class Row:
     fit: Fit | None = None
 
 
-@routes.get(f"/models/<team>/<name>/versions/<int(max={MAX_NUMBER}):number>")
+@routes.get(f"/models/<team>/<name>/versions/<int(max={MOST_VERSION}):number>")
 def version(team: str, name: str, number: int) -> Response:
     """A version."""
     services, whole = container(), f"{team}/{name}"

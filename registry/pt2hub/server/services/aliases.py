@@ -93,6 +93,22 @@ class AliasService:
                 raise missing.no_alias(session, model, name)
             return _view(model, alias, store.history(alias))
 
+    def said(self, model: str, name: str) -> tuple[str, ...]:
+        """What a model's policy, as it is now, says to the last move of an alias; nothing of one that was removed.
+
+        Raises:
+            InvalidInput: A text is no name.
+            NotFound: There never was such an alias.
+        """
+        with self._sessions.begin() as session:
+            store, model_id = AliasStore(session), _model(session, model)
+            alias = store.one(model_id, parse_alias(name))
+            if alias is None:
+                raise missing.no_alias(session, model, name)
+            last, *earlier = store.history(alias, limit=2)
+            before = last.before or (earlier[0].before if earlier else None)
+            return Gates(session).judge(Move(model, model_id, name, before, last.after)).said
+
     def move(
         self, model: str, name: str, number: int, *, expected: int | None, reason: str, by: str
     ) -> AliasView:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from pt2hub.server.db.engine import Sessions
     from pt2hub.wire.briefs import ArtifactBrief
 
-_RELEASE = re.compile(r"([0-9]{1,4}(\.[0-9]{1,4}){0,3})?")
 _REMEMBERED = 4096
 """Artifacts whose needs a process remembers, some hundred bytes each: they never change."""
 
@@ -83,6 +81,4 @@ class BriefService:
 def _native(storage: Reads, digest: Digest) -> NativeCode:
     config = read_json(storage, StorageKey.blob(digest))
     native = decode(NativeCode, config.get("native") if isinstance(config, dict) else None, where=digest)
-    if not _RELEASE.fullmatch(native.glibc):  # what a build's own process found, which nobody has checked
-        raise BadResponse("The config holds a release of glibc that is none", where=digest)
     return replace(native, needed=(), aoti_symbols=())  # no verdict is about these, and they are long

@@ -23,7 +23,7 @@ def no_model(session: Session, name: str, *, where: str = "model") -> NotFound:
         name: The name asked for.
         where: What held it.
     """
-    near = near_models(name, VersionStore(session).models())
+    near = near_models(name, VersionStore(session).alike(name))
     meant = f"Did you mean {' or '.join(near)}? " if near else ""
     return NotFound(
         f"There is no model {name}",

@@ -138,9 +138,7 @@ class PublishService:
             NotFound: There is no such version.
         """
         with self._sessions.begin() as session:
-            version = VersionStore(session).by_number(parse_model_name(model), number)
-            if version is None:
-                raise missing.no_version(session, model, number)
+            version = _version(session, model, number)
             return written(version, BuildStore(session).requests(version.id))
 
     def version(self, model: str, number: int) -> VersionView:
@@ -150,10 +148,7 @@ class PublishService:
             NotFound: There is no such version.
         """
         with self._sessions.begin() as session:
-            version = VersionStore(session).by_number(parse_model_name(model), number)
-            if version is None:
-                raise missing.no_version(session, model, number)
-            return self._view(session, version)
+            return self._view(session, _version(session, model, number))
 
     def spec_schema(self) -> dict[str, Any]:
         """The form of a spec as JSON Schema."""
@@ -276,6 +271,13 @@ def _not_uploaded(missing: Mapping[str, str]) -> NotFound:
         "--weights, --code and --program).",
         details=tuple(Detail(path, "not uploaded", given=digest) for path, digest in missing.items()),
     )
+
+
+def _version(session: Session, model: str, number: int) -> StoredVersion:
+    version = VersionStore(session).by_number(parse_model_name(model), number)
+    if version is None:
+        raise missing.no_version(session, model, number)
+    return version
 
 
 def _pins(

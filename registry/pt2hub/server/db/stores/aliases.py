@@ -120,13 +120,13 @@ class AliasStore:
         )
         self._session.flush()  # the database dates the move
 
-    def history(self, alias: StoredAlias) -> list[AliasMove]:
-        """The moves of an alias, newest first, at most 1000."""
+    def history(self, alias: StoredAlias, *, limit: int = MOST_MOVES) -> list[AliasMove]:
+        """The newest moves of an alias, newest first."""
         rows = self._session.scalars(
             select(SQLAliasMove)
             .where(SQLAliasMove.alias_id == alias.id)
             .order_by(SQLAliasMove.sequence.desc())
-            .limit(MOST_MOVES)
+            .limit(limit)
         )
         return [_move(row) for row in rows]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import case, select, text
 
@@ -132,7 +132,7 @@ class InspectingStore:
         return list(self._session.scalars(statement))
 
 
-def _with_sources() -> Select[Any]:
+def _with_sources() -> Select[str, str, int, str]:
     return (
         select(SQLArtifact.digest, SQLModel.name, SQLVersion.number, SQLReferrer.digest)
         .join(SQLReferrer, SQLReferrer.artifact == SQLArtifact.digest)

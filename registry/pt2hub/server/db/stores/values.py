@@ -18,12 +18,15 @@ def optional_stamp(moment: datetime | None) -> str | None:
 
 
 def moment(text: str | None) -> datetime | None:
-    """The time that an ISO 8601 text names, or None where it names none."""
+    """The time in UTC that an ISO 8601 text names, or None where it names none.
+
+    PostgreSQL knows fewer zones than Python: what is 20 hours off UTC would be an error of the database.
+    """
     try:
         parsed = datetime.fromisoformat(text or "")
-    except ValueError:
+        return parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
         return None
-    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
 def storable(value: Any) -> Any:  # noqa: ANN401  # any JSON value

@@ -1,0 +1,102 @@
+"""Where charts put figures, and what their axes say: also of figures that no sensible model has."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from pt2hub.domain.digests import Digest
+from pt2hub.server.pages.charts import chart
+from pt2hub.server.pages.plots import Plot, plot
+from pt2hub.wire.charts import ChartsView, ChartView
+from pt2hub.wire.performance import PointView, SeriesView
+
+TARGET = "torch2.13-cpu-x86_64_v4"
+DIGEST = Digest("sha256:" + "0" * 64)
+BEGIN = datetime(2026, 3, 28, 12, tzinfo=UTC)
+"""Half a day before summer time begins in Europe."""
+HEIGHT, TOP, BOTTOM = 280, 20, 250
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+
+
+def drawn(
+    *values: float,
+    every: timedelta = HOUR,
+    low: float | None = None,
+    relative: bool = False,
+    by_time: bool = True,
+) -> Plot:
+    """A chart of versions with these figures, measured one after the other."""
+    points = [
+        PointView(
+            at + 1, DIGEST, value, value if low is None else low, value, 1, (BEGIN + at * every).isoformat()
+        )
+        for at, value in enumerate(values)
+    ]
+    series = SeriesView("metric", "widgets", TARGET, "artifact", DIGEST, {}, noise=0.05, points=tuple(points))
+    view = ChartView("metric", "", "widgets", "lower", None, "artifact", (series,))
+    whole = ChartsView("team/name", (view,), ("metric",), (TARGET,), (), ("artifact",))
+    return plot(chart(view, whole, relative=relative), by_time=by_time, height=HEIGHT)
+
+
+@pytest.mark.parametrize(
+    ("values", "ticks"),
+    [
+        ([5.0], ["4.6", "4.8", "5", "5.2", "5.4"]),
+        ([5.0, 5.0, 5.0], ["4.6", "4.8", "5", "5.2", "5.4"]),
+        ([0.0, 0.0], ["0", "0.1", "0.2", "0.3", "0.4", "0.5"]),
+        ([0.0, 9.0], ["0", "2", "4", "6", "8"]),
+        ([-1.0, 0.0, 1.0], ["-1", "-0.5", "0", "0.5", "1"]),
+        ([1e-12, 2e-12], ["1.00e-12", "1.20e-12", "1.40e-12", "1.60e-12", "1.80e-12", "2.00e-12"]),
+        ([1.0, 10.0, 100.0], ["1", "2", "5", "10", "20", "50", "100"]),
+        ([-1e308, 1e308], ["-1.000e+300", "-5.000e+299", "0", "5.000e+299", "1.000e+300"]),
+    ],
+)
+def test_an_axis_has_round_figures_around_what_is_drawn(values: list[float], ticks: list[str]) -> None:
+    shown = drawn(*values)
+    assert [tick.text for tick in shown.up] == ticks
+    places = [float(place) for place in re.findall(r",([\d.]+)", shown.lines[0].path)]
+    assert len(places) == len(values)
+    assert all(TOP <= place <= BOTTOM for place in places)
+    assert all(box.height >= 1 for box in shown.lines[0].bands)
+
+
+def test_of_figures_below_zero_there_is_a_band_but_no_percentage() -> None:
+    shown = drawn(-10.0, -9.5, relative=True)
+    assert [tick.text for tick in shown.up] == ["-10.5", "-10", "-9.5", "-9"]
+    (band,) = shown.lines[0].bands
+    assert band.height > 10
+
+
+def test_a_run_of_zero_reaches_to_the_lower_edge_of_a_logarithmic_axis() -> None:
+    assert set(re.findall(r"V([\d.]+)", drawn(1.0, 10.0, 100.0, low=0.0).lines[0].spreads)) == {str(BOTTOM)}
+
+
+@pytest.mark.parametrize(
+    ("every", "times"),
+    [
+        (6 * HOUR, ["28 Mar 12:00", "28 Mar 15:00", "28 Mar 18:00", "28 Mar 21:00", "29 Mar 00:00"]),
+        (2 * DAY, ["29 Mar 26", "30 Mar 26", "31 Mar 26", "01 Apr 26"]),
+    ],
+)
+def test_ticks_of_times_are_where_hours_and_days_begin(every: timedelta, times: list[str]) -> None:
+    shown = drawn(1.0, 2.0, 3.0, every=every)
+    assert [tick.text for tick in shown.across] == times
+    steps = {round(two.at - one.at) for one, two in zip(shown.across, shown.across[1:], strict=False)}
+    assert max(steps) - min(steps) <= 1, "equal times are equally far apart, whatever clocks do"
+
+
+def test_a_line_goes_forward_in_time_where_versions_were_measured_in_another_order() -> None:
+    path = drawn(1.0, 2.0, 3.0, every=-DAY).lines[0].path
+    across = [float(place.partition(",")[0]) for place in path.split()]
+    assert across == sorted(across)
+
+
+def test_of_ten_thousand_points_the_highest_is_kept() -> None:
+    shown = drawn(*[1.0] * 5_000, 2.0, *[1.0] * 4_999, by_time=False)
+    places = [float(place) for place in re.findall(r",([\d.]+)", shown.lines[0].path)]
+    assert len(places) <= 301
+    assert min(places) < max(places) - 100
+    assert [tick.text for tick in shown.across] == ["2000", "4000", "6000", "8000", "10000"]
