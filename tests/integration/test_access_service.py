@@ -33,7 +33,7 @@ def test_the_last_use_is_kept_to_the_minute(registry: Registry) -> None:
 
 @pytest.mark.parametrize("text", ["", "pt2_", "Bearer x", "pt2_" + "a" * 52 + "_aaaaaa", "\x00"])
 def test_what_is_no_token_does_not_reach_the_database(registry: Registry, text: str) -> None:
-    registry.sql("DROP TABLE api_tokens")
+    registry.sql("DROP TABLE api_tokens CASCADE")
     with pytest.raises(Unauthorized) as caught:
         registry.services.access.verify(text)
     assert caught.value.hint

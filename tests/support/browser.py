@@ -113,9 +113,12 @@ class Watch:
             self._documents.add(response.url)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """The session's browser: the system's, else Playwright's own."""
+    """A file's browser: the system's, else Playwright's own.
+
+    Not the session's: as long as Playwright lives, its event loop runs in this thread, and other tests have their own.
+    """
     from playwright.sync_api import sync_playwright
 
     found = next(filter(None, map(shutil.which, PROGRAMS)), None)

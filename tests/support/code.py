@@ -55,6 +55,6 @@ def forgetting(place: Path) -> Iterator[None]:
         yield
     finally:
         sys.path[:] = [path for path in sys.path if not path.startswith(str(place))]
-        for name, module in list(sys.modules.items()):
+        for name, module in sys.modules.copy().items():  # other threads import meanwhile
             if str(getattr(module, "__file__", None)).startswith(str(place)):
                 del sys.modules[name]

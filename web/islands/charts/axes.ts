@@ -9,6 +9,7 @@ const PAD = 0.08;
 /** Figures beyond it lie at the edge: a range of more than a number holds could not be drawn. */
 const FURTHEST = 1e300;
 const TICKS = 6;
+const FEWEST = 3;
 
 /** A range with room around it, which a few percent of noise do not fill. */
 export function spread(low: number, high: number, kind: Kind): [number, number] {
@@ -32,7 +33,16 @@ export function logarithmic(low: number, high: number): number[] {
     kept = all.filter((at) => at >= low && at <= high);
     if (kept.length <= TICKS + 2) break;
   }
-  return kept;
+  return kept.length < FEWEST ? even(low, high) : kept;
+}
+
+/** Round figures, evenly apart: of a range within a power of ten, where the others would be one or none. */
+function even(low: number, high: number): number[] {
+  const power = 10 ** Math.floor(Math.log10((high - low) / TICKS));
+  const step = [1, 2, 5, 10].map((digit) => digit * power).find((size) => (high - low) / size <= TICKS) ?? high - low;
+  const first = Math.ceil(low / step);
+  const count = Math.floor(high / step) - first + 1;
+  return Array.from({ length: Math.max(0, count) }, (_, at) => Number(((first + at) * step).toPrecision(12)));
 }
 
 /** What stands at a tick of the y axis. */

@@ -40,7 +40,7 @@ _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")
 _OPEN = frozenset({BuildState.QUEUED, BuildState.RUNNING})
 _REPEATABLE = frozenset({BuildState.FAILED, BuildState.CANCELLED})
 DONE = {
-    "cancelled": "The build is cancelled. What its worker had begun is stopped.",
+    "cancelled": "The build is cancelled. A worker that had begun it stops.",
     "retried": "The build is queued again.",
 }
 
