@@ -29,6 +29,7 @@ _SINGLE = 60
 _MOST = 300
 """Points of a polyline; of longer series the lowest and the highest of neighbours are kept."""
 _Y_TICKS, _X_TICKS = 6, 8
+_FEWEST_TICKS = 3
 _FURTHEST = 1e300
 """Figures beyond it lie at the edge: a range of more than a float holds could not be drawn."""
 _DAY = 86400.0
@@ -246,7 +247,8 @@ def logarithmic(low: float, high: float) -> list[float]:
         kept = [at for at in found if low <= at <= high]
         if len(kept) <= _Y_TICKS + 2:
             break
-    return kept
+    # Within a power of ten these are one or none.
+    return kept if len(kept) >= _FEWEST_TICKS else nice(low, high, _Y_TICKS)
 
 
 def _versions(first: float, last: float, x: Callable[[float], float]) -> tuple[Tick, ...]:
