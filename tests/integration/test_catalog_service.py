@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from sqlalchemy import event
-from sqlalchemy.engine import Engine
 
 from pt2hub.domain.builds import BuildFilter, BuildState, Readiness, readiness
 from pt2hub.errors import InvalidInput, NotFound, UnknownTarget
@@ -20,19 +18,6 @@ if TYPE_CHECKING:
     from support.registry import Registry
 
 MODEL = "vision/resnet18"
-
-
-@pytest.fixture
-def statements() -> Iterator[list[str]]:
-    """Every statement sent through SQLAlchemy."""
-    sent: list[str] = []
-
-    def note(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
-        sent.append(statement)
-
-    event.listen(Engine, "before_cursor_execute", note)
-    yield sent
-    event.remove(Engine, "before_cursor_execute", note)
 
 
 def models_of(registry: Registry, limit: int, search: str = "") -> Iterator[ModelView]:

@@ -4,33 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-from sqlalchemy import Engine, event
-
 from pt2hub.errors import CompileFailed
 from support.figures import Run, latency, measured, versions
 from support.registry import GPU, V4
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pt2hub.wire.overview import ModelGlance
     from support.registry import Registry
 
 MODEL = "vision/resnet18"
-
-
-@pytest.fixture
-def statements() -> Iterator[list[str]]:
-    """Every statement sent through SQLAlchemy."""
-    sent: list[str] = []
-
-    def note(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
-        sent.append(statement)
-
-    event.listen(Engine, "before_cursor_execute", note)
-    yield sent
-    event.remove(Engine, "before_cursor_execute", note)
 
 
 def glance(registry: Registry, name: str = MODEL) -> ModelGlance:

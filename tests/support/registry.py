@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from sqlalchemy import Engine, event
 
 from pt2hub.domain import artifacts as oci
 from pt2hub.domain.artifacts import (
@@ -273,3 +274,16 @@ def registry(migrated_url: str) -> Iterator[Registry]:
     sessions, queue = engines.Sessions(engine), BuildQueue(migrated_url)
     yield Registry(compose(sessions, queue, MemoryStorage(), silence=SILENCE), migrated_url)
     engine.dispose()
+
+
+@pytest.fixture
+def statements() -> Iterator[list[str]]:
+    """Every statement sent through SQLAlchemy."""
+    sent: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
+        sent.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    yield sent
+    event.remove(Engine, "before_cursor_execute", note)
