@@ -14,13 +14,12 @@ from pt2hub.domain.targets import parse_target
 from pt2hub.errors import InvalidInput
 from pt2hub.server.db.stores.build_views import BuildViewStore
 from pt2hub.server.db.stores.catalog import CatalogStore
-from pt2hub.server.db.stores.values import moment
 from pt2hub.server.db.stores.versions import VersionStore
-from pt2hub.server.services import missing
-from pt2hub.wire.shapes import BuildPage, BuildView, ModelPage, ModelView, VersionPage
+from pt2hub.server.services import missing, places
+from pt2hub.wire.shapes import BuildPage, ModelPage, ModelView, VersionPage
 
 if TYPE_CHECKING:
-    from datetime import datetime, timedelta
+    from datetime import timedelta
 
     from sqlalchemy.orm import Session
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000
-_BETWEEN = ","
 _ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
@@ -107,12 +105,14 @@ class CatalogService:
             UnknownTarget: The target's name has another form.
             NotFound: There is no such model or version.
         """
-        begin = _place(after) if after is not None else None
+        begin = places.read(after, _ID, "builds") if after is not None else None
         with self._sessions.begin() as session:
             _check(session, wanted)
             found = BuildViewStore(session).page(wanted, after=begin, limit=limit + 1, silence=self._silence)
         page = tuple(found[:limit])
-        return BuildPage(page, next=_next(page[-1]) if len(found) > limit else None)
+        return BuildPage(
+            page, next=places.told(page[-1].created_at, page[-1].id) if len(found) > limit else None
+        )
 
 
 def _check(session: Session, wanted: BuildFilter) -> None:
@@ -130,20 +130,3 @@ def _check(session: Session, wanted: BuildFilter) -> None:
         raise missing.no_model(session, wanted.model)
     if wanted.number is not None and versions.by_number(wanted.model, wanted.number) is None:
         raise missing.no_version(session, wanted.model, wanted.number)
-
-
-def _next(last: BuildView) -> str:
-    return f"{last.created_at}{_BETWEEN}{last.id}"
-
-
-def _place(after: str) -> tuple[datetime, str]:
-    """The place in the list that a page said the next one begins at."""
-    created, _, build = after.partition(_BETWEEN)
-    at = moment(created)
-    if at is None or not _ID.fullmatch(build):
-        raise InvalidInput(
-            f"{after[:80]!a} is no place in the list of builds",
-            where="after",
-            hint="Give the value of `next` as the page before has it, or leave it out to begin with the newest.",
-        )
-    return at, build

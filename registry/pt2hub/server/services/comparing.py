@@ -13,10 +13,9 @@ from pt2hub.errors import InvalidInput, NotFound
 from pt2hub.server.analysis.changes import FEWEST, change_points
 from pt2hub.server.db.stores.events import EventStore
 from pt2hub.server.db.stores.performance import PerformanceStore
-from pt2hub.server.db.stores.values import moment
 from pt2hub.server.db.stores.verdicts import EvidenceStore
 from pt2hub.server.db.stores.versions import VersionStore
-from pt2hub.server.services import missing
+from pt2hub.server.services import missing, places
 from pt2hub.server.services.catalog import DEFAULT_LIMIT
 from pt2hub.server.services.examining import Examination
 from pt2hub.server.services.kernels import differences
@@ -26,7 +25,6 @@ from pt2hub.wire.performance import ComparisonView, EventPage, SideView
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime
     from typing import Any
 
     from sqlalchemy.orm import Session
@@ -35,14 +33,12 @@ if TYPE_CHECKING:
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.stores.performance import Measured
     from pt2hub.server.services.sides import Side
-    from pt2hub.wire.performance import EventView
     from pt2hub.wire.shapes import Resolved
 
 _SERIES = 25
 """Series that are examined in one transaction: they are locked, and who measures waits for them."""
 _SECONDS = 10.0
 """How long one pass goes on."""
-_BETWEEN = ","
 
 
 class ComparingService:
@@ -137,7 +133,7 @@ class ComparingService:
             UnknownTarget: The target's name has another form.
             NotFound: There is no such model.
         """
-        begin = _place(after) if after is not None else None
+        begin = places.numbered(after, "changes") if after is not None else None
         if target is not None:
             parse_target(target)
         if verdict not in (None, "better", "worse"):
@@ -152,7 +148,7 @@ class ComparingService:
                 raise missing.no_model(session, model)
             found = EventStore(session).page(filters, after=begin, limit=limit + 1)
         page = tuple(found[:limit])
-        return EventPage(page, next=_next(page[-1]) if len(found) > limit else None)
+        return EventPage(page, next=places.told(page[-1].at, page[-1].id) if len(found) > limit else None)
 
 
 def _compared(
@@ -182,20 +178,3 @@ def _view(side: Side, environment: dict[str, Any]) -> SideView:
     return SideView(
         side.reference, side.model, side.number, side.target, side.digest, side.created_at, environment
     )
-
-
-def _next(last: EventView) -> str:
-    return f"{last.at}{_BETWEEN}{last.id}"
-
-
-def _place(after: str) -> tuple[datetime, int]:
-    """The place in the list that a page said the next one begins at."""
-    told, _, number = after.partition(_BETWEEN)
-    at = moment(told)
-    if at is None or not (number.isascii() and number.isdigit()) or int(number) >= 1 << 63:
-        raise InvalidInput(
-            f"{after[:80]!a} is no place in the list of changes",
-            where="after",
-            hint="Give the value of `next` as the page before has it, or leave it out to begin with the newest.",
-        )
-    return at, int(number)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.names import parse_model_name
 from pt2hub.domain.performance import METRICS, default_threshold
-from pt2hub.errors import InvalidInput
 from pt2hub.server.analysis.changes import change_points, usual_noise
 from pt2hub.server.db.stores.histories import HistoryStore, StoredSeries
 from pt2hub.server.db.stores.policies import PolicyStore
-from pt2hub.server.db.stores.values import moment, stamp
+from pt2hub.server.db.stores.values import stamp
 from pt2hub.server.db.stores.versions import VersionStore
-from pt2hub.server.services import missing, unmeasured
+from pt2hub.server.services import missing, places, unmeasured
 from pt2hub.wire.overview import Trend
 from pt2hub.wire.performance import (
     ChangeView,
@@ -45,8 +43,6 @@ _MOST_SERIES = 50
 _MOST_LISTED = 1000
 _VALUES = 20
 """Values of a sparkline."""
-_BETWEEN = ","
-_ROW = re.compile(r"[0-9]{1,18}")
 
 
 class PerformanceService:
@@ -132,7 +128,7 @@ class PerformanceService:
         Raises:
             InvalidInput: `after` is none.
         """
-        begin = _place(after) if after is not None else None
+        begin = places.numbered(after, "models") if after is not None else None
         with self._sessions.begin() as session:
             store = HistoryStore(session)
             found = store.front(begin, limit=limit + 1)
@@ -275,17 +271,4 @@ def _chosen(found: Iterable[StoredSeries], batches: dict[int, int]) -> list[Stor
 
 
 def _next(model_id: int, _name: str, newest_at: datetime) -> str:
-    return f"{stamp(newest_at)}{_BETWEEN}{model_id}"
-
-
-def _place(after: str) -> tuple[datetime, int]:
-    """The place in the list that a page said the next one begins at."""
-    newest_at, _, row = after.partition(_BETWEEN)
-    at = moment(newest_at)
-    if at is None or not _ROW.fullmatch(row):
-        raise InvalidInput(
-            f"{after[:80]!a} is no place in the list of models",
-            where="after",
-            hint="Give the value of `next` as the page before has it, or leave it out to begin with the newest.",
-        )
-    return at, int(row)
+    return places.told(stamp(newest_at), model_id)
