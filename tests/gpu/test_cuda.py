@@ -18,6 +18,7 @@ import torch
 from pt2hub.cli import demo
 from pt2hub.client import fingerprint
 from pt2hub.client.exports import write_model
+from pt2hub.domain.artifacts import TRACE_TYPE
 from pt2hub.domain.codec import encode
 from pt2hub.errors import GateRefused
 from support.gpu import check_confined
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pt2hub.client.client import Client
+    from pt2hub.domain.digests import Digest
 
 pytestmark = pytest.mark.gpu
 STOCK = """
@@ -108,10 +110,25 @@ def test_a_second_version_is_timed_beside_the_first_by_events_of_the_device(clie
     assert [len(m.replicates or []) for m in beside] == [3, len(latency.replicates or [])]
     environment = client.artifact(second).environment
     print(json.dumps(environment, default=str))
+    _check_profile(client, second)
     compared = {m.metric: m for m in client.compare(f"{spec['model']}@1", f"{spec['model']}@2").metrics}
     print(json.dumps({name: [m.ratio, m.low, m.high, m.verdict, m.why] for name, m in compared.items()}))
     assert compared["latency_p50"].method == "paired"
     assert compared["latency_p50"].verdict == "same"
+
+
+def _check_profile(client: Client, digest: Digest) -> None:
+    """Where a call's time goes, as the GPU's own events tell it."""
+    view = client.artifact(digest)
+    assert view.profile is not None, "no trace was made: the build's log says why"
+    rows = view.profile.rows
+    print(json.dumps([[row.name, row.calls, row.mean_us, row.share] for row in rows[:8]]))
+    assert view.profile.device == "cuda"
+    assert [row.name for row in rows if row.name.startswith("triton_")]
+    assert (
+        0 < sum(row.share for row in rows) <= 1.05
+    )  # streams may overlap, clocks of two devices differ a little
+    assert TRACE_TYPE in {item.artifact_type for item in view.referrers}
 
 
 def test_a_slower_version_is_flagged_and_may_not_become_prod(client: Client) -> None:

@@ -31,7 +31,7 @@ from pt2hub_workers.holding import Holding
 from pt2hub_workers.machine import Machine
 from pt2hub_workers.messages import read_log, read_result, read_step, refused
 from pt2hub_workers.outages import persisting
-from pt2hub_workers.publication import compose
+from pt2hub_workers.publication import compose, exhibits_of
 from pt2hub_workers.replicating import Bench, replicate
 from pt2hub_workers.runs import compare, make_run
 from pt2hub_workers.subjects import Plan, Subject, with_baseline
@@ -39,6 +39,7 @@ from pt2hub_workers.toolchains import Toolchain
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import TypeAlias
 
     from pt2hub.domain.builds import Claim
     from pt2hub.domain.measurements import MeasurementRun
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
     from pt2hub_workers.journal import Journal
     from pt2hub_workers.messages import Result
     from pt2hub_workers.rooms import Room
+    from pt2hub_workers.traces import Trace
+
+    _Proven: TypeAlias = tuple[Result, MeasurementRun, Trace | None]
 
 DEFAULT_SECONDS = 3600
 MAX_REPORTS = 1000
@@ -113,9 +117,9 @@ class Attempt:
         # The whole attempt shares the device, for hashing a large file disturbs timings as well.
         with ExitStack() as rooms:
             with self._holding.shared():
-                result, run = self._prove(rooms)
+                result, run, trace = self._prove(rooms)
                 with self._journal.timed("upload"):
-                    publication = self._upload(result, run)
+                    publication = self._upload(result, run, trace)
             with self._journal.timed("publish"), self._journal.handing_over() as steps:
                 builds = self._tools.container.builds
                 persisting(lambda: builds.publish(self._claim, publication, steps), self._halt)
@@ -133,7 +137,7 @@ class Attempt:
     def _tell(self, detail: str) -> None:
         self._journal.step(self._step, "running", detail=detail)
 
-    def _prove(self, rooms: ExitStack) -> tuple[Result, MeasurementRun]:
+    def _prove(self, rooms: ExitStack) -> _Proven:
         """Runs the build and times what passed the gate; reused code that fails the gate is not tried again, or every retry would fail with it."""
         try:
             return self._work(rooms)
@@ -148,7 +152,7 @@ class Attempt:
         self._holding.become("shared")
         return self._work(rooms)
 
-    def _work(self, rooms: ExitStack) -> tuple[Result, MeasurementRun]:
+    def _work(self, rooms: ExitStack) -> _Proven:
         with self._journal.timed("fetch"):
             hand = self._tools.toolchain.take("build")
             rooms.callback(hand.close)
@@ -170,7 +174,7 @@ class Attempt:
         except ChildDied as died:
             raise self._died(died) from died
         result = read_result(value)
-        return result, self._measured(result, hand.room.host / "held")
+        return result, *self._measured(result, hand.room.host / "held")
 
     def _job(self, room: Room) -> dict[str, Any]:
         claim = self._claim
@@ -238,13 +242,13 @@ class Attempt:
                 raise refused(f"{other[:40]!r} is no event of a build")
         return None
 
-    def _measured(self, result: Result, folder: Path) -> MeasurementRun:
-        """Times the artifact in fresh processes, after the build's own has ended."""
+    def _measured(self, result: Result, folder: Path) -> tuple[MeasurementRun, Trace | None]:
+        """Times the artifact in fresh processes, after the build's own has ended; the last one traces some calls."""
         began = time.monotonic()
         self._holding.become("shared")
         files, config = self._answers.proven(result)
         own = Subject("artifact", config, files.code.path, files.weights.path)
-        plan = Plan(Spec.from_canonical(self._claim.spec), self._answers.examples(), own)
+        plan = Plan(Spec.from_canonical(self._claim.spec), self._answers.examples(), own, profile=True)
         plan = with_baseline(plan, self._tools.container, into=folder, halt=self._halt)
         bench = Bench(
             toolchain=self._tools.toolchain,
@@ -256,7 +260,7 @@ class Attempt:
         )
         figures = replicate(plan, bench)
         self._journal.step("measure", "done", seconds=self._measuring + time.monotonic() - began)
-        return make_run(
+        run = make_run(
             figures,
             claim=self._claim,
             source="build",
@@ -264,10 +268,14 @@ class Attempt:
             environment=self._tools.machine.environment,
             others=result.measurements,
         )
+        return run, figures.trace
 
-    def _upload(self, result: Result, run: MeasurementRun) -> Publication:
+    def _upload(self, result: Result, run: MeasurementRun, trace: Trace | None) -> Publication:
         files, config = self._answers.proven(result)
-        composed = compose(files, result, config, run)
+        if trace and (packed := trace.packed()) is None:
+            self._journal.line("the trace of its calls is too large to be kept; its table is", "warning")
+        exhibits = exhibits_of(trace, packed) if trace else ()
+        composed = compose(files, result, config, run, exhibits)
         blobs = self._tools.container.blobs
         persisting(lambda: blobs.store(composed.pieces, holder=self._claim.holder), self._halt)
         return composed.publication

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from pt2hub.domain.measurements import MeasurementRun
     from pt2hub_workers.messages import Fields, Result
+    from pt2hub_workers.traces import Trace
 
 
 EMPTY_CONFIG = b"{}"
@@ -157,7 +158,40 @@ def make_config(
     return read(ArtifactConfig, document)
 
 
-def compose(files: Files, result: Result, config: ArtifactConfig, run: MeasurementRun) -> Composed:
+@dataclass(frozen=True, slots=True)
+class Exhibit:
+    """A blob that says something about an artifact.
+
+    Attributes:
+        data: Its bytes.
+        media_type: What they are.
+        title: How the file is called.
+    """
+
+    data: bytes
+    media_type: str
+    title: str
+
+
+def exhibits_of(trace: Trace, packed: bytes | None) -> tuple[Exhibit, ...]:
+    """What is kept of a trace: the table of it, which pages read, and the trace itself, which they do not.
+
+    Args:
+        trace: The trace.
+        packed: `Trace.packed` of it, None where that is too large.
+    """
+    table = canonical_json(encode(trace.profile()))
+    found = (Exhibit(table, artifacts.PROFILE_TYPE, "profile.json"),)
+    return (*found, Exhibit(packed, artifacts.TRACE_TYPE, "trace.json.gz")) if packed else found
+
+
+def compose(
+    files: Files,
+    result: Result,
+    config: ArtifactConfig,
+    run: MeasurementRun,
+    exhibits: Sequence[Exhibit] = (),
+) -> Composed:
     """An artifact's manifests, and everything that is to be stored: blob before whatever names it.
 
     Args:
@@ -165,6 +199,7 @@ def compose(files: Files, result: Result, config: ArtifactConfig, run: Measureme
         result: What the build's process returned.
         config: The final config.
         run: What was measured; sizes and times of the build are added.
+        exhibits: What else is kept beside it.
     """
     pieces = _Pieces()
     layers = (
@@ -191,6 +226,9 @@ def compose(files: Files, result: Result, config: ArtifactConfig, run: Measureme
         referrers.append(pieces.refer(manifest, told))
     if files.sources:
         told = pieces.add_file(files.sources, artifacts.SOURCES_TYPE, "sources.zip")
+        referrers.append(pieces.refer(manifest, told))
+    for item in exhibits:
+        told = pieces.add(item.data, item.media_type, item.title)
         referrers.append(pieces.refer(manifest, told))
     return Composed(Publication(manifest, config, tuple(referrers), result.autotune, (whole,)), pieces.found)
 

@@ -30,6 +30,7 @@ from pt2hub_workers.device import Mode
 from pt2hub_workers.figures import ARTIFACT, BASELINE, Times, measurements_of, pairs_of, read_times
 from pt2hub_workers.gating import Listener, lost
 from pt2hub_workers.halting import Halt
+from pt2hub_workers.inside import files
 from pt2hub_workers.messages import read_log
 from pt2hub_workers.subjects import (
     MAX_NOTE,
@@ -38,6 +39,7 @@ from pt2hub_workers.subjects import (
     differing_inputs,
 )
 from pt2hub_workers.toolchains import SPARE_BYTES, SPARE_SHARE, Toolchain
+from pt2hub_workers.traces import Trace, read_trace
 
 if TYPE_CHECKING:
     from pt2hub_workers.rooms import Room
@@ -91,6 +93,7 @@ class Figures:
         conditions: Processes, threads, clocks, load.
         baseline: The baseline's manifest digest, where there is one and it ran.
         note: Why there is no baseline, or what else a reader must know.
+        trace: Some calls under a profiler, made after the last timing; None where none was asked for, or could be had.
     """
 
     measurements: list[Measurement]
@@ -99,6 +102,7 @@ class Figures:
     conditions: dict[str, Any] = field(default_factory=dict)
     baseline: Digest | None = None
     note: str | None = None
+    trace: Trace | None = None
 
 
 def replicate(plan: Plan, bench: Bench) -> Figures:
@@ -134,6 +138,7 @@ class _Session:
         self._bench = bench
         self._baseline = plan.baseline
         self._notes = [plan.note] if plan.note else []
+        self._trace: Trace | None = None
         self._times: list[Times] = []
         self._before: dict[str, Any] = {}
         self._after: dict[str, Any] = {}
@@ -167,6 +172,7 @@ class _Session:
             conditions=self._conditions(),
             baseline=self._baseline.digest if self._baseline else None,
             note="; ".join([*self._notes, *late]) or None,
+            trace=self._trace,
         )
 
     def _conditions(self) -> dict[str, Any]:
@@ -229,14 +235,14 @@ class _Session:
         self._bench.listener.progress(f"process {number} of {of}")
         if self._baseline is not None:
             try:
-                self._times.append(self._timed(hand, self._subjects(number)))
+                self._time(hand, self._subjects(number))
             except Pt2hubError as error:
                 self._leave_out(f"beside the baseline a process failed: {error.message[:MAX_NOTE]}")
                 self._bench.listener.line(f"measured without a baseline from now on: {error}", "warning")
             else:
                 return
             hand = self._taken(stack)
-        self._times.append(self._timed(hand, [self._plan.artifact]))
+        self._time(hand, [self._plan.artifact])
 
     def _leave_out(self, why: str) -> None:
         self._baseline = None
@@ -247,18 +253,53 @@ class _Session:
         both = [self._plan.artifact, *([self._baseline] if self._baseline else [])]
         return both if number % 2 else both[::-1]
 
-    def _timed(self, hand: Hand, subjects: Sequence[Subject]) -> Times:
+    def _time(self, hand: Hand, subjects: Sequence[Subject]) -> None:
+        """Has a process time its subjects; the last one is asked for a trace as well, when its figures are here."""
         measure = self._plan.spec.measure
         batches: list[int | None] = [*measure.batches] or [None]
         calls = 3 * measure.seconds * len(batches) * len(subjects)
-        began = time.monotonic()
-        try:
-            value = _worked(hand, self._job(hand.room, subjects, batches), self._bench, calls)
-        finally:
-            seconds = time.monotonic() - began
-            self._spent += seconds
         names = [item.name for item in subjects]
-        return read_times(value, names=names, batches=batches, seconds=seconds)
+        began, before = time.monotonic(), len(self._times)
+
+        def keep(value: Any) -> bool:  # noqa: ANN401  # whatever the process answers
+            """Keeps its figures; returns whether nothing is timed any more."""
+            if len(self._times) > before:
+                raise OutputRefused("it sent its figures twice", where="measure")
+            seconds = time.monotonic() - began
+            self._times.append(read_times(value, names=names, batches=batches, seconds=seconds))
+            return self._is_last()
+
+        try:
+            value = _worked(hand, self._job(hand.room, subjects, batches), self._bench, calls, keep)
+            if len(self._times) == before:
+                keep(value)
+        except Pt2hubError as error:
+            self._bench.halt.check()
+            if len(self._times) == before:
+                raise
+            self._bench.listener.line(f"there is no trace of its calls: {error}"[:MAX_NOTE], "warning")
+        finally:
+            self._spent += time.monotonic() - began
+        if self._traces() and self._is_last():
+            self._take_trace(hand)
+
+    def _is_last(self) -> bool:
+        """Whether nothing is timed any more, as far as the figures tell."""
+        most = WAVES * self._plan.spec.measure.processes
+        return len(self._times) >= self._wanted and (self._wanted >= most or self.is_over())
+
+    def _take_trace(self, hand: Hand) -> None:
+        """What the process left of a trace; one that cannot be read is none, and says so in the log."""
+        if not hand.room.has(files.TRACE):
+            return
+        try:
+            device = self._plan.artifact.config.signature.device
+            self._trace = read_trace(hand.room.take(files.TRACE), device)
+        except (OutputRefused, OSError) as error:
+            self._bench.listener.line(f"there is no trace of its calls: {error}"[:MAX_NOTE], "warning")
+
+    def _traces(self) -> bool:
+        return self._plan.profile and self._plan.spec.measure.profile
 
     def _job(self, room: Room, subjects: Sequence[Subject], batches: Sequence[int | None]) -> dict[str, Any]:
         given = enumerate(self._plan.examples.items())
@@ -271,6 +312,7 @@ class _Session:
             },
             "batches": list(batches),
             "seconds": self._plan.spec.measure.seconds,
+            "profile": self._traces() and len(self._times) + 1 >= self._wanted,
             "subjects": [
                 {
                     "name": item.name,
@@ -283,9 +325,11 @@ class _Session:
         }
 
 
-def _worked(hand: Hand, job: dict[str, Any], bench: Bench, calls: float) -> Any:  # noqa: ANN401  # whatever its process answers
-    def on_event(message: dict[str, Any]) -> None:
-        """Nothing is answered: whatever runs there has nothing to ask."""
+def _worked(hand: Hand, job: dict[str, Any], bench: Bench, calls: float, keep: Callable[[Any], bool]) -> Any:  # noqa: ANN401  # whatever its process answers
+    def on_event(message: dict[str, Any]) -> bool | None:
+        """Answers the one question there is: whether it was the last process."""
+        if message["event"] == "ask" and job["profile"] and message.get("question") == "last":
+            return keep(message.get("figures"))
         if message["event"] == "log":
             level, lines = read_log(message)
             for line in lines:
@@ -296,6 +340,7 @@ def _worked(hand: Hand, job: dict[str, Any], bench: Bench, calls: float) -> Any:
             raise OutputRefused(
                 f"it sent {message['event'][:40]!r}, which has no place here", where="measure"
             )
+        return None
 
     limit = bench.seconds + calls
     try:

@@ -58,6 +58,7 @@ class Plan:
         artifact: What the figures are of.
         baseline: What it is timed beside; None without one.
         note: Why there is no baseline, or None.
+        profile: Whether a trace of its calls is of use, where the spec does not forbid it.
     """
 
     spec: Spec
@@ -65,6 +66,7 @@ class Plan:
     artifact: Subject
     baseline: Subject | None = None
     note: str | None = None
+    profile: bool = False
 
 
 def differing_inputs(plan: Plan) -> str | None:

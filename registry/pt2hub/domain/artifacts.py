@@ -28,6 +28,12 @@ MEASUREMENTS_TYPE = "application/vnd.pt2hub.measurements.v1+json"
 """Referrer of older artifacts: rows without the machine they were taken on, which is the config's."""
 MEASUREMENT_RUN_TYPE = "application/vnd.pt2hub.measurement-run.v1+json"
 """Referrer: a `MeasurementRun`, of the build or of a later measuring job."""
+TRACE_TYPE = "application/vnd.pt2hub.trace.v1+gzip"
+"""Referrer: a profiler's trace of some calls, as chrome://tracing and Perfetto read it. The suffix names the outermost
+encoding (RFC 8460; OCI's own layers are `tar+gzip`): who knows no more than that can unpack it, and JSON, which every
+viewer takes packed, is inside."""
+PROFILE_TYPE = "application/vnd.pt2hub.profile.v1+json"
+"""Referrer: a `domain.profiles.Profile`, the table of the same calls."""
 LOG_TYPE = "application/vnd.pt2hub.log.v1+jsonl"
 """Referrer: the log of the attempt that published it, a JSON object a line."""
 

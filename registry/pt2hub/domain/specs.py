@@ -209,6 +209,14 @@ class Measure(_Part):
             examples=[0.5],
         ),
     ] = 0.5
+    profile: Annotated[
+        bool,
+        Field(
+            description="Whether a few calls are watched by a profiler after the last timing: where a call's time goes, and "
+            "a trace to download.",
+            examples=[True],
+        ),
+    ] = True
 
 
 class Spec(_Part):

@@ -110,6 +110,9 @@ def _prepare_gate() -> Work:
 
 
 def _prepare_measure() -> Work:
+    os.environ.setdefault(
+        "KINETO_LOG_LEVEL", "99"
+    )  # else the profiler prints its own steps into the build's log
     from pt2hub_workers.inside import replicate
 
     def work(message: dict[str, Any], channel: Channel) -> dict[str, Any]:

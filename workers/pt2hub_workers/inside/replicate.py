@@ -21,7 +21,7 @@ from pt2hub.client.local import LocalArtifact
 from pt2hub.domain.artifacts import ArtifactConfig
 from pt2hub.domain.codec import decode
 from pt2hub.domain.specs import Spec
-from pt2hub_workers.inside import inputs
+from pt2hub_workers.inside import files, inputs
 from pt2hub_workers.inside.tensors import as_declared
 from pt2hub_workers.inside.timing import Clock, Timed, alternate, clock_of
 
@@ -41,8 +41,8 @@ def run(job: dict[str, Any], channel: Channel) -> dict[str, Any]:
     Args:
         job: `spec`; `examples`, files by input name; `batches`, each a size of the spec's batch dimension or None for
             the example; `seconds` of each subject at each of them; `subjects` in the order to load them, each with
-            `name`, `config`, `code` and `weights`.
-        channel: For progress.
+            `name`, `config`, `code` and `weights`; `profile`, whether to ask if anything is timed after it.
+        channel: For progress, and for that question.
 
     Returns:
         `threads`, and `subjects` as `figures.SubjectTimes` has them.
@@ -60,7 +60,23 @@ def run(job: dict[str, Any], channel: Channel) -> dict[str, Any]:
         for number, size in enumerate(sizes):
             channel.send("progress", text=f"time at batch {size}")
             _time(loaded, number, size, job["seconds"])
-    return {"threads": torch.get_num_threads(), "subjects": [item.told for item in loaded]}
+        found = {"threads": torch.get_num_threads(), "subjects": [item.told for item in loaded]}
+        # The figures are safe before the profiler is let near: whatever it does to this process costs no more than it.
+        if job.get("profile") and channel.ask("last", figures=found):
+            _profile(next(item for item in loaded if item.told["name"] == "artifact"), job, channel)
+    return found
+
+
+def _profile(artifact: _Loaded, job: dict[str, Any], channel: Channel) -> None:
+    """Watches a few calls at the first size."""
+    from pt2hub_workers.inside.profiling import trace
+
+    channel.send("progress", text="watch some calls of the artifact")
+    into = Path(job["directory"]) / files.TRACE
+    pace = artifact.told["batches"][0]["p50"] / 1000
+    device = artifact.model.config.signature.device
+    if why := trace(artifact.called(0), artifact.clock, device=device, pace=pace, into=into):
+        channel.log(f"there is no trace of its calls: {why}", "warning")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,183 @@
+"""Traces: what comes from a process that runs unproven code is rebuilt, and what it adds up to."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pt2hub.domain.codec import encode
+from pt2hub.domain.profiles import MOST_ROWS, read_profile
+from pt2hub.errors import BadResponse, OutputRefused
+from pt2hub.server.pages.exhibits import spent
+from pt2hub_workers import traces
+from pt2hub_workers.inside.files import CALL, MOST_TRACE_BYTES
+from pt2hub_workers.traces import Trace, read_trace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def event(name: str, ts: float, dur: float, cat: str = "cpu_op", **fields: Any) -> dict[str, Any]:
+    return {"ph": "X", "cat": cat, "name": name, "pid": 4711, "tid": 4711, "ts": ts, "dur": dur, **fields}
+
+
+def call(ts: float, dur: float = 100.0) -> dict[str, Any]:
+    return event(CALL, ts, dur, "user_annotation")
+
+
+def written(tmp_path: Path, *events: Any, **fields: Any) -> Path:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events, **fields}))
+    return path
+
+
+def of(tmp_path: Path, *events: Any, device: str = "cpu") -> Trace:
+    return read_trace(written(tmp_path, *events), device)
+
+
+def kept(trace: Trace) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(gzip.decompress(trace.packed() or b""))["traceEvents"]
+    return found
+
+
+def test_what_calls_another_row_is_counted_without_it_and_the_rest_is_told(tmp_path: Path) -> None:
+    trace = of(
+        tmp_path,
+        event("warm-up", 0, 900, "user_annotation"), event("aten::mm", 10, 800),
+        call(1000), event("aten::linear", 1010, 60), event("aten::mm", 1020, 40), event("cpp_fused_relu_0", 1080, 10),
+        call(2000), event("aten::linear", 2010, 60), event("aten::mm", 2020, 40), event("cpp_fused_relu_0", 2080, 10),
+        event("another thread", 2011, 80, tid=5), event("after the last call", 2500, 1),
+    )  # fmt: skip
+    profile = trace.profile()
+    assert [(row.name, row.calls, row.total_us, row.mean_us, row.share) for row in profile.rows] == [
+        ("aten::mm", 2, 80.0, 40.0, 0.4),
+        ("aten::linear", 2, 40.0, 20.0, 0.2),
+        ("cpp_fused_relu_0", 2, 20.0, 10.0, 0.1),
+    ]
+    assert (profile.calls, profile.call_us, profile.rest_us) == (2, 100.0, 30.0)
+    assert read_profile(json.loads(json.dumps(encode(profile)))) == profile
+    assert {item["ts"] for item in kept(trace) if item["ph"] == "X"} >= {0.0, 1000.0}
+
+
+def test_of_a_gpu_the_rows_are_its_kernels_and_arrows_lead_to_them(tmp_path: Path) -> None:
+    launch = event("cudaLaunchKernel", 1005, 5, "cuda_runtime", args={"correlation": 7})
+    kernel = event("triton_poi_fused_relu_0", 1020, 50, "kernel", args={"grid": [4, 1, 1], "device": 0})
+    place = {"pid": 0, "tid": 7}
+    arrows = [
+        {"ph": "s", "id": 7, "pid": 4711, "tid": 4711, "ts": 1005, "cat": "ac2g", "name": "ac2g"},
+        {"ph": "f", "id": 7, **place, "ts": 1020, "cat": "ac2g", "name": "ac2g", "bp": "e"},
+    ]
+    copy = event("Memcpy DtoD", 1080, 10, "gpu_memcpy", **place)
+    trace = of(tmp_path, call(1000), launch, {**kernel, **place}, copy, *arrows, device="cuda")
+
+    profile = trace.profile()
+    assert [(row.name, row.share) for row in profile.rows] == [
+        ("triton_poi_fused_relu_0", 0.5),
+        ("Memcpy DtoD", 0.1),
+    ]
+    assert profile.rest_us == 40.0
+    places = {item["name"]: (item["pid"], item["tid"]) for item in kept(trace) if item["ph"] == "X"}
+    assert places == {
+        CALL: (1, 1),
+        "cudaLaunchKernel": (1, 1),
+        "triton_poi_fused_relu_0": (10, 7),
+        "Memcpy DtoD": (10, 7),
+    }
+    assert [(item["ph"], item["pid"]) for item in kept(trace) if item.get("cat") == "ac2g"] == [
+        ("s", 1),
+        ("f", 10),
+    ]
+
+
+def test_a_gpu_that_tells_of_no_kernels_is_not_called_idle(tmp_path: Path) -> None:
+    with pytest.raises(OutputRefused, match="CUPTI may lack the rights"):
+        of(tmp_path, call(1000), event("aten::mm", 1010, 5), device="cuda")
+
+
+def test_nothing_is_passed_on_as_it_came(tmp_path: Path) -> None:
+    own = event(
+        "/home/ada/models/secret.py(12): for\u202eward\x1b[2J", 1001, 5,
+        args={"Call stack": "/home/ada", "stream": "/home/ada", "grid": ["/home", 1], "bytes": 12, "device": [1] * 99},
+        pid="/home/ada", tid="/home/ada", secret="/home/ada",
+    )  # fmt: skip
+    other = {"ph": "M", "name": "process_name", "args": {"name": "/home/ada/bin/python"}, "pid": 1, "tid": 1}
+    trace = of(tmp_path, call(1000), own, other, event("/home/ada", 1002, 1, "/home/ada"), "no event", None)
+    text = gzip.decompress(trace.packed() or b"").decode()
+    assert "ada" not in text
+    assert "secret.py(12): forward[2J" in text
+    assert '"args":{"bytes":12,"device":[1,1,1,1,1,1,1,1]}' in text
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{}",
+        b"[1]",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"traceEvents": 1}',
+        b'{"traceEvents": []}',
+        json.dumps({"traceEvents": [event("no call", 1, 1)]}).encode(),
+        json.dumps({"traceEvents": [call(n) for n in range(17)]}).encode(),
+        json.dumps({"traceEvents": [call(1), event("x", 10**400, 1)]}).encode(),
+        json.dumps({"traceEvents": [call(1), event("x", 1, -1)]}).encode(),
+        json.dumps({"traceEvents": [call(1), {**event("x", 1, 1), "name": ["x"]}]}).encode(),
+        json.dumps({"traceEvents": [call(1), {**event("x", 1, 1), "cat": ["x"]}]}).encode(),
+        b'{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "x", "ts": NaN, "dur": 1}]}',
+        b" " * (MOST_TRACE_BYTES + 1),
+    ],
+)  # fmt: skip
+def test_what_is_no_trace_is_refused(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(data)
+    with pytest.raises(OutputRefused):
+        read_trace(path, "cpu")
+
+
+def test_of_too_many_events_the_last_call_is_kept_and_of_too_many_in_one_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traces, "MOST_EVENTS", 4)
+    both = [item for at in (1000, 2000) for item in (call(at), *(event("x", at + n, 1) for n in range(1, 4)))]
+    assert [item["ts"] for item in kept(of(tmp_path, *both)) if item["ph"] == "X"] == [1000, 1001, 1002, 1003]
+    assert of(tmp_path, call(1000), *(event("x", 1000 + n, 1) for n in range(9))).packed() is None
+
+
+def test_the_table_has_its_longest_rows_and_says_how_many_are_left_out(tmp_path: Path) -> None:
+    many = [event(f"kernel {n}", 1000 + 10 * n, 1 + n / 1000) for n in range(300)]
+    profile = of(tmp_path, call(1000, 3000), *many).profile()
+    assert (len(profile.rows), profile.left_out) == (MOST_ROWS, 100)
+    assert profile.rows[0].name == "kernel 299"
+    table = spent.spending(profile)
+    assert (len(table.shown), len(table.others)) == (20, 180)
+    assert table.rest_width == spent.WIDTH
+
+
+ROW = {"name": "x", "calls": 1, "total_us": 1.0, "mean_us": 1.0, "share": 0.5}
+PROFILE = {"schema": 1, "device": "cpu", "calls": 1, "call_us": 2.0, "rest_us": 1.0, "rows": [ROW]}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rows": [ROW] * 201},
+        {"rows": [{**ROW, "share": float("nan")}]},
+        {"rows": [{**ROW, "total_us": -1.0}]},
+        {"rows": [{**ROW, "calls": 10**400}]},
+        {"rows": [{**ROW, "mean_us": 10**400}]},
+        {"rows": [{**ROW, "name": None}]},
+        {"rows": {"x": 1}},
+        {"calls": 0},
+        {"calls": True},
+        {"left_out": -1},
+        {"call_us": float("inf")},
+    ],
+)
+def test_a_table_that_lies_is_none(changes: dict[str, Any]) -> None:
+    assert read_profile(PROFILE).rows[0].name == "x"
+    with pytest.raises(BadResponse):
+        read_profile({**PROFILE, **changes})

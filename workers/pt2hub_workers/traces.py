@@ -1,0 +1,325 @@
+"""What a profiler wrote in a process that runs unproven code, made fit to be kept: rebuilt event by event.
+
+Nothing is passed on as it came. Names lose paths and what cannot be seen, numbers are numbers, threads and processes
+get numbers of our own, times begin at the first call, and what is not known is left out.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+from pt2hub.domain.profiles import MOST_ROWS, PROFILE_SCHEMA, Profile, ProfileRow, fit_name
+from pt2hub.errors import OutputRefused
+from pt2hub_workers.inside.files import CALL, MOST_TRACE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+_Raw: TypeAlias = dict[str, Any]
+MOST_EVENTS = 60_000
+"""Of a trace that is kept: some megabytes packed; with more, only the last call is."""
+MOST_PACKED_BYTES = 8 << 20
+_MOST_US = 1e16
+_MOST_CALLS = 16
+_ON_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+_ON_HOST = frozenset({"cpu_op", "user_annotation", "cuda_runtime", "cuda_driver"})
+_LINKS = "ac2g"
+"""Arrows from what launches a kernel to the kernel."""
+_ARGS = frozenset(
+    (
+        "External id",
+        "correlation",
+        "device",
+        "stream",
+        "grid",
+        "block",
+        "registers per thread",
+        "shared memory",
+        "blocks per SM",
+        "warps per SM",
+        "est. achieved occupancy %",
+        "bytes",
+        "memory bandwidth (GB/s)",
+    )
+)
+_MOST_PARTS = 8
+_PATH = re.compile(r"(?:/[^\s/:;,()<>\"']+){2,}")
+_HOST, _DEVICES = 1, 10
+"""Numbers of processes in what is kept: the host's, and of the devices from there on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that took time.
+
+    Attributes:
+        category: The profiler's word for what it is.
+        name: What it was.
+        process: `_HOST`, or a device's number.
+        thread: A thread, or a stream of a device.
+        begin: Microseconds since the first call began.
+        length: Microseconds.
+        args: What else is known of it.
+    """
+
+    category: str
+    name: str
+    process: int
+    thread: int
+    begin: float
+    length: float
+    args: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def end(self) -> float:
+        """When it was over."""
+        return self.begin + self.length
+
+    def within(self, other: Event) -> bool:
+        """Whether it began while another one ran."""
+        return other.begin <= self.begin < other.end
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Some calls, and what happened in them.
+
+    Attributes:
+        device: `cpu` or `cuda`.
+        calls: The calls.
+        events: Everything within them, by their beginnings, the calls among it.
+        links: Arrows between events, rebuilt.
+    """
+
+    device: str
+    calls: tuple[Event, ...]
+    events: tuple[Event, ...]
+    links: tuple[_Raw, ...] = ()
+
+    def packed(self) -> bytes | None:
+        """The trace as viewers read it; of the last call alone where all of them are too much, None where that is."""
+        kept = self if len(self.events) + len(self.links) <= MOST_EVENTS else self._last()
+        if len(kept.events) + len(kept.links) > MOST_EVENTS:
+            return None
+        document = {"displayTimeUnit": "ms", "traceEvents": list(kept.documents())}
+        data = gzip.compress(json.dumps(document, separators=(",", ":")).encode(), 6, mtime=0)
+        return data if len(data) <= MOST_PACKED_BYTES else None
+
+    def profile(self) -> Profile:
+        """The table of it."""
+        spent = _on_device(self.events) if self.device == "cuda" else _by_themselves(self.events, self.calls)
+        whole = sum(call.length for call in self.calls)
+        rows = [_row(name, times, whole) for name, times in spent.items()]
+        rows.sort(key=lambda row: (-row.total_us, row.name))
+        count = len(self.calls)
+        rest = max(0.0, whole - sum(row.total_us for row in rows))
+        return Profile(
+            schema=PROFILE_SCHEMA,
+            device=self.device,
+            calls=count,
+            call_us=round(whole / count, 3),
+            rest_us=round(rest / count, 3),
+            rows=tuple(rows[:MOST_ROWS]),
+            left_out=max(0, len(rows) - MOST_ROWS),
+        )
+
+    def _last(self) -> Trace:
+        last = self.calls[-1]
+        events = tuple(item for item in self.events if item.within(last))
+        links = tuple(item for item in self.links if last.begin <= item["ts"] < last.end)
+        return Trace(self.device, (last,), events, links)
+
+    def documents(self) -> Iterator[_Raw]:
+        """The events as viewers read them."""
+        for process, thread in sorted({(item.process, item.thread) for item in self.events}):
+            on_host = process == _HOST
+            named = "artifact" if on_host else f"GPU {process - _DEVICES}"
+            told = f"thread {thread}" if on_host else f"stream {thread}"
+            place = {"ph": "M", "pid": process, "tid": thread}
+            yield {**place, "name": "process_name", "args": {"name": named}}
+            yield {**place, "name": "thread_name", "args": {"name": told}}
+        for item in self.events:
+            yield {
+                "ph": "X",
+                "cat": item.category,
+                "name": item.name,
+                "pid": item.process,
+                "tid": item.thread,
+                "ts": item.begin,
+                "dur": item.length,
+                "args": item.args,
+            }
+        yield from self.links
+
+
+def read_trace(path: Path, device: str) -> Trace:
+    """A trace as torch's profiler wrote it.
+
+    Args:
+        path: A file out of reach of whoever wrote it.
+        device: What the artifact runs on.
+
+    Raises:
+        OutputRefused: It is none, or too large.
+    """
+    with path.open("rb") as file:
+        data = file.read(MOST_TRACE_BYTES + 1)
+    if len(data) > MOST_TRACE_BYTES:
+        raise _refused(f"it has more than {MOST_TRACE_BYTES:,} bytes")
+    try:
+        found = json.loads(data, parse_constant=_refuse)["traceEvents"]
+        raw = [item for item in found if isinstance(item, dict)]
+        return _rebuilt(raw, device)
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
+        raise _refused(f"{type(error).__name__}: {error}"[:200]) from error
+
+
+def _rebuilt(raw: Sequence[_Raw], device: str) -> Trace:
+    known = [item for item in raw if item.get("ph") == "X" and item.get("cat") in _ON_DEVICE | _ON_HOST]
+    begins = sorted(_time(item.get("ts")) for item in known if item.get("name") == CALL and _is_note(item))
+    if not 0 < len(begins) <= _MOST_CALLS:
+        raise ValueError(f"{len(begins)} calls are in it")
+    places = _Places()
+    events = sorted(
+        (_event(item, begins[0], places) for item in known), key=lambda item: (item.begin, -item.length)
+    )
+    calls = tuple(item for item in events if item.name == CALL and item.category == "user_annotation")
+    kept = tuple(item for item in events if any(item.within(call) for call in calls))
+    if device == "cuda" and not any(item.category in _ON_DEVICE for item in kept):
+        raise ValueError("the GPU told nothing of its kernels: CUPTI may lack the rights here")
+    links = [
+        _link(item, begins[0], places)
+        for item in raw
+        if item.get("cat") == _LINKS and item.get("ph") in ("s", "f")
+    ]
+    return Trace(device, calls, kept, tuple(item for item in links if _falls_in(item, calls)))
+
+
+def _is_note(item: _Raw) -> bool:
+    return item.get("cat") == "user_annotation"
+
+
+def _falls_in(link: _Raw, calls: Iterable[Event]) -> bool:
+    return any(call.begin <= link["ts"] < call.end for call in calls)
+
+
+class _Places:
+    """Numbers of our own for processes and threads, in the order in which they come."""
+
+    def __init__(self) -> None:
+        self._threads: dict[str, int] = {}
+
+    def of(self, item: _Raw, *, on_device: bool) -> tuple[int, int]:
+        """Process and thread of an event."""
+        if on_device:
+            return _DEVICES + _small(item.get("pid")), _small(item.get("tid"))
+        return _HOST, self._threads.setdefault(str(item.get("tid"))[:40], len(self._threads) + 1)
+
+
+def _event(item: _Raw, origin: float, places: _Places) -> Event:
+    category = item["cat"]
+    process, thread = places.of(item, on_device=category in _ON_DEVICE)
+    args = item.get("args")
+    return Event(
+        category=category,
+        name=_name(item.get("name")),
+        process=process,
+        thread=thread,
+        begin=round(_time(item.get("ts")) - origin, 3),
+        length=round(_time(item.get("dur")), 3),
+        args=_args(args) if isinstance(args, dict) else {},
+    )
+
+
+def _link(item: _Raw, origin: float, places: _Places) -> _Raw:
+    process, thread = places.of(item, on_device=item["ph"] == "f")
+    begin = round(_time(item.get("ts")) - origin, 3)
+    place = {
+        "ph": item["ph"],
+        "id": _small(item.get("id"), 1 << 53),
+        "pid": process,
+        "tid": thread,
+        "ts": begin,
+    }
+    return {**place, "cat": _LINKS, "name": _LINKS, **({"bp": "e"} if item["ph"] == "f" else {})}
+
+
+def _args(given: _Raw) -> _Raw:
+    found = {}
+    for name in _ARGS & given.keys():
+        value = given[name]
+        parts = value[:_MOST_PARTS] if isinstance(value, list) else [value]
+        if parts and all(_is_number(part) for part in parts):
+            found[name] = parts if isinstance(value, list) else value
+    return dict(sorted(found.items()))
+
+
+def _name(given: object) -> str:
+    if not isinstance(given, str):
+        raise TypeError("an event has no name")
+    return fit_name(_PATH.sub(lambda match: match[0].rpartition("/")[2], given[:2000])) or "(no name)"
+
+
+def _time(given: object) -> float:
+    if not _is_number(given) or not 0 <= given <= _MOST_US:  # type: ignore[operator]  # it is a number
+        raise ValueError("an event has no time")
+    return float(given)  # type: ignore[arg-type]  # likewise
+
+
+def _is_number(given: object) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool) and abs(given) <= _MOST_US
+
+
+def _small(given: object, most: int = 1 << 20) -> int:
+    return given if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < most else 0
+
+
+def _by_themselves(events: Iterable[Event], calls: Sequence[Event]) -> dict[str, list[float]]:
+    """Times of the calling thread's operations by name, each without what it calls."""
+    spent: dict[str, list[float]] = {}
+    open_ones: list[list[Any]] = []  # event, and the time of what is in it
+
+    def close(until: float) -> None:
+        while open_ones and open_ones[-1][0].end <= until:
+            item, inside = open_ones.pop()
+            if item.name != CALL:
+                spent.setdefault(item.name, []).append(max(0.0, item.length - inside))
+
+    threads = {call.thread for call in calls}
+    for item in events:
+        if item.process != _HOST or item.thread not in threads:
+            continue
+        close(item.begin)
+        if open_ones:
+            open_ones[-1][1] += item.length
+        open_ones.append([item, 0.0])
+    close(math.inf)
+    return spent
+
+
+def _on_device(events: Iterable[Event]) -> dict[str, list[float]]:
+    spent: dict[str, list[float]] = {}
+    for item in events:
+        if item.category in _ON_DEVICE:
+            spent.setdefault(item.name, []).append(item.length)
+    return spent
+
+
+def _row(name: str, times: Sequence[float], whole: float) -> ProfileRow:
+    total = math.fsum(times)
+    share = min(1.0, total / whole) if whole else 0.0
+    return ProfileRow(name, len(times), round(total, 3), round(total / len(times), 3), round(share, 5))
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
+
+
+def _refused(why: str) -> OutputRefused:
+    return OutputRefused(f"what the profiler wrote cannot be read: {why}", where="measure")
