@@ -7,6 +7,7 @@ from typing import Any
 
 from pt2hub.domain.artifacts import Member, StepTiming
 from pt2hub.domain.digests import Digest
+from pt2hub.domain.profiles import Profile
 from pt2hub.domain.publications import AutotuneChoice
 from pt2hub.wire import printing
 from pt2hub.wire.printing import Printed, Sheet
@@ -43,7 +44,7 @@ class MeasurementView:
 
 @dataclass(frozen=True, slots=True)
 class ReferrerView:
-    """A manifest that belongs to the artifact: measurements, autotune timings, generated sources.
+    """A manifest that belongs to the artifact: measurements, autotune timings, generated sources, a trace.
 
     Attributes:
         digest: Digest of the manifest.
@@ -98,6 +99,7 @@ class ArtifactView(Printed):
         autotune: Candidates the compiler timed.
         measurements: Figures taken when it was built, and later.
         referrers: Manifests that belong to it.
+        profile: Where the time of its calls goes; None where nobody looked, or what is kept of it cannot be read.
         manifest: The manifest, as stored.
         config: The config blob, as stored.
     """
@@ -137,6 +139,7 @@ class ArtifactView(Printed):
     autotune: tuple[AutotuneChoice, ...] = ()
     measurements: tuple[MeasurementView, ...] = ()
     referrers: tuple[ReferrerView, ...] = ()
+    profile: Profile | None = None
     manifest: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
 

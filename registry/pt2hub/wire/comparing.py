@@ -6,42 +6,44 @@ from typing import TYPE_CHECKING
 
 from pt2hub.domain.names import team_of
 from pt2hub.domain.performance import OF_JOBS
+from pt2hub.wire.moves import between, moved
 from pt2hub.wire.printing import Sheet
-from pt2hub.wire.quantities import percent, quantity
+from pt2hub.wire.quantities import quantity
+from pt2hub.wire.reasons import HOW, NOTHING, because
 
 if TYPE_CHECKING:
     from pt2hub.wire.performance import ComparisonView, EventView, MetricComparison, SideView
 
-NOTHING = "-"
 _UNKNOWN = "unknown"
 _WIDEST = 10
 """Upper over lower end of an interval that is worth showing."""
 _MENDED = frozenset(("not_measured", "too_noisy", "too_few", "environment_differs"))
 """Why there is no verdict that more figures can give."""
-_WHY = {
-    "environment_differs": "environments differ",
-    "too_few": "too few figures",
-    "unit_differs": "units differ",
-    "no_direction": "no direction",
-}
-_HOW = {"paired": "side by side", "replicates": "separate runs", "series": "usual noise"}
+NO_KERNELS = "No kernel changed: for each operation that was timed both took the same."
+TWO_FIGURES = (
+    "Two figures for one change: side by side both were timed in one run, a change of level is that of the medians before "
+    "and after, and points are those of the history, timed at different times."
+)
+"""Said once where `found_as` says two."""
 
 
 def comparison(view: ComparisonView) -> Sheet:
     """A comparison: one row for each metric, what to know, and what gives a better answer."""
     rows = tuple(compared(item) for item in view.metrics)
-    return Sheet(f"{_named(view.after)} against {_named(view.before)}", rows, remarks(view))
+    notes = (*code_lines(view), *remarks(view))
+    return Sheet(f"{_named(view.after)} against {_named(view.before)}", rows, notes)
 
 
 def event(view: EventView) -> Sheet:
     """A flagged change."""
     what = f"{metric(view.metric, view.batch)} {view.verdict}"
-    row = (view.target, change(view.ratio, view.low, view.high), f"since {view.before}", view.at)
+    how_much = change(view.ratio, view.low, view.high, (view.metric, view.unit))
+    row = (view.target, how_much, f"since {view.before}", found_as(view, view.points), view.at)
     return Sheet(f"{view.model}@{view.number} {what}", (row,))
 
 
 def compared(item: MetricComparison) -> tuple[str, str, str, str, str, str]:
-    """A metric's row: its name, both figures, the change, the verdict, and how or why not."""
+    """A metric's row: its name, both figures, the change, the verdict, and why it is that."""
     before, after = (
         NOTHING if value is None else quantity(value, item.unit) for value in (item.before, item.after)
     )
@@ -49,9 +51,9 @@ def compared(item: MetricComparison) -> tuple[str, str, str, str, str, str]:
         metric(item.metric, item.batch),
         before,
         after,
-        change(item.ratio, item.low, item.high),
+        change(item.ratio, item.low, item.high, (item.metric, item.unit)),
         item.verdict.replace("_", " "),
-        explained(item.method, item.why, item.detail) + (" (reported)" if item.reported else ""),
+        (item.because or because(item)) + (" (reported)" if item.reported else ""),
     )
 
 
@@ -70,31 +72,67 @@ def remarks(view: ComparisonView) -> tuple[str, ...]:
     return tuple(line for line in said if line)
 
 
+def code_lines(view: ComparisonView) -> tuple[str, ...]:
+    """Whether both run the same code, and why kernels cannot be compared or that none changed."""
+    if view.code is None:  # an older server
+        return ()
+    unchanged = "" if view.code.same or view.autotune else NO_KERNELS
+    return tuple(line for line in (view.code.said, view.code.tuning or unchanged) if line)
+
+
 def metric(name: str, batch: int | None) -> str:
     """A metric with its batch size."""
     return f"{name} batch {batch}" if batch else name
 
 
-def change(ratio: float | None, low: float | None = None, high: float | None = None) -> str:
-    """A ratio as a change, with its interval where there is one: `+12.3 % (+9.8 % to +14.9 %)`.
+def change(
+    ratio: float | None,
+    low: float | None = None,
+    high: float | None = None,
+    what: tuple[str, str] = ("", "1"),
+) -> str:
+    """A ratio as a change, with its interval where there is one: `12.3 % slower (9.8 to 14.9 %)`.
 
     An interval so wide that it says nothing is left out, and the change with it where it may as well be none.
+
+    Args:
+        ratio: After over before, None where there is none.
+        low: Lower end of its interval, or None.
+        high: Its upper end, or None.
+        what: The metric and its unit, which decide between slower and larger.
     """
     if ratio is None:
         return NOTHING
     if low is None or high is None or low == high:
-        return percent(ratio)
+        return moved(ratio, *what)
     if high > _WIDEST * low:
-        return _UNKNOWN if low <= 1 <= high else percent(ratio)
-    return f"{percent(ratio)} ({percent(low)} to {percent(high)})"
+        return _UNKNOWN if low <= 1 <= high else moved(ratio, *what)
+    return f"{moved(ratio, *what)} ({between(low, high, *what)})"
 
 
-def explained(method: str | None, why: str | None = None, detail: str | None = None) -> str:
-    """How a verdict was reached, or why there is none."""
-    if why:
-        words = _WHY.get(why, why.replace("_", " "))
-        return f"{words}: {detail}" if detail else words
-    return _HOW.get(method or "", method or NOTHING)
+def cost(milliseconds: float | None) -> str:
+    """What another kernel costs: `12 µs more`, `6.1 µs less`, or nothing to say where the old one was not timed again."""
+    if milliseconds is None:
+        return NOTHING
+    return f"{quantity(abs(milliseconds), 'ms')} {'less' if milliseconds < 0 else 'more'}"
+
+
+def explained(method: str | None) -> str:
+    """How a change was found, in short."""
+    return HOW.get(method or "", method or NOTHING)
+
+
+def found_as(item: EventView, points: float | None) -> str:
+    """How a flagged change was found; beside it what the history's points say, where that is another figure.
+
+    Args:
+        item: The change.
+        points: The version's point over that of the one before, None where there is no such ratio.
+    """
+    how = "change of level" if item.kind == "change_point" else explained(item.method)
+    what = (item.metric, item.unit)
+    told, own = (moved(ratio, *what) if ratio else "" for ratio in (points, item.ratio))
+    return f"{how}; points {told}" if told and told != own else how
 
 
 def _again(view: ComparisonView) -> str:

@@ -39,6 +39,7 @@ def parse_document(body: bytes, *, content_type: str = YAML_TYPE, hint: str = _O
         InvalidInput: It is not well-formed (with line and column), holds values that JSON has no form for,
             or is no object.
     """
+    text = ""
     try:
         text = body.decode()
         value = json.loads(text, object_pairs_hook=_once) if content_type == JSON_TYPE else _load_yaml(text)
@@ -48,10 +49,15 @@ def parse_document(body: bytes, *, content_type: str = YAML_TYPE, hint: str = _O
     except json.JSONDecodeError as exc:
         raise _malformed(f"It is not JSON: {exc.msg}.", exc.lineno, exc.colno) from exc
     except yaml.MarkedYAMLError as exc:
-        mark = exc.problem_mark or exc.context_mark
-        position = (mark.line + 1, mark.column + 1) if mark else ()
-        raise _malformed(f"It is not YAML: {exc.problem or exc.context}.", *position) from exc
-    except (yaml.YAMLError, ValueError) as exc:  # characters or numbers that the parsers refuse
+        raise _no_yaml(exc, text) from exc
+    except yaml.reader.ReaderError as exc:
+        before = text[: exc.position].split("\n")
+        raise _malformed(
+            f"It is not YAML: the character {chr(exc.character)!a} is not allowed.",
+            len(before),
+            len(before[-1]) + 1,
+        ) from exc
+    except (yaml.YAMLError, ValueError) as exc:  # numbers that the parsers refuse
         raise _malformed(f"It cannot be read: {str(exc).splitlines()[0][:200]}.") from exc
     except (LookupError, AttributeError, TypeError) as exc:  # PyYAML's, of `!!int ""` and the like
         raise _malformed("It cannot be read: a value does not fit its tag (such as !!int).") from exc
@@ -162,6 +168,16 @@ def _check_text(text: str, path: str) -> None:
 
 def _unfit(path: str, message: str) -> InvalidInput:
     return InvalidInput(f"A value cannot be taken: {message}.", where=path or "document")
+
+
+def _no_yaml(error: yaml.MarkedYAMLError, text: str) -> InvalidInput:
+    """The parser misses what closes a text or a list at the end only; its place is told where it begins."""
+    mark, begun, problem = error.problem_mark, error.context_mark, error.problem or ""
+    is_open = mark is not None and begun is not None and mark.index >= len(text.rstrip())
+    said = f"{error.context}, {problem}" if problem.startswith("but ") else problem or error.context
+    place = begun if is_open or mark is None else mark
+    position = (place.line + 1, place.column + 1) if place else ()
+    return _malformed(f"It is not YAML: {said}{'; it begins here' if is_open else ''}.", *position)
 
 
 def _malformed(message: str, line: int | None = None, column: int | None = None) -> InvalidInput:

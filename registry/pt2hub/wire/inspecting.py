@@ -7,8 +7,36 @@ from typing import Any
 
 from pt2hub.domain.artifacts import ArtifactConfig
 from pt2hub.domain.digests import Digest
+from pt2hub.domain.profiles import Profile
 from pt2hub.wire.artifacts import ArtifactView
 from pt2hub.wire.shapes import BuildView
+
+
+@dataclass(frozen=True, slots=True)
+class FigureRun:
+    """One of the figures behind a `FigureView`.
+
+    Attributes:
+        value: The figure.
+        low: Lowest of its processes, the figure itself where there are none.
+        high: Likewise the highest.
+        measured_at: When it was taken, ISO 8601, UTC.
+        source: `build`, `again` (a measuring job) or `report`.
+        environment: The machine's fingerprint.
+        job: The build or measuring job that took it; empty for a report.
+        beside: Number of the version whose artifact that job was for, where it is another one's; else None.
+        reporter: Who reported it; empty for a job's.
+    """
+
+    value: float
+    low: float
+    high: float
+    measured_at: str
+    source: str
+    environment: dict[str, Any]
+    job: str = ""
+    beside: int | None = None
+    reporter: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +47,14 @@ class FigureView:
         metric: What was measured (`latency_p50`).
         unit: Its unit (`ms`).
         subject: `artifact`, `eager`, `torch_compile`, or `split` beside an artifact with baked weights.
-        value: The median of its latest figures.
-        low: Lowest replicate of any of them, or lowest figure where there are no replicates.
+        value: The figure of its latest run; where there are reports only, the median of the latest 200.
+        low: Lowest replicate of the latest 200 figures, or lowest figure where there are no replicates.
         high: Likewise the highest.
-        count: How many figures that are.
-        measured_at: When the latest was taken, ISO 8601, UTC.
+        count: How many figures there are, 200 at most.
+        measured_at: When the latest run was, or the latest report; ISO 8601, UTC.
         class_digest: The environment class that it was measured in.
         batch: Batch size, or None where there is none.
+        runs: The latest figures that it is of, five at most, newest first.
     """
 
     metric: str
@@ -38,6 +67,7 @@ class FigureView:
     measured_at: str
     class_digest: Digest
     batch: int | None = None
+    runs: tuple[FigureRun, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +119,13 @@ class InspectionView:
         sources: Where its sources are kept, None where nobody keeps them.
         before: Artifact of the newest earlier version for the same target, or None.
         jobs: Its newest measuring jobs, newest first.
+        tuned: The artifact whose candidates are shown: this one, or the one that its code was compiled for; None where
+            none are kept.
+        untuned: Why none are, a sentence; else empty.
         tuned_next: What `tuned_after` must be for the candidates that follow, None at their end.
         more: Which lists hold more than is shown: `members`, `figures`, `referrers`.
+        profile: Where the time of its calls goes, None where nobody looked or it cannot be shown.
+        profile_problem: Why it cannot be shown, a sentence; else None.
     """
 
     artifact: ArtifactView
@@ -103,8 +138,12 @@ class InspectionView:
     sources: KeptSources | None = None
     before: Digest | None = None
     jobs: tuple[BuildView, ...] = ()
+    tuned: Digest | None = None
+    untuned: str = ""
     tuned_next: int | None = None
     more: frozenset[str] = frozenset()
+    profile: Profile | None = None
+    profile_problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.performance import METRICS
+from pt2hub.wire.moves import moved
 from pt2hub.wire.printing import Sheet
-from pt2hub.wire.quantities import percent, quantity, sparkline
+from pt2hub.wire.quantities import quantity, sparkline
 
 if TYPE_CHECKING:
     from pt2hub.wire.performance import ChangeView, HistoryView, PolicyView, SeriesView
@@ -39,14 +40,16 @@ def _series(series: SeriesView) -> tuple[str, ...]:
         "" if series.subject == "artifact" else series.subject,
         sparkline(values[-_SPARKLINE:]),
         f"{quantity(newest.value, series.unit)} at version {newest.number}",
-        _flagged(flagged) if flagged else "",
+        _flagged(flagged, series) if flagged else "",
         series.class_digest[:_SHORT],
     )
 
 
-def _flagged(change: ChangeView) -> str:
+def _flagged(change: ChangeView, series: SeriesView) -> str:
     beside = " side by side" if change.method == "paired" else ""
-    return f"{change.verdict} since {change.number}{beside} ({percent(change.ratio)})"
+    return (
+        f"{change.verdict} since {change.number}{beside} ({moved(change.ratio, series.metric, series.unit)})"
+    )
 
 
 def _remarks(view: HistoryView) -> tuple[str, ...]:

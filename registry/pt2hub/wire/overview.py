@@ -33,6 +33,7 @@ class ModelGlance:
         newest_at: When that was submitted, ISO 8601, UTC, as all times here; likewise None.
         ready_at: When its newest ready version was submitted, None without one.
         trends: `latency_p50` at the example batch, one per target; those of the newest versions first.
+        failed: Targets that the build of its newest version failed for.
     """
 
     model: ModelView
@@ -40,6 +41,7 @@ class ModelGlance:
     newest_at: str | None = None
     ready_at: str | None = None
     trends: tuple[Trend, ...] = ()
+    failed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

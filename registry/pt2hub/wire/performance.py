@@ -18,8 +18,8 @@ class PointView:
     Attributes:
         number: The version's number.
         artifact: Manifest digest.
-        value: The median of its latest figures, of 200 at most.
-        low: Lowest replicate of any of them, or lowest figure where there are no replicates.
+        value: The figure of its latest run; where there are reports only, the median of the latest 200.
+        low: Lowest replicate of its latest figures, of 200 at most, or lowest figure where there are no replicates.
         high: Likewise the highest.
         count: How many figures that are.
         measured_at: When the latest was taken, ISO 8601, UTC.
@@ -220,6 +220,10 @@ class MetricComparison:
             `no_direction`, `inputs_differ`), else None.
         detail: That in words, else None.
         reported: Whether the figures are others' reports: pt2hub took none of either side.
+        noise: How far the change may be off either way at that confidence, such as 0.032; 0 of what has no noise, None
+            where nobody knows.
+        because: Why the verdict is that, a sentence for people: what it was judged by, the least change that counts,
+            and the noise.
     """
 
     metric: str
@@ -237,6 +241,8 @@ class MetricComparison:
     why: str | None = None
     detail: str | None = None
     reported: bool = False
+    noise: float | None = None
+    because: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +269,21 @@ class AutotuneDifference:
     cost_ms: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class CodeComparison:
+    """Whether two artifacts run the same code.
+
+    Attributes:
+        same: Whether their code layers have one digest.
+        said: That in a sentence: whose code is reused, or what was compiled anew.
+        tuning: Why a side has no times of kernels to compare, a sentence; empty where both have.
+    """
+
+    same: bool
+    said: str
+    tuning: str = ""
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class ComparisonView(Printed):
     """Two artifacts side by side.
@@ -274,6 +295,7 @@ class ComparisonView(Printed):
         autotune: Where the compiler chose otherwise.
         differs: Fields of the environments that differ, with both values.
         across: Whether the two are for different targets: then fields that the targets name may differ.
+        code: Whether both run the same code; None for an older server.
     """
 
     before: SideView
@@ -282,6 +304,7 @@ class ComparisonView(Printed):
     autotune: tuple[AutotuneDifference, ...] = ()
     differs: dict[str, list[Any]] = field(default_factory=dict)
     across: bool = False
+    code: CodeComparison | None = None
 
     def _sheet(self) -> Sheet:
         return comparing.comparison(self)
@@ -307,6 +330,8 @@ class EventView(Printed):
         batch: Batch size, or None where there is none.
         low: Lower end of the ratio's confidence interval, or None.
         high: Its upper end, or None.
+        points: The version's point over that of `before`, as a history has them: another ratio than `ratio` where that
+            is of both side by side, or of levels. None where one of them has no point, or there is no such ratio.
     """
 
     id: int
@@ -324,6 +349,7 @@ class EventView(Printed):
     batch: int | None = None
     low: float | None = None
     high: float | None = None
+    points: float | None = None
 
     def _sheet(self) -> Sheet:
         return comparing.event(self)

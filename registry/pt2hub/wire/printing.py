@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pt2hub.errors import UNSEEN
+from pt2hub.wire import speeds
 from pt2hub.wire.problems import from_dict
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 _SHORT = 19
 """Characters of a shortened digest: `sha256:` and 12 digits."""
 _HUNDRED = 100
+_SPENT = 3
+"""Operations and kernels that are named of a call."""
 _ENDINGS = {1: "st", 2: "nd", 3: "rd"}
 _RIGHT_SECONDS = 2.0
 """By how much a worker's clock may be wrong before anybody is told."""
@@ -164,7 +167,17 @@ def made(view: ArtifactView) -> tuple[tuple[str, str], ...]:
     """What an artifact's maker says of it: where its weights are, and how the build was confined."""
     form = "baked into the code" if view.weights_form == "baked" else "split from the code"
     isolation = view.provenance.get("isolation")
-    return (("weights", form), ("isolated", confined(isolation) if isolation else "unknown"))
+    spent = (("time in", found),) if (found := _spent(view)) else ()
+    return (("weights", form), ("isolated", confined(isolation) if isolation else "unknown"), *spent)
+
+
+def _spent(view: ArtifactView) -> str:
+    """What a call spends most of its time in; empty where nobody looked."""
+    if view.profile is None:
+        return ""
+    first = [f"{row.name} {row.share * 100:.0f} %" for row in view.profile.rows[:_SPENT]]
+    others = len(view.profile.rows) + view.profile.left_out - len(first)
+    return ", ".join([*first, *([f"{others} more"] if others > 0 else [])]).translate(UNSEEN)
 
 
 def skew(view: WorkerView) -> str:
@@ -218,7 +231,7 @@ def build(view: BuildView) -> Sheet:
 
 def model(view: ModelView) -> Sheet:
     """A model: how many versions, and where its aliases are."""
-    count = f"{view.versions} version{'s' if view.versions != 1 else ''}"
+    count = f"{view.counted} version{'s' if view.versions != 1 else ''}"
     ready = f"newest ready {view.newest_ready}" if view.newest_ready else "none ready"
     title = f"{view.name}  {count}" + (f", {ready}" if view.versions else "")
     aliases = "".join(f", {name} is {number}" for name, number in sorted(view.aliases.items()))
@@ -268,15 +281,12 @@ def whole_artifact(view: ArtifactView) -> Sheet:
         ("weights", f"{view.weights_bytes:,} bytes", view.weights),
         ("model.pt2", f"{view.single_file_bytes:,} bytes", view.single_file),
     )
-    figures = tuple(
-        (item.metric, f"{item.value:g} {item.unit}", f"batch {item.batch}" if item.batch else "")
-        for item in view.measurements
-        if item.subject == "artifact"
-    )
     title = f"{view.model}@{view.number} for {view.target}  {view.digest}"
     said = tuple((*row, "") for row in made(view))
     return Sheet(
-        title, (*sizes, *figures, *said), (f"torch {view.torch}, build {view.build}, {view.created_at}",)
+        title,
+        (*sizes, *speeds.rows(view.measurements), *said),
+        (f"torch {view.torch}, build {view.build}, {view.created_at}",),
     )
 
 

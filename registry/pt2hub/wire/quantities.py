@@ -1,4 +1,4 @@
-"""Figures with their units in the words of people: 250 us, 10.4 ms, 44.7 MB, +3.2 %."""
+"""Figures with their units in the words of people: 250 µs, 10.4 ms, 44.7 MB, +3.2 %."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+MICROSECONDS = "µs"
 _STEPS = {
-    "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")),
-    "ms": ((1e3, "s"), (1.0, "ms"), (1e-3, "us"), (1e-6, "ns")),
+    "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, MICROSECONDS), (1e-9, "ns")),
+    "ms": ((1e3, "s"), (1.0, "ms"), (1e-3, MICROSECONDS), (1e-6, "ns")),
+    "us": ((1e6, "s"), (1e3, "ms"), (1.0, MICROSECONDS), (1e-3, "ns")),
     "B": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")),
 }
 """By unit, how many of it a larger or smaller one is, largest first."""
@@ -61,7 +63,7 @@ def scale_for(values: Iterable[float], unit: str) -> Scale:
 
 def _step(largest: float, unit: str) -> tuple[float, str]:
     if unit == "1" or not largest:
-        return 1.0, "" if unit == "1" else unit
+        return 1.0, {"1": "", "us": MICROSECONDS}.get(unit, unit)
     steps = _STEPS.get(unit, ((1.0, unit),))
     return next((step for step in steps if largest >= step[0]), steps[-1])
 
@@ -87,6 +89,17 @@ def percent(ratio: float) -> str:
         return f"x {_number(ratio)}"
     text = f"{change:+.1f} %"
     return "0.0 %" if text in ("+0.0 %", "-0.0 %") else text
+
+
+def spelled(text: str, encoding: str | None) -> str:
+    """A text as an output writes it that may not know the sign for microseconds.
+
+    Args:
+        text: The text.
+        encoding: The output's encoding, None where it has none.
+    """
+    knows = (encoding or "").lower().replace("-", "").startswith("utf")
+    return text if knows else text.replace(MICROSECONDS, "us")
 
 
 def sparkline(values: Sequence[float]) -> str:

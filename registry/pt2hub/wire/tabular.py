@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pt2hub.wire.performance import HistoryView, SeriesView
+    from pt2hub.wire.performance import ChangeView, HistoryView, SeriesView
 
 CSV_TYPE = "text/csv"
 COLUMNS = (
@@ -29,6 +29,8 @@ COLUMNS = (
     "measured_at",
     "change",
     "ratio",
+    "against",
+    "method",
 )
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What a spreadsheet takes for the beginning of a formula, and would run."""
@@ -36,6 +38,9 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 def history_csv(view: HistoryView) -> str:
     """A history as CSV: a row for each point, series after series; `change` says what was flagged there.
+
+    `ratio` is that of the flagged change, against the version in `against` and found by `method`; the ratio of the two
+    values is another where both ran side by side (`paired`) or levels were compared (`change_point`).
 
     Args:
         view: The history.
@@ -57,8 +62,12 @@ def _rows(view: HistoryView, series: SeriesView) -> Iterable[tuple[object, ...]]
     for point in series.points:
         change = changes.get(point.number)
         figures = (point.value, point.low, point.high, point.count, point.measured_at)
-        flagged = (change.verdict, change.ratio) if change else (None, None)
+        flagged = (change.verdict, change.ratio, change.before, _method(change)) if change else (None,) * 4
         yield (*of_series, series.class_digest, point.number, point.artifact, *figures, *flagged)
+
+
+def _method(change: ChangeView) -> str:
+    return change.kind if change.kind == "change_point" else change.method
 
 
 def _cell(value: object) -> object:

@@ -20,7 +20,7 @@ from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import canonical_json, digest_bytes
 from pt2hub.domain.measurements import MeasurementRun
 from pt2hub.server.blobs.keys import StorageKey
-from pt2hub.server.demo import kernels
+from pt2hub.server.demo import kernels, profiles
 from pt2hub.server.demo.figures import Baseline, error_of, measured_run
 from pt2hub.server.demo.logs import lines
 from pt2hub.server.demo.models import MARK, chance
@@ -132,6 +132,12 @@ def make(version: Version, build: Build, before: Made | None, into: Bytes) -> Ma
     if not build.reuses:
         told = into.blob(_sources(version, build), oci.SOURCES_TYPE, "sources.zip")
         referrers.append(into.refer(manifest, told))
+    spent, trace = profiles.profile(version, build, run)
+    for data, kind, title in (
+        (canonical_json(encode(spent)), oci.PROFILE_TYPE, "profile.json"),
+        (trace, oci.TRACE_TYPE, "trace.json.gz"),
+    ):
+        referrers.append(into.refer(manifest, into.blob(data, kind, title)))
     return Made(version, build, manifest, config, tuple(referrers), tables, run)
 
 
@@ -201,7 +207,7 @@ def _key_fields(version: Version, build: Build) -> dict[str, Any]:
         "signature": made_up(f"signature of {model.name}"),
         "constants": made_up(f"constants of {model.name}"),
         "literals": {},
-        "options": {"max_autotune": model.tuned, "epilogue_fusion": True},
+        "options": {"max_autotune": True, "epilogue_fusion": True},
         "threads": build.machine.environment.cores,
         "settings": {"float32_matmul_precision": "highest"},
         "target": build.target,
@@ -241,14 +247,8 @@ def _report(build: Build, error: float) -> dict[str, Any]:
 
 
 def _provenance(version: Version, build: Build, attempt: Attempt) -> dict[str, Any]:
-    luck = chance(build.id, "provenance")
-    tuned = version.model.tuned
-    tuning = {
-        "seconds": round(luck.uniform(18, 80), 3),
-        "budget": None,
-        "choices": luck.randrange(6, 20),
-        "left_to_default": 0,
-    }
+    choices, seconds = kernels.tuning(version.model, build)
+    tuning = {"seconds": seconds, "budget": None, "choices": choices, "left_to_default": 0}
     return {
         oci.MADE_UP: MARK,
         "build": build.id,
@@ -258,7 +258,7 @@ def _provenance(version: Version, build: Build, attempt: Attempt) -> dict[str, A
         "isolation_profile": made_up("profile of the sandbox"),
         "code_reused_from": made_up(f"code of {build.key}") if build.reuses else None,
         "compiler_processes": [] if build.reuses else ["g++", "g++", "ld"],
-        "autotuning": tuning if tuned else None,
+        "autotuning": tuning,
         "request": build.request,
         "image": f"registry.example.com/pt2hub/worker:{build.target}",
     }

@@ -41,14 +41,15 @@ class _Point:
     """What a series says of a version."""
 
     artifact: str
-    values: list[float] = field(default_factory=list)
+    at: datetime
+    runs: list[tuple[datetime, float]] = field(default_factory=list)
+    reports: list[float] = field(default_factory=list)
     spread: list[float] = field(default_factory=list)
-    at: datetime | None = None
 
     @property
     def value(self) -> float:
-        """The median of its figures."""
-        return median(self.values)
+        """That of its latest run; the median of its reports where there are no runs."""
+        return max(self.runs)[1] if self.runs else median(self.reports)
 
 
 @dataclass(slots=True)
@@ -60,11 +61,20 @@ class _Series:
     ratios: dict[int, tuple[int, list[list[float]]]] = field(default_factory=dict)
 
     def take(self, of: Measured, value: float, replicates: list[float] | None, at: datetime) -> None:
-        """Takes a figure."""
-        point = self.points.setdefault(of.number, _Point(of.artifact))
-        point.values.append(value)
-        point.spread += [value, *(replicates or ())]
-        point.at = max(point.at or at, at)
+        """Takes a figure of a run."""
+        point = self._point(of, value, at)
+        point.runs.append((at, value))
+        point.spread += replicates or ()
+
+    def take_report(self, of: Measured, value: float, at: datetime) -> None:
+        """Takes a figure that somebody reported."""
+        self._point(of, value, at).reports.append(value)
+
+    def _point(self, of: Measured, value: float, at: datetime) -> _Point:
+        point = self.points.setdefault(of.number, _Point(of.artifact, at))
+        point.at = max(point.at, at)
+        point.spread.append(value)
+        return point
 
     @property
     def ordered(self) -> list[tuple[int, _Point]]:
@@ -139,7 +149,7 @@ class History:
             told: `environment`, `reporter` and `key`.
         """
         series = self._of(what)
-        series.take(of, value, None, at)
+        series.take_report(of, value, at)
         self._figure(series, of, value, None, None, {"source": "report", "measured_at": at, **told})
 
     def _figure(  # a row has that many parts
@@ -181,7 +191,7 @@ class History:
         return self._series[what]
 
     def _write_series(self, what: What, series: _Series) -> None:
-        newest = max(point.at for point in series.points.values() if point.at)
+        newest = max(point.at for point in series.points.values())
         self._rows.add(
             "series",
             id=series.id,
@@ -199,7 +209,7 @@ class History:
                 value=point.value,
                 low=min(point.spread),
                 high=max(point.spread),
-                count=len(point.values),
+                count=len(point.runs) + len(point.reports),
                 measured_at=point.at,
             )
 
@@ -262,10 +272,9 @@ def _event(  # a row has that many parts
     series: _Series,
     kind: str,
     numbers: tuple[int, int],
-    at: datetime | None,
+    at: datetime,
     told: dict[str, Any],
 ) -> dict[str, Any]:
-    assert at is not None, "a point has a time"
     return {
         "series_id": series.id,
         "model_id": what.model_id,

@@ -16,6 +16,7 @@ from pt2hub.server.demo.templates import KERNEL, TRITON, WRAPPER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from random import Random
 
     from pt2hub.server.demo.models import Model
     from pt2hub.server.demo.plan import Build, Version
@@ -25,6 +26,12 @@ _AOTI = "model/data/aotinductor/model"
 _ALIGNED = 64
 _LEAF = '[1, {"type": null, "context": null, "children_spec": []}]'
 _OPS = ("convolution", "addmm", "native_layer_norm", "gelu", "relu", "_softmax", "cat", "mean", "embedding")
+_OPERATIONS, _CANDIDATES = 4, 6
+"""Operations of an artifact that are tuned, and kernels that are timed for each."""
+_CHANGED = 0.35
+"""Share of operations for which another program takes another kernel."""
+_SIDE = 28
+"""Of the images or sequences that convolutions read."""
 _SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
@@ -152,35 +159,62 @@ def _zipped(files: dict[str, str]) -> Iterator[bytes]:
 
 
 def autotune(version: Version, build: Build) -> list[dict[str, Any]]:
-    """What the compiler timed; nothing where it only reused code or was not asked to choose."""
-    model = version.model
-    if build.reuses or not model.tuned:
+    """What the compiler timed; nothing where it only reused code.
+
+    Another program, or another release of torch, takes another kernel for some of the operations.
+    """
+    if build.reuses:
         return []
-    luck = chance(model.name, model.program(version.number), build.target, "autotune")
     rows: list[dict[str, Any]] = []
-    wide = [shape for _, shape in model.tensors if len(shape) > 1 and min(shape) > 8][1:]  # noqa: PLR2004  # no bias, no head
-    counter = 0
-    for out, into, *_ in wide[:: max(1, len(wide) // 6)][:6]:
-        rows += _timed(build, [[model.batches[-1], into], [into, out]], luck.uniform(0.02, 0.3), counter)
-        counter += 18
+    for place, weight in enumerate(_weights(version.model)):
+        rows += _timed(build, _operation(version.model, weight), _luck(version, build, place), len(rows))
     return rows
 
 
-def _timed(build: Build, shapes: list[list[int]], best: float, counter: int) -> list[dict[str, Any]]:
+def tuning(model: Model, build: Build) -> tuple[int, float]:
+    """How many choices the compiler made for a build's code by timing, and in how many seconds."""
+    return len(_weights(model)), round(chance(build.key, "tuning").uniform(18, 80), 3)
+
+
+def _weights(model: Model) -> list[tuple[int, ...]]:
+    """Shapes of weights whose operations are tuned: no biases, and a few of the others."""
+    wide = [shape for _, shape in model.tensors if len(shape) > 1 and min(shape[:2]) > 1]
+    return wide[:: max(1, len(wide) // _OPERATIONS)][:_OPERATIONS]
+
+
+def _luck(version: Version, build: Build, place: int) -> Random:
+    """What decides an operation's kernels: the same for programs and releases of torch that change nothing for it."""
+    model, arch, release = version.model, build.arch, build.machine.target.torch
+    programs = range(2, model.program(version.number) + 1)
+    here = (model.name, arch, place)
+    anew = sum(chance(*here, "program", program).random() < _CHANGED for program in programs)
+    minds = chance(*here, "release").random() < _CHANGED
+    return chance(*here, "autotune", anew, release if minds else "")
+
+
+def _operation(model: Model, weight: tuple[int, ...]) -> tuple[str, list[list[int]]]:
+    """An operation with a weight: its name, and the shapes of its inputs."""
+    out, into, *window = weight
+    batch = model.batches[-1]
+    if not window:
+        return "mm", [[batch, into], [into, out]]
+    return "convolution", [[batch, into, *(_SIDE for _ in window)], list(weight)]
+
+
+def _timed(
+    build: Build, operation: tuple[str, list[list[int]]], luck: Random, counter: int
+) -> list[dict[str, Any]]:
     """The candidates of one operation, best first."""
-    gpu = build.arch.startswith("sm")
-    luck = chance(build.target, shapes, counter)
-    names = [f"triton_mm_{counter + place}" for place in range(13)] if gpu else ["cpp_gemm_0", "cpp_gemm_1"]
-    names = luck.sample([*names, "mm" if gpu else "mkl_linear"], len(names) + 1)
+    op, shapes = operation
     dtype = build.request.get("dtype") or "float32"
-    rows, milliseconds = [], best
-    for rank, name in enumerate(names, 1):
+    rows, milliseconds = [], luck.uniform(0.02, 0.3)
+    for rank, (template, number) in enumerate(luck.sample(_candidates(build, op), k=_CANDIDATES), 1):
         rows.append(
             {
-                "op": "mm",
+                "op": op,
                 "shapes": [[str(size) for size in shape] for shape in shapes],
                 "dtypes": [dtype, dtype],
-                "candidate": name,
+                "candidate": template if number is None else f"{template}_{counter + number}",
                 "milliseconds": round(milliseconds, 5),
                 "rank": rank,
                 "chosen": rank == 1,
@@ -188,3 +222,12 @@ def _timed(build: Build, shapes: list[list[int]], best: float, counter: int) -> 
         )
         milliseconds *= 1 + luck.expovariate(1 / 0.06)
     return rows
+
+
+def _candidates(build: Build, op: str) -> list[tuple[str, int | None]]:
+    """Kernels that may be timed: of a template each with its place, and the library's."""
+    gpu = build.arch.startswith("sm")
+    templates = {"mm": "triton_mm" if gpu else "cpp_gemm", "convolution": "triton_convolution2d"}
+    library = {"mm": "mm" if gpu else "mkl_linear", "convolution": "convolution"}
+    template = templates[op] if gpu or op == "mm" else "mkldnn_convolution"
+    return [(library[op], None), *((template, place) for place in range(_CANDIDATES - 1))]

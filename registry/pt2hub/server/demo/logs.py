@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pt2hub.domain.builds import LogLine
 from pt2hub.server.demo.failures import KINDS
+from pt2hub.server.demo.kernels import tuning
 from pt2hub.server.demo.models import chance
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ def _of_step(version: Version, build: Build, name: str) -> Iterator[Told]:
         what = "code is reused" if build.reuses else "no code yet, compiling"
         yield "info", f"program key {build.key}: {what}"
     elif name == "compile":
-        yield from _compiler(version, build)
+        yield from _compiler(build)
+        choices, seconds = tuning(version.model, build)
+        yield "info", f"autotuning: {choices} choices made in {seconds:.1f} s"
     elif name == "reuse":
         yield "info", "code of an earlier version with the same program key"
     elif name == "verify":
@@ -68,7 +71,7 @@ def _of_step(version: Version, build: Build, name: str) -> Iterator[Told]:
             yield "info", f"process {process} of 5"
 
 
-def _compiler(version: Version, build: Build) -> Iterator[Told]:
+def _compiler(build: Build) -> Iterator[Told]:
     luck = chance(build.id, "compiler")
     for place in range(12):
         kernel = luck.choice(
@@ -91,8 +94,6 @@ def _compiler(version: Version, build: Build) -> Iterator[Told]:
                     f"\x1b[m\x1b[Kunused variable '\x1b[01m\x1b[Ktmp{place}_{kernel}\x1b[m\x1b[K'"
                 ),
             )
-    if version.model.tuned:
-        yield "info", f"autotuning: {luck.randrange(8, 22)} choices made in {luck.uniform(20, 90):.1f} s"
 
 
 def _gate(version: Version) -> Iterator[Told]:

@@ -95,7 +95,6 @@ class Model:
         versions: How many there are.
         began: Day of the first one.
         code_bytes: Size of its code.
-        tuned: Whether it is compiled with autotuning.
         halves: Whether it runs in half precision on GPUs.
         changed: Versions that changed the program and not only the weights, beside the first.
         upgraded: Day from which it is built with the newer torch.
@@ -120,7 +119,6 @@ class Model:
     versions: int
     began: float
     code_bytes: int
-    tuned: bool = False
     halves: bool = False
     changed: tuple[int, ...] = ()
     upgraded: float = 220.0

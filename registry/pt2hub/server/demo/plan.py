@@ -228,7 +228,7 @@ def _document(model: Model, number: int, day: float) -> dict[str, Any]:
         "dims": model.dims,
         "measure": {"batches": list(model.batches)},
         "targets": list(_targets(model, day)),
-        **({"compile": {"options": {"max_autotune": True}}} if model.tuned else {}),
+        "compile": {"options": {"max_autotune": True}},
         **model.extra,
     }
 
@@ -330,7 +330,7 @@ def _steps(version: Version, build: Build, number: int) -> Iterator[tuple[str, f
     luck = chance(build.id, "steps", number)
     size = version.model.weights_bytes / 1e8
     gpu = build.arch.startswith("sm")
-    compiling = (38.0 + 11.0 * size) * (3.2 if version.model.tuned and gpu else 1.0) * (1.0 if gpu else 1.7)
+    compiling = (38.0 + 11.0 * size) * (3.2 if gpu else 1.0) * (1.0 if gpu else 1.7)
     usual = {
         "fetch": 0.5 + 1.1 * size,
         "export": 6.0 + 4.0 * size,

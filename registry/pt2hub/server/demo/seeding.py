@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _DEMO = text(f"SELECT name FROM models WHERE name LIKE '{TEAM_PREFIX}%' LIMIT 1")  # noqa: S608  # a literal
 _OTHER = text(f"SELECT name FROM models WHERE name NOT LIKE '{TEAM_PREFIX}%' LIMIT 1")  # noqa: S608  # a literal
 _NOW = text("SELECT clock_timestamp()")
+_PATIENT = text("SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = '10min'")
+"""The year is made up and its documents are stored within one transaction: minutes on a busy machine, or over S3."""
 _WRITERS = 8
 """Threads that write into the storage: a local one waits for the disk, another one for the network."""
 
@@ -92,6 +94,7 @@ def seed(
 
 
 def _write(session: Session, container: Container, say: Callable[[str], None]) -> Demo:
+    session.execute(_PATIENT)
     now = session.execute(_NOW).scalar_one().astimezone(UTC)
     connection = session.connection().connection.dbapi_connection
     assert isinstance(connection, psycopg.Connection), "the engine's driver is psycopg"

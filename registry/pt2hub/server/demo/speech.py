@@ -23,7 +23,6 @@ MODELS = (
         versions=24,
         began=30,
         code_bytes=402_000,
-        tuned=True,
         halves=True,
         changed=(6, 12, 19),
         upgraded=216,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, bindparam, func, or_, select, tuple_
@@ -24,7 +25,7 @@ from pt2hub.wire.shapes import AttemptView, BuildView, StepView
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
     from sqlalchemy import ColumnElement, Row, Select
     from sqlalchemy.orm import Session
@@ -124,6 +125,8 @@ class BuildViewStore:
             SQLBuild.kind: wanted.kind,
         }
         conditions = [column == value for column, value in given.items() if value is not None]
+        if wanted.days is not None:
+            conditions.append(SQLBuild.created_at > func.now() - timedelta(days=wanted.days))
         if wanted.model is not None:
             # By its row: of a name PostgreSQL cannot tell whether the model has one build or nearly all of them.
             row = self._session.scalar(select(SQLModel.id).where(SQLModel.name == wanted.model))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import func, select, true
+from sqlalchemy import func, literal_column, select, true, update
 
 from pt2hub.domain.builds import BuildKind, BuildState, readiness
 from pt2hub.server.db.schema import Build as SQLBuild
@@ -13,12 +13,12 @@ from pt2hub.server.db.schema import Version as SQLVersion
 from pt2hub.server.db.stores.aliases import AliasStore
 from pt2hub.server.db.stores.references import newest_ready
 from pt2hub.server.db.stores.values import stamp
-from pt2hub.wire.shapes import ModelView, VersionSummary
+from pt2hub.wire.shapes import MOST_VERSIONS, ModelView, VersionSummary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import ColumnElement
+    from sqlalchemy import ColumnElement, ScalarSelect
     from sqlalchemy.orm import Session
 
 
@@ -34,18 +34,25 @@ class CatalogStore:
         found = self._models([SQLModel.name == name], limit=1)
         return found[0] if found else None
 
-    def models(self, search: str, *, after: str, limit: int) -> list[ModelView]:
+    def models(self, search: str, *, after: str, limit: int, team: str = "") -> list[ModelView]:
         """Models by name.
 
         Args:
             search: A part of the name; empty for all models.
             after: The name that they follow.
             limit: At most so many.
+            team: Whose; empty for every team's.
         """
-        found = SQLModel.name.contains(search, autoescape=True)
-        return self._models(
-            [SQLModel.name > after, found] if search else [SQLModel.name > after], limit=limit
-        )
+        wanted = [SQLModel.name > after]
+        if search:
+            wanted.append(SQLModel.name.contains(search, autoescape=True))
+        if team:
+            wanted.append(SQLModel.name.startswith(f"{team}/", autoescape=True))
+        return self._models(wanted, limit=limit)
+
+    def describe(self, name: str, text: str) -> None:
+        """Says what a model is; one that does not exist stays so."""
+        self._session.execute(update(SQLModel).where(SQLModel.name == name).values(description=text))
 
     def versions(self, model_id: int, *, before: int | None, limit: int) -> list[VersionSummary]:
         """A model's versions, newest first.
@@ -80,16 +87,10 @@ class CatalogStore:
         ]
 
     def _models(self, conditions: list[ColumnElement[bool]], *, limit: int) -> list[ModelView]:
-        counted = (
-            select(func.count().label("count"), func.max(SQLVersion.number).label("newest"))
-            .where(SQLVersion.model_id == SQLModel.id)
-            .lateral("counted")
-        )
         ready = newest_ready(SQLModel.id).lateral("ready")
         rows = self._session.execute(
-            select(SQLModel, counted.c.count, counted.c.newest, ready.c.number)
+            select(SQLModel, _counted(), _newest(), ready.c.number)
             .select_from(SQLModel)
-            .join(counted, true())
             .outerjoin(ready, true())
             .where(*conditions)
             .order_by(SQLModel.name)
@@ -120,3 +121,21 @@ class CatalogStore:
         for version_id, target, state, first in rows:
             found.setdefault(version_id, []).append((target, BuildState(state), first))
         return found
+
+
+def _counted() -> ScalarSelect[int]:
+    """How many versions a model has, as far as they are counted."""
+    some = (
+        select(literal_column("1"))
+        .where(SQLVersion.model_id == SQLModel.id)
+        .correlate(SQLModel)
+        .limit(literal_column(str(MOST_VERSIONS)))
+        .subquery()
+    )
+    return select(func.count()).select_from(some).scalar_subquery()
+
+
+def _newest() -> ScalarSelect[int | None]:
+    """The number of a model's newest version: by itself, so that it is read off the end of the index."""
+    newest = select(func.max(SQLVersion.number)).where(SQLVersion.model_id == SQLModel.id)
+    return newest.correlate(SQLModel).scalar_subquery()

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import bindparam, case, delete, func, select, text, tuple_, update
+from sqlalchemy import and_, bindparam, case, delete, func, select, text, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import aliased
 
 from pt2hub.domain.digests import Digest
 from pt2hub.server.db.performance_schema import PerformanceEvent as SQLEvent
 from pt2hub.server.db.performance_schema import Series as SQLSeries
+from pt2hub.server.db.performance_schema import SeriesPoint as SQLPoint
 from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.stores.values import stamp
 from pt2hub.wire.performance import EventView
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from sqlalchemy import ColumnElement, Row, Table
-    from sqlalchemy.orm import Session
+    from sqlalchemy.orm import InstrumentedAttribute, Session
 
 _EVENTS = cast("Table", SQLEvent.__table__)
 _MINE = ("series_id", "kind", "number")
@@ -251,10 +253,13 @@ class EventStore:
             limit: At most so many.
         """
         place = (SQLEvent.at, SQLEvent.id)
+        own, before = aliased(SQLPoint), aliased(SQLPoint)
         statement = (
-            select(SQLEvent, SQLSeries, SQLModel.name)
+            select(SQLEvent, SQLSeries, SQLModel.name, own.value, before.value)
             .join(SQLSeries, SQLSeries.id == SQLEvent.series_id)
             .join(SQLModel, SQLModel.id == SQLEvent.model_id)
+            .outerjoin(own, _at(own, SQLEvent.number))
+            .outerjoin(before, _at(before, SQLEvent.before))
             .where(*self._matching(filters))
             .order_by(*(column.desc() for column in place))
             .limit(limit)
@@ -276,8 +281,12 @@ class EventStore:
         return [condition for name, condition in columns.items() if filters.get(name) is not None]
 
 
-def _view(row: Row[SQLEvent, SQLSeries, str]) -> EventView:
-    event, series, model = row
+def _at(point: type[SQLPoint], number: InstrumentedAttribute[int]) -> ColumnElement[bool]:
+    return and_(point.series_id == SQLEvent.series_id, point.number == number)
+
+
+def _view(row: Row[SQLEvent, SQLSeries, str, float | None, float | None]) -> EventView:
+    event, series, model, own, before = row
     return EventView(
         id=event.id,
         model=model,
@@ -294,4 +303,5 @@ def _view(row: Row[SQLEvent, SQLSeries, str]) -> EventView:
         batch=series.batch or None,
         low=event.low,
         high=event.high,
+        points=own / before if own and before and min(own, before) > 0 else None,
     )

@@ -216,7 +216,7 @@ class HistoryStore:
                 SQLEvent.method,
             )
             .where(SQLEvent.series_id.in_(series))
-            .order_by(SQLEvent.number, SQLEvent.kind)
+            .order_by(SQLEvent.number, SQLEvent.kind.desc())  # of a version's two the change of level last
         )
         found: dict[int, list[ChangeView]] = {}
         for row, number, before, verdict, ratio, kind, method in rows:

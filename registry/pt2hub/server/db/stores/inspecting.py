@@ -19,18 +19,41 @@ from pt2hub.server.db.schema import Referrer as SQLReferrer
 from pt2hub.server.db.schema import Version as SQLVersion
 from pt2hub.server.db.stores.values import stamp
 from pt2hub.wire.artifacts import ReferrerView
-from pt2hub.wire.inspecting import FigureView, KeptSources
+from pt2hub.wire.inspecting import FigureRun, FigureView, KeptSources
 
 if TYPE_CHECKING:
     from sqlalchemy import Select
     from sqlalchemy.orm import Session
 
+_MOST_RUNS = 5
+"""Of a figure that are listed."""
 _FIGURES = text("""
     SELECT series.metric, series.unit, series.subject, point.value, point.low, point.high, point.count,
-        point.measured_at, series.class_digest, series.batch
+        point.measured_at, series.class_digest, series.batch, series.id
     FROM series_points AS point JOIN series ON series.id = point.series_id
     WHERE point.artifact = :artifact
     ORDER BY point.measured_at DESC, series.id LIMIT :most
+""")
+# Of a run its name holds the build or measuring job that took it, which may have been for another artifact beside this.
+_RUNS = text("""
+    SELECT point.series_id, latest.value,
+        least(latest.value, (SELECT min(one) FROM unnest(latest.replicates) AS one)),
+        greatest(latest.value, (SELECT max(one) FROM unnest(latest.replicates) AS one)),
+        latest.measured_at, latest.source, environments.fields, job.id,
+        CASE WHEN versions.number <> point.number OR models.id <> series.model_id THEN versions.number END,
+        latest.reporter
+    FROM series_points AS point
+    JOIN series ON series.id = point.series_id
+    CROSS JOIN LATERAL (
+        SELECT * FROM measurements WHERE series_id = point.series_id AND number = point.number
+        ORDER BY measured_at DESC, id DESC LIMIT :most
+    ) AS latest
+    JOIN environments ON environments.digest = latest.environment
+    LEFT JOIN builds AS job ON job.id = split_part(latest.run, ':', 1)
+    LEFT JOIN versions ON versions.id = job.version_id
+    LEFT JOIN models ON models.id = versions.model_id
+    WHERE point.artifact = :artifact
+    ORDER BY point.series_id, latest.measured_at DESC, latest.id DESC
 """)
 
 
@@ -42,14 +65,25 @@ class InspectingStore:
         self._session = session
 
     def figures(self, artifact: Digest, *, limit: int) -> list[FigureView]:
-        """What was measured of an artifact, kinds with the newest figures first."""
+        """What was measured of an artifact with the runs behind it, kinds with the newest figures first."""
+        runs = self._runs(artifact)
         rows = self._session.execute(_FIGURES, {"artifact": artifact, "most": limit})
-        return [
-            FigureView(
-                metric, unit, subject, value, low, high, count, stamp(at), Digest(in_class), batch or None
-            )
-            for metric, unit, subject, value, low, high, count, at, in_class, batch in rows
-        ]
+        found = []
+        for metric, unit, subject, value, low, high, count, at, in_class, batch, series in rows:
+            own = tuple(runs.get(series, ()))
+            shown = next((run.measured_at for run in own if run.source != "report"), stamp(at))
+            facts = (metric, unit, subject, value, low, high, count, shown)
+            found.append(FigureView(*facts, Digest(in_class), batch or None, own))
+        return found
+
+    def _runs(self, artifact: Digest) -> dict[int, list[FigureRun]]:
+        """The latest figures of an artifact, by the rows of their series."""
+        found: dict[int, list[FigureRun]] = {}
+        rows = self._session.execute(_RUNS, {"artifact": artifact, "most": _MOST_RUNS})
+        for series, value, low, high, at, source, fields, job, beside, reporter in rows:
+            run = FigureRun(value, low, high, stamp(at), source, fields, job or "", beside, reporter or "")
+            found.setdefault(series, []).append(run)
+        return found
 
     def members(self, artifact: Digest, *, limit: int) -> list[Member]:
         """Files of an artifact's `model.pt2`, in their order there."""

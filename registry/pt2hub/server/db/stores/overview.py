@@ -23,14 +23,18 @@ if TYPE_CHECKING:
 
 # `ready` is the number of the newest ready version as the list of models says it.
 _STANDINGS = text("""
-    SELECT given.name, newest.created_at, newest.states, ready.created_at
+    SELECT given.name, newest.created_at, newest.states, newest.failed, ready.created_at
     FROM unnest(CAST(:names AS text[]), CAST(:ready AS integer[])) AS given (name, ready)
     JOIN models ON models.name = given.name
     JOIN LATERAL (
         SELECT versions.created_at, ARRAY(
             SELECT state FROM builds
             WHERE version_id = versions.id AND kind = 'build' AND first_submitted
-        ) AS states
+        ) AS states, ARRAY(
+            SELECT target FROM builds
+            WHERE version_id = versions.id AND kind = 'build' AND state = 'failed'
+            ORDER BY position
+        ) AS failed
         FROM versions WHERE model_id = models.id ORDER BY number DESC LIMIT 1
     ) AS newest ON true
     LEFT JOIN versions AS ready ON ready.model_id = models.id AND ready.number = given.ready
@@ -68,11 +72,13 @@ class Standing:
         state: Its readiness.
         at: When it was submitted, ISO 8601, UTC.
         ready_at: When the newest ready one was submitted, None where none is ready.
+        failed: Targets that its build failed for.
     """
 
     state: str
     at: str | None
     ready_at: str | None
+    failed: tuple[str, ...] = ()
 
 
 class OverviewStore:
@@ -90,8 +96,9 @@ class OverviewStore:
                 readiness([BuildState(state) for state in states]),
                 optional_stamp(at),
                 optional_stamp(ready_at),
+                tuple(failed),
             )
-            for name, at, states, ready_at in self._session.execute(_STANDINGS, given)
+            for name, at, states, failed, ready_at in self._session.execute(_STANDINGS, given)
         }
 
     def totals(self, silence: timedelta) -> Totals:

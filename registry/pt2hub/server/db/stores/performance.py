@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pt2hub.domain.measurements import Measurement, MeasurementRun, Pair
 
 _MOST_FIGURES = 200
-"""A point is made of its latest figures: a version that production reports on for years must not become dear."""
+"""A point spans its latest figures: a version that production reports on for years must not become dear."""
 # An update that changes little, where doing nothing would return no row and hold none. In the order given, so that two
 # transactions that meet wait for each other once and not for ever.
 _HOLD = text("""
@@ -45,13 +45,23 @@ _HOLD = text("""
 """)
 _ADD = insert(cast("Table", SQLMeasurement.__table__)).on_conflict_do_nothing()
 _ADD_PAIRS = insert(cast("Table", SQLPair.__table__)).on_conflict_do_nothing()
+# A version's figure is that of its latest run; `services.performance` says why. OFFSET keeps the planner at the index of
+# runs: by time it might walk through all that production reported since.
 _SUM_UP = text("""
     WITH made AS (
         INSERT INTO series_points (series_id, number, artifact, value, low, high, count, measured_at)
         SELECT point.series_id, point.number, summed.*
         FROM unnest(CAST(:series AS bigint[]), CAST(:numbers AS integer[])) AS point (series_id, number)
         CROSS JOIN LATERAL (
-            SELECT max(artifact), percentile_cont(0.5) WITHIN GROUP (ORDER BY value),
+            SELECT max(artifact), coalesce(
+                    (
+                        SELECT value FROM (
+                            SELECT value, measured_at, id FROM measurements
+                            WHERE series_id = point.series_id AND number = point.number AND run IS NOT NULL OFFSET 0
+                        ) AS runs ORDER BY measured_at DESC, id DESC LIMIT 1
+                    ),
+                    percentile_cont(0.5) WITHIN GROUP (ORDER BY value)
+                ),
                 min(least(value, (SELECT min(one) FROM unnest(replicates) AS one))),
                 max(greatest(value, (SELECT max(one) FROM unnest(replicates) AS one))),
                 count(*), max(measured_at)

@@ -6,11 +6,12 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import select, text
+from sqlalchemy import and_, select, text
 
-from pt2hub.domain.builds import STEPS
+from pt2hub.domain.builds import STEPS, Outcome
 from pt2hub.domain.codec import encode
 from pt2hub.server.db.schema import Build as SQLBuild
+from pt2hub.server.db.schema import BuildAttempt as SQLAttempt
 from pt2hub.server.db.schema import BuildStep as SQLBuildStep
 from pt2hub.server.db.stores.values import stamp, storable
 from pt2hub.wire.shapes import StepView
@@ -44,6 +45,8 @@ _ADD_LINES = text("""
         AS given (seq int, at float8, step text, level text, text text)
     ON CONFLICT DO NOTHING
 """)
+_CUT_OFF = frozenset({Outcome.CANCELLED, Outcome.LOST, Outcome.HANDED_BACK})
+"""Ends of attempts that are no fault of the step that they met."""
 _PLACE = {name: place for place, name in enumerate(STEPS)}
 
 
@@ -72,15 +75,16 @@ class ProgressStore:
 
     def steps(self, build_ids: Sequence[str]) -> dict[str, list[StepView]]:
         """The steps of each build's latest attempt, in order."""
-        rows = self._session.scalars(
-            select(SQLBuildStep)
+        same = and_(SQLAttempt.build_id == SQLBuildStep.build_id, SQLAttempt.attempt == SQLBuildStep.attempt)
+        rows = self._session.execute(
+            select(SQLBuildStep, SQLAttempt.outcome)
             .join(SQLBuild, SQLBuild.id == SQLBuildStep.build_id)
+            .outerjoin(SQLAttempt, same)
             .where(SQLBuild.id.in_(build_ids), SQLBuildStep.attempt == SQLBuild.attempt)
         )
         found: dict[str, list[StepView]] = {}
-        for row in sorted(rows, key=lambda row: _PLACE.get(row.name, len(_PLACE))):
-            view = StepView(row.name, row.state, stamp(row.started_at), row.seconds, row.detail)
-            found.setdefault(row.build_id, []).append(view)
+        for row, outcome in sorted(rows, key=lambda row: _PLACE.get(row[0].name, len(_PLACE))):
+            found.setdefault(row.build_id, []).append(_view(row, outcome))
         return found
 
     def add_lines(self, build_id: str, attempt: int, lines: Sequence[LogLine]) -> None:
@@ -90,3 +94,10 @@ class ProgressStore:
 
     def _put(self, statement: TextClause, build_id: str, attempt: int, rows: list[dict[str, Any]]) -> None:
         self._session.execute(statement, {"build": build_id, "attempt": attempt, "rows": json.dumps(rows)})
+
+
+def _view(row: SQLBuildStep, outcome: str | None) -> StepView:
+    """A step; the row of one that was running when its attempt ended says `failed`, however that ended."""
+    cut_off = row.state == "failed" and row.seconds is None and outcome in _CUT_OFF
+    state = outcome if cut_off and outcome else row.state
+    return StepView(row.name, state, stamp(row.started_at), row.seconds, row.detail)

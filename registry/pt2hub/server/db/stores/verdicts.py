@@ -112,7 +112,7 @@ class Figure:
         artifact: Manifest digest.
         series: The series' row.
         number: The version's number.
-        typical: The median of the version's figures in the series.
+        typical: The version's figure in the series, which `services.performance` says the rule of.
         metric: What was measured.
         unit: Its unit.
         batch: Batch size, 0 where there is none.

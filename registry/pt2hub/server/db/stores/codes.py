@@ -1,0 +1,98 @@
+"""Whose code artifacts run: their own, or what was compiled for another one; and where its kernels' times are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import text
+
+from pt2hub.domain.digests import Digest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from sqlalchemy.orm import Session
+
+# The artifact that was compiled comes before those that reuse its code. Of a key there may be thousands of artifacts:
+# their own columns decide, and each is asked for kernels by an index.
+_CODES = text("""
+    SELECT own.digest AS artifact, models.name AS model, versions.number, builds.target, own.code AS digest,
+        own.program_key, own.provenance ->> 'code_reused_from' IS NOT NULL AS reused,
+        own.provenance -> 'autotuning' ->> 'choices' IS NOT NULL AS chosen,
+        versions.spec #> '{compile,options}' AS asked, builds.request -> 'options' AS wanted,
+        origin.digest AS origin, origin.name AS made, origin.number AS made_number, tuned.digest AS tuned
+    FROM artifacts AS own
+    JOIN builds ON builds.id = own.build_id
+    JOIN versions ON versions.id = builds.version_id
+    JOIN models ON models.id = versions.model_id
+    LEFT JOIN LATERAL (
+        SELECT first.digest, made.name, theirs.number FROM artifacts AS first
+        JOIN builds AS built ON built.id = first.build_id
+        JOIN versions AS theirs ON theirs.id = built.version_id
+        JOIN models AS made ON made.id = theirs.model_id
+        WHERE first.program_key = own.program_key AND first.code = own.code
+            AND first.provenance ->> 'code_reused_from' IS NULL
+        ORDER BY first.digest <> own.digest, first.created_at, first.digest LIMIT 1
+    ) AS origin ON true
+    LEFT JOIN LATERAL (
+        SELECT same.digest FROM artifacts AS same
+        WHERE same.program_key = own.program_key AND same.code = own.code
+            AND EXISTS (SELECT 1 FROM autotune_choices WHERE artifact = same.digest)
+        ORDER BY same.digest <> own.digest, same.created_at, same.digest LIMIT 1
+    ) AS tuned ON true
+    WHERE own.digest = ANY(:artifacts)
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The code that an artifact runs.
+
+    Attributes:
+        artifact: Manifest digest.
+        model: The artifact's model.
+        number: Its version's number.
+        target: Its target's name.
+        digest: Digest of the code layer.
+        program_key: What the code was compiled from.
+        reused: Whether it was compiled for another artifact.
+        chosen: Whether the compiler chose anything by timing when it was compiled.
+        options: The spec's options of the compiler, the target's above them.
+        origin: The artifact that it was compiled for, None where that is gone.
+        compiled_for: That artifact's version, `team/name@3`; empty where it is gone.
+        tuned: The artifact beside which times of its kernels are kept: this one if it has any; None where none has.
+    """
+
+    artifact: Digest
+    model: str
+    number: int
+    target: str
+    digest: Digest
+    program_key: Digest
+    reused: bool
+    chosen: bool
+    options: dict[str, Any]
+    origin: Digest | None
+    compiled_for: str
+    tuned: Digest | None
+
+
+class CodeStore:
+    """Code layers, a statement for any number of artifacts."""
+
+    def __init__(self, session: Session) -> None:
+        """Works in the caller's transaction."""
+        self._session = session
+
+    def of(self, artifacts: Collection[Digest]) -> dict[Digest, Code]:
+        """The code of artifacts, by their manifest digests; those that there are not are left out."""
+        rows = self._session.execute(_CODES, {"artifacts": list(artifacts)}).mappings()
+        return {Digest(row["artifact"]): _code(dict(row)) for row in rows}
+
+
+def _code(row: dict[str, Any]) -> Code:
+    given = {name: row[name] for name in Code.__dataclass_fields__ if name in row}
+    options = {**(row["asked"] or {}), **(row["wanted"] or {})}
+    compiled_for = f"{row['made']}@{row['made_number']}" if row["origin"] else ""
+    return Code(**given, options=options, compiled_for=compiled_for)

@@ -1,0 +1,86 @@
+"""Why a comparison has the verdict that it has: by how much a metric must move, how well its change is known, in words."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pt2hub.wire.moves import moved
+
+if TYPE_CHECKING:
+    from pt2hub.wire.performance import MetricComparison
+
+NOTHING = "-"
+_WHY = {
+    "environment_differs": "environments differ",
+    "too_few": "too few figures",
+    "unit_differs": "units differ",
+    "no_direction": "no direction",
+}
+HOW = {"paired": "side by side", "replicates": "separate runs", "series": "usual noise"}
+"""How verdicts are reached, in short, where the method's own name does not say it."""
+_MOST_NOISE = 10.0
+_WHOLE = 0.1
+"""From 10 % on no digit after the point is worth reading."""
+
+
+def noise_of(low: float | None, high: float | None) -> float | None:
+    """How far a change may be off either way, of a ratio's interval: 0.032 is 3.2 %; None where nobody knows."""
+    if low is None or high is None or low <= 0 or not math.isfinite(high / low):
+        return None
+    return math.sqrt(high / low) - 1
+
+
+def because(item: MetricComparison) -> str:
+    """Why a metric has its verdict.
+
+    Such as `side by side; within 15 %: the minimum effect of latency_p99; the noise is 2.1 %`.
+    """
+    if item.why:
+        words = _WHY.get(item.why, item.why.replace("_", " "))
+        return f"{words}: {item.detail}" if item.detail else words
+    if item.min_effect is None or item.ratio is None:  # an older server says less
+        return _how(item)
+    return f"{_how(item)}; {_judged(item, item.min_effect)}"
+
+
+def _judged(item: MetricComparison, least: float) -> str:
+    """The least change that counts, and the noise, beside the change.
+
+    What is shown of processes side by side is their median, and the verdict is by their mean: where they lie on two
+    sides of the least change, the mean is said too.
+    """
+    return f"{_compared(item, least)}{_by_mean(item, least)}"
+
+
+def _by_mean(item: MetricComparison, least: float) -> str:
+    if not (item.ratio and item.low and item.high) or item.ratio <= 0:
+        return ""
+    mean, bound = math.sqrt(item.low * item.high), math.log1p(least)
+    if (abs(math.log(item.ratio)) > bound) == (abs(math.log(mean)) > bound):
+        return ""
+    return f"; judged by the mean of the processes, {moved(mean, item.metric, item.unit)}"
+
+
+def _compared(item: MetricComparison, least: float) -> str:
+    noise = "" if item.method == "exact" or item.noise is None else percentage(item.noise)
+    if item.verdict != "same":
+        beyond = f", and beyond the noise, {noise}" if noise else ""
+        return f"beyond {percentage(least)}, the minimum effect of {item.metric}{beyond}"
+    within = f"within {percentage(least)}: the minimum effect of {item.metric}"
+    if not noise:
+        return within
+    if item.low is not None and item.high is not None and item.low <= 1 <= item.high:
+        return f"within the noise, {noise}, and {within}"
+    return f"{within}; the noise is {noise}"
+
+
+def _how(item: MetricComparison) -> str:
+    return HOW.get(item.method or "", item.method or NOTHING)
+
+
+def percentage(share: float) -> str:
+    """A share as a percentage: `15 %`, `0.4 %`; `over 1,000 %` where it says nothing."""
+    if share > _MOST_NOISE:
+        return "over 1,000 %"
+    return f"{100 * share:.2g} %" if share < _WHOLE else f"{100 * share:.0f} %"
