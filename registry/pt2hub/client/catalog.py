@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
@@ -35,7 +36,7 @@ class _Targets:
 
 
 class Catalog:
-    """Reads lists page by page, ends and repeats builds, and moves aliases, over one transport."""
+    """Reads lists page by page, describes models, ends and repeats builds, and moves aliases, over one transport."""
 
     def __init__(self, transport: Transport) -> None:
         """Uses a server."""
@@ -62,6 +63,13 @@ class Catalog:
             NotFound: There is no such model; near names are in the hint.
         """
         return self._transport.fetch(ModelView, _path(name))
+
+    def describe(self, name: str, text: str) -> ModelView:
+        """Says what a model is, for people; see `Client.describe`."""
+        body = json.dumps(
+            {"description": text}
+        ).encode()  # in ASCII: what has no form in UTF-8, the server refuses
+        return self._transport.ask(ModelView, "PATCH", _path(name), body)
 
     def versions(self, model: str) -> Iterator[VersionSummary]:
         """Versions of a model, newest first.

@@ -227,6 +227,22 @@ class Client(Performing):
         """A model: how many versions, which is the newest, where its aliases are."""
         return self._catalog.model(name)
 
+    def describe(self, model: str, text: str) -> ModelView:
+        """Says what a model is, for people who look it up; no version of it changes.
+
+        Args:
+            model: The model's name.
+            text: Plain text of at most 2,000 characters, its line breaks kept; empty to take the description away.
+
+        Returns:
+            The model.
+
+        Raises:
+            InvalidInput: The text is too long, or holds characters that steer a terminal.
+            NotFound: There is no such model; near names are in the hint.
+        """
+        return self._catalog.describe(model, text)
+
     def versions(self, model: str, *, limit: int | None = None) -> list[VersionSummary]:
         """Versions of a model, newest first, at most `limit`."""
         return list(islice(self._catalog.versions(model), limit))

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.segment import Segment
 
 from pt2hub.errors import UNSEEN
+from pt2hub.wire.quantities import spelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +24,10 @@ class PlainConsole(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """Renders as rich does, every text made harmless."""
         for text, style, control in super().render(renderable, options):
-            yield Segment(text if control else text.translate(UNSEEN), style, control)
+            yield Segment(text if control else self._harmless(text), style, control)
+
+    def _harmless(self, text: str) -> str:
+        return spelled(text.translate(UNSEEN), self.encoding)
 
 
 def console(*, stderr: bool = False) -> Console:

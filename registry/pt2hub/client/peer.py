@@ -26,6 +26,14 @@ _SHOWN = 60
 """Characters of a foreign answer in an error."""
 _ADDRESS = 200
 """Characters of a foreign address in an error."""
+_UNTRUSTED = "certificate verify failed: "
+"""OpenSSL's words, before it says why."""
+_OF_PROXIES: dict[int, str] = {
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "Raise the proxy's limit of what it lets through: client_max_body_size in nginx.",
+    HTTPStatus.BAD_GATEWAY: "A proxy answers, and no pt2hub behind it: look whether the API runs.",
+    HTTPStatus.GATEWAY_TIMEOUT: "A proxy gave up waiting for pt2hub: look at the API's log, and at the proxy's time-outs.",
+}
+"""What an error's status says where pt2hub did not send it."""
 
 
 class Peer:
@@ -76,6 +84,13 @@ class Peer:
                 where=self.url,
                 hint=f"Write the address with http://.{self._origin()}",
             )
+        if _UNTRUSTED in why:
+            return ServerUnreachable(
+                f"The server's certificate is not trusted: {why.rpartition(_UNTRUSTED)[2].partition(' (_ssl')[0]}",
+                where=self.url,
+                hint="Name its authority's file in SSL_CERT_FILE where that is one of your own; otherwise use the name "
+                f"that the certificate is for, or renew it.{self._origin()}",
+            )
         return ServerUnreachable(
             f"The server did not answer: {why}",
             where=self.url,
@@ -106,7 +121,7 @@ class Peer:
             f"HTTP {response.status} with {kind}{said} is not pt2hub's answer"
             + (f": {start!r}" if start else ""),
             where=self.url,
-            hint=self._not_ours(),
+            hint=_OF_PROXIES.get(response.status) or self._not_ours(),
             context={"status": response.status},
         )
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _MARKS = {"done": "[green]✓[/]", "failed": "[red]✗[/]", "running": "[yellow]…[/]"}
 _COLOURS = {"succeeded": "green", "failed": "red", "cancelled": "red", "running": "yellow"}
+_MOST_ATTEMPTS = 20
 _SILENCE_SECONDS = 15.0
 """How long a log stays without a line while something runs."""
 _NOBODY = "start one on such a machine with `pt2hub up` or `pt2hub worker`"
@@ -105,8 +106,8 @@ class Lines:
             elif step is None:
                 told = self._open[build.id][1]
             elif step.state != "running":
-                failed = " failed" if step.state == "failed" else ""
-                self._print(build, step.name + failed, f"{seconds(step.seconds):>9}  {step.detail or ''}")
+                ended = "" if step.state == "done" else f" {_plain(step.state)}"
+                self._print(build, step.name + ended, f"{seconds(step.seconds):>9}  {step.detail or ''}")
             elif build.id in self._open:
                 told = self._open[build.id][1]
             self._open[build.id] = build, told
@@ -177,7 +178,9 @@ class LiveTable:
         table.add_row("", f"[bold]{escape(build.target)}[/]", state_markup(build), escape(_note(build)))
         for step in build.steps:
             taken = seconds(self._clock.of(build, step) if step.seconds is None else step.seconds)
-            table.add_row(_MARKS.get(step.state, " "), escape(step.name), taken, escape(step.detail or ""))
+            table.add_row(
+                _MARKS.get(step.state, "[yellow]-[/]"), escape(step.name), taken, escape(step.detail or "")
+            )
         return table
 
 
@@ -206,6 +209,10 @@ def lonely(build: BuildView) -> bool:
     return build.state == "queued" and bool(build.note) and not build.not_before
 
 
+def _plain(state: str) -> str:
+    return state.replace("_", " ")
+
+
 def seconds(value: float | None) -> str:
     """A duration for people."""
     if value is None:
@@ -229,11 +236,13 @@ def print_build(out: Console, build: BuildView) -> None:
     out.print(f"{title}  build {escape(build.id)}  attempt {build.attempt}{priority}")
     if note := _note(build):
         out.print(f"  {note}", markup=False)
-    for item in build.attempts if len(build.attempts) > 1 else ():
+    if len(build.attempts) > _MOST_ATTEMPTS:
+        out.print(f"  {len(build.attempts) - _MOST_ATTEMPTS} earlier attempts are not shown; --json has all")
+    for item in build.attempts[-_MOST_ATTEMPTS:] if len(build.attempts) > 1 else ():
         line = f"  attempt {item.number:<2} {item.outcome or 'running':<11}  {item.code or '-':<22}  {item.worker}"
         out.print(line, markup=False)
     for step in build.steps:
-        line = f"  {step.state:<8} {step.name:<8} {seconds(step.seconds):>10}  {step.detail or ''}"
+        line = f"  {_plain(step.state):<9} {step.name:<8} {seconds(step.seconds):>10}  {step.detail or ''}"
         out.print(line.rstrip(), markup=False)
     if build.artifact:
         out.print(f"  artifact {build.artifact}", markup=False)

@@ -6,6 +6,7 @@ Credentials, region, endpoint and addressing style of S3 are boto3's usual varia
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,7 @@ MISSED_HEARTBEATS = 3
 """A worker may miss two heartbeats in a row, to a slow disk or a database failing over, and still be alive."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
 ISOLATIONS = ("sandbox", "process", "auto")
+DEFAULT_PROXIES = ("127.0.0.1", "::1")
 _DATABASE = re.compile(r"postgres(ql)?(\+psycopg)?://.*")
 
 
@@ -62,6 +64,8 @@ class ServerConfig:
             `auto` is for workers and `pt2hub up`: `sandbox` where the machine can, else `process`.
         s3_public_endpoint_url: Where clients reach the S3 server, if not where this process does
             (`PT2HUB_S3_PUBLIC_ENDPOINT_URL`).
+        trusted_proxies: Addresses and networks of the proxies whose `X-Forwarded-Proto` is believed
+            (`PT2HUB_TRUSTED_PROXIES`, separated by commas).
         log_level: What is logged at least: `debug`, `info`, `warning` or `error` (`PT2HUB_LOG_LEVEL`).
         storage_is_own: Whether no storage was named, so that blobs are kept in the home.
     """
@@ -80,6 +84,7 @@ class ServerConfig:
     drain_seconds: float | None = None
     isolation: str | None = None
     s3_public_endpoint_url: str | None = None
+    trusted_proxies: tuple[str, ...] = DEFAULT_PROXIES
     log_level: str = LOG_LEVELS[1]
     storage_is_own: bool = field(default=False, compare=False)
 
@@ -125,6 +130,7 @@ class ServerConfig:
             else None,
             isolation=_isolation(environ.get("PT2HUB_ISOLATION")),
             s3_public_endpoint_url=_public_endpoint(environ.get("PT2HUB_S3_PUBLIC_ENDPOINT_URL")),
+            trusted_proxies=_proxies(environ.get("PT2HUB_TRUSTED_PROXIES")),
             log_level=log_level(environ),
         )
 
@@ -201,6 +207,20 @@ def _public_endpoint(value: str | None) -> str | None:
             hint="Write https://s3.example.org or http://127.0.0.1:8333, without a path; the bucket is PT2HUB_STORAGE's.",
         )
     return value.rstrip("/")
+
+
+def _proxies(text: str | None) -> tuple[str, ...]:
+    given = tuple(part.strip() for part in (text or "").split(",") if part.strip())
+    for part in given:
+        try:
+            ipaddress.ip_network(part)
+        except ValueError as exc:
+            raise BadConfiguration(
+                f"{part[:80]!r} is no address and no network",
+                where="PT2HUB_TRUSTED_PROXIES",
+                hint="Write 10.0.0.5,10.1.0.0/16: numbers, no names; a network's last bits are 0.",
+            ) from exc
+    return given or DEFAULT_PROXIES
 
 
 def _modules(text: str | None) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ import structlog
 from gunicorn.app.base import BaseApplication
 from gunicorn.errors import AppImportError
 from gunicorn.glogging import Logger
+from gunicorn.http import message
 
 from pt2hub.errors import BadConfiguration, Pt2hubError, TransientError
 from pt2hub.server import logs
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 THREADS = 16
 """Each slow upload holds one; the interpreter's lock is free while bytes are hashed, read and written."""
+_LONGEST_LINE = 1 << 16
+"""Bytes of an address that are read, several times those that the application takes: it says so to its readers, in a
+page or a problem document, where gunicorn knows only that a line is too long."""
 
 
 class _Log(Logger):  # type: ignore[misc]  # gunicorn publishes no types
@@ -59,11 +63,12 @@ _SETTINGS: dict[str, Any] = {
     "threads": THREADS,
     "keepalive": 75,
     "timeout": 60,
-    "limit_request_line": 8190,  # the reason of an alias's removal stands in the address, percent-encoded
+    "limit_request_line": _LONGEST_LINE,
     "loglevel": "warning",
     "control_socket_disable": True,  # it would lie in the user's home directory, which is not ours
     "preload_app": False,  # each process opens its own connections: none may be shared across a fork
     "pre_request": expecting.hold,
+    "forwarder_headers": "",  # else a header moves a request to a path that the proxy's own rules never saw
 }
 
 
@@ -105,11 +110,16 @@ def _try_storage(container: Container) -> None:
 
 
 class _Server(BaseApplication):  # type: ignore[misc]  # gunicorn publishes no types
-    def __init__(self, bind: str, grace: float) -> None:
-        self._chosen = {"bind": bind, "graceful_timeout": math.ceil(grace)}
+    def __init__(self, bind: str, config: ServerConfig) -> None:
+        self._chosen = {
+            "bind": bind,
+            "graceful_timeout": math.ceil(config.grace_seconds),
+            "forwarded_allow_ips": ",".join(config.trusted_proxies),
+        }
         super().__init__()
 
     def load_config(self) -> None:
+        message.MAX_REQUEST_LINE = _LONGEST_LINE  # gunicorn takes no setting above it but "without bound"
         for name, value in (_SETTINGS | self._chosen).items():
             if name in self.cfg.settings:  # older releases lack some
                 self.cfg.set(name, value)
@@ -133,7 +143,7 @@ def main() -> int:
     except Pt2hubError as error:
         print(f"pt2hub api: {error}", file=sys.stderr)
         return 1
-    _Server(f"fd://{number}", config.grace_seconds).run()
+    _Server(f"fd://{number}", config).run()
     return 0
 
 

@@ -12,6 +12,7 @@ import structlog
 from flask import g, request
 from flask_openapi3.models.info import Info
 from flask_openapi3.openapi import OpenAPI
+from werkzeug.exceptions import RequestURITooLarge
 
 from pt2hub import __version__
 from pt2hub.errors import InvalidInput
@@ -36,6 +37,7 @@ from pt2hub.server.api import (
     workers,
 )
 from pt2hub.server.api.context import PAGES, Context, attach, container, render, wrong_fields
+from pt2hub.server.api.problems import LONGEST_ADDRESS
 from pt2hub.server.api.shapes import Problem
 from pt2hub.wire.compatibility import VERSION_HEADER, check_client
 
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 
 REQUEST_HEADER = "X-Request-Id"
 _SLOW_SECONDS = 1.0
+_MOST_LOGGED = 500
 _REQUEST_ID = re.compile(r"[\w.:@=+/-]{1,128}", re.ASCII)
 _CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _SCHEMES: Any = {"token": {"type": "http", "scheme": "bearer", "description": "From `pt2hub admin token`."}}
@@ -91,8 +94,10 @@ def create_app(container: Container, config: ServerConfig) -> Flask:
     attach(app, Context(container, config))
     problems.register(app)
     app.before_request(_begin)
+    app.before_request(_check_address)
     app.before_request(_check_client)
     app.before_request(_authorise)
+    app.after_request(_redirect_within)
     app.after_request(_state_release)
     app.after_request(_state_request)
     app.after_request(_log_request)
@@ -120,6 +125,13 @@ def _end(_error: BaseException | None) -> None:
     structlog.contextvars.unbind_contextvars("request")  # the thread goes on to others
 
 
+def _check_address() -> None:
+    """Refuses what proxies would not pass on either: a link that works here shall work everywhere."""
+    size = len(request.environ.get("RAW_URI") or request.full_path)
+    if size > LONGEST_ADDRESS:
+        raise RequestURITooLarge(f"The address has {size} bytes.")
+
+
 def _authorise() -> None:
     """Asks for a token wherever something could change, so that no new route can forget to.
 
@@ -134,6 +146,14 @@ def _authorise() -> None:
 
 def _check_client() -> None:
     check_client(request.headers.get("User-Agent", ""))
+
+
+def _redirect_within(response: Response) -> Response:
+    """Leaves scheme and host out of redirects to this server: a proxy may have changed both on the way here."""
+    place = response.location or ""
+    if place.startswith(request.host_url):
+        response.location = "/" + place.removeprefix(request.host_url).lstrip("/")
+    return response
 
 
 def _state_release(response: Response) -> Response:
@@ -156,7 +176,7 @@ def _log_request(response: Response) -> Response:
     log(
         "request",
         method=request.method,
-        path=request.path,
+        path=request.path[:_MOST_LOGGED],
         status=response.status_code,
         ms=round(seconds * 1000, 1),
         **({"actor": g.actor.name} if "actor" in g else {}),

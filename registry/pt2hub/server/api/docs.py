@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from flask import Response, render_template_string
+from flask import Response, current_app, render_template_string, url_for
 from markupsafe import Markup, escape
 
 from pt2hub import errors
@@ -32,6 +32,8 @@ _POLICY = "; ".join(
     )
 )
 """Nothing may be loaded or sent, and no style but the page's own applies."""
+SITE = "pt2hub.site"
+"""Under this name an application keeps what leads from here to its other pages: labels and endpoints."""
 
 
 def page(document: dict[str, Any]) -> Response:
@@ -52,6 +54,7 @@ def page(document: dict[str, Any]) -> Response:
     text = render_template_string(
         _PAGE,
         style=_STYLE,
+        site=[(label, url_for(endpoint)) for label, endpoint in current_app.extensions.get(SITE, ())],
         document=document,
         sections=sections,
         codes=_codes(),

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 PROBLEM_TYPE = "application/problem+json"
 RETRY_SECONDS = 2
+LONGEST_ADDRESS = 8000
+"""Bytes of a request's address: proxies take 8 KB with what stands around it. The longest reason of an alias's
+removal, percent-encoded, fits."""
 _ADDRESS = re.compile(r"(?<!\S)(?:GET )?/api/v1/")
 _log = structlog.get_logger(__name__)
 
@@ -162,6 +165,8 @@ def _of_http(error: HTTPException, present: Presents = problem) -> WerkzeugRespo
 def _hint(status: int) -> str | None:
     if status in _UNROUTED:
         return "All routes are described at /api/v1/docs"
+    if status == HTTPStatus.REQUEST_URI_TOO_LONG:
+        return f"At most {LONGEST_ADDRESS} bytes are taken."
     most = request.max_content_length if has_request_context() else None
     if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE and most:
         return f"This address takes at most {most} bytes."

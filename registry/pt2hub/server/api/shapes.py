@@ -11,7 +11,7 @@ from pt2hub.domain.builds import HIGHEST_PRIORITY, LOWEST_PRIORITY, BuildKind, B
 from pt2hub.domain.digests import DIGEST_PATTERN
 from pt2hub.domain.names import MODEL_PATTERN
 from pt2hub.server.services.aliases import MAX_REASON
-from pt2hub.server.services.catalog import DEFAULT_LIMIT, MAX_LIMIT
+from pt2hub.server.services.catalog import DEFAULT_LIMIT, MAX_DESCRIPTION, MAX_LIMIT
 from pt2hub.wire import shapes
 from pt2hub.wire.artifacts import ArtifactView
 from pt2hub.wire.documents import JSON_TYPE
@@ -201,6 +201,20 @@ class AliasRemoval(Parameters):
 
     expected: Annotated[int, Field(ge=1, lt=2**31, description="The version it is on, as you know it")]
     reason: ReasonText
+
+
+class ModelChange(BaseModel):
+    """What can be changed of a model."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    description: Annotated[
+        str,
+        Field(
+            description="What it is, for people: plain text, line breaks kept; empty takes it away",
+            json_schema_extra={"maxLength": MAX_DESCRIPTION},
+        ),
+    ]
 
 
 class AliasChange(BaseModel):

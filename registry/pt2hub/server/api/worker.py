@@ -15,7 +15,7 @@ from gunicorn.workers.gthread import _DEFER, ThreadWorker
 from pt2hub import __version__
 from pt2hub.errors import UsageError
 from pt2hub.server.api import streams
-from pt2hub.server.api.problems import problem
+from pt2hub.server.api.problems import LONGEST_ADDRESS, problem
 from pt2hub.wire.compatibility import VERSION_HEADER
 
 if TYPE_CHECKING:
@@ -93,9 +93,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn publishes no types
             return
         status = next((_STATUS[cls] for cls in type(exc).__mro__ if cls in _STATUS), HTTPStatus.BAD_REQUEST)
         _log.info("request not understood", status=int(status), error=str(exc)[:200])
-        hint = (
-            "A proxy in between may have changed it; an address may have 8190 bytes, and so may each header."
-        )
+        hint = f"A proxy in between may have changed it; an address may have {LONGEST_ADDRESS} bytes, a header 8190."
         answer = problem(UsageError(f"The request cannot be read: {exc!s:.200}", hint=hint), status=status)
         with contextlib.suppress(OSError):
             client.sendall(_as_bytes(answer))
