@@ -2,7 +2,7 @@
 
 import { enableCopying } from "./copying";
 import { Elapsing } from "./elapsing";
-import { paced, part } from "./fetching";
+import { paced, part, said } from "./fetching";
 import { LogPanel } from "./logs";
 import { showTimes } from "./times";
 import { follow } from "./waking";
@@ -51,11 +51,11 @@ class LiveBuild {
   private replace(fresh: HTMLElement): void {
     const { live, key } = fresh.dataset;
     const old = this.root.querySelector<HTMLElement>(`[data-live="${live}"]`);
-    const said = fresh.outerHTML.replace(/>[^<]*<\/time>/g, "></time>");
-    if (!live || !old || (key !== undefined && key === old.dataset["key"]) || this.shown.get(live) === said) return;
+    const told = said(fresh);
+    if (!live || !old || (key !== undefined && key === old.dataset["key"]) || this.shown.get(live) === told) return;
     const choice = document.getSelection();
     if (old.contains(document.activeElement) || (choice && !choice.isCollapsed && old.contains(choice.anchorNode))) return;
-    this.shown.set(live, said);
+    this.shown.set(live, told);
     for (const [name, value] of Object.entries(fresh.dataset)) old.dataset[name] = value;
     old.replaceChildren(...fresh.childNodes);
     showTimes(old);

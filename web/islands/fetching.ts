@@ -9,6 +9,11 @@ export async function part(address: string): Promise<DocumentFragment> {
   return template.content;
 }
 
+/** What an element says, whatever the words of its times are: those change by themselves. */
+export function said(element: Element): string {
+  return element.outerHTML.replace(/>[^<]*<\/time>/g, "></time>");
+}
+
 /** Runs something again and again when asked to, never twice at a time, and not more often than every so many ms. */
 export function paced(work: () => Promise<void>, pause: number): () => void {
   let [busy, due] = [false, false];

@@ -1,46 +1,55 @@
 /** Charts of a model's figures: drawn over the server's SVG, with points that say more, zoom and comparisons. */
 
+import { addressOf, mirror, question, withQuery } from "./charts/asking";
 import { onColours, palette, type Palette } from "./charts/colours";
 import { draw, type Drawing, type Page } from "./charts/drawing";
 import type { Pick } from "./charts/layers";
 import { Picks } from "./charts/picking";
 import type { Look } from "./charts/placing";
-import { fetchChart } from "./charts/points";
+import { type Chart, fetchChart } from "./charts/points";
 import { Tip, under } from "./charts/tips";
+import { Walker } from "./charts/walking";
+import { part } from "./fetching";
+import { showTimes } from "./times";
 
 const SOON = "400px";
 /** Between the ends of a zoomed range in the address; a range may begin below zero. */
 const BETWEEN = "~";
+/** Milliseconds within which changes of one field are one step back. */
+const ONE_STEP = 2000;
+const KEYS = "Arrow keys go from point to point, Enter chooses one to compare.";
 
-/** The page's charts, and what they share. */
+/** A chart that is drawn, and what lies over it. */
+interface Shown {
+  readonly drawing: Drawing;
+  readonly tip: Tip;
+  readonly walker: Walker;
+  readonly host: HTMLElement;
+}
+
+/** The page's charts, and what they share. What they show is what the address says, always. */
 class Charts implements Page {
-  readonly look: Look;
+  look: Look = lookOf(location.search);
   colours: Palette = palette();
-  private readonly drawings: Drawing[] = [];
-  private readonly tips: Tip[] = [];
+  private readonly shown = new Map<Element, Shown>();
   private readonly picks: Picks;
-  private readonly model: string;
-  private readonly compared: string;
-  private readonly versions: string;
+  private readonly watcher: IntersectionObserver;
+  private asked = question(location.href);
+  private asking: AbortController | undefined;
+  private field: EventTarget | null = null;
+  private last: { field: EventTarget | null; at: number } = { field: null, at: 0 };
 
   constructor(
-    root: HTMLElement,
+    private readonly root: HTMLElement,
     bar: HTMLElement,
-    private readonly options: HTMLFormElement,
+    private readonly form: HTMLFormElement,
   ) {
-    const { model = "", compare = "", versions = "" } = root.dataset;
-    [this.model, this.compared, this.versions] = [model, compare, versions];
-    const given = new URLSearchParams(location.search);
-    this.look = {
-      byTime: given.get("x") === "time",
-      relative: given.get("y") === "change",
-      hidden: new Set(this.unchecked()),
-      zoom: rangeOf(given.get("zoom")),
-    };
     this.picks = new Picks(bar, (one, other) => this.between(one, other), () => this.update());
-    this.picks.follow(given.getAll("point"));
+    this.picks.follow(root);
+    this.picks.take(new URLSearchParams(location.search).getAll("point"));
+    this.watcher = new IntersectionObserver((entries) => this.sighted(entries), { rootMargin: SOON });
     this.listen();
-    this.drawSoon(root);
+    this.prepare();
   }
 
   get picked(): readonly Pick[] {
@@ -49,89 +58,159 @@ class Charts implements Page {
 
   zoom(range: [number, number] | undefined): void {
     this.look.zoom = range;
-    for (const tip of this.tips) tip.hide();
-    this.update();
+    for (const { tip } of this.shown.values()) tip.hide();
+    this.update("push");
   }
 
   private listen(): void {
-    this.options.addEventListener("change", (event) => this.chose(event.target));
-    this.options.addEventListener("formdata", (event) => tidy(event.formData, this.unchecked().length === 0));
+    this.form.addEventListener("change", ({ target }) => this.form.checkValidity() && this.ask(target));
+    this.form.addEventListener("submit", (event) => {
+      event.preventDefault(); // it is sent only where all of it is valid
+      this.ask(this.form);
+    });
+    addEventListener("popstate", () => void this.follow(new URL(location.href)));
+    addEventListener("pageshow", ({ persisted }) => persisted && location.reload()); // the form may say something else
     onColours(() => {
       this.colours = palette();
-      this.update();
+      for (const { drawing } of this.shown.values()) drawing.refresh();
     });
   }
 
-  /** What needs no other figures is drawn at once; the rest waits for the button. */
-  private chose(field: EventTarget | null): void {
-    if (!(field instanceof HTMLInputElement || field instanceof HTMLSelectElement)) return;
-    for (const tip of this.tips) tip.hide();
-    if (field.name === "target") {
-      this.look.hidden = new Set(this.unchecked());
-      this.update();
-    } else if (field.name === "x" || field.name === "y") {
-      if (field.name === "x") this.look.zoom = undefined;
-      this.look.byTime = this.value("x") === "time";
-      this.look.relative = this.value("y") === "change";
-      for (const drawing of this.drawings) drawing.remake();
-      this.update();
+  /** Shows what the form asks for: another address, and what belongs to it. */
+  private ask(field: EventTarget | null): void {
+    this.field = field;
+    const again = field === this.last.field && Date.now() - this.last.at < ONE_STEP;
+    void this.follow(addressOf(this.form), again ? "replace" : "push");
+  }
+
+  /** Shows what an address says, and writes it where the reader's choice made it: then, so that both always agree. */
+  private async follow(address: URL, how?: "push" | "replace"): Promise<void> {
+    this.asking?.abort();
+    this.root.removeAttribute("aria-busy");
+    if (question(address.href) === this.asked) return this.take(address, how);
+    this.asking = new AbortController();
+    const { signal } = this.asking;
+    this.root.setAttribute("aria-busy", "true");
+    try {
+      const fresh = await part(address.href);
+      if (signal.aborted) return;
+      this.take(address, how);
+      this.swap(fresh);
+    } catch {
+      // The server's own page says what is wrong with an address; one step back is this page again.
+      if (!signal.aborted) how ? location.assign(address) : location.reload();
     }
   }
 
-  private value(name: string): string {
-    const field = this.options.elements.namedItem(name);
-    return field instanceof HTMLSelectElement ? field.value : "";
+  private take(address: URL, how?: "push" | "replace"): void {
+    if (how && address.href !== location.href) {
+      history[`${how}State`](null, "", address);
+      this.last = { field: this.field, at: Date.now() };
+    }
+    this.look = lookOf(address.search);
+    this.picks.take(address.searchParams.getAll("point"));
+    if (question(address.href) === this.asked) this.refresh();
   }
 
-  private targets(): HTMLInputElement[] {
-    return [...this.options.querySelectorAll<HTMLInputElement>('input[name="target"]')];
+  /** Takes over the charts of another page; those that it has too are drawn over, so that nothing flickers. */
+  private swap(fresh: DocumentFragment): void {
+    const form = fresh.querySelector<HTMLFormElement>("[data-options]");
+    const root = fresh.querySelector<HTMLElement>("[data-charts]");
+    if (!form || !root) return location.reload();
+    this.asked = question(location.href);
+    mirror(form, this.form);
+    const before = new Map(sections(this.root).map((section) => [section.dataset["key"], section]));
+    for (const section of sections(root)) {
+      const same = before.get(section.dataset["key"]);
+      if (same) this.keep(same, section);
+    }
+    this.root.replaceChildren(...root.children);
+    this.root.removeAttribute("aria-busy");
+    for (const [plot, { drawing, tip }] of this.shown)
+      if (!plot.isConnected) {
+        drawing.stop();
+        tip.stop();
+        this.shown.delete(plot);
+      }
+    showTimes(this.root);
+    this.picks.take(new URLSearchParams(location.search).getAll("point"));
+    this.prepare();
   }
 
-  private unchecked(): string[] {
-    const boxes = this.targets();
-    return boxes.some((box) => box.checked) ? boxes.filter((box) => !box.checked).map((box) => box.value) : [];
+  /** Puts the canvas of a chart into its new section, and leaves its table open. */
+  private keep(from: HTMLElement, to: HTMLElement): void {
+    const [old, fresh] = [from, to].map((section) => section.querySelector<HTMLElement>("[data-chart]"));
+    const [table, other] = [from, to].map((section) => section.querySelector("details"));
+    if (table && other) other.open = table.open;
+    const kept = old && this.shown.get(old);
+    if (!old || !fresh || !kept) return;
+    kept.tip.hide();
+    old.className = fresh.className;
+    Object.assign(old.dataset, { points: fresh.dataset["points"], unit: fresh.dataset["unit"] });
+    const [drawn, drawing] = [old, fresh].map((plot) => plot.querySelector<HTMLElement>(".drawn"));
+    if (drawn && drawing) drawn.replaceChildren(...drawing.children);
+    fresh.replaceWith(old);
   }
 
-  private drawSoon(root: HTMLElement): void {
-    const watcher = new IntersectionObserver(
-      (entries) => {
-        for (const entry of entries) {
-          if (!entry.isIntersecting || !(entry.target instanceof HTMLElement)) continue;
-          watcher.unobserve(entry.target);
-          void this.show(entry.target);
-        }
-      },
-      { rootMargin: SOON },
-    );
-    for (const plot of root.querySelectorAll<HTMLElement>("[data-chart]")) watcher.observe(plot);
+  /** Shows what only scripts can do, and draws charts as soon as they are nearly in sight. */
+  private prepare(): void {
+    for (const hint of this.root.querySelectorAll<HTMLElement>(".with-script")) hint.hidden = false;
+    this.watcher.disconnect();
+    for (const plot of this.root.querySelectorAll<HTMLElement>("[data-chart]")) this.watcher.observe(plot);
+  }
+
+  private sighted(entries: readonly IntersectionObserverEntry[]): void {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting || !(target instanceof HTMLElement)) continue;
+      this.watcher.unobserve(target);
+      void this.show(target);
+    }
   }
 
   private async show(plot: HTMLElement): Promise<void> {
-    const address = new URL(plot.dataset["points"] ?? "", location.href);
-    address.searchParams.delete("target"); // others are shown as soon as they are chosen
-    const chart = await fetchChart(address.href, plot.dataset["unit"] ?? "");
+    const points = plot.dataset["points"] ?? "";
+    const chart = await fetchChart(new URL(points, location.href).href, plot.dataset["unit"] ?? "").catch(() => undefined);
     const drawn = plot.querySelector<HTMLElement>(".drawn");
-    if (!chart || !drawn) return; // the server's drawing stays
-    const host = Object.assign(document.createElement("div"), { className: "canvas" });
-    host.setAttribute("role", "img");
-    host.setAttribute("aria-label", drawn.querySelector("svg")?.getAttribute("aria-label") ?? "");
-    plot.prepend(host);
-    drawn.hidden = true;
+    if (!drawn || points !== plot.dataset["points"]) return;
+    const there = this.shown.get(plot);
+    if (!chart) return this.leave(plot, drawn);
+    const said = drawn.querySelector("svg")?.getAttribute("aria-label") ?? "";
     const began = performance.now();
-    const drawing = draw(chart, host, this);
-    this.drawings.push(drawing);
-    this.follow(plot, drawing);
+    if (there) there.drawing.take(chart);
+    else this.shown.set(plot, this.drawOver(plot, drawn, chart));
+    there?.walker.forget();
+    this.shown.get(plot)?.host.setAttribute("aria-label", `${said} ${KEYS}`);
     queueMicrotask(() => (plot.dataset["drawnMs"] = (performance.now() - began).toFixed(1)));
   }
 
-  private follow(plot: HTMLElement, drawing: Drawing): void {
+  /** Leaves the server's drawing where there are no points. */
+  private leave(plot: HTMLElement, drawn: HTMLElement): void {
+    drawn.hidden = false;
+    const there = this.shown.get(plot);
+    there?.drawing.stop();
+    there?.host.remove();
+    this.shown.delete(plot);
+  }
+
+  private drawOver(plot: HTMLElement, drawn: HTMLElement, chart: Chart): Shown {
+    const host = Object.assign(document.createElement("div"), { className: "canvas", tabIndex: 0 });
+    host.setAttribute("role", "application");
+    host.setAttribute("aria-roledescription", "chart");
+    plot.prepend(host);
+    drawn.hidden = true;
+    const drawing = draw(chart, host, this);
     const addresses = {
-      versions: this.versions,
+      versions: this.root.dataset["versions"] ?? "",
       compare: (before: number, after: number, target: string) =>
         this.between({ number: before, target }, { number: after, target }),
     };
-    const tip = new Tip(() => drawing, addresses, plot);
-    this.tips.push(tip);
+    const shown = { drawing, host, tip: new Tip(drawing, addresses, plot), walker: new Walker(() => drawing) };
+    this.point(plot, shown);
+    this.walk(shown);
+    return shown;
+  }
+
+  private point(plot: HTMLElement, { drawing, tip }: Shown): void {
     const whole = Object.assign(document.createElement("button"), {
       type: "button",
       className: "see-all quiet",
@@ -140,53 +219,75 @@ class Charts implements Page {
     });
     whole.addEventListener("click", () => this.zoom(undefined));
     plot.append(whole);
-    plot.addEventListener("mousemove", (event) => tip.hover(this.at(event, drawing)));
+    plot.addEventListener("mousemove", (event) => tip.hover(at(event, drawing)));
     plot.addEventListener("mouseleave", () => tip.hover(undefined));
     plot.addEventListener("click", (event) => {
       if (!(event.target instanceof HTMLElement) || event.target.closest(".tip, .see-all")) return;
-      const found = this.at(event, drawing);
-      const line = found && drawing.scene().chart.lines[found.line];
-      if (!line) return tip.hide();
+      const found = at(event, drawing);
+      if (!found) return tip.hide();
       tip.pin(found);
-      this.picks.toggle({ number: line.numbers[found.index] ?? 0, target: line.target });
+      this.choose(drawing, found.line, found.index);
     });
   }
 
-  private at(event: MouseEvent, drawing: Drawing): ReturnType<typeof under> {
-    if (event.target instanceof HTMLElement && event.target.closest(".tip")) return undefined;
-    const box = drawing.u.over.getBoundingClientRect();
-    return under(drawing, event.clientX - box.left, event.clientY - box.top);
+  private walk({ drawing, host, tip, walker }: Shown): void {
+    host.addEventListener("keydown", (event) => {
+      const chosen = event.key === "Enter" || event.key === " " ? walker.here() : undefined;
+      const found = chosen ?? walker.go(event.key);
+      if (!found) return;
+      event.preventDefault();
+      tip.pin(found);
+      if (chosen) this.choose(drawing, chosen.line, chosen.index);
+    });
+  }
+
+  private choose(drawing: Drawing, place: number, index: number): void {
+    const line = drawing.scene().chart.lines[place];
+    if (line) this.picks.toggle({ number: line.numbers[index] ?? 0, target: line.target });
   }
 
   private between(one: Pick, other: Pick): string {
-    const [before, after] = [one, other].map((pick) => `${this.model}@${pick.number}`) as [string, string];
+    const { model = "", compare = "" } = this.root.dataset;
+    const [before, after] = [one, other].map((pick) => `${model}@${pick.number}`) as [string, string];
     const given = new URLSearchParams({ before, after, target: one.target });
     if (other.target !== one.target) given.set("with_target", other.target);
-    return `${this.compared}?${given}`;
+    return `${compare}?${given}`;
   }
 
-  /** Draws everything anew, and writes it into the address. */
-  private update(): void {
-    for (const drawing of this.drawings) drawing.refresh();
-    for (const button of document.querySelectorAll<HTMLElement>(".see-all")) button.hidden = !this.look.zoom;
+  /** Writes the part that is shown and the points that were chosen into the address, and draws them. */
+  private update(how: "push" | "replace" = "replace"): void {
     const given = new URLSearchParams(location.search);
-    for (const name of ["x", "y", "zoom", "point", "target"]) given.delete(name);
-    if (this.look.byTime) given.set("x", "time");
-    if (this.look.relative) given.set("y", "change");
-    if (this.look.zoom) given.set("zoom", this.look.zoom.map((at) => at.toFixed(2)).join(BETWEEN));
-    if (this.look.hidden.size)
-      for (const box of this.targets()) if (box.checked) given.append("target", box.value);
+    for (const name of ["zoom", "point"]) given.delete(name);
+    if (this.look.zoom) given.set("zoom", this.look.zoom.map((end) => end.toFixed(2)).join(BETWEEN));
     for (const text of this.picks.texts()) given.append("point", text);
-    history.replaceState(null, "", `${location.pathname}${given.size ? `?${given}` : ""}${location.hash}`);
+    history[`${how}State`](null, "", withQuery(given));
+    this.refresh();
+  }
+
+  private refresh(): void {
+    for (const { drawing } of this.shown.values()) drawing.refresh();
+    for (const button of this.root.querySelectorAll<HTMLElement>(".see-all")) button.hidden = !this.look.zoom;
   }
 }
 
-/** An address without what says nothing. */
-function tidy(data: FormData, everyTarget: boolean): void {
-  for (const [name, value] of [...data.entries()]) if (value === "") data.delete(name);
-  if (everyTarget) data.delete("target");
-  for (const [name, usual] of [["x", "version"], ["y", "value"], ["limit", "200"], ["subject", "artifact"]] as const)
-    if (data.get(name) === usual) data.delete(name);
+function sections(root: HTMLElement): HTMLElement[] {
+  return [...root.querySelectorAll<HTMLElement>("[data-key]")];
+}
+
+function at(event: MouseEvent, drawing: Drawing): ReturnType<typeof under> {
+  if (event.target instanceof HTMLElement && event.target.closest(".tip")) return undefined;
+  const box = drawing.u.over.getBoundingClientRect();
+  return under(drawing, event.clientX - box.left, event.clientY - box.top);
+}
+
+function lookOf(search: string): Look {
+  const given = new URLSearchParams(search);
+  const y = given.get("y");
+  return {
+    byTime: given.get("x") === "time",
+    shownAs: y === "zero" || y === "change" ? y : "value",
+    zoom: rangeOf(given.get("zoom")),
+  };
 }
 
 function rangeOf(text: string | null): [number, number] | undefined {
@@ -197,7 +298,4 @@ function rangeOf(text: string | null): [number, number] | undefined {
 const root = document.querySelector<HTMLElement>("[data-charts]");
 const bar = document.querySelector<HTMLElement>("[data-picked]");
 const options = document.querySelector<HTMLFormElement>("[data-options]");
-if (root && bar && options) {
-  for (const hint of document.querySelectorAll<HTMLElement>(".with-script")) hint.hidden = false;
-  new Charts(root, bar, options);
-}
+if (root && bar && options) new Charts(root, bar, options);

@@ -73,8 +73,8 @@ def compare(
     """Compare two artifacts, a verdict for each metric.
 
     CHANGE has the interval that it lies in with the model's confidence, 99 % unless its policy
-    says otherwise. HOW says what the verdict rests on, or why there is none. Kernels that
-    changed follow, with what they cost.
+    says otherwise. WHY says what the verdict rests on, from which change on the metric counts,
+    and the noise. Kernels that changed follow, with what they cost, and whose code the two run.
     """
     from pt2hub.client.client import Client
 
@@ -112,12 +112,12 @@ def changes(
 
 def _print_comparison(out: Console, view: ComparisonView) -> None:
     from pt2hub.cli.tables import print_fields, print_table
-    from pt2hub.wire.comparing import compared, remarks
+    from pt2hub.wire.comparing import code_lines, compared, remarks
 
     names = [f"{item.model}@{item.number} for {item.target}" for item in (view.before, view.after)]
     print_fields(out, [("before", names[0]), ("after", names[1])], indent="")
     if view.metrics:
-        headings = ("METRIC", "BEFORE", "AFTER", "CHANGE", "VERDICT", "HOW")
+        headings = ("METRIC", "BEFORE", "AFTER", "CHANGE", "VERDICT", "WHY")
         print_table(out, headings, [compared(item) for item in view.metrics])
     else:
         out.print("Nothing was measured of either.", markup=False)
@@ -126,51 +126,57 @@ def _print_comparison(out: Console, view: ComparisonView) -> None:
         print_table(
             out, ("OP", "SHAPES", "BEFORE", "AFTER", "COST"), [_kernel_row(item) for item in view.autotune]
         )
-    for line in remarks(view):
+    for line in (*code_lines(view), *remarks(view)):
         out.print(line, markup=False)
 
 
 def _kernel_row(item: AutotuneDifference) -> tuple[Cell, ...]:
+    from pt2hub.wire.comparing import cost
+
     shapes = ["x".join(map(str, shape)) if isinstance(shape, list) else str(shape) for shape in item.shapes]
-    cost = f"{item.cost_ms:+.4g} ms" if item.cost_ms is not None else NOTHING
     return (
         item.op,
         " ".join(shapes),
         _kernel(item.before, item.before_ms),
         _kernel(item.after, item.after_ms),
-        cost,
+        cost(item.cost_ms),
     )
 
 
 def _kernel(name: str | None, milliseconds: float | None) -> str:
+    from pt2hub.wire.quantities import quantity
+
     if name is None:
         return NOTHING
-    return f"{name} {milliseconds:.4g} ms" if milliseconds is not None else name
+    return f"{name} {quantity(milliseconds, 'ms')}" if milliseconds is not None else name
 
 
 def _print_events(out: Console, found: list[EventView], *, more: bool) -> None:
     from pt2hub.cli.tables import print_table
+    from pt2hub.wire.comparing import TWO_FIGURES
 
     if not found:
         out.print("No change was flagged.", markup=False)
         return
     headings = ("VERSION", "TARGET", "METRIC", "CHANGE", "VERDICT", "SINCE", "FOUND AS", "AT")
-    print_table(out, headings, [_event_row(item) for item in found])
+    rows = [_event_row(item) for item in found]
+    print_table(out, headings, rows)
+    if any("; points" in str(row[6]) for row in rows):
+        out.print(TWO_FIGURES, markup=False)
     if more:
         out.print("There are older ones; --limit takes more.", markup=False)
 
 
 def _event_row(item: EventView) -> tuple[Cell, ...]:
-    from pt2hub.wire.comparing import change, explained, metric
+    from pt2hub.wire.comparing import change, found_as, metric
 
-    kind = "change of level" if item.kind == "change_point" else explained(item.method)
     return (
         f"{item.model}@{item.number}",
         item.target,
         metric(item.metric, item.batch),
-        change(item.ratio, item.low, item.high),
+        change(item.ratio, item.low, item.high, (item.metric, item.unit)),
         item.verdict,
         f"@{item.before}",
-        kind,
+        found_as(item, item.points),
         when(item.at),
     )

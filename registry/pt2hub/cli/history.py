@@ -35,6 +35,11 @@ _NEWEST = 20
 """Versions that are looked at where there are no figures."""
 _SHORT = 19
 """Characters of a shortened digest: `sha256:` and 12 digits."""
+_TWO_FIGURES = (
+    "Where NOTE and CHANGE differ: side by side, both were timed in one run; from here on, it is the median since then "
+    "against the one before; CHANGE is of figures taken at different times."
+)
+_LAST_NUMBER = 2**31 - 1
 _NAMES = {
     "cuda": "CUDA",
     "cores": "cores",
@@ -74,12 +79,15 @@ def history(  # noqa: PLR0913  # each is an argument or option of the command li
     target: Annotated[str | None, typer.Option(help="Only on this target.")] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Only at this batch size.")] = None,
     subject: Annotated[
-        str, typer.Option(help="artifact, or what ran beside it: eager, torch_compile, split.")
-    ] = "artifact",
+        str | None,
+        typer.Option(help="What ran: artifact unless said, or beside it eager, torch_compile, split."),
+    ] = None,
     environment: Annotated[
         str | None, typer.Option(help="Only in this environment class, sha256: and its first digits.")
     ] = None,
-    before: Annotated[int | None, typer.Option(min=1, help="Only versions below this number.")] = None,
+    before: Annotated[
+        int | None, typer.Option(min=1, max=_LAST_NUMBER, help="Only versions below this number.")
+    ] = None,
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many versions of each series.")
     ] = 20,
@@ -97,39 +105,61 @@ def history(  # noqa: PLR0913  # each is an argument or option of the command li
 
     if as_csv and (as_json or listing):
         raise click.UsageError("--csv is a form of a history by itself, without --json and --list.")
+    chosen: dict[str, Any] = {
+        "target": target,
+        "batch": batch,
+        "subject": subject,
+        "environment": environment,
+    }
     with Client() as client:
         if listing:
-            _list(client, reference, metric, as_json=as_json)
+            _list(client, reference, {"metric": metric, **chosen}, as_json=as_json)
             return
-        chosen: dict[str, Any] = {"target": target, "batch": batch, "environment": environment}
-        view = client.history(
-            reference, metric or _METRIC, subject=subject, before=before, limit=limit, **chosen
-        )
+        view = client.history(reference, metric or _METRIC, before=before, limit=limit, **chosen)
         marked = _marked(client, reference)
-        failed = not view.series and _all_failed(client, view.model)
+        failed = not view.series and before is None and _all_failed(client, view.model)
     if as_csv:
         from pt2hub.wire.tabular import history_csv
 
         sys.stdout.write(history_csv(view))
     else:
-        emit(view, lambda out: _print(out, view, marked, reference, failed=failed), as_json=as_json)
+        empty = _empty(view.model, before=before, failed=failed)
+        emit(view, lambda out: _print(out, view, marked, reference, empty), as_json=as_json)
 
 
-def _list(client: Client, reference: str, metric: str | None, *, as_json: bool) -> None:
+def _list(client: Client, reference: str, chosen: Mapping[str, Any], *, as_json: bool) -> None:
     from pt2hub.domain.names import Reference
     from pt2hub.wire.performance import SeriesList
 
     model = Reference.parse(reference).model
-    found = client.metrics(model)
-    if metric is not None:
-        found = SeriesList(tuple(item for item in found.series if item.metric == metric))
-    emit(found, lambda out: _print_list(out, model, found), as_json=as_json)
+    everything = client.metrics(model)
+    found = SeriesList(tuple(item for item in everything.series if _is_chosen(item, chosen)))
+    emit(found, lambda out: _print_list(out, model, found, len(everything.series)), as_json=as_json)
+
+
+def _is_chosen(item: SeriesSummary, chosen: Mapping[str, Any]) -> bool:
+    environment = chosen["environment"] or ""
+    fields = ("metric", "target", "batch", "subject")
+    return item.class_digest.startswith(environment) and all(
+        chosen[name] in (None, getattr(item, name)) for name in fields
+    )
+
+
+def _empty(model: str, *, before: int | None, failed: bool) -> str:
+    """What is said where a history has no figures."""
+    from pt2hub.wire.measuring import NO_FIGURES
+
+    if before is not None:
+        return f"There are no such figures of versions below {before}."
+    if failed:
+        return f"No build of its newest versions succeeded, so there are no figures: pt2hub builds {model}"
+    return NO_FIGURES.format(model=model)
 
 
 def _all_failed(client: Client, model: str) -> bool:
     """Whether none of the newest versions has an artifact, nor may have one without somebody's doing."""
     newest = client.versions(model, limit=_NEWEST)
-    return bool(newest) and all(item.readiness == "failed" for item in newest)
+    return bool(newest) and all(item.readiness in ("failed", "cancelled") for item in newest)
 
 
 def _marked(client: Client, reference: str) -> int | None:
@@ -139,22 +169,18 @@ def _marked(client: Client, reference: str) -> int | None:
     return version_of(client, reference).number if "@" in reference else None
 
 
-def _print(out: Console, view: HistoryView, marked: int | None, reference: str, *, failed: bool) -> None:
+def _print(out: Console, view: HistoryView, marked: int | None, reference: str, empty: str) -> None:
     from pt2hub.domain.performance import METRICS
-    from pt2hub.wire.measuring import NO_FIGURES
 
     known = METRICS.get(view.metric)
     title = f"{view.metric} of {view.model}" + (f": {known.text}" if known else "")
     out.print(one_line(title), style="bold", markup=False)
     for series in view.series:
         _print_series(out, series, {marked: reference} if marked else {})
-    if failed:
-        out.print(
-            f"The builds of its newest versions failed, so there are no figures: pt2hub builds {view.model}",
-            markup=False,
-        )
-    elif not view.series:
-        out.print(NO_FIGURES.format(model=view.model), markup=False)
+    if any(_differs(series) for series in view.series):
+        out.print(f"\n{_TWO_FIGURES}", markup=False)
+    if not view.series:
+        out.print(empty, markup=False)
     if view.more:
         out.print("\nThere are more series; name a --target, a --batch or an --environment.", markup=False)
     if marked and not any(point.number == marked for series in view.series for point in series.points):
@@ -175,7 +201,7 @@ def _print_series(out: Console, series: SeriesView, marked: Mapping[int, str]) -
     }  # of a version's two the change point comes last
     befores = [None, *series.points[:-1]]
     rows = [
-        _row(point, before, scale, _note(changes.get(point.number), marked.get(point.number)))
+        _row(point, before, scale, _note(series, changes.get(point.number), marked.get(point.number)))
         for point, before in zip(series.points, befores, strict=True)
     ]
     print_table(out, headings, rows[::-1])
@@ -232,22 +258,38 @@ def _row(point: PointView, before: PointView | None, scale: Scale, note: str) ->
     )
 
 
-def _note(change: ChangeView | None, reference: str | None) -> str:
+def _differs(series: SeriesView) -> bool:
+    """Whether a note says another change than the column beside it."""
     from pt2hub.wire.quantities import percent
+
+    values = {point.number: point.value for point in series.points}
+    return any(
+        min(values[item.before], values[item.number]) > 0
+        and percent(values[item.number] / values[item.before]) != percent(item.ratio)
+        for item in series.changes
+        if item.before in values and item.number in values
+    )
+
+
+def _note(series: SeriesView, change: ChangeView | None, reference: str | None) -> str:
+    from pt2hub.wire.moves import moved
 
     notes = [f"<- {reference}"] if reference else []
     if change:
         word = "changed" if change.verdict == "same" else change.verdict
         since = "from here on" if change.kind == "change_point" else f"than {change.before}"
         beside = " side by side" if change.method == "paired" else ""
-        notes.append(f"{word} {since}{beside} ({percent(change.ratio)})")
+        notes.append(f"{word} {since}{beside} ({moved(change.ratio, series.metric, series.unit)})")
     return "; ".join(notes)
 
 
-def _print_list(out: Console, model: str, found: SeriesList) -> None:
+def _print_list(out: Console, model: str, found: SeriesList, many: int) -> None:
     from pt2hub.cli.tables import print_table
     from pt2hub.wire.measuring import NO_FIGURES
 
+    if many and not found.series:
+        out.print(f"None of its {many} series is like that; leave an option out to see more.", markup=False)
+        return
     if not found.series:
         out.print(NO_FIGURES.partition(", pt2hub history")[0].format(model=model) + ".", markup=False)
         return

@@ -177,7 +177,7 @@ def _print_models(out: Console, found: list[ModelView], search: str | None) -> N
 def _model_row(model: ModelView) -> tuple[Cell, ...]:
     aliases = [f"{name}={number}" for name, number in sorted(model.aliases.items())]
     newest, ready = (str(number or NOTHING) for number in (model.newest, model.newest_ready))
-    return model.name, str(model.versions), newest, ready, aliases, when(model.created_at)
+    return model.name, model.counted, newest, ready, aliases, when(model.created_at)
 
 
 def _print_versions(out: Console, found: list[VersionSummary], *, more: bool) -> None:
@@ -235,7 +235,11 @@ def _print_workers(out: Console, found: list[WorkerView], *, every: bool) -> Non
 
     if not found:
         more = "" if every else " pt2hub workers --all lists those too that went within a day."
-        out.print(f"No worker lives. Start one: pt2hub up, or pt2hub worker.{more}", markup=False)
+        out.print(
+            "No worker is ready; one that was started just now takes some seconds. Start one: pt2hub up, or "
+            f"pt2hub worker.{more}",
+            markup=False,
+        )
         return
     headings = (
         "WORKER",

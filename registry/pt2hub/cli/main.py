@@ -15,6 +15,7 @@ from pt2hub.cli import (
     aliases,
     building,
     comparing,
+    describing,
     history,
     listing,
     measuring,
@@ -47,6 +48,7 @@ building.register(app)
 measuring.register(app)
 aliases.register(app)
 policies.register(app)
+describing.register(app)
 listing.register(app)
 history.register(app)
 comparing.register(app)

@@ -12,6 +12,7 @@ import typer
 
 from pt2hub.domain.codec import encode
 from pt2hub.errors import UNSEEN, InternalError, InvalidInput, Pt2hubError, UsageError
+from pt2hub.wire.quantities import spelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +51,7 @@ def print_json(value: Any) -> None:  # noqa: ANN401  # any dataclass or JSON val
 def note(*lines: str) -> None:
     """Tells people something on stderr, beside the result."""
     for line in lines:
-        print(line.translate(UNSEEN), file=sys.stderr, flush=True)
+        print(_told(line.translate(UNSEEN)), file=sys.stderr, flush=True)
 
 
 def complain(error: Pt2hubError, *, as_json: bool) -> None:
@@ -59,8 +60,13 @@ def complain(error: Pt2hubError, *, as_json: bool) -> None:
         with suppress(OSError):  # stdout is full or gone: then stderr says it
             print_json({"error": error.as_dict()})
             return
-    first, *rest = str(error).splitlines()
+    first, *rest = _told(str(error)).splitlines()
     print(f"pt2hub: {first}", *rest, f"  [{error.code}]", sep="\n", file=sys.stderr)
+
+
+def _told(text: str) -> str:
+    """A text for people on stderr."""
+    return spelled(text, sys.stderr.encoding)
 
 
 def interrupted(*, as_json: bool) -> int:

@@ -192,7 +192,7 @@ def _nobody(version: VersionView) -> str:
         return ""
     waiting = " and ".join(f"pt2hub cancel {build.id}" for build in version.builds if lonely(build))
     return (
-        f"No worker lives for {', '.join(targets)}: what was queued waits. `pt2hub up` runs one for its own "
+        f"No worker is ready for {', '.join(targets)}: what was queued waits. `pt2hub up` runs one for its own "
         "machine; on such a machine start `pt2hub worker` with the server's PT2HUB_DATABASE_URL and PT2HUB_STORAGE. "
         f"To give up: {waiting}"
     )

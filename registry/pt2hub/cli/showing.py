@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pt2hub.client.client import Client
+    from pt2hub.domain.artifacts import NativeCode
     from pt2hub.domain.targets import Target
     from pt2hub.wire.artifacts import ArtifactView
     from pt2hub.wire.shapes import BuildView, VersionView
@@ -40,12 +41,17 @@ def show(reference: Reference, *, as_json: AsJson = False) -> None:
         version = version_of(client, reference)
         aliases = _aliases(client, version)
         artifacts = {b.target: client.artifact(b.artifact) for b in version.builds if b.artifact}
-    verdicts = judged(version)
+    verdicts = judged(version, artifacts)
     document: dict[str, Any] = encode(version) | {
         "aliases": aliases,
         "runs_here": verdicts,
         "artifacts": {
-            target: {"weights": view.weights_form, "isolation": view.provenance.get("isolation")}
+            target: {
+                "weights": view.weights_form,
+                "isolation": view.provenance.get("isolation"),
+                "profile": encode(view.profile),
+                "referrers": [{"digest": r.digest, "type": r.artifact_type} for r in view.referrers],
+            }
             for target, view in artifacts.items()
         },
         "pull": pull_command(version, verdicts),
@@ -53,14 +59,35 @@ def show(reference: Reference, *, as_json: AsJson = False) -> None:
     emit(document, lambda out: print_version(out, version, verdicts, aliases, artifacts), as_json=as_json)
 
 
-def judged(version: VersionView) -> dict[str, str]:
-    """Whether each artifact runs on this machine, by the names of their targets."""
+def judged(version: VersionView, artifacts: Mapping[str, ArtifactView] | None = None) -> dict[str, str]:
+    """Whether each artifact runs on this machine, by the names of their targets.
+
+    Args:
+        version: The version.
+        artifacts: What is known of each artifact, by its target: then what its libraries need counts too.
+    """
     from pt2hub.client.host import this_host
     from pt2hub.domain.verdicts import judge
 
     targets = {build.target: _target(build.target) for build in version.builds if build.artifact}
     host = this_host(gpu=any(target and target.device == "cuda" for target in targets.values()))
-    return {name: str(judge(target, host)) if target else UNKNOWN for name, target in targets.items()}
+    needs = {name: _native(view) for name, view in (artifacts or {}).items()}
+    return {
+        name: str(judge(target, host, needs.get(name))) if target else UNKNOWN
+        for name, target in targets.items()
+    }
+
+
+def _native(artifact: ArtifactView) -> NativeCode | None:
+    """What an artifact's libraries need; None where a newer pt2hub says it in another way."""
+    from pt2hub.domain.artifacts import NativeCode
+    from pt2hub.domain.codec import decode
+    from pt2hub.errors import BadResponse
+
+    try:
+        return decode(NativeCode, artifact.config.get("native"))
+    except BadResponse:
+        return None
 
 
 def pull_command(version: VersionView, verdicts: Mapping[str, str]) -> str | None:
@@ -107,6 +134,7 @@ def _print_build(out: Console, build: BuildView, verdict: str | None, artifact: 
     from pt2hub.cli.tables import in_colour, print_fields
     from pt2hub.wire.printing import attempts, made, standing
     from pt2hub.wire.problems import from_dict
+    from pt2hub.wire.speeds import line
 
     out.print(in_colour(f"{build.target}  {standing(build)}" + (f"  {verdict}" if verdict else "")))
     duration = f"  ({took(build.started_at, build.finished_at)})" if build.finished_at else ""
@@ -114,7 +142,7 @@ def _print_build(out: Console, build: BuildView, verdict: str | None, artifact: 
     fields = [
         ("build", build.id + duration),
         ("artifact", build.artifact or ""),
-        *(made(artifact) if artifact else ()),
+        *((*made(artifact), ("speed", line(artifact.measurements))) if artifact else ()),
         ("priority", str(build.priority or "")),
         ("step", running),
         ("attempt", attempts(build).removeprefix("attempt ")),

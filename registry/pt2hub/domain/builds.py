@@ -55,6 +55,7 @@ class Readiness(StrEnum):
     PARTIAL = "partial"
     READY = "ready"
     FAILED = "failed"
+    CANCELLED = "cancelled"
 
 
 STEPS = ("fetch", "export", "key", "compile", "reuse", "pack", "verify", "measure", "upload", "publish")
@@ -93,9 +94,9 @@ def readiness(states: list[BuildState]) -> Readiness:
         return Readiness.READY
     if succeeded:
         return Readiness.PARTIAL
-    if states and all(state.final for state in states):
-        return Readiness.FAILED
-    return Readiness.PENDING
+    if not states or not all(state.final for state in states):
+        return Readiness.PENDING
+    return Readiness.FAILED if BuildState.FAILED in states else Readiness.CANCELLED
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,7 @@ class BuildFilter:
         state: In this state.
         target: For this target.
         kind: Of this kind.
+        days: Submitted within so many days.
     """
 
     model: str | None = None
@@ -115,6 +117,7 @@ class BuildFilter:
     state: BuildState | None = None
     target: str | None = None
     kind: BuildKind | None = None
+    days: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

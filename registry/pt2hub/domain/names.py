@@ -36,6 +36,11 @@ def parse_model_name(text: str) -> str:
     return text
 
 
+def is_team(text: str) -> bool:
+    """Whether a team could have this name."""
+    return _MODEL.fullmatch(f"{text}/x") is not None
+
+
 def team_of(model: str) -> str:
     """The team in a model's name."""
     return model.partition("/")[0]

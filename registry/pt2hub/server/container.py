@@ -166,59 +166,92 @@ def compose(
         factories: Modules whose factories a spec may name.
         max_blob_bytes: Largest upload.
     """
-    blobs = BlobService(sessions, storage)
-    transfers = storage if isinstance(storage, Transfers) else None
-    uploads = UploadService(sessions, blobs, transfers, limit=max_blob_bytes)
-    logs = LogService(sessions, storage, blobs)
-    statistics = StatisticsService(sessions, silence=silence)
-    resolve = ResolveService(sessions, storage)
-    access = AccessService(sessions)
-    web_sessions = WebSessionService(sessions, access)
-    comparing = ComparingService(sessions, resolve.resolve)
-    performance = PerformanceService(sessions)
+    base = _base(sessions, storage, silence=silence, limit=max_blob_bytes)
     return Container(
         publish=PublishService(sessions, queue, storage, silence=silence, factories=factories),
         builds=BuildService(sessions, queue, storage, silence=silence),
-        logs=logs,
+        logs=base.logs,
         log_windows=LogWindowService(sessions, storage),
         catalog=CatalogService(sessions, silence=silence),
         aliases=AliasService(sessions),
-        resolve=resolve,
+        resolve=base.resolve,
         briefs=BriefService(sessions, storage),
         single_file=SingleFileService(sessions, storage),
         inspecting=InspectingService(sessions, storage, silence=silence),
         generated=GeneratedService(sessions, storage),
         workers=WorkerService(sessions, queue, silence=silence),
         isolation=IsolationService(sessions),
-        upkeep=UpkeepService(
-            sessions,
-            queue,
-            silence=silence,
-            archive=logs.archive,
-            chores=(
-                statistics.add_up,
-                comparing.examine,
-                uploads.sweep,
-                blobs.tidy,
-                Hourly(lambda: storage.sweep(LEFT_SECONDS)),
-                Hourly(web_sessions.sweep),
-            ),
-        ),
-        performance=performance,
+        upkeep=_upkeep(sessions, queue, base, silence=silence),
+        performance=base.performance,
         charting=ChartingService(sessions),
-        overview=OverviewService(sessions, performance.trends, silence=silence),
-        comparing=comparing,
-        measuring=MeasuringService(sessions, queue, resolve, silence=silence),
+        overview=OverviewService(sessions, base.performance.trends, silence=silence),
+        comparing=base.comparing,
+        measuring=MeasuringService(sessions, queue, base.resolve, silence=silence),
         policies=PolicyService(sessions),
         reports=ReportService(sessions),
-        statistics=statistics,
+        statistics=base.statistics,
         health=HealthService(sessions, storage, database_url=queue.database_url),
-        access=access,
-        web_sessions=web_sessions,
+        access=base.access,
+        web_sessions=base.web_sessions,
         reindex=ReindexService(sessions, storage),
-        blobs=blobs,
-        uploads=uploads,
+        blobs=base.blobs,
+        uploads=base.uploads,
         storage=storage,
         queue=queue,
         database_url=queue.database_url,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """Services that others are built on; what each is for says `Container`."""
+
+    access: AccessService
+    blobs: BlobService
+    comparing: ComparingService
+    logs: LogService
+    performance: PerformanceService
+    resolve: ResolveService
+    statistics: StatisticsService
+    storage: Storage
+    uploads: UploadService
+    web_sessions: WebSessionService
+
+
+def _base(sessions: engines.Sessions, storage: Storage, *, silence: timedelta, limit: int) -> _Base:
+    blobs = BlobService(sessions, storage)
+    access = AccessService(sessions)
+    resolve = ResolveService(sessions, storage)
+    transfers = storage if isinstance(storage, Transfers) else None
+    return _Base(
+        access=access,
+        blobs=blobs,
+        comparing=ComparingService(sessions, resolve.resolve),
+        logs=LogService(sessions, storage, blobs),
+        performance=PerformanceService(sessions),
+        resolve=resolve,
+        statistics=StatisticsService(sessions, silence=silence),
+        storage=storage,
+        uploads=UploadService(sessions, blobs, transfers, limit=limit),
+        web_sessions=WebSessionService(sessions, access),
+    )
+
+
+def _upkeep(
+    sessions: engines.Sessions, queue: BuildQueue, base: _Base, *, silence: timedelta
+) -> UpkeepService:
+    """Upkeep, with what the other services leave behind as its chores."""
+    return UpkeepService(
+        sessions,
+        queue,
+        silence=silence,
+        archive=base.logs.archive,
+        chores=(
+            base.statistics.add_up,
+            base.comparing.examine,
+            base.uploads.sweep,
+            base.blobs.tidy,
+            Hourly(lambda: base.storage.sweep(LEFT_SECONDS)),
+            Hourly(base.web_sessions.sweep),
+        ),
     )

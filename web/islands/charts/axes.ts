@@ -19,8 +19,10 @@ export function spread(low: number, high: number, kind: Kind): [number, number] 
   const spare = Math.max(0, (least || 1) - (highest - lowest)) / 2;
   const pad = (highest - lowest + 2 * spare) * PAD;
   const bottom = lowest - spare - pad;
+  const top = highest + spare + pad;
+  if (kind === "zero") return [Math.min(0, bottom), Math.max(0, top)];
   const fromZero = kind === "plain" && lowest >= 0 && bottom < 0;
-  return [fromZero ? 0 : bottom, highest + spare + pad];
+  return [fromZero ? 0 : bottom, top];
 }
 
 /** Round figures within a wide range: as many of each power of ten as there is room for. */

@@ -26,7 +26,7 @@ export function palette(): Palette {
   };
 }
 
-/** Calls back whenever the reader changes between light, dark, and few colours of their own. */
+/** Calls back whenever the reader changes between light, dark, few colours of their own, and paper. */
 export function onColours(change: () => void): void {
-  for (const query of ["(prefers-color-scheme: dark)", "(forced-colors: active)"]) matchMedia(query).addEventListener("change", change);
+  for (const query of ["(prefers-color-scheme: dark)", "(forced-colors: active)", "print"]) matchMedia(query).addEventListener("change", change);
 }

@@ -3,7 +3,7 @@
 import uPlot from "uplot";
 import { label, logarithmic, spread } from "./axes";
 import { type Palette } from "./colours";
-import { drawOver, drawUnder, type Pick, type Scene } from "./layers";
+import { drawOver, drawUnder, LABEL_ROW, type Pick, type Scene } from "./layers";
 import { columns, type Kind, kindOf, type Look, place, whole } from "./placing";
 import type { Chart } from "./points";
 
@@ -38,10 +38,12 @@ export interface Drawing {
   readonly u: uPlot;
   /** What is drawn now. */
   scene(): Scene;
-  /** Draws it anew after the page's look or what was chosen changed. */
+  /** Draws it anew after the part that is shown or what was chosen changed. */
   refresh(): void;
-  /** Makes it anew after what is on an axis changed. */
-  remake(): void;
+  /** Draws other points, or the same ones over other axes. */
+  take(chart: Chart): void;
+  /** Takes it away. */
+  stop(): void;
 }
 
 /** Draws a chart into a node, and again whenever the node's size changes. */
@@ -53,20 +55,24 @@ export function draw(chart: Chart, host: HTMLElement, page: Page): Drawing {
     },
     scene: () => made.scene(),
     refresh: () => {
-      chart.lines.forEach((line, index) => made.u.setSeries(index + 1, { show: !page.look.hidden.has(line.target) }));
       const [min, max] = page.look.zoom ?? made.all;
       made.u.setScale("x", { min, max });
       made.u.redraw(false);
     },
-    remake: () => {
+    take: (other) => {
       made.u.destroy();
-      made = make(chart, host, page);
+      made = make(other, host, page);
+    },
+    stop: () => {
+      watcher.disconnect();
+      made.u.destroy();
     },
   };
-  // Charts stay as long as their page, and so does what watches them.
-  new ResizeObserver(() => {
-    if (host.clientWidth !== made.u.width) made.u.setSize({ width: host.clientWidth, height: host.clientHeight });
-  }).observe(host);
+  const watcher = new ResizeObserver(() => {
+    const { clientWidth: width, clientHeight: height } = host;
+    if (width !== made.u.width || height !== made.u.height) made.u.setSize({ width, height });
+  });
+  watcher.observe(host);
   return drawing;
 }
 
@@ -85,7 +91,7 @@ function make(chart: Chart, host: HTMLElement, page: Page): Made {
     width: host.clientWidth,
     height: host.clientHeight,
     legend: { show: false },
-    padding: [16, 16, 0, 0],
+    padding: [16 + LABEL_ROW * Math.max(0, chart.rows - 1), 16, 0, 0],
     cursor: {
       points: { show: false },
       y: false,
@@ -123,7 +129,6 @@ function series(chart: Chart, index: number, page: Page): uPlot.Series {
   if (!line) throw new Error("a line for each series");
   const stroke = (): string => page.colours.lines[line.colour - 1] ?? page.colours.text;
   return {
-    show: !page.look.hidden.has(line.target),
     stroke,
     width: line.age ? 1.25 : 2,
     alpha: line.age ? 0.6 : 1,
@@ -141,9 +146,16 @@ function common(page: Page): uPlot.Axis {
 function acrossAxis(page: Page): uPlot.Axis {
   const axis = common(page);
   axis.grid = { show: false };
+  axis.size = 34;
+  axis.label = page.look.byTime ? "measured on, in your time zone" : "version";
+  axis.labelFont = FONT;
+  axis.labelSize = 16;
+  axis.labelGap = 0;
   if (page.look.byTime) axis.values = TIMES.map((row) => [...row]);
   else {
     axis.incrs = [...VERSIONS];
+    // Nothing stands between two versions, nor before the first.
+    axis.ticks = { ...axis.ticks, filter: (_, splits) => splits.map((at) => (Number.isInteger(at) && at > 0 ? at : null)) };
     axis.values = (_, splits) => splits.map((at) => (Number.isInteger(at) && at > 0 ? String(at) : ""));
   }
   return axis;

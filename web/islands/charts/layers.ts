@@ -3,7 +3,7 @@
 import type uPlot from "uplot";
 import type { Palette } from "./colours";
 import { height, type Kind, type Look, type Placed } from "./placing";
-import { type Chart, nearest } from "./points";
+import { type Break, type Chart, nearest } from "./points";
 
 /** A version's artifact for a target, chosen for a comparison. */
 export interface Pick {
@@ -26,8 +26,9 @@ const SPREAD = 0.45;
 /** Pixels between points from which each shows the spread of its runs. */
 const ROOMY = 10;
 const DASH = [4, 4];
-/** Pixels between labels that would lie upon each other. */
-const LABEL_ROW = 13;
+/** Pixels from row to row of the labels above a chart, and above the first of them. */
+export const LABEL_ROW = 13;
+const ROWS_TOP = 2;
 
 /** Where a point of a line is on the canvas. */
 export function spot(u: uPlot, scene: Scene, item: Placed, place: number): [number, number] {
@@ -39,13 +40,13 @@ export function spot(u: uPlot, scene: Scene, item: Placed, place: number): [numb
 /** What lies under the lines. */
 export function drawUnder(u: uPlot, scene: Scene): void {
   within(u, (ctx) => {
-    for (const item of shown(scene)) {
+    for (const item of scene.placed) {
       ctx.fillStyle = ctx.strokeStyle = colour(scene, item);
       drawBands(u, ctx, scene, item);
       drawSpreads(u, ctx, scene, item);
     }
-    drawBreaks(u, ctx, scene);
   });
+  drawBreaks(u, scene);
 }
 
 /** What lies over them. */
@@ -55,7 +56,7 @@ export function drawOver(u: uPlot, scene: Scene): void {
       const at = find(u, scene, mark.line, mark.number);
       if (at) drawFlag(ctx, at, mark.ratio > 1, scene.colours.flags[mark.verdict] ?? scene.colours.text, scene.colours.ground);
     }
-    for (const item of shown(scene)) drawPicked(u, ctx, scene, item);
+    for (const item of scene.placed) drawPicked(u, ctx, scene, item);
   });
 }
 
@@ -66,10 +67,6 @@ function within(u: uPlot, draw: (ctx: CanvasRenderingContext2D) => void): void {
   u.ctx.clip();
   draw(u.ctx);
   u.ctx.restore();
-}
-
-function shown(scene: Scene): Placed[] {
-  return scene.placed.filter((item) => !scene.look.hidden.has(item.line.target));
 }
 
 function colour(scene: Scene, item: Placed): string {
@@ -125,43 +122,79 @@ function clamp(u: uPlot, y: number): number {
   return Number.isFinite(y) ? Math.min(Math.max(y, u.bbox.top), bottom) : bottom;
 }
 
-function drawBreaks(u: uPlot, ctx: CanvasRenderingContext2D, scene: Scene): void {
-  const labelled = new Set<number>();
+/** The rows above a chart, the one next to it first: what labels take of them, and lines that go down from them. */
+interface Rooms {
+  readonly taken: [number, number][][];
+  readonly lines: [number, number][];
+}
+
+/** Changes of environments: a line down, and above the chart what changed, where there is room for it. */
+function drawBreaks(u: uPlot, scene: Scene): void {
+  const { ctx, bbox } = u;
+  const rooms: Rooms = { taken: Array.from({ length: scene.chart.rows }, () => []), lines: [] };
+  const seen = new Set<number>();
+  ctx.save();
   ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
   ctx.textBaseline = "top";
   ctx.textAlign = "left";
   ctx.fillStyle = scene.colours.faint;
-  ctx.setLineDash(DASH.map((length) => length * devicePixelRatio));
-  ctx.lineWidth = 1.5 * devicePixelRatio;
   for (const item of scene.chart.breaks) {
     const line = scene.chart.lines[item.line];
-    if (!line || scene.look.hidden.has(line.target)) continue;
     const x = u.valToPos(scene.look.byTime ? item.time : item.number - 0.5, "x", true);
+    if (!line || x < bbox.left || x > bbox.left + bbox.width) continue;
+    const row = seen.has(x) ? undefined : writeLabel(u, item, x, rooms);
+    seen.add(x);
     ctx.strokeStyle = scene.colours.lines[line.colour - 1] ?? scene.colours.text;
-    ctx.beginPath();
-    ctx.moveTo(x, u.bbox.top);
-    ctx.lineTo(x, u.bbox.top + u.bbox.height);
-    ctx.stroke();
-    if (!labelled.has(x)) write(ctx, item.label, x + 5 * devicePixelRatio, u.bbox.top + (4 + LABEL_ROW * labelled.size) * devicePixelRatio, scene.colours.ground);
-    labelled.add(x);
+    drawDown(u, x, row === undefined ? bbox.top : rowTop(rooms, row) + LABEL_ROW * devicePixelRatio);
   }
+  ctx.restore();
+}
+
+function drawDown(u: uPlot, x: number, from: number): void {
+  const { ctx, bbox } = u;
+  ctx.setLineDash(DASH.map((length) => length * devicePixelRatio));
+  ctx.lineWidth = 1.5 * devicePixelRatio;
+  ctx.beginPath();
+  ctx.moveTo(x, Math.min(from, bbox.top));
+  ctx.lineTo(x, bbox.top + bbox.height);
+  ctx.stroke();
   ctx.setLineDash([]);
 }
 
-/** Writes a text that stays readable where a line lies behind it. */
-function write(ctx: CanvasRenderingContext2D, text: string, x: number, y: number, ground: string): void {
-  ctx.save();
-  ctx.setLineDash([]);
-  ctx.lineWidth = 3 * devicePixelRatio;
-  ctx.strokeStyle = ground;
-  ctx.strokeText(text, x, y);
-  ctx.restore();
-  ctx.fillText(text, x, y);
+/** Writes what changed where it lies on no other text and on no line: the row that it is in, undefined where there is no room. */
+function writeLabel(u: uPlot, item: Break, x: number, rooms: Rooms): number | undefined {
+  const gap = 5 * devicePixelRatio;
+  for (const text of [item.label, item.short]) {
+    const long = u.ctx.measureText(text).width;
+    for (const begin of [x + gap, x - gap - long]) {
+      if (begin < 0 || begin + long > u.ctx.canvas.width) continue;
+      const row = rooms.taken.findIndex((_, at) => isFree(rooms, x, [begin - gap, begin + long + gap], at));
+      if (row < 0) continue;
+      rooms.taken[row]?.push([begin, begin + long]);
+      rooms.lines.push([x, row]);
+      u.ctx.fillText(text, begin, rowTop(rooms, row));
+      return row;
+    }
+  }
+  return undefined;
+}
+
+function rowTop({ taken }: Rooms, row: number): number {
+  return (ROWS_TOP + (taken.length - 1 - row) * LABEL_ROW) * devicePixelRatio;
+}
+
+/** Whether a label may lie there: on no other, on no line, and its own line on no other label. */
+function isFree({ taken, lines }: Rooms, x: number, [begin, end]: [number, number], row: number): boolean {
+  return (
+    (taken[row] ?? []).every(([low, high]) => end < low || begin > high) &&
+    !taken.slice(0, row).some((there) => there.some(([low, high]) => low <= x && x <= high)) &&
+    !lines.some(([line, itsRow]) => itsRow > row && line >= begin && line <= end)
+  );
 }
 
 function find(u: uPlot, scene: Scene, line: number, number: number): [number, number] | undefined {
   const item = scene.placed[line];
-  if (!item || scene.look.hidden.has(item.line.target)) return undefined;
+  if (!item) return undefined;
   const index = item.line.numbers.indexOf(number);
   const place = item.indices.indexOf(index);
   return index < 0 || place < 0 ? undefined : spot(u, scene, item, place);

@@ -30,11 +30,17 @@ export class Picks {
     this.show();
   }
 
-  /** Takes over what an address says, and what the boxes of tables do from now on. */
-  follow(texts: readonly string[]): void {
-    for (const text of texts.slice(0, MOST)) this.all.push(parse(text));
-    for (const box of boxes()) box.addEventListener("change", () => this.toggle(parse(box.value)));
-    if (this.all.length) this.show();
+  /** Takes over what an address says. */
+  take(texts: readonly string[]): void {
+    this.all.splice(0, this.all.length, ...texts.slice(0, MOST).map(parse));
+    this.tell();
+  }
+
+  /** Does what boxes of tables below a node say from now on. */
+  follow(root: HTMLElement): void {
+    root.addEventListener("change", ({ target }) => {
+      if (target instanceof HTMLInputElement && target.name === "point") this.toggle(parse(target.value));
+    });
   }
 
   /** As forms and addresses have them. */
@@ -43,13 +49,17 @@ export class Picks {
   }
 
   private show(): void {
+    this.tell();
+    this.changed();
+  }
+
+  private tell(): void {
     const chosen = new Set(this.texts());
     for (const box of boxes()) {
       box.checked = chosen.has(box.value);
       box.closest("tr")?.toggleAttribute("data-picked", box.checked);
     }
     this.bar.replaceChildren(...this.said());
-    this.changed();
   }
 
   private said(): Node[] {

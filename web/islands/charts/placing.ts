@@ -6,9 +6,7 @@ import { baseOf, type Chart, type Line } from "./points";
 /** How all charts of the page are shown. */
 export interface Look {
   byTime: boolean;
-  relative: boolean;
-  /** Targets that are not drawn. */
-  hidden: Set<string>;
+  shownAs: "value" | "zero" | "change";
   /** What the x axes reach from and to; undefined for everything. */
   zoom: [number, number] | undefined;
 }
@@ -42,13 +40,14 @@ function alongTime(line: Line): Placed {
   return { line, xs, indices };
 }
 
-/** What figures on the y axis are: themselves, their logarithms, or percent of their line's newest level. */
-export type Kind = "plain" | "log" | "percent";
+/** What figures on the y axis are: themselves, that from zero on, their logarithms, or percent of their line's newest level. */
+export type Kind = "plain" | "zero" | "log" | "percent";
 
 /** How a chart's figures are drawn; of levels at or below zero there is no percentage. */
 export function kindOf(chart: Chart, look: Look): Kind {
-  if (look.relative && chart.lines.every((line) => baseOf(line) > 0)) return "percent";
-  return chart.log && !look.relative ? "log" : "plain";
+  if (look.shownAs === "change" && chart.lines.every((line) => baseOf(line) > 0)) return "percent";
+  if (look.shownAs === "zero") return "zero";
+  return chart.log ? "log" : "plain";
 }
 
 /** Where a line's figure lies on the y axis. */

@@ -35,7 +35,9 @@ export interface Break {
   readonly number: number;
   readonly time: number;
   readonly said: string;
+  /** What tells most of it, the old and the new; and that in a word or two. */
   readonly label: string;
+  readonly short: string;
 }
 
 /** A chart's points. */
@@ -45,6 +47,8 @@ export interface Chart {
   readonly factor: number;
   readonly better: string | null;
   readonly log: boolean;
+  /** Rows that are kept above it for what changed in environments. */
+  readonly rows: number;
   readonly lines: readonly Line[];
   readonly marks: readonly Mark[];
   readonly breaks: readonly Break[];

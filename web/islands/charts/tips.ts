@@ -27,7 +27,7 @@ export function under(drawing: Drawing, left: number, top: number): Found | unde
   let best: Found | undefined;
   let least = NEAR;
   scene.placed.forEach((item, line) => {
-    if (scene.look.hidden.has(item.line.target) || !item.xs.length) return;
+    if (!item.xs.length) return;
     const place = nearest(item.xs, x);
     const [canvasX, canvasY] = spot(u, scene, item, place);
     const at = [(canvasX - u.bbox.left) / devicePixelRatio, (canvasY - u.bbox.top) / devicePixelRatio] as const;
@@ -52,8 +52,10 @@ export class Tip {
   private readonly dot = document.createElement("div");
   private pinned = false;
 
+  private readonly stopped = new AbortController();
+
   constructor(
-    private readonly drawing: () => Drawing,
+    private readonly drawing: Drawing,
     private readonly addresses: Addresses,
     host: HTMLElement,
   ) {
@@ -61,12 +63,13 @@ export class Tip {
     this.dot.className = "hovered";
     this.box.hidden = this.dot.hidden = true;
     host.append(this.dot, this.box);
-    document.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") this.hide();
-    });
-    document.addEventListener("click", (event) => {
-      if (event.target instanceof Node && !host.contains(event.target)) this.hide();
-    });
+    this.box.setAttribute("role", "status");
+    const { signal } = this.stopped;
+    const escaped = (event: KeyboardEvent): void => (event.key === "Escape" ? this.hide() : undefined);
+    const left = (event: MouseEvent): void =>
+      event.target instanceof Node && !host.contains(event.target) ? this.hide() : undefined;
+    document.addEventListener("keydown", escaped, { signal });
+    document.addEventListener("click", left, { signal });
   }
 
   /** Shows a point as long as nothing is pinned. */
@@ -88,6 +91,11 @@ export class Tip {
     this.box.hidden = this.dot.hidden = true;
   }
 
+  /** Hears nothing more: its chart is gone. */
+  stop(): void {
+    this.stopped.abort();
+  }
+
   private show(found: Found): void {
     this.box.replaceChildren(...this.said(found));
     this.box.toggleAttribute("data-pinned", this.pinned);
@@ -96,7 +104,7 @@ export class Tip {
   }
 
   private move(found: Found): void {
-    const { u } = this.drawing();
+    const { u } = this.drawing;
     const left = u.bbox.left / devicePixelRatio + found.left;
     const top = u.bbox.top / devicePixelRatio + found.top;
     this.dot.style.transform = `translate(${left}px, ${top}px)`;
@@ -107,7 +115,7 @@ export class Tip {
   }
 
   private said(found: Found): HTMLElement[] {
-    const { chart } = this.drawing().scene();
+    const { chart } = this.drawing.scene();
     const line = chart.lines[found.line];
     if (!line) return [];
     const number = line.numbers[found.index] ?? 0;

@@ -39,6 +39,13 @@ _JUDGED = frozenset({"created", "moved", "forced"})
 """After these the page tells what the policy said to the move, which lets much pass that is worth knowing."""
 _MOVES = 50
 """Moves on a page."""
+_PRODUCTION = ("prod", "live")
+"""How aliases begin that teams call what serves their users."""
+
+
+def in_production(alias: str) -> bool:
+    """Whether an alias by its name is of what serves users."""
+    return alias.lower().startswith(_PRODUCTION)
 
 
 @routes.get("/models/<team>/<name>/aliases/<alias>")

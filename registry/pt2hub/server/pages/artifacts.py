@@ -12,14 +12,16 @@ from pt2hub.domain.artifacts import (
     LOG_TYPE,
     MEASUREMENT_RUN_TYPE,
     MEASUREMENTS_TYPE,
+    PROFILE_TYPE,
     SOURCES_TYPE,
+    TRACE_TYPE,
 )
 from pt2hub.domain.builds import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_REPEAT, MEASURE_PRIORITY
 from pt2hub.errors import Pt2hubError
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
 from pt2hub.server.pages import machines, sessions
-from pt2hub.server.pages.exhibits import bars, documents, figures, trees, tuning
+from pt2hub.server.pages.exhibits import bars, documents, figures, runs, spent, trees, tuning
 from pt2hub.server.pages.exhibits.highlighting import highlighted
 from pt2hub.server.pages.numbers import in_address, whole
 from pt2hub.server.pages.proofs import Proof
@@ -41,9 +43,12 @@ _KINDS = {
     MEASUREMENT_RUN_TYPE: ("Measurements of one run", "measurements.json"),
     MEASUREMENTS_TYPE: ("Measurements of the build", "measurements.json"),
     LOG_TYPE: ("Log of the build", "build.log.jsonl"),
+    PROFILE_TYPE: ("Where a call's time goes", "profile.json"),
+    TRACE_TYPE: ("Trace of some calls, for Perfetto and chrome://tracing", "trace.json.gz"),
 }
 """What referrers are, and how their files are called, by media type."""
 _UNTYPED = {"repeat": "1", "beside": "", "priority": str(MEASURE_PRIORITY)}
+_LINES_BEFORE = 10
 _MOST = 10**18
 """Of lines and rows: no table counts further."""
 
@@ -55,8 +60,16 @@ def artifact(digest: str) -> Response:
 
 
 @routes.get("/artifacts/<digest>/sources")
-def sources(digest: str) -> Response:
-    """The sources that the compiler generated, some lines of one file at a time."""
+def sources(digest: str) -> Response | WerkzeugResponse:
+    """The sources that the compiler generated, some lines of one file at a time; or the place where a name is."""
+    if name := request.args.get("find"):
+        place = container().generated.place(digest, name)
+        if place is None:
+            return redirect(url_for("pages.sources", digest=digest))
+        file, line = place
+        first = max(1, line - _LINES_BEFORE)
+        there: dict[str, Any] = {"file": file, "from": first, "_anchor": f"L{line}"}
+        return redirect(url_for("pages.sources", digest=digest, **there))
     first = in_address("from", 0, _MOST, hint="Lines are numbered from 1.") or 1
     view = container().generated.sources(digest, request.args.get("file"), first=first)
     text = view.text
@@ -135,6 +148,8 @@ def _exhibits(found: InspectionView) -> dict[str, Any]:
     return {
         "proof": Proof.of(view.verification),
         "bar": bars.bar(view.steps),
+        "spending": spent.spending(found.profile) if found.profile else None,
+        "trace": next((item.digest for item in view.referrers if item.artifact_type == TRACE_TYPE), None),
         "operations": tuning.operations(view.autotune),
         "tree": trees.tree(view.members),
         "blob": parsed.constants.blob_member if parsed else "",
@@ -143,7 +158,8 @@ def _exhibits(found: InspectionView) -> dict[str, Any]:
         "sections": documents.sections(found.config.value) if found.config.problem is None else [],
         "manifest": documents.whole(found.manifest.value) if found.manifest.problem is None else None,
         "referrers": [(item, *_KINDS.get(item.artifact_type, (None, "file"))) for item in view.referrers],
-        "width": {"bar": bars.WIDTH, "figure": figures.WIDTH},
+        "runs": runs.runs(found.figures),
+        "width": {"bar": bars.WIDTH, "figure": figures.WIDTH, "spent": spent.WIDTH},
     }
 
 

@@ -17,11 +17,12 @@ from pt2hub.server.api.problems import status_of
 from pt2hub.server.api.shapes import ID_PATTERN
 from pt2hub.server.pages import sessions
 from pt2hub.server.pages.log_panels import LogQuery, is_over, panel
+from pt2hub.server.pages.notes import pieces
 from pt2hub.server.pages.numbers import MOST_VERSION, priority, whole
 from pt2hub.server.pages.rendering import fragment, page
 from pt2hub.server.pages.routes import routes
-from pt2hub.server.pages.stages import lasting, since, stages_of
-from pt2hub.wire.printing import attempts, ordinal, standing
+from pt2hub.server.pages.stages import OPEN, any_open, lasting, since, stages_of
+from pt2hub.wire.printing import attempts, ordinal
 from pt2hub.wire.problems import from_dict
 from pt2hub.wire.shapes import BuildPage
 
@@ -34,13 +35,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", BuildState, BuildKind)
 _LIMIT = 50
+_ATTEMPTS = 20
+"""Attempts that a build's page lists: whoever queues it again and again may make hundreds."""
+_SPANS = ("1", "7", "30")
+_MOST_DAYS = 36_500
 _ID = re.compile(ID_PATTERN)
-_STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")
-"""A time as notes have it, which pages show in the reader's zone."""
-_OPEN = frozenset({BuildState.QUEUED, BuildState.RUNNING})
 _REPEATABLE = frozenset({BuildState.FAILED, BuildState.CANCELLED})
 DONE = {
-    "cancelled": "The build is cancelled. A worker that had begun it stops.",
+    "cancelled": "The build was cancelled. If a worker had begun it, it stops.",
     "retried": "The build is queued again.",
 }
 
@@ -54,6 +56,7 @@ class BuildsQuery(BaseModel):
         state: In this state.
         target: For this target.
         kind: Of this kind.
+        days: Submitted within so many days.
         after: Where the page before ended.
     """
 
@@ -64,12 +67,25 @@ class BuildsQuery(BaseModel):
     state: str = ""
     target: str = ""
     kind: str = ""
+    days: str = ""
     after: str = ""
 
     @property
     def version(self) -> str:
         """The model or version as people write it."""
         return f"{self.model}@{self.number}" if self.number else self.model
+
+    @property
+    def chosen(self) -> dict[str, str]:
+        """The parameters of an address that chooses the same builds."""
+        given = {
+            "model": self.version,
+            "state": self.state,
+            "target": self.target,
+            "kind": self.kind,
+            "days": self.days,
+        }
+        return {name: value for name, value in given.items() if value}
 
     def wanted(self) -> BuildFilter:
         """The filter.
@@ -84,6 +100,7 @@ class BuildsQuery(BaseModel):
             state=_one_of(BuildState, self.state, "state"),
             target=self.target or None,
             kind=_one_of(BuildKind, self.kind, "kind"),
+            days=_days(self.days) if self.days else None,
         )
 
     @classmethod
@@ -95,7 +112,10 @@ class BuildsQuery(BaseModel):
 
 @routes.get("/builds")
 def builds() -> Response:
-    """Builds and measuring jobs, newest first, and a form that chooses among them; a wrong choice comes back."""
+    """Builds and measuring jobs, newest first, and a form that chooses among them; a wrong choice comes back.
+
+    With `part` the list alone, for scripts.
+    """
     query, services = BuildsQuery.read(), container()
     error: UsageError | None = None
     found = BuildPage(())
@@ -103,18 +123,19 @@ def builds() -> Response:
         found = services.catalog.builds(query.wanted(), after=query.after or None, limit=_LIMIT)
     except UsageError as caught:
         error = caught
+    shown = {"query": query, "found": found, "open": any_open(found.builds), "noted": _noted, **_WORDS}
+    if request.args.get("part") and not error:
+        return fragment("builds_list.html", **shown)
     return page(
         "builds.html",
         room="builds",
         status=status_of(type(error)) if error else HTTPStatus.OK,
-        query=query,
-        found=found,
         error=error,
         states=[state.value for state in BuildState],
         kinds=[kind.value for kind in BuildKind],
         targets=[target.name for target in services.workers.targets()],
-        noted=_noted,
-        **_WORDS,
+        spans=_spans(query.days),
+        **shown,
     )
 
 
@@ -204,18 +225,30 @@ def _shown(view: BuildView, typed: str | None = None) -> dict[str, Any]:
     failed = view.state == BuildState.FAILED
     return {
         "view": view,
+        "said": _said(view),
         "error_line": container().log_windows.first_error(view.id, view.attempt) if failed else None,
         "typed": str(view.priority) if typed is None else typed,
         "lowest": LOWEST_PRIORITY,
         "highest": HIGHEST_PRIORITY,
         "failure": _failure(view),
         "stages": stages_of(view),
-        "open": view.state in _OPEN,
+        "open": view.state in OPEN,
         "repeatable": view.state in _REPEATABLE,
+        "most_attempts": _ATTEMPTS,
         "over": is_over(view),
         "lonely": view.state == BuildState.QUEUED and bool(view.note) and not view.not_before,
         **_WORDS,
     }
+
+
+def _said(view: BuildView) -> str:
+    """Where it stands as a sentence, for who only hears the page."""
+    what = "The measuring job" if view.kind == BuildKind.MEASURE else "The build"
+    if view.state == BuildState.RUNNING:
+        return f"{what} runs" + (f": {view.steps[-1].name}." if view.steps else ".")
+    if view.state == BuildState.QUEUED:
+        return f"{what} waits" + (f", {ordinal(view.position)} in its queue." if view.position else ".")
+    return f"{what} {'was ' if view.state == BuildState.CANCELLED else ''}{view.state}."
 
 
 def _failure(view: BuildView) -> Pt2hubError | None:
@@ -248,10 +281,13 @@ def _one_of(kind: type[T], text: str, where: str) -> T | None:
     return kind(text) if text else None
 
 
-def _pieces(note: str) -> list[tuple[str, str]]:
-    """A note's text, each part with the time that stands behind it; the last one with none."""
-    parts = _STAMP.split(plain(note))
-    return list(zip(parts[::2], [*parts[1::2], ""], strict=True))
+def _days(text: str) -> int:
+    return whole(text, "days", 1, _MOST_DAYS, what="number of days", hint="Write digits, such as 7.")
+
+
+def _spans(chosen: str) -> list[str]:
+    """The numbers of days to choose from, with the one that was chosen."""
+    return list(dict.fromkeys((*_SPANS, chosen))) if chosen else list(_SPANS)
 
 
 def _number(text: str) -> int:
@@ -259,12 +295,11 @@ def _number(text: str) -> int:
 
 
 _WORDS: dict[str, Any] = {
-    "standing": standing,
     "ordinal": ordinal,
     "attempts": attempts,
     "lasting": lasting,
     "since": since,
-    "pieces": _pieces,
+    "pieces": pieces,
     "readable": plain,
 }
 """What templates put into words."""

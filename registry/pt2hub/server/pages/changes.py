@@ -11,13 +11,11 @@ from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
 from pt2hub.server.pages.rendering import page
 from pt2hub.server.pages.routes import routes
-from pt2hub.wire.comparing import change, explained
+from pt2hub.wire.comparing import TWO_FIGURES, change, found_as
 from pt2hub.wire.performance import EventPage
 
 if TYPE_CHECKING:
     from flask import Response
-
-    from pt2hub.wire.performance import EventView
 
 _LIMIT = 50
 _FILTERS = ("model", "target", "verdict")
@@ -49,11 +47,7 @@ def changes() -> Response:
         chosen=chosen,
         targets=[target.name for target in container().workers.targets()],
         first=after is None,
-        how=_how,
+        found_as=found_as,
+        two_figures=TWO_FIGURES,
         change=change,
     )
-
-
-def _how(event: EventView) -> str:
-    """How a change was found, in the words of `pt2hub changes`."""
-    return "change of level" if event.kind == "change_point" else explained(event.method)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from flask import url_for
 
-from pt2hub.domain.measurements import differing
+from pt2hub.server.pages.breaks import Break, breaks
 from pt2hub.wire.charts import ChartView
 from pt2hub.wire.comparing import metric as named
+from pt2hub.wire.moves import moved
 from pt2hub.wire.performance import ChangeView, PointView, SeriesView
-from pt2hub.wire.quantities import Scale, percent, quantity, scale_for
+from pt2hub.wire.quantities import Scale, quantity, scale_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +25,8 @@ COLOURS = 6
 _WIDE = 4.0
 """Highest over lowest figure from which a logarithmic axis shows them better."""
 _SPARKLINE = 20
-_TELLING = ("gpu", "cpu_model", "torch", "driver", "cuda", "triton")
+_LEVELS = "level against level"
+_BASIS = {"paired": "both timed side by side in one run", "replicates": "of separate runs"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class Mark:
         point: The version's point.
         target: The target's name.
         moved: By how much, since when or against which version, in words.
+        basis: What that is of, and what the points of the chart say where that is another figure; may be empty.
         href: The comparison.
     """
 
@@ -86,6 +89,7 @@ class Mark:
     point: PointView
     target: str
     moved: str
+    basis: str
     href: str
 
     @property
@@ -96,28 +100,7 @@ class Mark:
     @property
     def said(self) -> str:
         """All of it in words."""
-        return f"{self.word}, {self.moved}"
-
-
-@dataclass(frozen=True, slots=True)
-class Break:
-    """Where a target's environment changed: figures before and after are never compared.
-
-    Attributes:
-        line: The line that begins there.
-        number: Its first version.
-        at: When that was measured, ISO 8601.
-        target: The target's name.
-        said: What is different.
-        label: That in a word or two.
-    """
-
-    line: int
-    number: int
-    at: str
-    target: str
-    said: str
-    label: str
+        return ", ".join(filter(None, (self.word, self.moved, self.basis)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +141,7 @@ class Chart:
         scale: The unit of its axis.
         is_log: Whether its axis is logarithmic.
         is_relative: Whether it shows changes against each line's newest level.
+        from_zero: Whether its axis begins at zero.
     """
 
     view: ChartView
@@ -168,6 +152,7 @@ class Chart:
     scale: Scale
     is_log: bool
     is_relative: bool
+    from_zero: bool
 
     @property
     def axis(self) -> str:
@@ -202,13 +187,14 @@ class Chart:
         return f"{self.name} in {self.view.unit}, {self.better}. {told}"
 
 
-def chart(view: ChartView, whole: ChartsView, *, relative: bool = False) -> Chart:
+def chart(view: ChartView, whole: ChartsView, *, relative: bool = False, from_zero: bool = False) -> Chart:
     """A chart of a metric.
 
     Args:
         view: What it shows.
         whole: All charts: the targets of all say which colour each has.
         relative: Whether to show changes against each line's newest level.
+        from_zero: Whether to begin at zero, and to count evenly from there.
     """
     lines = _lines(view.series, whole)
     values = [point.value for line in lines for point in line.series.points]
@@ -218,10 +204,11 @@ def chart(view: ChartView, whole: ChartsView, *, relative: bool = False) -> Char
         named(view.metric, view.batch) + ("" if view.subject == "artifact" else f" of {view.subject}"),
         lines,
         tuple(sorted(_marks(whole.model, lines), key=lambda item: -item.point.number)),
-        tuple(sorted(_breaks(lines), key=lambda item: -item.number)),
+        tuple(sorted(breaks(lines), key=lambda item: -item.number)),
         scale_for(values, view.unit),
-        is_log=not relative and low > 0 and high / low > _WIDE,
+        is_log=not relative and not from_zero and low > 0 and high / low > _WIDE,
         is_relative=relative and all(line.base > 0 for line in lines),
+        from_zero=from_zero,
     )
 
 
@@ -266,63 +253,43 @@ def _levels(series: SeriesView) -> Iterable[Level]:
 def _marks(model: str, lines: Sequence[Line]) -> Iterable[Mark]:
     for place, line in enumerate(lines):
         points = {point.number: point for point in line.series.points}
+        comparisons = {item.number: item for item in line.series.changes if item.kind == "comparison"}
         # Of a version's two the change of level comes last, and says more.
         for change in {item.number: item for item in line.series.changes}.values():
+            compared = comparisons.get(change.number)
             if change.number in points:
                 yield Mark(
                     place,
                     change,
                     points[change.number],
                     line.series.target,
-                    _change(change),
+                    _change(change, line.series),
+                    _basis(change, compared, line.series),
                     beside(model, change.before, change.number, line.series.target),
                 )
 
 
-def _change(change: ChangeView) -> str:
-    how = ", side by side" if change.method == "paired" else ""
+def _change(change: ChangeView, series: SeriesView) -> str:
     since = "from here on" if change.kind == "change_point" else f"against version {change.before}"
-    return f"{percent(change.ratio)} {since}{how}"
+    return f"{moved(change.ratio, series.metric, series.unit)} {since}"
+
+
+def _basis(change: ChangeView, compared: ChangeView | None, series: SeriesView) -> str:
+    """What a change's figure is of: a reader who divides two points of the chart may find another one."""
+    what, points = (series.metric, series.unit), {point.number: point for point in series.points}
+    said = [_LEVELS if change.kind == "change_point" else _BASIS.get(change.method, "")]
+    if compared and compared is not change and compared.method == "paired":
+        said.append(f"side by side with version {compared.before}: {moved(compared.ratio, *what)}")
+    own, before = points[change.number].value, points.get(change.before)
+    drawn = moved(own / before.value, *what) if before and min(own, before.value) > 0 else None
+    if drawn and drawn != moved(change.ratio, *what):
+        said.append(f"by their points on the chart: {drawn}")
+    return "; ".join(filter(None, said))
 
 
 def beside(model: str, before: int, number: int, target: str) -> str:
     """The address of the comparison of two versions for a target."""
     return url_for("pages.compare", before=f"{model}@{before}", after=f"{model}@{number}", target=target)
-
-
-def _breaks(lines: Sequence[Line]) -> Iterable[Break]:
-    places = {id(line): place for place, line in enumerate(lines)}
-    for target, same in groupby(lines, key=lambda line: line.series.target):
-        oldest_first = list(same)[::-1]
-        for old, new in pairwise(oldest_first):
-            begin = new.series.points[0]
-            differences = differing(old.series.environment, new.series.environment)
-            is_after = begin.number >= old.series.points[-1].number
-            other = "another environment" if is_after else "also in another environment"
-            yield Break(
-                places[id(new)],
-                begin.number,
-                begin.measured_at,
-                target,
-                f"{other}: {_differences(differences)}",
-                f"{_most_telling(differences)} changed" if is_after else "another environment",
-            )
-
-
-def _most_telling(names: Iterable[str]) -> str:
-    """The field that names a change best; others mostly follow from it."""
-    there = set(names)
-    return next((name.replace("_", " ") for name in _TELLING if name in there), "environment")
-
-
-def _differences(found: Mapping[str, tuple[Any, Any]]) -> str:
-    return "; ".join(
-        f"{name.replace('_', ' ')} {_known(was)}, then {_known(now)}" for name, (was, now) in found.items()
-    )
-
-
-def _known(value: object) -> str:
-    return "unknown" if value is None else str(value)
 
 
 def _standing(drawn: Chart, place: int) -> Standing:
@@ -345,7 +312,8 @@ def _standing(drawn: Chart, place: int) -> Standing:
 def _moved(series: SeriesView, mark: Mark | None, since: Break | None) -> str:
     many = len(series.points)
     if mark:
-        return f"{mark.word} since version {mark.change.number} ({percent(mark.change.ratio)})"
+        change = moved(mark.change.ratio, series.metric, series.unit)
+        return f"{mark.word} since version {mark.change.number} ({change})"
     after = f" since its environment changed at version {since.number}" if since else ""
     if many == 1:
         return f"one version was measured{after}"

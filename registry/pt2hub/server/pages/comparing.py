@@ -17,7 +17,8 @@ from pt2hub.server.pages.figures import parse_choice
 from pt2hub.server.pages.intervals import Interval, interval
 from pt2hub.server.pages.rendering import page
 from pt2hub.server.pages.routes import routes
-from pt2hub.wire.comparing import compared, remarks
+from pt2hub.wire.comparing import code_lines, compared, cost, remarks
+from pt2hub.wire.quantities import quantity
 
 if TYPE_CHECKING:
     from flask import Response
@@ -117,6 +118,7 @@ def _shown(view: ComparisonView) -> dict[str, Any]:
         "rows": [_row(item) for item in view.metrics],
         "counts": [(verdict, counts[verdict]) for verdict in _VERDICTS if counts[verdict]],
         "kernels": [_kernel(item) for item in view.autotune],
+        "code": code_lines(view),
         "told": remarks(view),
         "sides": [_side("Before", view.before), _side("After", view.after)],
         "swapped": _address(view.after, view.before),
@@ -158,11 +160,11 @@ def _kernel(item: AutotuneDifference) -> dict[str, str]:
         "shapes": " ".join(shapes),
         "before": item.before or "-",
         "after": item.after or "-",
-        "before_ms": _milliseconds(item.before_ms),
-        "after_ms": _milliseconds(item.after_ms),
-        "cost": f"{item.cost_ms:+.4g} ms" if item.cost_ms is not None else "-",
+        "before_ms": _time(item.before_ms),
+        "after_ms": _time(item.after_ms),
+        "cost": cost(item.cost_ms),
     }
 
 
-def _milliseconds(value: float | None) -> str:
-    return f"{value:.4g} ms" if value is not None else "-"
+def _time(milliseconds: float | None) -> str:
+    return quantity(milliseconds, "ms") if milliseconds is not None else "-"

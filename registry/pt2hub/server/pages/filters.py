@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.errors import UNSEEN
-from pt2hub.wire.quantities import percent, quantity
+from pt2hub.wire.moves import moved
+from pt2hub.wire.quantities import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -71,5 +72,5 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "points": points,
     "plain": plain,
     "quantity": quantity,
-    "percent": percent,
+    "moved": moved,
 }

@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flask import request
+from flask import redirect, request, url_for
 
 from pt2hub.domain.builds import BuildFilter, BuildState
-from pt2hub.domain.names import MAX_NAME, parse_model_name
+from pt2hub.domain.names import MAX_NAME, is_team, parse_model_name
+from pt2hub.errors import NotFound
 from pt2hub.server.api.context import container
-from pt2hub.server.pages.rendering import page
+from pt2hub.server.pages.aliases import in_production
+from pt2hub.server.pages.rendering import fragment, page
 from pt2hub.server.pages.routes import routes
+from pt2hub.server.pages.stages import any_open
 from pt2hub.wire import overview
+from pt2hub.wire.overview import GlancePage, Trend
 from pt2hub.wire.performance import EventView
 
 if TYPE_CHECKING:
@@ -20,38 +24,69 @@ if TYPE_CHECKING:
     from typing import Any
 
     from flask import Response
+    from werkzeug.wrappers import Response as WerkzeugResponse
 
-    from pt2hub.wire.overview import Trend
+    from pt2hub.wire.overview import ModelGlance
 
 _FEW = 6
 """Changes, failed builds and builds that are shown beside the models."""
 _EVENTS = 100
 """Flagged changes that are looked at: a version that changed did so in several metrics, batches and targets."""
 _FIRST = "latency_p50"
-_TRENDS = 4
-"""Targets whose figures are shown of a model."""
+_NAMES = "Names of models are team/name; the search at the top finds parts of either."
+_LINES = 4
+"""Targets that are shown of a model."""
 _GIVEN_UP = 4
 """Versions without a figure after which a target is thought to be given up."""
-_PRODUCTION = ("prod", "live")
-"""How aliases begin that teams call what serves their users; those are shown first."""
 
 
 @routes.get("/")
 def front() -> Response:
-    """Models at a glance; on the first page also what goes on."""
-    search, after = _search(), request.args.get("after", "")
-    found = container().overview.models(search, after=parse_model_name(after) if after else "")
+    """Models at a glance; on the first page also what goes on, for scripts that alone."""
+    if request.args.get("part"):
+        return fragment("front_going.html", bounds=overview, lately=_going_on())
+    search, after = _search(), _after()
+    found = container().overview.models(search, after=after)
+    return _listed(found, search=search, after=after, lately=None if search or after else _lately())
+
+
+@routes.get("/models")
+def models() -> WerkzeugResponse:
+    """What an address that was cut off meant: the front page lists the models."""
+    return redirect(url_for("pages.front", q=request.args.get("q")))
+
+
+@routes.get("/models/<team>")
+def team(team: str) -> Response:
+    """The models of a team."""
+    after = _after()
+    found = container().overview.models(team=team, after=after) if is_team(team) else GlancePage(())
+    if not (found.models or after):
+        raise NotFound(f"There is no model of a team {team[:MAX_NAME]}", where="team", hint=_NAMES)
+    return _listed(found, team=team, after=after)
+
+
+def _listed(
+    found: GlancePage, *, after: str, search: str = "", team: str = "", lately: dict[str, Any] | None = None
+) -> Response:
     return page(
         "front.html",
         room="models",
         search=search,
+        team=team,
         after=after,
         found=found,
-        trends={glance.model.name: _current(glance.trends) for glance in found.models},
+        lines={glance.model.name: lines_of(glance) for glance in found.models},
+        most=_LINES,
         aliases={glance.model.name: _ordered(glance.model.aliases) for glance in found.models},
-        lately=None if search or after else _lately(),
+        lately=lately,
         bounds=overview,
     )
+
+
+def _after() -> str:
+    after = request.args.get("after", "")
+    return parse_model_name(after) if after else ""
 
 
 def _search() -> str:
@@ -60,26 +95,64 @@ def _search() -> str:
     return "".join(letter for letter in typed if letter.isprintable()).strip()[:MAX_NAME]
 
 
-def _current(trends: Sequence[Trend]) -> list[Trend]:
-    """The trends that go on, a few: a target that was given up says nothing of today."""
-    newest = max((trend.series.newest for trend in trends), default=0)
-    return [trend for trend in trends if newest - trend.series.newest < _GIVEN_UP][:_TRENDS]
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A target of a model at a glance.
+
+    Attributes:
+        target: Its name.
+        trend: How the latency moved on it, None where it was never measured.
+        failed: Whether the newest version's build for it failed.
+        current: Whether it goes on: a target that was given up says nothing of today.
+    """
+
+    target: str
+    trend: Trend | None
+    failed: bool
+    current: bool
+
+    @property
+    def concern(self) -> tuple[bool, float]:
+        """What sorts those that somebody must look at first: what failed, then what became slower, by how much."""
+        change = self.trend.change if self.trend else None
+        worse = change.ratio if change and change.verdict == "worse" else 0.0
+        return not self.failed, -worse
+
+
+def lines_of(glance: ModelGlance) -> list[Line]:
+    """The targets of a model, the worst first."""
+    newest = max((trend.series.newest for trend in glance.trends), default=0)
+    known = {trend.series.target: trend for trend in glance.trends}
+    going_on = {name for name, trend in known.items() if newest - trend.series.newest < _GIVEN_UP}
+    found = [
+        Line(
+            name, known.get(name), failed=name in glance.failed, current=name in going_on.union(glance.failed)
+        )
+        for name in dict.fromkeys((*known, *glance.failed))
+    ]
+    return sorted(found, key=lambda line: line.concern)
 
 
 def _ordered(aliases: Mapping[str, int]) -> list[tuple[str, int, bool]]:
     """Name, version and whether it names production, of each alias, those that do first."""
-    told = [(name, number, name.lower().startswith(_PRODUCTION)) for name, number in aliases.items()]
+    told = [(name, number, in_production(name)) for name, number in aliases.items()]
     return sorted(told, key=lambda alias: (not alias[2], alias[0]))
 
 
 def _lately() -> dict[str, Any]:
+    changes = _told_once(container().comparing.events(limit=_EVENTS).events)[:_FEW]
+    return {**_going_on(), "changes": changes}
+
+
+def _going_on() -> dict[str, Any]:
+    """What changes while builds run."""
     services = container()
-    failed = BuildFilter(state=BuildState.FAILED)
+    builds = services.catalog.builds(BuildFilter(), limit=_FEW).builds
     return {
         "totals": services.overview.totals(),
-        "changes": _told_once(services.comparing.events(limit=_EVENTS).events)[:_FEW],
-        "failed": services.catalog.builds(failed, limit=_FEW).builds,
-        "builds": services.catalog.builds(BuildFilter(), limit=_FEW).builds,
+        "failed": services.catalog.builds(BuildFilter(state=BuildState.FAILED), limit=_FEW).builds,
+        "builds": builds,
+        "open": any_open(builds),
     }
 
 

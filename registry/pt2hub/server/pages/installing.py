@@ -5,10 +5,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from pt2hub.server.api import docs
 from pt2hub.server.pages import folders, problems
 from pt2hub.server.pages.assets import PREFIX, Assets
 from pt2hub.server.pages.compressing import compress
 from pt2hub.server.pages.rendering import ASSETS
+from pt2hub.server.pages.rooms import ROOMS
 from pt2hub.server.pages.routes import routes
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ _VIEWS = (
     "models",
     "versions",
     "aliases",
+    "describing",
     "artifacts",
     "builds",
     "performance",
@@ -41,6 +44,8 @@ def install(app: Flask) -> None:
         import_module(f"pt2hub.server.pages.{name}")
     assets = Assets.of(folders.static())
     app.extensions[ASSETS] = assets
+    open_to_all = ((room.label, room.endpoint) for room in ROOMS if not room.signed_in)
+    app.extensions[docs.SITE] = (("pt2hub", "pages.front"), *open_to_all)
     app.register_blueprint(routes)
     app.after_request(compress)
     problems.install(app)

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pt2hub.wire.comparing import change
+
 if TYPE_CHECKING:
     from pt2hub.wire.performance import MetricComparison
 
@@ -56,10 +58,5 @@ def interval(item: MetricComparison) -> Interval | None:
 
 
 def _label(item: MetricComparison) -> str:
-    between = (
-        f", between {100 * (item.low - 1):+.1f} % and {100 * (item.high - 1):+.1f} %"
-        if item.low is not None and item.high is not None and item.low != item.high
-        else ""
-    )
     least = f"; less than {100 * item.min_effect:.3g} % does not count" if item.min_effect else ""
-    return f"{100 * ((item.ratio or 1) - 1):+.1f} %{between}{least}"
+    return f"{change(item.ratio, item.low, item.high, (item.metric, item.unit))}{least}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -12,7 +13,8 @@ from pt2hub.domain.performance import METRICS
 from pt2hub.errors import InvalidInput
 from pt2hub.server.api.context import container, render
 from pt2hub.server.pages.charts import Chart, chart, colour
-from pt2hub.server.pages.figures import Row, rows
+from pt2hub.server.pages.figures import BETWEEN, Row, choice, parse_choice, rows
+from pt2hub.server.pages.numbers import MOST_VERSION, in_address
 from pt2hub.server.pages.plots import Plot, plot
 from pt2hub.server.pages.points import document
 from pt2hub.server.pages.rendering import finish, page
@@ -29,15 +31,16 @@ if TYPE_CHECKING:
 LIMITS = (50, 200, 1000, MOST_POINTS)
 """Versions of a series that a form offers."""
 _DEFAULT = 200
-_LAST_NUMBER = 2**31 - 2
+_MOST_BATCH = 2**63 - 1
 _MOST_NAMED = 20
 _ROWS, _ROWS_OF_MANY, _ROWS_OF_ONE = 40, 10, 200
 """Rows below the first chart, below each further one, and where it is the only one."""
 _LARGE, _SMALL = (1280, 360), (720, 280)
 _TALLER = 1.4
 """Times of a chart whose lines lie far apart."""
+_ZOOM = re.compile(rf"(-?\d{{1,12}}(?:\.\d{{1,6}})?){BETWEEN}(-?\d{{1,12}}(?:\.\d{{1,6}})?)", re.ASCII)
 _BY = ("version", "time")
-_SHOWN_AS = ("value", "change")
+_SHOWN_AS = ("value", "zero", "change")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +74,15 @@ class Asked:
         model: The model's name.
         query: Which charts.
         by: What is on the x axis, one of `version` and `time`.
-        shown_as: What is on the y axis, one of `value` and `change`.
+        shown_as: What is on the y axis, one of `value`, `zero` (figures from zero on) and `change`.
+        picked: Points that were chosen for a comparison, two at most.
     """
 
     model: str
     query: ChartQuery
     by: str
     shown_as: str
+    picked: tuple[str, ...]
 
     def address(self, endpoint: str = "pages.performance", **other: Any) -> str:  # noqa: ANN401  # of queries
         """The address of this page, with other values for some of what it says; None leaves one out."""
@@ -105,8 +110,7 @@ def performance(team: str, name: str) -> Response:
     """How fast it is, where, since when, and whether that is noise."""
     asked = _asked(team, name)
     view = container().charting.charts(asked.model, asked.query)
-    relative = asked.shown_as == "change"
-    drawn = [chart(item, view, relative=relative) for item in view.charts]
+    drawn = _drawn(asked, view)
     return page(
         "performance.html",
         room="models",
@@ -115,7 +119,6 @@ def performance(team: str, name: str) -> Response:
         shown=[_shown(asked, item, place, len(drawn)) for place, item in enumerate(drawn)],
         metrics={metric: METRICS[metric].text if metric in METRICS else "" for metric in view.metrics},
         targets=_newest_first(drawn, view),
-        picked=request.args.getlist("point"),
         every=EVERY,
         limits=LIMITS,
         team=team,
@@ -128,8 +131,12 @@ def performance_points(team: str, name: str) -> Response:
     """The points of charts for scripts, column by column; the page says what the names mean."""
     asked = _asked(team, name)
     view = container().charting.charts(asked.model, asked.query)
-    drawn = [chart(item, view) for item in view.charts]
-    return finish(render({"charts": [document(item) for item in drawn]}))
+    return finish(render({"charts": [document(item) for item in _drawn(asked, view)]}))
+
+
+def _drawn(asked: Asked, view: ChartsView) -> list[Chart]:
+    relative, from_zero = asked.shown_as == "change", asked.shown_as == "zero"
+    return [chart(item, view, relative=relative, from_zero=from_zero) for item in view.charts]
 
 
 def _newest_first(drawn: list[Chart], view: ChartsView) -> list[tuple[str, int, int]]:
@@ -180,12 +187,12 @@ def _asked(team: str, name: str) -> Asked:
     query = ChartQuery(
         metrics=_texts(given, "metric"),
         targets=_texts(given, "target"),
-        batch=_number(given, "batch", 2**63 - 1),
+        batch=_batch(),
         subject=given.get("subject") or "artifact",
         environment=given.get("environment") or None,
-        first=_number(given, "from", _LAST_NUMBER),
-        last=_number(given, "to", _LAST_NUMBER),
-        limit=min(_number(given, "limit", _LAST_NUMBER) or _DEFAULT, MOST_POINTS),
+        first=_version("from"),
+        last=_version("to"),
+        limit=_limit(),
     )
     if query.first and query.last and query.first > query.last:
         raise InvalidInput(
@@ -194,7 +201,23 @@ def _asked(team: str, name: str) -> Asked:
             hint="Swap them, or leave one out.",
         )
     by, shown_as = _one_of(given, "x", _BY), _one_of(given, "y", _SHOWN_AS)
-    return Asked(f"{team}/{name}", query, by, shown_as)
+    _check_zoom(given.get("zoom", ""))
+    return Asked(f"{team}/{name}", query, by, shown_as, _picked(given))
+
+
+def _picked(given: MultiDict[str, str]) -> tuple[str, ...]:
+    return tuple(choice(*parse_choice(text)) for text in given.getlist("point")[:2])
+
+
+def _check_zoom(text: str) -> None:
+    """Scripts zoom; that their address is sound is said here, so that whoever wrote it hears of it."""
+    found = _ZOOM.fullmatch(text)
+    if text and not (found and float(found[1]) < float(found[2])):
+        raise InvalidInput(
+            f"{text[:40]!a} is no part of an axis",
+            where="zoom",
+            hint=f"Write its two ends, such as 10{BETWEEN}20, or leave zoom out to see all.",
+        )
 
 
 def _texts(given: MultiDict[str, str], name: str) -> tuple[str, ...]:
@@ -202,15 +225,21 @@ def _texts(given: MultiDict[str, str], name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))[:_MOST_NAMED]
 
 
-def _number(given: MultiDict[str, str], name: str, most: int) -> int | None:
-    text = given.get(name, "").strip()
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and 1 <= int(text) <= most):
-        raise InvalidInput(
-            f"{text[:40]!a} is no {name}", where=name, hint=f"Write a number from 1 to {most}, or nothing."
-        )
-    return int(text)
+def _version(where: str) -> int | None:
+    hint = "Write a version's number, such as 3, or nothing."
+    return in_address(where, 1, MOST_VERSION, what="number of a version", hint=hint)
+
+
+def _batch() -> int | None:
+    return in_address(
+        "batch", 1, _MOST_BATCH, what="batch size", hint="Write a whole number from 1 on, or nothing."
+    )
+
+
+def _limit() -> int:
+    hint = f"Write how many versions of each line to show, {MOST_POINTS:,} at most, or nothing."
+    asked = in_address("limit", 1, MOST_VERSION, what="number of versions", hint=hint)
+    return min(asked or _DEFAULT, MOST_POINTS)
 
 
 def _one_of(given: MultiDict[str, str], name: str, allowed: tuple[str, ...]) -> str:

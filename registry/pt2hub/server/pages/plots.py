@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
     from pt2hub.server.pages.charts import Chart
 
-LEFT, RIGHT, TOP, BOTTOM = 84, 16, 20, 30
+LEFT, RIGHT, TOP, BOTTOM = 84, 16, 20, 44
 LABEL = "environments changed"
-_LABEL_ROW = 13
+LABEL_ROWS = 3
+"""Rows above a chart that say what changed in environments, so that no label lies on a figure."""
+_LABEL_ROW, _FIRST_ROW, _LETTER, _BESIDE, _ABOVE = 13, 12, 6.2, 5, 5
 _LEAST = 0.2
 """Relative range that an axis spans at least: a few percent of noise must not look like cliffs."""
 _PAD = 0.08
@@ -77,12 +79,13 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where an environment changed."""
+    """Where an environment changed; the label may lie on either side of its line, or have no room."""
 
     colour: int
     x: float
     text: str
     label: str
+    begin: float
     row: float
 
 
@@ -97,6 +100,8 @@ class Plot:
     cuts: tuple[Cut, ...]
     across: tuple[Tick, ...]
     up: tuple[Tick, ...]
+    below: str
+    top: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,30 +141,87 @@ def plot(chart: Chart, *, by_time: bool, width: int = 720, height: int = 280) ->
             )
             for mark in chart.marks
         ),
-        tuple(_cuts(chart, axes)),
+        tuple(_cuts(chart, axes, width - RIGHT)),
         axes.across,
         axes.up,
+        "measured on (UTC)" if by_time else "version",
+        _top(chart) - _ABOVE,
     )
 
 
-def _cuts(chart: Chart, axes: _Axes) -> Iterable[Cut]:
-    """Changes of environments; several at one place have one label."""
+def _cuts(chart: Chart, axes: _Axes, right: float) -> Iterable[Cut]:
+    """Changes of environments; several at one place have one label, which lies on no other and on no line."""
+    labels, rows = shared_labels(chart), label_rows(chart)
+    rooms = _Rooms(right, [[] for _ in range(rows)], [])
+    if rows:
+        rooms.taken[-1].append((0.0, len(chart.axis) * _LETTER + 2 * _BESIDE))
     labelled: set[float] = set()
-    labels = shared_labels(chart)
     for item in chart.breaks:
-        x = axes.cut(chart.lines[item.line].series.points[0])
+        line = chart.lines[item.line]
+        x = axes.cut(line.series.points[0])
         text = f"From version {item.number} on, {item.target}: {item.said}"
-        label = "" if x in labelled else labels[item.number]
-        yield Cut(chart.lines[item.line].colour, x, text, label, TOP + 4 + _LABEL_ROW * len(labelled))
+        wanted = () if x in labelled else labels[item.number]
         labelled.add(x)
+        begin, row, label = rooms.take(x, wanted)
+        yield Cut(line.colour, x, text, label, begin, _FIRST_ROW + _LABEL_ROW * (rows - 1 - row))
 
 
-def shared_labels(chart: Chart) -> dict[int, str]:
-    """What each change of environments is called, by version; of several in one version what is true of all."""
-    labels: dict[int, str] = {}
+@dataclass(frozen=True, slots=True)
+class _Rooms:
+    """Where labels lie in the rows above a chart, the row next to the chart first.
+
+    Attributes:
+        right: Where the rows end.
+        taken: What each row holds.
+        lines: Lines that go down from a label, with its row.
+    """
+
+    right: float
+    taken: list[list[tuple[float, float]]]
+    lines: list[tuple[float, int]]
+
+    def take(self, x: float, texts: Iterable[str]) -> tuple[float, int, str]:
+        """Where the first of the texts lies that there is room for beside a line; an empty one where there is none."""
+        for text in texts:
+            long = len(text) * _LETTER
+            for begin in (x + _BESIDE, x - _BESIDE - long):
+                rows = (row for row in range(len(self.taken)) if self._is_free(x, begin, begin + long, row))
+                if (row := next(rows, None)) is not None:
+                    self.taken[row].append((begin, begin + long))
+                    self.lines.append((x, row))
+                    return round(begin, 1), row, text
+        return x, 0, ""
+
+    def _is_free(self, x: float, begin: float, end: float, row: int) -> bool:
+        below = [room for there in self.taken[:row] for room in there]
+        return (
+            begin >= 0
+            and end <= self.right
+            and all(end + _BESIDE < low or begin > high + _BESIDE for low, high in self.taken[row])
+            and not any(low <= x <= high for low, high in below)
+            and not any(begin <= line <= end for line, its_row in self.lines if its_row > row)
+        )
+
+
+def _top(chart: Chart) -> int:
+    """Where figures begin, below the labels."""
+    return TOP + _LABEL_ROW * max(0, label_rows(chart) - 1)
+
+
+def label_rows(chart: Chart) -> int:
+    """Rows that are kept above a chart for what changed in environments."""
+    return min(LABEL_ROWS, len({item.number for item in chart.breaks}))
+
+
+def shared_labels(chart: Chart) -> dict[int, tuple[str, str]]:
+    """What each change of environments is called, long and short; of several in one version what is true of all."""
+    labels: dict[int, tuple[str, str]] = {}
     for item in chart.breaks:
-        same = labels.setdefault(item.number, item.label) == item.label
-        labels[item.number] = item.label if same else LABEL
+        long, short = labels.setdefault(item.number, (item.label, item.short))
+        if short != item.short:
+            labels[item.number] = (LABEL, LABEL)
+        elif long != item.label:
+            labels[item.number] = (short, short)
     return labels
 
 
@@ -188,9 +250,11 @@ def _axes(chart: Chart, width: int, height: int, *, by_time: bool) -> _Axes:
     def x(number: float) -> float:
         return round(LEFT + (number - first) / (last - first) * (width - LEFT - RIGHT), 1)
 
+    top = _top(chart)
+
     def y(shown: float) -> float:
         share = (shown - low) / (high - low)
-        return round(TOP + (1 - min(max(share, 0.0), 1.0)) * (height - TOP - BOTTOM), 1)
+        return round(top + (1 - min(max(share, 0.0), 1.0)) * (height - top - BOTTOM), 1)
 
     across = _times(first, last, x) if by_time else _versions(first, last, x)
     return _Axes(
@@ -213,6 +277,8 @@ def _range(chart: Chart, value: Callable[[Line, float], float]) -> tuple[float, 
     spare = max(0.0, (least or 1.0) - (highest - lowest)) / 2
     pad = (highest - lowest + 2 * spare) * _PAD
     low, high = lowest - spare - pad, highest + spare + pad
+    if chart.from_zero:
+        return min(0.0, low), max(0.0, high)
     from_zero = not chart.is_relative and not chart.is_log and lowest >= 0 > low
     return (0.0 if from_zero else low), high
 

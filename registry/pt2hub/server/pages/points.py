@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pt2hub.server.pages.plots import seconds, shared_labels
+from pt2hub.server.pages.plots import label_rows, seconds, shared_labels
 
 if TYPE_CHECKING:
-    from pt2hub.server.pages.charts import Break, Chart, Line, Mark
+    from pt2hub.server.pages.breaks import Break
+    from pt2hub.server.pages.charts import Chart, Line, Mark
 
 _DIGITS = 6
 """Of a figure; a chart shows four."""
@@ -26,6 +27,7 @@ def document(chart: Chart) -> dict[str, Any]:
         "factor": chart.scale.factor,
         "better": chart.view.better,
         "log": chart.is_log,
+        "rows": label_rows(chart),
         "lines": [_line(line) for line in chart.lines],
         "marks": [_mark(mark) for mark in chart.marks],
         "breaks": [_break(item, labels[item.number]) for item in chart.breaks],
@@ -67,11 +69,13 @@ def _mark(mark: Mark) -> dict[str, Any]:
     }
 
 
-def _break(item: Break, label: str) -> dict[str, Any]:
+def _break(item: Break, labels: tuple[str, str]) -> dict[str, Any]:
+    label, short = labels
     return {
         "line": item.line,
         "number": item.number,
         "time": round(seconds(item.at)),
         "said": item.said,
         "label": label,
+        "short": short,
     }

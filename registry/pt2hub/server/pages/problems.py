@@ -7,10 +7,13 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from flask import Response, request, url_for
+from flask import Response, current_app, request, url_for
+from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import NotFound as HTTPNotFound
 
 from pt2hub.domain.names import MODEL_PATTERN
 from pt2hub.errors import NotFound, Pt2hubError, UsageError
+from pt2hub.server.api.context import PAGES
 from pt2hub.server.api.problems import RETRY_SECONDS, problem, register, status_of
 from pt2hub.server.pages import sessions
 from pt2hub.server.pages.rendering import page
@@ -22,6 +25,7 @@ _FOR_PROGRAMS = re.compile(r"/(api|v2|metrics|healthz|readyz)(/|$)")
 _MODEL = re.compile(MODEL_PATTERN)
 _TITLES = {
     HTTPStatus.NOT_FOUND: "There is nothing here",
+    HTTPStatus.REQUEST_URI_TOO_LONG: "This address is too long",
     HTTPStatus.FORBIDDEN: "This is not allowed",
     HTTPStatus.CONFLICT: "This cannot be done now",
     HTTPStatus.UNPROCESSABLE_ENTITY: "This cannot be read",
@@ -49,6 +53,8 @@ def present(error: Pt2hubError, *, status: int | None = None) -> Response:
     """
     if _FOR_PROGRAMS.match(request.path):
         return problem(error, status=status)
+    if there := _without_slash():
+        return Response(status=HTTPStatus.PERMANENT_REDIRECT, headers={"Location": there})
     shown, number = _unrouted() or (error, status or status_of(type(error)))
     try:
         _know_the_visitor()
@@ -59,6 +65,20 @@ def present(error: Pt2hubError, *, status: int | None = None) -> Response:
     if number == HTTPStatus.SERVICE_UNAVAILABLE:
         response.headers["Retry-After"] = str(RETRY_SECONDS)
     return response
+
+
+def _without_slash() -> str | None:
+    """The page that was meant by an address with a slash at its end."""
+    path, site = request.path.rstrip("/"), current_app.create_url_adapter(request)
+    if site is None or path == request.path or not isinstance(request.routing_exception, HTTPNotFound):
+        return None
+    try:
+        endpoint, values = site.match(path, request.method)
+    except HTTPException:
+        return None
+    query = request.query_string.decode("latin-1")
+    is_page = endpoint.startswith(f"{PAGES}.")
+    return url_for(endpoint, **values) + (f"?{query}" if query else "") if is_page else None
 
 
 def _page(error: Pt2hubError, status: int) -> Response:
@@ -99,7 +119,7 @@ def _know_the_visitor() -> None:
 def _ways(error: Pt2hubError) -> list[Way]:
     """Pages near what was sought, the likeliest first."""
     near = [way for name in error.context.get("near", ()) for way in _model(name)]
-    if request.routing_exception:
+    if request.routing_exception or request.endpoint == "pages.team":
         return [*near, *_searches()]
     place: dict[str, Any] = request.view_args or {}
     owner = "/".join((place.get("team", ""), place.get("name", "")))

@@ -10,6 +10,7 @@ from flask import Response, current_app, request, url_for
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pt2hub import __version__
+from pt2hub.server.api.problems import LONGEST_ADDRESS
 from pt2hub.server.pages import filters, folders, sessions
 from pt2hub.server.pages.rooms import ROOMS
 
@@ -29,6 +30,7 @@ _SOURCES = (
 )
 POLICY = "; ".join(_SOURCES)
 """Nothing from other hosts, no script or style inside a page."""
+_LONGEST_WAY_BACK = LONGEST_ADDRESS // 4
 _HEADERS = {
     "Content-Security-Policy": POLICY,
     "Referrer-Policy": "same-origin",
@@ -80,6 +82,12 @@ def finish(response: Response) -> Response:
     return response
 
 
+def _address() -> str:
+    """Where to come back to; of what would make another address too long, percent-encoded in it, only the page."""
+    whole = request.full_path.rstrip("?")
+    return whole if len(whole.encode()) <= _LONGEST_WAY_BACK else request.path[:_LONGEST_WAY_BACK]
+
+
 def _common(room: str | None) -> dict[str, Any]:
     assets: Assets = current_app.extensions[ASSETS]
     visitor = sessions.visitor()
@@ -89,5 +97,5 @@ def _common(room: str | None) -> dict[str, Any]:
         "rooms": [item for item in ROOMS if visitor or not item.signed_in],
         "room": room,
         "asset": assets.address,
-        "address": request.full_path.rstrip("?"),
+        "address": _address(),
     }

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from pt2hub.domain.tokens import Actor
 
 COOKIE = "pt2hub_session"
+HOST_COOKIE = f"__Host-{COOKIE}"
+"""Over HTTPS: browsers take a cookie of such a name from this very host alone, and never over plain HTTP, so that
+neither a neighbouring host nor who is on the way can put a session of theirs in its place."""
 CSRF_FIELD = "csrf"
 CSRF_HEADER = "X-CSRF-Token"
 _PURPOSE = b"pt2hub form"
@@ -83,13 +86,18 @@ def know_nobody() -> None:
 
 
 def keep(response: Response) -> Response:
-    """Sends the cookie of a session that this request opened, or takes back that of one it closed."""
-    if g.get("session"):
-        response.set_cookie(
-            COOKIE, g.session, max_age=LASTING, httponly=True, samesite="Lax", secure=is_encrypted()
-        )
-    elif "session" in g:
-        response.delete_cookie(COOKIE, httponly=True, samesite="Lax", secure=is_encrypted())
+    """Sends the cookie of a session that this request opened, and takes back those of sessions that it closed."""
+    if "session" not in g:
+        return response
+    ours = (HOST_COOKIE if is_encrypted() else COOKIE) if g.session else None
+    for name in (COOKIE, HOST_COOKIE):
+        secure = name == HOST_COOKIE
+        if name == ours:
+            response.set_cookie(
+                name, g.session, max_age=LASTING, httponly=True, samesite="Lax", secure=secure
+            )
+        elif name in request.cookies:
+            response.delete_cookie(name, httponly=True, samesite="Lax", secure=secure)
     return response
 
 
@@ -119,7 +127,9 @@ def is_encrypted() -> bool:
 
 
 def _value() -> str:
-    return cast("str", g.get("session", request.cookies.get(COOKIE, "")))
+    """The cookie's; behind a proxy that does not tell of HTTPS the name alone says how it came to the browser."""
+    plain = "" if request.is_secure else request.cookies.get(COOKIE, "")
+    return cast("str", g.get("session", request.cookies.get(HOST_COOKIE, plain)))
 
 
 def _proof() -> bytes:

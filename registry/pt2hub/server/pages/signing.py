@@ -18,6 +18,7 @@ from pt2hub.errors import Forbidden, TooLarge, Unauthorized
 from pt2hub.server.pages import sessions
 from pt2hub.server.pages.rendering import page
 from pt2hub.server.pages.routes import routes
+from pt2hub.server.services.access import is_whole
 from pt2hub.wire.documents import MAX_DOCUMENT_BYTES
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from pt2hub.errors import Pt2hubError
 
 TOKEN_FIELD = "pt2hub_token"  # noqa: S105  # the name of a field, apart from those of the forms that it joins
+_WHOLE = "Copy it once more: it begins with pt2_ and has 63 characters, without spaces or line breaks inside."
+_UNKNOWN = "It was revoked, or is another server's. Ask who runs this server for a new one."
 DONE = {"out": "You are signed out."}
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _OPEN = frozenset({"pages.sign_in", "pages.sign_out", "pages.forget_machine"})
@@ -75,7 +78,7 @@ def sign_in() -> Response | WerkzeugResponse:
     if request.method != "POST":
         return _sign_in_page(to)
     try:
-        sessions.open_session(request.form.get("token", ""))
+        _open(request.form.get("token", ""))
     except Unauthorized as error:
         return _sign_in_page(to, error)
     return redirect(to, HTTPStatus.SEE_OTHER)
@@ -87,7 +90,10 @@ def sign_out() -> Response | WerkzeugResponse:
     if sessions.visitor() and not sessions.is_proved():
         return _again()
     sessions.close_session()
-    return redirect(url_for("pages.sign_in", done="out"), HTTPStatus.SEE_OTHER)
+    answer = redirect(url_for("pages.sign_in", done="out"), HTTPStatus.SEE_OTHER)
+    # Browsers keep pages for Back as they were left, with what was typed.
+    answer.headers["Clear-Site-Data"] = '"cache"'
+    return answer
 
 
 def within(address: str) -> str:
@@ -114,9 +120,27 @@ def _check_sender() -> Response | None:
     return None
 
 
+def _open(token: str) -> None:
+    """Opens a session; what is wrong with the token is told to who sits before a form, not before a terminal.
+
+    Raises:
+        Unauthorized: It is no valid one.
+    """
+    typed = token.strip()
+    try:
+        sessions.open_session(typed)
+    except Unauthorized as error:
+        where = "token"
+        if not typed:
+            raise Unauthorized("Type or paste your token", where=where) from error
+        if not is_whole(typed):
+            raise Unauthorized("This is not a whole token", where=where, hint=_WHOLE) from error
+        raise Unauthorized("This server does not take the token", where=where, hint=_UNKNOWN) from error
+
+
 def _sign_in_within(token: str) -> None:
     """Signs in by a form that came back from `_again`; its view does not see the token."""
-    sessions.open_session(token)
+    _open(token)
     request.form = ImmutableMultiDict(_typed())
 
 

@@ -14,6 +14,7 @@ from pt2hub.server.pages import machines
 from pt2hub.server.pages.happenings import LOOKED_AT, happenings
 from pt2hub.server.pages.machines import Fit
 from pt2hub.server.pages.moves import Moving
+from pt2hub.server.pages.notes import pieces
 from pt2hub.server.pages.numbers import MOST_VERSION
 from pt2hub.server.pages.proofs import Proof
 from pt2hub.server.pages.rendering import page
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from pt2hub.wire.shapes import VersionView
 
 DONE = {
-    "published": "Published. The builds below are queued, each on a worker of its target.",
+    "published": "Published. The builds below are queued, each for a worker of its target.",
     "published-again": "This version holds the same spec and weights already; targets that it lacked were added.",
 }
 _CHANGES = 20
@@ -79,6 +80,7 @@ def version(team: str, name: str, number: int) -> Response:
         name=name,
         reference=f"{whole}@{number}",
         rows=rows,
+        pieces=pieces,
         pulls=_pulls(view, rows),
         spec=write_document(services.publish.document(whole, number)),
         machine=machines.reader(),

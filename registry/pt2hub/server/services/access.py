@@ -63,9 +63,7 @@ class AccessService:
         Raises:
             Unauthorized: The token is no token of this server.
         """
-        # The checksum answers typing errors and cut-off copies without the database.
-        match = _TOKEN.fullmatch(token)
-        if not match or not secrets.compare_digest(_checksum(match[1]), match[2]):
+        if not is_whole(token):
             raise Unauthorized("The token is missing or not whole", hint=_HINT)
         with self._sessions.begin() as session:
             actor = TokenStore(session).use(_sha256(token))
@@ -91,6 +89,12 @@ class AccessService:
         with self._sessions.begin() as session:
             store = TokenStore(session)
             return store.revoke(_chosen(store.all(), name_or_id).id)
+
+
+def is_whole(token: str) -> bool:
+    """Whether a token is as some server made it: its checksum answers typing errors without the database."""
+    match = _TOKEN.fullmatch(token)
+    return match is not None and secrets.compare_digest(_checksum(match[1]), match[2])
 
 
 def check_admin(by: Actor, *, doing: str, where: str) -> None:

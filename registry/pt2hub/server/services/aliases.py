@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from pt2hub.server.db.stores.versions import StoredVersion, VersionStore
 from pt2hub.server.services import missing
 from pt2hub.server.services.access import check_admin
 from pt2hub.server.services.gates import Gates, Move, Ruling
+from pt2hub.server.services.texts import plain
 from pt2hub.wire.shapes import AliasList, AliasMove, AliasView
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 MAX_REASON = 500
 """Characters in the reason of a move."""
 _SHOWN = 200
-_TURNING = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
-"""Unicode's classes of characters that make text be shown in another order than it is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,11 +199,8 @@ def _pullable(session: Session, model: str, number: int) -> StoredVersion:
 
 
 def _checked(reason: str) -> str:
-    """A reason that can be kept and shown: what steers a terminal could show its reader something else."""
-    text = reason.strip()
-    unfit = [char for char in text if char != "\n" and _steers(char)]
-    if unfit:
-        raise InvalidInput(f"The reason holds the character {unfit[0]!a}", where="reason", hint="Remove it.")
+    """A reason that can be kept and shown."""
+    text = plain(reason, what="The reason", where="reason")
     if not 1 <= len(text) <= MAX_REASON:
         raise InvalidInput(
             "The reason is too long" if text else "The reason is missing",
@@ -213,11 +208,6 @@ def _checked(reason: str) -> str:
             hint=f"Say in 1 to {MAX_REASON} characters why the alias moves; its history keeps it.",
         )
     return text
-
-
-def _steers(char: str) -> bool:
-    """Whether it is a control character, or turns the direction of the text around it."""
-    return unicodedata.category(char) in {"Cc", "Cs"} or unicodedata.bidirectional(char) in _TURNING
 
 
 def _lost(model: str, alias: StoredAlias, change: _Change) -> AliasMoved:

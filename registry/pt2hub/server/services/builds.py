@@ -346,6 +346,11 @@ def _unknown(build_id: str) -> NotFound:
     )
 
 
+_ENDED = {
+    BuildState.SUCCEEDED: "has succeeded",
+    BuildState.FAILED: "has failed",
+    BuildState.CANCELLED: "was cancelled",
+}
 _RESULT = {
     BuildKind.BUILD: "Its artifact is there: pt2hub builds {build} names it.",
     BuildKind.MEASURE: "What it measured is kept. pt2hub measure queues another one.",
@@ -354,7 +359,7 @@ _RESULT = {
 
 def _over(build: HeldBuild, done: str) -> BuildOver:
     return BuildOver(
-        f"Build {build.id} has {build.state} and cannot be {done}",
+        f"Build {build.id} {_ENDED[build.state]} and cannot be {done}",
         where=build.id,
         hint=f"Queue it again with pt2hub retry {build.id}."
         if build.state in (BuildState.FAILED, BuildState.CANCELLED)

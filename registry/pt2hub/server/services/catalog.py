@@ -1,4 +1,4 @@
-"""What there is: models, versions and builds, page by page.
+"""What there is: models, what they are said to be, versions and builds, page by page.
 
 A page says where the next one begins, by the last thing on it and not by its place: what is published meanwhile
 makes nothing appear twice or be left out.
@@ -16,6 +16,7 @@ from pt2hub.server.db.stores.build_views import BuildViewStore
 from pt2hub.server.db.stores.catalog import CatalogStore
 from pt2hub.server.db.stores.versions import VersionStore
 from pt2hub.server.services import missing, places
+from pt2hub.server.services.texts import plain
 from pt2hub.wire.shapes import BuildPage, ModelPage, ModelView, VersionPage
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000
+MAX_DESCRIPTION = 2000
+"""Characters in the description of a model."""
 _ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
@@ -66,6 +69,28 @@ class CatalogService:
         """
         with self._sessions.begin() as session:
             found = CatalogStore(session).model(parse_model_name(name))
+            if found is None:
+                raise missing.no_model(session, name)
+            return found
+
+    def describe(self, name: str, text: str) -> ModelView:
+        """Says what a model is, for people.
+
+        It is the model's and no part of any spec, where another sentence would make another version.
+
+        Args:
+            name: The model's name.
+            text: Plain text, its line breaks kept; empty to take the description away.
+
+        Raises:
+            InvalidInput: It is too long, or holds characters that steer a terminal.
+            NotFound: There is no such model; near names are in the hint.
+        """
+        wanted = _description(text)
+        with self._sessions.begin() as session:
+            store = CatalogStore(session)
+            store.describe(parse_model_name(name), wanted)
+            found = store.model(name)
             if found is None:
                 raise missing.no_model(session, name)
             return found
@@ -113,6 +138,17 @@ class CatalogService:
         return BuildPage(
             page, next=places.told(page[-1].created_at, page[-1].id) if len(found) > limit else None
         )
+
+
+def _description(text: str) -> str:
+    kept = plain(text, what="The description", where="description")
+    if len(kept) > MAX_DESCRIPTION:
+        raise InvalidInput(
+            f"The description has {len(kept):,} characters",
+            where="description",
+            hint=f"At most {MAX_DESCRIPTION:,} are kept: say what the model is and whom to ask, and link the rest.",
+        )
+    return kept
 
 
 def _check(session: Session, wanted: BuildFilter) -> None:

@@ -13,12 +13,10 @@ from pt2hub.errors import InvalidInput, NotFound
 from pt2hub.server.analysis.changes import FEWEST, change_points
 from pt2hub.server.db.stores.events import EventStore
 from pt2hub.server.db.stores.performance import PerformanceStore
-from pt2hub.server.db.stores.verdicts import EvidenceStore
 from pt2hub.server.db.stores.versions import VersionStore
-from pt2hub.server.services import missing, places
+from pt2hub.server.services import codes, missing, places
 from pt2hub.server.services.catalog import DEFAULT_LIMIT
 from pt2hub.server.services.examining import Examination
-from pt2hub.server.services.kernels import differences
 from pt2hub.server.services.sides import choose
 from pt2hub.server.services.verdicts import Verdicts
 from pt2hub.wire.performance import ComparisonView, EventPage, SideView
@@ -155,16 +153,16 @@ def _compared(
     session: Session, sides: tuple[Side, Side], measured: tuple[Measured, Measured]
 ) -> ComparisonView:
     found = Verdicts(session).compared(*measured)
-    digests = [side.digest for side in sides]
-    choices = EvidenceStore(session).choices(digests)
+    code, kernels = codes.compared(session, sides[0].digest, sides[1].digest)
     differs = differing(found.before, found.after) if found.before and found.after else {}
     return ComparisonView(
         before=_view(sides[0], found.before),
         after=_view(sides[1], found.after),
         metrics=found.metrics,
-        autotune=differences(choices[digests[0]], choices[digests[1]]),
+        autotune=kernels,
         differs={name: list(values) for name, values in differs.items()},
         across=measured[0].target != measured[1].target,
+        code=code,
     )
 
 

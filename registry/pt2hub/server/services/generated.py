@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,14 @@ from pt2hub.errors import UNSEEN, CorruptArchive, DigestMismatch, NotFound, TooL
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.inspecting import InspectingStore
 from pt2hub.server.services.documents import read_proven
-from pt2hub.server.services.inspecting import artifact_facts, payload
+from pt2hub.server.services.inspecting import artifact_facts
 from pt2hub.server.services.near import near_words
+from pt2hub.server.services.referrers import payload
 from pt2hub.wire.inspecting import SourceFile, SourcesView, SourceText
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from pt2hub.server.blobs.ports import Reads
     from pt2hub.server.db.engine import Sessions
     from pt2hub.wire.inspecting import KeptSources
@@ -31,6 +35,8 @@ WINDOW = 300
 _MOST_CHARACTERS = 64 << 10
 _LONGEST_LINE = 1000
 _LIMITS = archive.Limits(members=MOST_FILES, total=2 * MOST_BYTES, directory=1 << 20)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,260}")
+_WRAPPER = ".wrapper."
 _VISIBLE = dict.fromkeys(UNSEEN, "\ufffd")
 
 
@@ -87,6 +93,31 @@ class GeneratedService:
         files = tuple(SourceFile(entry.name, entry.size) for entry in opened.entries)
         return _chosen(opened, replace(view, files=files), _Wanted(name, first))
 
+    def place(self, digest: str, name: str) -> tuple[str, int] | None:
+        """Where the sources define a name, or else use it first.
+
+        Args:
+            digest: The artifact's manifest digest.
+            name: Of a kernel, or of an operation that the wrapper calls.
+
+        Returns:
+            A file and the number of a line, from 1; None where it is in none, or the sources cannot be read.
+
+        Raises:
+            NotFound: There is no such artifact.
+        """
+        with self._sessions.begin() as session:
+            artifact_facts(session, digest)
+            kept = InspectingStore(session).sources(Digest(digest))
+        if kept is None or not _NAME.fullmatch(name):
+            return None
+        try:
+            opened = self._open(kept)
+            texts = ((entry.name, opened.read(entry.name)) for entry in _readable(opened))
+            return _best_place(texts, name.encode())
+        except _SHOWN:
+            return None
+
     def _open(self, kept: KeptSources) -> archive.Archive:
         layer = payload(self._storage, kept.referrer)
         if layer.mediaType != SOURCES_TYPE:
@@ -96,6 +127,27 @@ class GeneratedService:
 
 
 _SHOWN = (NotFound, TooLarge, DigestMismatch, CorruptArchive)
+
+
+def _readable(opened: archive.Archive) -> Iterator[archive.Entry]:
+    """Files that are searched: together no more than is shown of one, those of kernels before the wrapper."""
+    room = MOST_OF_FILE
+    for entry in sorted(opened.entries, key=lambda item: (_WRAPPER in item.name, item.name)):
+        room -= entry.size
+        if room >= 0:
+            yield entry
+
+
+def _best_place(texts: Iterable[tuple[str, bytes]], name: bytes) -> tuple[str, int] | None:
+    used: tuple[str, int] | None = None
+    word = re.compile(rb"(?<!\w)" + name + rb"(?!\w)")
+    defined = re.compile(rb"^[^\n;]{0,200}\b(?:void|def)\s+" + name + rb"\s*\(", re.MULTILINE)
+    for file, data in texts:
+        if found := defined.search(data):
+            return file, data.count(b"\n", 0, found.start()) + 1
+        if used is None and (found := word.search(data)):
+            used = file, data.count(b"\n", 0, found.start()) + 1
+    return used
 
 
 def _chosen(opened: archive.Archive, view: SourcesView, wanted: _Wanted) -> SourcesView:

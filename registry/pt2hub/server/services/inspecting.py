@@ -11,14 +11,17 @@ from pt2hub.domain.artifacts import ArtifactConfig
 from pt2hub.domain.codec import decode
 from pt2hub.domain.digests import DIGEST_PATTERN, Digest
 from pt2hub.domain.performance import METRICS
-from pt2hub.errors import BadResponse, CorruptArchive, DigestMismatch, NotFound, TooLarge
+from pt2hub.errors import BadResponse, DigestMismatch, NotFound, TooLarge
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.artifacts import ArtifactStore
 from pt2hub.server.db.stores.build_views import BuildViewStore
+from pt2hub.server.db.stores.codes import CodeStore
 from pt2hub.server.db.stores.histories import HistoryStore
 from pt2hub.server.db.stores.inspecting import InspectingStore
 from pt2hub.server.db.stores.values import storable
-from pt2hub.server.services.documents import read_manifest, read_proven
+from pt2hub.server.services.codes import sentence, untuned
+from pt2hub.server.services.documents import read_proven
+from pt2hub.server.services.referrers import MOST_MANIFEST, kept_profile, payload
 from pt2hub.server.services.waiting import explained
 from pt2hub.wire.artifacts import ArtifactView
 from pt2hub.wire.inspecting import InspectionView, StoredDocument
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
     from pt2hub.server.db.engine import Sessions
     from pt2hub.wire.inspecting import FigureView
 
-MOST_MANIFEST = 1 << 20
 MOST_CONFIG = 4 << 20
 """4 MiB: a config of ten thousand constants; larger ones are for programs."""
 MOST_MEMBERS = 2000
@@ -89,7 +91,10 @@ class InspectingService:
             "steps": list(parsed.steps) if parsed else [],
         }
         artifact = decode(ArtifactView, {**facts, **found.pop("lists"), **own})
+        kinds = [(item.digest, item.artifact_type) for item in artifact.referrers]
+        profile, problem = kept_profile(self._storage, kinds)
         manifest, _ = self._document(StorageKey.manifest(Digest(facts["digest"])), MOST_MANIFEST)
+        found |= {"profile": profile, "profile_problem": problem}
         return InspectionView(artifact, manifest, config, parsed, constants, **found)
 
     def reference(self, digest: str) -> str:
@@ -121,7 +126,8 @@ class InspectingService:
         members = store.members(digest, limit=MOST_MEMBERS + 1)
         figures = store.figures(digest, limit=MOST_FIGURES + 1)
         referrers = store.referrers(digest, limit=MOST_REFERRERS + 1)
-        tuned = store.autotune(digest, after=tuned_after, limit=MOST_CANDIDATES + 1)
+        code = CodeStore(session).of([digest])[digest]
+        tuned = store.autotune(code.tuned or digest, after=tuned_after, limit=MOST_CANDIDATES + 1)
         choices, tuned_next = _whole_operations(tuned)
         jobs = BuildViewStore(session).of(store.jobs(digest, limit=MOST_JOBS), silence=self._silence)
         lengths = {
@@ -142,6 +148,8 @@ class InspectingService:
                 facts["model"], facts["number"], facts["target"]
             ),
             "jobs": tuple(sorted(explained(session, jobs), key=lambda job: job.created_at, reverse=True)),
+            "tuned": code.tuned,
+            "untuned": sentence(untuned(code, "it")),
             "tuned_next": tuned_next,
             "more": frozenset(name for name, longer in lengths.items() if longer),
         }
@@ -186,29 +194,6 @@ def artifact_facts(session: Session, digest: str) -> dict[str, Any]:
 
 
 _ELSEWHERE = "It may be of another server. Pages of versions, and pt2hub show, name the artifacts there are."
-
-
-def payload(storage: Reads, referrer: Digest) -> Descriptor:
-    """The blob that a referrer brings: its first layer.
-
-    Args:
-        storage: Holds the referrer.
-        referrer: Its digest.
-
-    Raises:
-        NotFound: The storage lost the referrer.
-        CorruptArchive: It is too large, damaged, or names no blob.
-    """
-    key = StorageKey.manifest(referrer)
-    if (storage.size(key) or 0) > MOST_MANIFEST:
-        raise CorruptArchive("The referrer is too large for a manifest", where=referrer)
-    try:
-        layers = read_manifest(storage, referrer).layers
-    except (BadResponse, RecursionError) as error:
-        raise CorruptArchive("The referrer is no manifest of pt2hub's", where=referrer) from error
-    if not layers or not _DIGEST.fullmatch(layers[0].digest):
-        raise CorruptArchive("The referrer names no blob", where=referrer)
-    return layers[0]
 
 
 def _whole_operations(

@@ -42,16 +42,19 @@ class OverviewService:
         self._trends = trends
         self._silence = silence
 
-    def models(self, search: str = "", *, after: str = "", limit: int = DEFAULT_MODELS) -> GlancePage:
+    def models(
+        self, search: str = "", *, team: str = "", after: str = "", limit: int = DEFAULT_MODELS
+    ) -> GlancePage:
         """Models in the order of their names, with their newest versions and how their speed moved.
 
         Args:
             search: A part of the name, in any letters' case.
+            team: Whose; every team's where omitted.
             after: The name that they follow.
             limit: At most so many.
         """
         with self._sessions.begin() as session:
-            found = CatalogStore(session).models(search.lower(), after=after, limit=limit + 1)
+            found = CatalogStore(session).models(search.lower(), after=after, limit=limit + 1, team=team)
             page = found[:limit]
             standings = OverviewStore(session).standings(page)
         trends = self._trends([model.name for model in page])
@@ -69,4 +72,4 @@ class OverviewService:
 def _glance(model: ModelView, standing: Standing | None, trends: tuple[Trend, ...]) -> ModelGlance:
     if standing is None:
         return ModelGlance(model)
-    return ModelGlance(model, standing.state, standing.at, standing.ready_at, trends)
+    return ModelGlance(model, standing.state, standing.at, standing.ready_at, trends, standing.failed)

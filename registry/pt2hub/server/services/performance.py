@@ -1,4 +1,12 @@
-"""Histories of figures, by series, and what front pages show of them."""
+"""Histories of figures, by series, and what front pages show of them.
+
+**One rule says which figure a version has in a series**, for histories, charts, front pages, versions, artifacts and
+comparisons alike: that of pt2hub's latest run there, which is the median of its processes. An artifact is measured more
+than once (when it is built, beside the version that follows, by measuring jobs), and a middle of several runs would be
+a figure that nobody saw. Who looks closer gets the runs: an artifact's page lists them, a point has the lowest and the
+highest of them. Where there are reports only, of which production sends thousands, it is the median of the latest 200.
+The rule is written down once, where points are made (`db.stores.performance`); everybody reads points.
+"""
 
 from __future__ import annotations
 

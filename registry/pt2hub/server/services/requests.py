@@ -68,10 +68,10 @@ def expand(requests: list[TargetSpec], live: list[str], *, known: Sequence[str])
             continue
         if not live:
             raise NoLiveWorker(
-                "No worker lives that auto could stand for",
+                "No worker is ready that auto could stand for",
                 where="targets",
-                hint="Start a worker (pt2hub up starts one), or name a target: its build waits for a worker."
-                + (f" Workers offered {', '.join(known)} before." if known else ""),
+                hint="Start a worker (pt2hub up starts one, which takes some seconds to be ready), or name a target: its build "
+                "waits for a worker." + (f" Workers offered {', '.join(known)} before." if known else ""),
             )
         expanded += [request.model_copy(update={"target": name}) for name in live if name not in named]
     return expanded

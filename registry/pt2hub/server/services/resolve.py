@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pt2hub.domain.codec import decode
+from pt2hub.domain.codec import decode, encode
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.names import Reference, parse_model_name
 from pt2hub.errors import Ambiguous, Detail, NotFound
@@ -14,6 +14,7 @@ from pt2hub.server.db.stores.references import Named, ReferenceStore
 from pt2hub.server.db.stores.versions import VersionStore
 from pt2hub.server.services import missing
 from pt2hub.server.services.documents import read_bytes, read_json
+from pt2hub.server.services.referrers import kept_profile
 from pt2hub.wire.artifacts import ArtifactView
 from pt2hub.wire.shapes import Resolved
 
@@ -83,6 +84,8 @@ class ResolveService:
         if rows is None:
             raise NotFound(f"There is no artifact {digest[:80]}", where="artifact")
         config = read_json(self._storage, StorageKey.blob(Digest(rows["config"])))
+        kinds = ((item["digest"], item["artifact_type"]) for item in rows["referrers"])
+        profile, _ = kept_profile(self._storage, kinds)
         whole = {
             **rows,
             "steps": config.get("steps", []),
@@ -90,6 +93,7 @@ class ResolveService:
             "manifest": read_json(self._storage, StorageKey.manifest(digest)),
             "config_digest": rows["config"],
             "config": config,
+            "profile": encode(profile) if profile else None,
         }
         return decode(ArtifactView, whole)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.performance import METRICS, Threshold, default_threshold
@@ -20,6 +20,7 @@ from pt2hub.server.services.evidence import (
     spread_between,
 )
 from pt2hub.wire.performance import MetricComparison
+from pt2hub.wire.reasons import because, noise_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -165,7 +166,7 @@ def comparison(
     """A judgement with the figures that it is of."""
     before, after = evidence.before, evidence.after
     shown = after or before
-    return MetricComparison(
+    made = MetricComparison(
         metric=metric,
         unit=shown.unit if shown else "",
         verdict=judgement.verdict,
@@ -181,7 +182,9 @@ def comparison(
         why=judgement.why,
         detail=judgement.detail,
         reported=any(side is not None and side.run is None for side in (before, after)),
+        noise=noise_of(judgement.low, judgement.high),
     )
+    return replace(made, because=because(made))
 
 
 def _source(figure: Figure) -> tuple[int, int, str | None]:
