@@ -9,6 +9,7 @@ pytest_plugins = [
     "support.registry",
     "support.api_process",
     "support.browser",
+    "support.calm",
     "support.s3",
     "support.server",
     "support.live",

@@ -254,7 +254,7 @@ def test_a_database_that_dies_again_and_again_ends_up_with_a_sentence(home: Path
     assert (up.process.returncode, out) == (1, "")
     assert "The embedded PostgreSQL ended" in err
     assert "[database_unavailable]" in err
-    assert len(kills) == 5
+    assert len(kills) >= 5  # within a minute
     assert "Traceback" not in err
     assert processes_of(home) == {}
 

@@ -83,4 +83,4 @@ def test_a_link_to_a_target_opens_what_is_said_of_it(page: Page) -> None:
     page.goto(DEMO)
     page.locator(".matrix .cell").first.click()
     page.wait_for_url("**/versions/*#torch*")
-    assert page.locator(".about[open] .within:target").get_by_text("Provenance").is_visible()
+    page.locator(".about[open] .within:target").get_by_text("Provenance").wait_for()

@@ -43,15 +43,15 @@ def line(page: Page, seq: int) -> str:
 
 
 def in_sight(page: Page, seq: int) -> bool:
-    """Whether a line is within what its list shows now."""
+    """Waits until a line is within what its list shows."""
     return bool(
-        page.evaluate(
+        page.wait_for_function(
             """seq => {
                 const box = document.querySelector(".lines").getBoundingClientRect();
                 const line = document.getElementById(`L${seq}`)?.getBoundingClientRect();
                 return Boolean(line) && line.top >= box.top - 1 && line.bottom <= box.bottom + 1;
             }""",
-            seq,
+            arg=seq,
         )
     )
 
@@ -110,7 +110,7 @@ def test_a_build_is_cancelled_and_tried_again_with_two_clicks(site: Site, page: 
     page.goto(f"/builds/{claim.build}")
     page.locator("summary", has_text="Cancel").click()
     page.get_by_role("button", name="Cancel it").click()
-    page.locator(".done", has_text="The build is cancelled").wait_for()
+    page.locator(".done", has_text="The build was cancelled").wait_for()
     assert site.container.builds.view(claim.build).state == "cancelled"
     page.get_by_label("with priority").fill("5")
     page.get_by_role("button", name="Try again").click()

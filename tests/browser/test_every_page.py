@@ -27,6 +27,8 @@ NO_PAGES = {
 }
 PAGES = [kind for kind in kinds() if kind not in NO_PAGES]
 NARROW, WIDE = 360, 2560
+PAPER = 720
+"""Pixels across a sheet of A4 between its margins, as browsers count them."""
 MOST_SHIFT = 0.01
 """Of what moves by itself: a tenth of what Chromium still calls good."""
 NOWHERE = "/models/demo-vision/no-such-model"
@@ -119,7 +121,7 @@ def test_whoever_uses_the_keyboard_gets_past_the_top_of_a_page(page: Page) -> No
     page.keyboard.press("Tab")
     assert page.locator(":focus").inner_text() == "Skip to the content"
     page.keyboard.press("Enter")
-    assert page.evaluate("() => document.activeElement.id") == "content"
+    page.wait_for_function("() => document.activeElement.id === 'content'")
 
 
 def test_what_another_host_or_the_page_itself_would_bring_is_stopped_and_noticed(
@@ -146,6 +148,10 @@ def look(page: Page, name: str, axe: Axe, shoot: Shoot) -> None:
     for width in (NARROW, WIDE):
         found = wider(page, width)
         assert not found, "\n".join(found)
+    page.emulate_media(media="print")
+    found = wider(page, PAPER)
+    page.emulate_media(media="screen")
+    assert not found, "\n".join(found)
     axe(page)
     page.emulate_media(color_scheme="dark")
     axe(page, "color-contrast")

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+import shutil
 from typing import TYPE_CHECKING
 
+import pytest
 from playwright.sync_api import expect
 
 from pt2hub.wire.documents import write_document
-from support.browser import sign_in
+from support.browser import FLAGS, PROGRAMS, open_context, sign_in
 from support.registry import V4, a_spec
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Page
 
     from support.browser import Axe, Shoot, Watch
     from support.site import Site
@@ -20,6 +24,17 @@ if TYPE_CHECKING:
 
 def spec(name: str) -> str:
     return write_document(a_spec(model=f"publishing/{name}", targets=[V4]))
+
+
+@pytest.fixture
+def keeping(chromium: Browser, site: Site) -> Iterator[Page]:
+    """A page of a browser that keeps pages whole for Back, as people's do; Playwright's are told not to."""
+    kind = chromium.browser_type
+    found = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    kept = ["--disable-back-forward-cache"]
+    browser = kind.launch(executable_path=found, args=FLAGS, ignore_default_args=kept)
+    yield open_context(browser, site).new_page()
+    browser.close()
 
 
 def test_a_spec_is_checked_as_it_is_typed_and_published(
@@ -80,3 +95,17 @@ def test_publishing_and_signing_out_need_no_scripts(site: Site, plain_page: Page
     plain_page.get_by_role("button", name="Sign out").click()
     expect(plain_page.get_by_role("status")).to_have_text("You are signed out.")
     expect(plain_page.get_by_role("link", name="Sign in")).to_be_visible()
+
+
+def test_nothing_of_who_signed_out_comes_back(site: Site, keeping: Page) -> None:
+    sign_in(keeping, site)
+    keeping.goto("/publish")
+    keeping.locator("#spec").fill("model: secret/plans")
+    keeping.goto("/targets")
+    keeping.get_by_role("button", name="Sign out").click()
+    expect(keeping).to_have_url(re.compile("/sign-in"))
+    for path in ("targets", "publish"):
+        keeping.evaluate("() => void setTimeout(() => history.back(), 0)")  # goto and go_back wait for a load
+        expect(keeping).to_have_url(f"{site.url}/{path}")
+        expect(keeping.get_by_role("link", name="Sign in", exact=True)).to_be_visible()
+        expect(keeping.locator("#spec")).to_have_count(0)

@@ -32,7 +32,7 @@ def move(aliases: AliasService, number: int, expected: int | None, **changes: st
 
 def test_an_alias_is_made_moved_and_resolved_and_keeps_its_history(registry: Registry) -> None:
     aliases = published(registry, 2)
-    made = move(aliases, 1, None, reason="  first\nline two ")
+    made = move(aliases, 1, None, reason="  first\r\nline two ")
     assert (made.model, made.name, made.number, made.history) == (MODEL, "prod", 1, (made.last,))
     assert (made.last.sequence, made.last.before, made.last.after) == (1, None, 1)
     assert (made.last.reason, made.last.by) == ("first\nline two", "ci")

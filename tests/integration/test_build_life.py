@@ -82,7 +82,7 @@ def test_a_running_build_is_cancelled_at_once_and_its_attempt_is_refused(registr
     registry.step(claim, "compile", "running")
     view = registry.services.builds.cancel(claim.build, "alice")
     assert view.state == "cancelled"
-    assert [step.state for step in view.steps] == ["failed"]
+    assert [step.state for step in view.steps] == ["cancelled"]
     (attempt,) = view.attempts
     assert (attempt.outcome, attempt.message) == ("cancelled", "cancelled by alice")
     assert attempt.ended_at

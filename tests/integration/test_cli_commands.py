@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pt2hub.domain.artifacts import Constants
+from pt2hub.domain.artifacts import AUTOTUNE_TYPE, Constants
 from pt2hub.errors import NotFound
 from support.artifacts import a_target
 from support.packages import WEIGHTS
@@ -197,7 +197,11 @@ def test_show_takes_every_reference_and_says_how_to_pull(shell: Shell, served: R
     code, document = shell.json("show", MODEL)
     assert (code, document["aliases"], document["runs_here"]) == (0, ["prod"], {HERE: "runs here"})
     assert document["pull"] == f"pt2hub pull {MODEL}@1"
-    assert document["artifacts"] == {HERE: {"weights": "split", "isolation": "sandbox"}}
+    told_of = document["artifacts"][HERE]
+    assert {name: told_of[name] for name in ("weights", "isolation", "profile")} == {
+        "weights": "split", "isolation": "sandbox", "profile": None,
+    }  # fmt: skip
+    assert AUTOTUNE_TYPE in {item["type"] for item in told_of["referrers"]}
 
 
 def test_show_and_the_artifact_say_that_its_weights_are_baked(shell: Shell, served: Registry) -> None:
@@ -264,7 +268,7 @@ def test_publish_for_a_target_without_a_worker_says_how_to_get_one(
     served.worker("w1")
     told = shell("publish", spec_file(tmp_path, targets=[GPU]))
     assert told.code == 0
-    assert f"No worker lives for {GPU}" in told.err
+    assert f"No worker is ready for {GPU}" in told.err
     assert "`pt2hub worker`" in told.err
 
 

@@ -47,13 +47,16 @@ def test_a_comparison_is_a_table_with_what_to_do_for_a_better_answer(shell: Shel
     assert f"before  {FIRST} for {V4}" in told.out
     rows = {line.split("  ")[0]: line for line in told.out.splitlines()}
     assert re.search(
-        r"10 ms +15 ms +\+50\.0 % \(\+4\d\.\d % to \+5\d\.\d %\) +worse +side by side",
+        r"10 ms +15 ms +50\.0 % slower \(4\d\.\d to 5\d\.\d %\) +worse +side by side; beyond 5 %, the minimum effect of "
+        r"latency_p50, and beyond the noise, \d\.\d %",
         rows["latency_p50 batch 8"],
     )
-    assert re.search(r"2 MB +1 MB +-50\.0 % +better +exact", rows["code_bytes"])
+    assert re.search(r"2 MB +1 MB +50\.0 % smaller +better +exact; beyond 1 %", rows["code_bytes"])
     assert re.search(r"unknown +not comparable +too noisy: the figure is known to", rows["first_inference"])
     assert f"For a better answer: pt2hub measure {SECOND} --target {V4} --beside {FIRST}\n" in told.out
-    assert "worse than 1 side by side (+50.0 %)" in shell("history", MODEL).out
+    assert "The code was compiled anew, from the same program" in told.out
+    assert "No kernel changed" in told.out
+    assert "worse than 1 side by side (50.0 % slower)" in shell("history", MODEL).out
     assert "\x1b" not in told.out
     assert shell("compare", FIRST, SECOND, "--fail-on", "worse").code == 1
     assert shell("compare", SECOND, f"{MODEL}@2", "--fail-on", "worse").code == 1  # an error, not a verdict
@@ -64,6 +67,10 @@ def test_a_comparison_is_a_table_with_what_to_do_for_a_better_answer(shell: Shel
         "code_bytes": "better",
         "first_inference": "not_comparable",
     }
+    slow = next(item for item in document["metrics"] if item["batch"] == 8)
+    assert (slow["min_effect"], 0 < slow["noise"] < 0.05) == (0.05, True)
+    assert slow["because"].startswith("side by side; beyond 5 %, the minimum effect of latency_p50")
+    assert document["code"]["same"] is False
 
 
 def test_a_comparison_that_cannot_be_made_says_what_to_write(shell: Shell, slower: Registry) -> None:

@@ -64,10 +64,10 @@ def test_a_table_shows_values_changes_and_what_was_flagged(shell: Shell) -> None
     table = [line.split("  ") for line in rest if line[:2] in {"3 ", "2 ", "1 "}]
     rows = [[cell.strip() for cell in row if cell.strip()] for row in table]
     assert [[*row[:5], row[-1]] for row in rows] == [
-        ["3", "12.60 ms", "7.0 %", "+20.0 %", "1", "worse than 2 (+20.0 %)"],
+        ["3", "12.60 ms", "7.0 %", "+20.0 %", "1", "worse than 2 (20.0 % slower)"],
         ["2", "10.50 ms", "7.0 %", "+5.0 %", "1", f"<- {MODEL}@2"],
         ["1", "10.00 ms", "7.0 %", "-", "1", "-"],
-        ["1", "250 us", "-", "-", "1", "-"],  # of the other machine
+        ["1", "250 µs", "-", "-", "1", "-"],  # of the other machine
     ]
 
 
@@ -129,7 +129,7 @@ def test_the_client_reads_histories_of_models_and_references(client: Client) -> 
     new, _ = view.series
     assert [point.number for point in new.points] == [2, 3]
     assert (new.more, new.changes[0].verdict) == (True, "worse")
-    assert "worse since 3 (+20.0 %)" in str(view)
+    assert "worse since 3 (20.0 % slower)" in str(view)
     assert client.metrics(MODEL).series[0].metric == "latency_p50"
     with pytest.raises(UnknownMetric) as caught:
         client.history(MODEL, "latncy_p50")

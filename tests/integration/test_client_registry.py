@@ -286,6 +286,20 @@ def spoken(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, Any]:
 
 
 @pytest.mark.usefixtures("cli_environ")
+def test_show_judges_an_artifact_by_what_its_libraries_need_not_by_its_target_alone(
+    served: Registry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served.worker("w1", HERE)
+    claim = served.claim(served.submit(targets=[HERE]).builds[0].id)
+    publication = served.publication(claim)
+    native = replace(publication.config.native, glibc="2.999")
+    served.services.builds.publish(claim, served.publication(claim, native=native))
+    code, shown = spoken(capsys, "show", "vision/resnet18@1")
+    assert (code, shown["pull"]) == (0, f"pt2hub pull vision/resnet18@1 --target {HERE}")
+    assert shown["runs_here"][HERE].startswith("libc: needs glibc 2.999 or newer, this machine has glibc")
+
+
+@pytest.mark.usefixtures("cli_environ")
 def test_the_command_line_publishes_shows_and_pulls(
     served: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

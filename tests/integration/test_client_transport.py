@@ -68,7 +68,7 @@ def test_a_problem_document_is_the_servers_own_error(stub: Stub, transport: Tran
     [
         Answer(200, b"<html>Sign in</html>", "text/html"),
         Answer(404, b"<html>nginx</html>", "text/html"),
-        Answer(502, b"", "text/plain"),
+        Answer(520, b"", "text/plain"),
         Answer(200, b"{half", "application/json"),
         Answer(500, b"[]", "application/problem+json"),
     ],
@@ -76,6 +76,17 @@ def test_a_problem_document_is_the_servers_own_error(stub: Stub, transport: Tran
 def test_anything_else_is_not_pt2hub(stub: Stub, transport: Transport, answer: Answer) -> None:
     stub.script = [answer]
     with pytest.raises(BadResponse, match=f"HTTP {answer.status}.*(?s:.)*PT2HUB_URL names"):
+        transport.get("/x")
+
+
+@pytest.mark.parametrize(
+    ("status", "hint"), [(413, "client_max_body_size"), (502, "whether the API runs"), (504, "time-outs")]
+)
+def test_what_a_proxy_says_of_itself_has_a_hint_of_its_own(
+    stub: Stub, transport: Transport, status: int, hint: str
+) -> None:
+    stub.script = [Answer(status, b"<html>nginx</html>", "text/html")]
+    with pytest.raises(BadResponse, match=f"HTTP {status}.*(?s:.)*{hint}"):
         transport.get("/x")
 
 

@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 import stat
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -170,7 +171,7 @@ def test_who_waits_to_be_alone_is_not_starved_by_ever_new_shares(path: Path) -> 
 def test_a_killed_process_holds_nothing(path: Path, mode: str) -> None:
     with _running(path, _HOLDER, mode) as holder:
         holder.heard()
-        threading.Timer(0.1, holder.kill).start()
+        threading.Timer(0.1, holder.signal, [signal.SIGKILL]).start()
         began = time.monotonic()
 
         with Device(path).exclusive(threading.Event()):
@@ -187,17 +188,21 @@ def test_a_stopped_process_is_named_and_does_not_keep_the_device_for_ever(
     told = list[str]()
     with _running(path, _HOLDER, theirs) as holder:
         holder.heard()
-        threading.Timer(0.3, holder.signal, [signal.SIGSTOP]).start()
 
-        with getattr(Device(path), mine)(threading.Event(), told.append) as hold:
+        def stop(user: str) -> None:
+            told.append(user)
+            if len(told) == 1:
+                holder.signal(signal.SIGSTOP)
+
+        with getattr(Device(path), mine)(threading.Event(), stop) as hold:
             assert told == [f"process {holder.pid} uses it", f"process {holder.pid} (stopped) uses it"]
             holder.signal(signal.SIGCONT)
             holder.let_go()  # what it gives up then is no more than its own
             with _running(path, _HOLDER, "shared") as later:
                 assert hold.mode == mine
                 if mine == "exclusive":
-                    threading.Timer(0.2, hold.release).start()
                     before = time.monotonic()
+                    threading.Timer(0.2, hold.release).start()
                     assert later.heard()[1] > before + 0.1
 
 
@@ -227,7 +232,7 @@ def test_a_halt_ends_the_wait_within_a_moment_and_nothing_is_held_then(path: Pat
         began = time.monotonic()
         with pytest.raises(WorkerLost, match="while it waited for the device"), device.shared(halt):
             pass
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 5.0
         holder.let_go()
     with device.exclusive(threading.Event()):
         pass
@@ -267,12 +272,13 @@ def test_threads_of_one_worker_exclude_each_other_as_processes_do(path: Path) ->
 
 
 def test_a_free_device_costs_next_to_nothing(path: Path) -> None:
-    device, halt = Device(path), threading.Event()
-    began = time.perf_counter()
+    device, halt, took = Device(path), threading.Event(), list[float]()
     for _ in range(100):
+        began = time.perf_counter()
         with device.shared(halt) as hold:
             hold.become("exclusive")
-    assert time.perf_counter() - began < 100 * POLL_SECONDS / 4  # it takes some 50 microseconds
+        took.append(time.perf_counter() - began)
+    assert statistics.median(took) < POLL_SECONDS / 4  # it takes some 50 microseconds
 
 
 def test_workers_of_other_users_may_take_the_same_lock(path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from pt2hub.client.config import ClientConfig
 from pt2hub.client.transport import Transport
 from pt2hub.domain.builds import LogLine
 from pt2hub.errors import CompileFailed, DatabaseUnavailable, ServerUnreachable
+from support.working import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,8 +41,8 @@ def pt2hub(env: dict[str, str], *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
 
 
-PROMPT = 1.0
-"""Seconds; a third of them on an idle machine."""
+PROMPT = 1.5
+"""Seconds, of several; a quarter of them on an idle machine. Without notifications it would be two."""
 
 
 @pytest.fixture
@@ -123,26 +125,25 @@ def test_who_waited_from_the_beginning_misses_no_attempt_that_came_and_went_mean
 
 def test_a_followed_version_tells_each_step_as_it_happens(own_api: ApiProcess, client: Client) -> None:
     claim = running(own_api, "steps")
-    told: list[tuple[str, float]] = []
+    told: list[str] = []
 
     def on_event(event: BuildEvent) -> None:
-        told.append((event.step.state if event.step else event.build.state, time.monotonic()))
+        told.append(event.step.state if event.step else event.build.state)
 
     version = own_api.registry.services.publish.version("team/steps", 1)
     reader = threading.Thread(target=lambda: client.follow(version, on_event))
     reader.start()
-    done = []
-    for state in ("running", "done"):
-        time.sleep(0.3)
-        done.append(time.monotonic())
+    until(lambda: told, 20)
+    took = []
+    for state in ("running", "done", "running", "done"):
+        began, before = time.monotonic(), len(told)
         own_api.registry.step(claim, "fetch", state, seconds=0.1)
+        until(lambda: len(told) > before, 20)  # noqa: B023  # called at once
+        took.append(time.monotonic() - began)
     own_api.registry.services.builds.fail(claim, CompileFailed("no"))
     reader.join(20)
-    assert [state for state, _ in told] in (
-        ["running", "running", "done", "failed"],
-        ["running", "done", "failed"],
-    )
-    assert told[-2][1] - done[-1] < PROMPT
+    assert told == ["running", *("running", "done") * 2, "failed"]
+    assert statistics.median(took) < PROMPT
 
 
 def test_lines_are_printed_within_a_moment_of_being_written(own_api: ApiProcess, env: dict[str, str]) -> None:
@@ -151,14 +152,17 @@ def test_lines_are_printed_within_a_moment_of_being_written(own_api: ApiProcess,
     command = [sys.executable, "-m", "pt2hub", "logs", "-f", claim.build]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
-        assert process.stdout.readline().endswith("first\n")
-        for seq in range(2, 6):
+        seen, took = [process.stdout.readline()], []
+        for seq in range(2, 7):
             written = time.monotonic()
             builds.report(claim, [], [line(seq, f"line {seq}")])
-            assert process.stdout.readline().endswith(f"compile  line {seq}\n")
-            assert time.monotonic() - written < PROMPT
+            seen.append(process.stdout.readline())
+            took.append(time.monotonic() - written)
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 130
+        assert process.wait(20) == 130
+    assert seen[0].endswith("first\n")
+    assert [text.split("compile  ")[1] for text in seen[1:]] == [f"line {seq}\n" for seq in range(2, 7)]
+    assert statistics.median(took) < PROMPT
 
 
 def test_a_summary_is_shown_unless_everything_is_asked_for(own_api: ApiProcess, env: dict[str, str]) -> None:

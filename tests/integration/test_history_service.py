@@ -95,17 +95,65 @@ def test_another_environment_begins_a_series_and_is_no_change(registry: Registry
     assert values(history(registry, batch=8).series[1]) == [(1, 5), (2, 5), (3, 6)]
 
 
-def test_a_point_is_the_median_of_the_figures_and_spans_their_replicates(registry: Registry) -> None:
+def test_a_point_is_the_figure_of_the_latest_run_and_spans_the_replicates_of_all(registry: Registry) -> None:
     (one,) = versions(registry, 1)
-    for figure in (latency(4, 5, 9), latency(6), latency(7, 8, 11)):
-        measured(registry, one, figure)
+    for day, figure in ((2, latency(7, 8, 11)), (1, latency(4, 5, 9)), (0, latency(6))):
+        measured(registry, one, figure, run=Run(day=day))
     (series,) = history(registry, batch=8).series
     (point,) = series.points
-    assert (point.value, point.low, point.high, point.count) == (6, 4, 11, 3)
-    assert (point.artifact, point.measured_at) == (one, "2026-12-01T10:00:00Z")
+    assert (point.value, point.low, point.high, point.count) == (8, 4, 11, 3)
+    assert (point.artifact, point.measured_at) == (one, "2026-12-03T10:00:00Z")
 
 
-def test_a_point_is_made_of_its_latest_200_figures(registry: Registry) -> None:
+def test_every_service_says_the_same_figure_of_an_artifact_that_was_measured_twice(
+    registry: Registry,
+) -> None:
+    one, two = versions(registry, 2)
+    measured(registry, one, latency(4, 5, 9), run=Run(day=1))
+    measured(registry, one, latency(7, 8, 11), run=Run(day=2))
+    services = registry.services
+    inspected = {(item.metric, item.batch): item for item in services.inspecting.artifact(one).figures}
+    found = inspected["latency_p50", 8]
+    assert (found.value, found.low, found.high, found.measured_at) == (8, 4, 11, "2026-12-03T10:00:00Z")
+    assert [(run.value, run.measured_at, run.source) for run in found.runs] == [
+        (8, "2026-12-03T10:00:00Z", "again"),
+        (5, "2026-12-02T10:00:00Z", "again"),
+    ]
+    assert {run.environment["cpu_model"] for run in found.runs} == {ENVIRONMENT.cpu_model}
+    measured(registry, two, latency(8, 8, 8))
+    (compared,) = (
+        item
+        for item in services.comparing.compare(f"{MODEL}@1", f"{MODEL}@2").metrics
+        if (item.metric, item.batch) == ("latency_p50", 8)
+    )
+    assert compared.before == 8
+    (series,) = (item for item in services.performance.series(MODEL).series if item.batch == 8)
+    assert series.values[0] == 8
+
+
+def test_a_point_of_reports_alone_is_their_median_and_a_run_counts_more_than_any(registry: Registry) -> None:
+    (one,) = versions(registry, 1)
+    measured(registry, one, latency(1000))
+    registry.sql("UPDATE measurements SET run = NULL, source = 'report' WHERE value = 1000")
+    registry.sql(
+        "INSERT INTO measurements (series_id, number, artifact, environment, source, value, measured_at) "
+        "SELECT series_id, number, artifact, environment, source, 7, measured_at + interval '1 minute' "
+        "FROM measurements, generate_series(1, 2) WHERE value = 1000"
+    )
+    with transaction(registry) as session:
+        PerformanceStore(session).sum_up(
+            registry.sql("SELECT series_id, number FROM measurements WHERE value = 1000")
+        )
+    ((value,),) = registry.sql(
+        "SELECT value FROM series_points AS p JOIN series AS s ON s.id = p.series_id WHERE s.batch = 8"
+    )
+    assert value == 7
+    measured(registry, one, latency(9))  # taken before the reports, and no report
+    (series,) = history(registry, batch=8).series
+    assert series.points[0].value == 9
+
+
+def test_a_point_spans_its_latest_200_figures(registry: Registry) -> None:
     (one,) = versions(registry, 1)
     measured(registry, one, latency(1000))
     registry.sql(
@@ -115,7 +163,7 @@ def test_a_point_is_made_of_its_latest_200_figures(registry: Registry) -> None:
     )
     measured(registry, one, latency(9), run=Run(day=1))
     (series,) = history(registry, batch=8).series
-    assert [(point.value, point.low, point.high, point.count) for point in series.points] == [(7, 7, 9, 200)]
+    assert [(point.value, point.low, point.high, point.count) for point in series.points] == [(9, 7, 9, 200)]
 
 
 def test_points_come_newest_first_page_by_page_each_page_oldest_first(registry: Registry) -> None:
@@ -306,7 +354,7 @@ def test_figures_that_come_at_once_for_one_point_are_all_in_it(registry: Registr
     other.join(10)
     assert not other.is_alive()
     (series,) = history(registry, batch=8).series
-    assert [(point.value, point.low, point.high, point.count) for point in series.points] == [(20, 10, 30, 2)]
+    assert [(point.value, point.low, point.high, point.count) for point in series.points] == [(30, 10, 30, 2)]
 
 
 def test_a_run_with_forty_figures_and_a_baseline_takes_few_statements(registry: Registry) -> None:

@@ -13,8 +13,10 @@ import pytest
 from pt2hub.domain import artifacts as oci
 from pt2hub.domain.artifacts import Descriptor, Manifest, Member, SingleFile, StepTiming
 from pt2hub.domain.digests import Digest, digest_bytes
+from pt2hub.domain.measurements import Measurement
 from pt2hub.server.blobs.keys import StorageKey
 from support.artifacts import a_config, a_constant
+from support.figures import Run, latency, measured
 from support.pages import Page
 from support.registry import V4
 
@@ -103,6 +105,34 @@ def test_its_page_opens_an_artifact_up(web: FlaskClient, served: Registry) -> No
     assert len(files) == 3
     for link in files:
         assert web.get(link, follow_redirects=True).status_code == 200
+
+
+def test_what_ran_beside_it_stands_beside_its_own_time_of_that_process(
+    web: FlaskClient, served: Registry
+) -> None:
+    digest = published(served)
+    beside = {"subject": "eager", "batch": 2}
+    eager, ratio = Measurement("latency_p50", 8.0, "ms", **beside), Measurement("speedup", 2.0, "1", **beside)
+    measured(served, digest, latency(12.0, 13.0, 12.5, batch=2), eager, ratio)
+    text = read(web, f"/artifacts/{digest}").text
+    assert "this artifact in fresh processes 12.5 ms" in text  # so that eager would look faster
+    assert "this artifact in the build's own process 4 ms" in text
+    assert "eager in the build's own process 8 ms" in text
+    assert "eager 8 ms beside this artifact's 4 ms" in text
+
+
+def test_the_runs_behind_its_figures_are_listed_with_their_times_and_machines(
+    web: FlaskClient, served: Registry
+) -> None:
+    digest = published(served)
+    measured(served, digest, latency(12.0, 13.0, 12.5, batch=2), run=Run(day=3))
+    page = read(web, f"/artifacts/{digest}")
+    figures, _, runs = page.text.partition("MeasuredHowOn")
+    assert "this artifact in fresh processes 12.5 ms" in figures
+    assert "10 ms to 13 ms" in figures  # over both runs
+    assert runs.index("12.5 ms at batch 2") < runs.index("10.5 ms at batch 2")
+    assert "EPYC, torch 2.13.0+cpu" in runs
+    assert "when it was built" in runs
 
 
 def test_it_is_compared_with_the_artifact_of_the_version_before(web: FlaskClient, served: Registry) -> None:

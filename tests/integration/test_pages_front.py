@@ -62,7 +62,7 @@ def test_the_front_page_says_what_there_is_what_is_in_production_how_it_moved_an
     assert "ready 2" in page.text
     assert "failed 3" in page.text
     assert "prod 1 candidate 2" in page.text  # what is in production comes first
-    assert f"+15.0 % since 2 {V4}" in page.text
+    assert f"15.0 % slower since 2 {V4}" in page.text
     assert "1 version worse 0 better, in 30 days 1 build failed in 7 days" in page.text
     assert "compile_failed" in page.text
     known = {
@@ -73,6 +73,7 @@ def test_the_front_page_says_what_there_is_what_is_in_production_how_it_moved_an
         f"/compare?before=vision/resnet18@1&after=vision/resnet18@2&target={V4}",
         f"/builds/{failing}",
         "/builds?state=failed",
+        "/builds?state=failed&days=7",
         "/changes?verdict=worse",
     }
     assert known <= set(page.links)
@@ -109,6 +110,22 @@ def test_search_finds_parts_of_names_keeps_what_was_typed_and_pages(
     assert "is no model name" in read(web, "/?after=%00", 422).text
 
 
+def test_a_teams_models_have_an_address_and_so_has_the_list(web: FlaskClient, served: Registry) -> None:
+    for name in ("vision/resnet18", "vision/vit", "demo-vision/resnet18"):
+        served.submit(model=name)
+    assert web.get("/models?q=vit").headers["Location"] == "/?q=vit"
+    page = read(web, "/models/vision")
+    assert [link for link in page.links if link.startswith("/models/") and "/versions/" not in link] == [
+        "/models/vision/resnet18",
+        "/models/vision/vit",
+    ]
+    rest = read(web, "/models/vision?after=vision/resnet18")
+    assert ("/models/vision" in rest.links, "/models/vision/resnet18" in rest.links) == (True, False)
+    assert "/models/vision" in read(web, "/models/vision/vit").links
+    for address in ("/models/ision", "/models/Vision", "/models/%00", "/models/vision%25"):
+        assert "There is no model of a team" in read(web, address, 404).text
+
+
 # -- changes -----------------------------------------------------------------------------------------------
 
 
@@ -121,7 +138,7 @@ def test_changes_are_chosen_and_a_wrong_filter_comes_back_as_it_was_typed(
     flag(served, 2)
     flag(served, 3, "better", 0.8)
     page = read(web, "/changes")
-    assert f"worse vision/resnet18@2 @1 latency_p50 batch 2 +15.0 % {V4} separate runs" in page.text
+    assert f"worse vision/resnet18@2 @1 latency_p50 batch 2 15.0 % slower {V4} separate runs" in page.text
     assert "better vision/resnet18@3 @2" in page.text
     chosen = read(web, f"/changes?verdict=better&model={MODEL}&target={V4}")
     assert ("model", MODEL) in chosen.fields

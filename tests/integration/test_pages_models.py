@@ -89,6 +89,12 @@ def test_a_models_page_shows_versions_targets_aliases_policy_and_speed(
         assert said in page.text
     assert {f"{PAGE}/versions/3", f"{PAGE}/aliases/prod", f"{PAGE}/versions/1#{GPU}"} <= set(page.links)
     assert "Sign in to put an alias on a version" in page.text
+    assert f"pt2hub pull {MODEL}@prod" in page.text
+    assert "Version 2, which prod is on." in page.text
+    assert "Version 3, the newest that is ready: a name without @ means that." in page.text
+    assert "is newer, and not ready" not in page.text
+    served.submit(checks={"tolerance": 0.5})
+    assert "Version 4 is newer, and not ready." in read(web, PAGE).text
 
 
 def test_thousands_of_versions_are_read_page_by_page(web: FlaskClient, served: Registry) -> None:
@@ -287,7 +293,16 @@ def test_a_gate_that_refuses_shows_what_it_compared_and_an_admin_may_force(
     served.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by="ci")
     fields = {"alias": "prod", "number": "2", "reason": "it mends a wrong result"}
     page = again(send(signed_in, f"{PAGE}/aliases", read(signed_in, PAGE), **fields), 409)
-    for said in ("What the policy found", V4, "10 ms", "12 ms", "+20.0 %", "worse", "5 %", "Even where"):
+    for said in (
+        "What the policy found",
+        V4,
+        "10 ms",
+        "12 ms",
+        "20.0 % slower",
+        "worse",
+        "5 %",
+        "Even where",
+    ):
         assert said in page.text
     page = done(signed_in, send(signed_in, f"{PAGE}/aliases", page, **fields, force="1"))
     assert "although the policy refused it" in page.text

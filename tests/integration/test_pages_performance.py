@@ -71,7 +71,7 @@ def test_a_page_says_how_fast_where_since_when_and_what_is_noise(
     long_history(registry, 40, worse_from=30)
     page, html = read(web, f"{PAGE}?metric=latency_p50&batch=8")
     assert "13 ms version 40" in page.text
-    assert "worse +30.0 % since version 30" in page.text
+    assert "worse 30.0 % slower since version 30" in page.text
     assert "Usual noise" in page.text
     assert f"/compare?before=vision/resnet18@29&after=vision/resnet18@30&target={V4}" in page.links
     assert "median time of a call · lower is better" in page.text
@@ -97,13 +97,29 @@ def test_other_machines_begin_a_line_and_are_drawn_as_a_break(web: FlaskClient, 
     ]
 
 
+def test_two_figures_for_one_change_are_explained_where_they_stand(
+    web: FlaskClient, registry: Registry
+) -> None:
+    one, two = versions(registry, 2)
+    measured(registry, one, latency(10))
+    beside = Run(baseline=one, beside=[latency(10, 10, 10)], pairs=[ratios(1.2, 1.21, 1.2, 1.19, 1.2)], day=1)
+    measured(registry, two, latency(11, 11, 11, 11, 11), run=beside)
+    registry.services.comparing.examine()
+    page, _ = read(web, f"{PAGE}?metric=latency_p50&batch=8")
+    assert "20.0 % slower since version 2" in page.text
+    assert "both timed side by side in one run; by their points on the chart: 10.0 % slower" in page.text
+    listed, _ = read(web, "/changes")
+    assert "side by side; points 10.0 % slower" in listed.text
+    assert "side by side both were timed in one run" in listed.text
+
+
 def test_without_a_batch_charts_are_at_that_of_the_example_inputs(
     web: FlaskClient, registry: Registry
 ) -> None:
     (one,) = versions(registry, 1)
     measured(registry, one, latency(5, batch=1), latency(7, batch=2), latency(50, batch=16))
     (chart,) = columns(web, f"{PAGE}/points")
-    assert chart["lines"][0]["values"] == [pytest.approx(8.75)]
+    assert chart["lines"][0]["values"] == [7.0]
     assert "latency_p50 batch 2" in read(web, PAGE)[0].text
     assert "latency_p50 batch 16" in read(web, f"{PAGE}?batch=16")[0].text
 
@@ -150,11 +166,13 @@ def test_a_model_without_figures_says_how_to_get_some(web: FlaskClient, registry
         ("metric=latency_p50&batch=3", 404, "There are figures for: 2"),
         (f"target={GPU}", 404, f"There are figures for: {V4}"),
         ("target=%3Cscript%3E", 422, "<script>"),
-        ("from=x", 422, "no from"),
+        ("from=x", 422, "no number of a version"),
         ("from=9&to=3", 422, "Swap them"),
-        ("limit=99999999999999999999", 422, "no limit"),
+        ("limit=99999999999999999999", 422, "no number of versions"),
         ("x=%3Cb%3E", 422, "Write version or time"),
         ("batch=%D9%A3", 422, "no batch"),
+        ("zoom=9~3", 422, "no part of an axis"),
+        ("point=3~x", 422, "no target"),
     ],
 )
 def test_wrong_addresses_say_what_is_right(
@@ -190,7 +208,9 @@ def test_a_comparison_shows_what_the_command_prints(web: FlaskClient, registry: 
     measured(registry, two, latency(12, 12, 12, 12, 12), run=beside)
     page, html = read(web, f"/compare?before={MODEL}@1&after={MODEL}@2")
     assert "latency_p50 batch 8" in page.text
-    assert "side by side" in page.text
+    assert "20.0 % slower (1" in page.text.replace("\u00a0", " ")
+    assert "side by side; beyond 5 %, the minimum effect of latency_p50" in page.text.replace("\u00a0", " ")
+    assert "The code was compiled anew, from the same program" in page.text
     assert "1 worse" in re.sub(r"(worse|better|same) (\d+)", r"\2 \1", page.text)
     assert 'class="interval"' in html
     assert f"pt2hub compare {MODEL}@1 {MODEL}@2 --target {V4}" in page.text

@@ -34,6 +34,36 @@ def test_an_address_without_a_page_is_a_page_that_leads_on(web: FlaskClient, met
     assert any(link.startswith("/?q=") and link.endswith("resnet18") for link in page.links)
 
 
+SLASHES = {
+    "/builds/?state=failed&target=a%2Fb": "/builds?state=failed&target=a%2Fb",
+    "/models/vision/resnet18/": "/models/vision/resnet18",
+    "/publish//": "/publish",
+    "/models/": "/models",
+    "/models/%0d%0aX:1/": "/models/%0D%0AX:1",
+    "/nowhere/": None,
+    "/static/": None,
+    "/builds/x/cancel/": None,  # a form's own
+    "/api/v1/models/": None,
+    "/healthz/": None,
+}
+
+
+def test_a_slash_too_many_leads_to_the_page_that_was_meant_if_there_is_one(web: FlaskClient) -> None:
+    answers = {address: web.get(address) for address in SLASHES}
+    assert {address: answer.headers.get("Location") for address, answer in answers.items()} == SLASHES
+    assert {answer.status_code for answer in answers.values()} == {308, 404}
+
+
+def test_an_address_that_is_too_long_is_said_to_be_in_the_readers_own_form(web: FlaskClient) -> None:
+    long = "%41" * 3000
+    page = web.get(f"/?q={long}")
+    assert (page.status_code, page.mimetype) == (414, "text/html")
+    assert "The address has 9004 bytes. At most 8000 bytes are taken." in Page(page.text).text
+    assert max(map(len, Page(page.text).links)) < 8000
+    api = web.get(f"/api/v1/models?search={long}")
+    assert (api.status_code, api.content_type) == (414, "application/problem+json")
+
+
 @pytest.mark.parametrize("path", ["/api/v1/nowhere", "/api", "/v2/nowhere", "/healthz/nowhere", "/metrics/x"])
 def test_programs_get_problem_documents(web: FlaskClient, path: str) -> None:
     answer = web.get(path)

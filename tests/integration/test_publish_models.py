@@ -204,7 +204,7 @@ def test_waiting_ends_with_its_time_and_the_builds_go_on(client: Client, served:
     began = time.monotonic()
     with pytest.raises(BuildActive, match=rf"{HERE} queued") as caught:
         version.wait(0.5)
-    assert 0.5 <= time.monotonic() - began < 5
+    assert 0.5 <= time.monotonic() - began < 15
     assert caught.value.where == "vision/resnet18@1"
     assert version.builds[0].id in str(caught.value)
     assert client.build(version.builds[0].id).state == BuildState.QUEUED
@@ -222,7 +222,7 @@ def test_a_stream_is_left_before_the_time_is_over(client: Client, monkeypatch: p
     began = time.monotonic()
     with pytest.raises(BuildActive):
         version.wait(1)
-    assert 1 <= time.monotonic() - began < 4
+    assert 1 <= time.monotonic() - began < streams.STREAM_SECONDS / 2
 
 
 # -- files of exported programs --------------------------------------------------------------------------

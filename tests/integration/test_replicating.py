@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pt2hub.domain.artifacts import MEASUREMENT_RUN_TYPE, ArtifactConfig
+from pt2hub.domain.artifacts import MEASUREMENT_RUN_TYPE, PROFILE_TYPE, ArtifactConfig
 from pt2hub.domain.codec import decode
 from pt2hub.domain.measurements import MeasurementRun
 from pt2hub.domain.specs import Spec
@@ -20,6 +22,7 @@ from pt2hub.server.services.documents import read_json, read_manifest
 from pt2hub_workers.children import ChildDied, ChildHung
 from pt2hub_workers.gating import Listener
 from pt2hub_workers.halting import Halt
+from pt2hub_workers.inside.files import CALL
 from pt2hub_workers.noop import NoopToolchain
 from pt2hub_workers.replicating import Bench, Figures, replicate
 from pt2hub_workers.subjects import Plan, Subject
@@ -29,6 +32,7 @@ from support.workbench import GATE_SECONDS, tiny_spec, toolchain_in, workbench
 if TYPE_CHECKING:
     from pt2hub.wire.shapes import VersionView
     from pt2hub_workers.toolchains import Hand, Toolchain
+    from pt2hub_workers.traces import Trace
     from support.attempts import AttemptBench
 
 PROCESSES = {"measure": {"processes": 2}}
@@ -147,6 +151,44 @@ def test_an_artifact_that_fails_by_itself_is_not_published(
     assert attempts.services.builds.view(version.builds[0].id).artifact is None
 
 
+class _Profiled(Beside):
+    """Measures as the no-op toolchain does, hands the figures over, and dies or leaves something under the profiler."""
+
+    def work(self, job: Mapping[str, Any], *, on_event: Callable[[dict[str, Any]], Any], **given: Any) -> Any:
+        """The job."""
+        found = self.hand.work(job, on_event=on_event, **given)
+        if not job["profile"]:
+            return found
+        assert on_event({"event": "ask", "question": "last", "figures": found}) is True
+        raise ChildDied(-11, "watch some calls of the artifact")
+
+
+class _ProfiledToolchain(NoopToolchain):
+    """The no-op toolchain with a profiler that ends its process."""
+
+    def take(self, role: str) -> Hand:
+        """As the no-op toolchain, but for those who measure."""
+        hand = super().take(role)
+        return _Profiled(hand) if role == "measure" else hand
+
+
+def test_what_the_profiler_does_to_its_process_costs_the_trace_and_nothing_else(
+    attempts: AttemptBench,
+) -> None:
+    version = attempts.submit(**PROCESSES)
+    attempts.attempt(version, toolchain=_ProfiledToolchain(attempts.scratch))
+
+    run = _run(attempts, version)
+    assert run.conditions["processes"] == 2
+    build = attempts.services.builds.view(version.builds[0].id)
+    assert build.artifact is not None
+    kinds = {item.artifact_type for item in attempts.services.resolve.artifact(build.artifact).referrers}
+    assert MEASUREMENT_RUN_TYPE in kinds
+    assert PROFILE_TYPE not in kinds
+    lines = [line.text for line in attempts.services.logs.lines(build.id)[1]]
+    assert [text for text in lines if text.startswith("there is no trace of its calls:")]
+
+
 def test_a_version_with_other_inputs_is_timed_alone(attempts: AttemptBench) -> None:
     attempts.attempt(attempts.submit(**PROCESSES))
     inputs = [{"name": "x", "shape": ["batch", 16], "generate": {"normal": {}}}]
@@ -177,7 +219,8 @@ def test_real_processes_give_replicates_and_a_damaged_baseline_gives_a_note(tmp_
         parts = bench.build(spec)
     toolchain = toolchain_in(tmp_path / "rooms")
     try:
-        plan = Plan(Spec.model_validate(spec), {}, _subject("artifact", parts), _subject("baseline", parts))
+        own, other = _subject("artifact", parts), _subject("baseline", parts)
+        plan = Plan(Spec.model_validate(spec), {}, own, other, profile=True)
         whole = measured(plan)
         damaged = tmp_path / "damaged.zip"
         shutil.copy(plan.artifact.weights, damaged)
@@ -204,3 +247,23 @@ def test_real_processes_give_replicates_and_a_damaged_baseline_gives_a_note(tmp_
     assert alone.pairs == []
     assert str(alone.note).startswith("no baseline: beside the baseline a process failed")
     assert len({(item.metric, item.batch) for item in alone.measurements}) == len(found)
+    assert alone.trace is None  # nobody asked
+    assert whole.trace is not None
+    _check_trace(whole.trace, tmp_path)
+
+
+def _check_trace(trace: Trace, place: Path) -> None:
+    """It has the calls, what the compiler generated, what it calls of the library, and nothing of the machine."""
+    text = gzip.decompress(trace.packed() or b"").decode()
+    events = [event for event in json.loads(text)["traceEvents"] if event["ph"] == "X"]
+    assert sum(event["name"] == CALL for event in events) == 3
+    profile = trace.profile()
+    rows = {row.name: row for row in profile.rows}
+    kernels = [row for name, row in rows.items() if name.startswith("cpp_fused")]
+    assert kernels
+    assert all(row.calls % 3 == 0 and row.total_us > 0 for row in rows.values())
+    assert any(name.startswith("aoti_torch_cpu_") for name in rows)
+    assert sum(row.share for row in rows.values()) <= 1.001
+    assert {event["name"] for event in events} == {CALL, *rows}
+    said = (str(place), str(Path.home()), "site-packages", "host_name", "/tmp", "traceName")
+    assert [word for word in said if word in text] == []

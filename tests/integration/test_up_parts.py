@@ -74,7 +74,7 @@ end = time.monotonic() + 60
 while time.monotonic() < end:
     time.sleep(0.05)
 """
-    logs = [tmp_path / f"log{number}" for number in range(3)]
+    logs = [tmp_path / f"log{number}" for number in range(6)]
 
     def launch(log: Path) -> Child:
         return spawn([sys.executable, "-c", code], log=log, environ=os.environ)
@@ -88,8 +88,8 @@ while time.monotonic() < end:
         time.sleep(0.01)
     began = time.monotonic()
     stop_all(services)
-    assert 0.9 < time.monotonic() - began < 2.5
-    assert [tail(log) for log in logs] == ["ready\ntold"] * 3
+    assert 0.9 < time.monotonic() - began < 5  # and not six, one after the other
+    assert [tail(log) for log in logs] == ["ready\ntold"] * 6
 
 
 def test_the_first_signal_interrupts_and_the_next_are_ignored() -> None:

@@ -68,7 +68,7 @@ def test_a_clock_that_is_set_back_keeps_no_build_with_a_dead_worker(registry: Re
 
 
 def test_contact_tells_the_databases_clock(registry: Registry) -> None:
-    assert abs(registry.services.upkeep.contact() - time.time()) < 5  # one machine here
+    assert abs(registry.services.upkeep.contact() - time.time()) < 60  # one machine here
 
 
 def test_a_build_that_waits_for_its_pause_is_not_astray(registry: Registry) -> None:
@@ -76,7 +76,7 @@ def test_a_build_that_waits_for_its_pause_is_not_astray(registry: Registry) -> N
     registry.services.builds.retry_later(claim, CompileFailed())
     registry.sql("DELETE FROM procrastinate_jobs")
     registry.sql(
-        "UPDATE builds SET queued_at = now() - interval '1 hour', not_before = now() + interval '5 s'"
+        "UPDATE builds SET queued_at = now() - interval '1 hour', not_before = now() + interval '1 hour'"
     )
     assert registry.services.upkeep.requeue_lost() == []
     registry.sql("UPDATE builds SET not_before = now() - interval '1 hour'")

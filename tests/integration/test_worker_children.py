@@ -8,6 +8,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +20,7 @@ from pt2hub_workers.halting import Halt, Halted
 from pt2hub_workers.pool import Pool
 from pt2hub_workers.rooms import Rooms
 from pt2hub_workers.sandbox import starting
-from support.scripted import CHANNEL, READY, Script
+from support.scripted import CHANNEL, JOB, READY, Script
 from support.workbench import child_environ, launcher_of
 from support.working import until
 
@@ -149,17 +150,17 @@ def test_a_halt_kills_the_child_although_its_parent_is_busy_with_a_question(
 ) -> None:
     asks = '{"event": "ask", "question": "weights"}'
     child = child_that(f"os.write({CHANNEL}, b'{asks}\\n'); time.sleep(60)")
-    halt, dead_meanwhile = Halt(), list[bool]()
+    halt, dead_meanwhile = Halt(), threading.Event()
 
     def answer(_: object) -> None:
         halt.set("cancelled")
-        time.sleep(0.3)
-        dead_meanwhile.append(not child.alive)
+        until(lambda: not child.alive, SECONDS)
+        dead_meanwhile.set()
 
     with pytest.raises(Halted):
-        child.work({}, on_event=answer, on_output=print, seconds=SECONDS, halt=halt)
+        child.work({}, on_event=answer, on_output=print, seconds=2 * SECONDS, halt=halt)
 
-    assert dead_meanwhile == [True]
+    assert dead_meanwhile.is_set()
 
 
 def test_a_halt_ends_the_wait_for_a_silent_child_at_once(child_that: Callable[[str], Child]) -> None:
@@ -174,24 +175,30 @@ def test_a_halt_ends_the_wait_for_a_silent_child_at_once(child_that: Callable[[s
     with pytest.raises(Halted):
         child.work({}, on_event=print, on_output=print, seconds=SECONDS, halt=halt)
 
-    assert time.monotonic() - halted[0] < 0.15
+    assert time.monotonic() - halted[0] < SECONDS / 4
     assert not child.alive
 
 
-def test_waiting_for_the_device_is_no_time_of_the_build(child_that: Callable[[str], Child]) -> None:
+def test_waiting_for_the_device_is_no_time_of_the_build(
+    child_that: Callable[[str], Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
     asks, says = (
         '{"event": "ask", "question": "device"}',
         '{"event": "result", "value": 7}',
     )
     child = child_that(
-        f"os.write({CHANNEL}, b'{asks}\\n'); os.read({CHANNEL}, 999)\n"
+        f"{JOB}; os.write({CHANNEL}, b'{asks}\\n')\n"
         f"os.read({CHANNEL}, 999); os.write({CHANNEL}, b'{says}\\n'); time.sleep(60)"
     )
 
-    def wait(_: object) -> None:
-        time.sleep(1.2)
+    ahead = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead[0])
+    monkeypatch.setattr(children, "time", clock)
 
-    assert child.work({}, on_event=wait, on_output=print, seconds=1.0, halt=Halt()) == 7
+    def wait(_: object) -> None:
+        ahead[0] += 10 * SECONDS
+
+    assert child.work({}, on_event=wait, on_output=print, seconds=SECONDS, halt=Halt()) == 7
 
 
 def test_asking_for_the_device_again_and_again_is_time_of_the_build(

@@ -20,7 +20,7 @@ from pt2hub.server.container import open_container
 from pt2hub.server.processes import spawn
 from pt2hub.server.up.listening import listen
 from support.postgres import create_database
-from support.registry import Registry
+from support.registry import SILENCE, Registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -94,6 +94,7 @@ def running_api(
         "PT2HUB_HOME": str(folder / "home"),
         "PT2HUB_STORAGE": str(folder / "blobs"),
         "PT2HUB_DATABASE_URL": database_url,
+        "PT2HUB_LOST_WORKER_SECONDS": str(SILENCE.total_seconds()),
     } | settings
     environ = os.environ | given | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(folder / "tmp")}
     config = ServerConfig.from_environ(given)

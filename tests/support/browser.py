@@ -43,6 +43,8 @@ FLAGS = (
 )
 DESK: ViewportSize = {"width": 1280, "height": 800}
 PHONE: ViewportSize = {"width": 390, "height": 844}
+MS = 30_000
+"""Milliseconds until something that must happen counts as not happening: tests share the cores."""
 TALLEST = 2000
 """Pixels of a page that a screenshot shows."""
 _LOOKING = Path(__file__).with_name("looking.js").read_text().rstrip(";\n")
@@ -119,8 +121,9 @@ def chromium() -> Iterator[Browser]:
 
     Not the session's: as long as Playwright lives, its event loop runs in this thread, and other tests have their own.
     """
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=MS)
     found = next(filter(None, map(shutil.which, PROGRAMS)), None)
     with sync_playwright() as playwright:
         if found is None and not Path(playwright.chromium.executable_path).exists():
@@ -134,7 +137,7 @@ def open_context(chromium: Browser, site: Site, **settings: Any) -> BrowserConte
     """A browser's window with cookies of its own, on the site, in a zone that is not UTC."""
     given = {"viewport": DESK, "locale": "en-GB", "timezone_id": "Europe/Berlin", "reduced_motion": "reduce"}
     context = chromium.new_context(base_url=site.url, **{**given, **settings})
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(MS)
     return context
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from pt2hub.server.db import migrating
 from pt2hub.server.db.embedded import EmbeddedPostgres
 
 if TYPE_CHECKING:
@@ -35,3 +36,17 @@ def create_database(postgres: EmbeddedPostgres, *, template: str = "template1") 
 def database_url(postgres: EmbeddedPostgres) -> str:
     """URL of an empty database of its own."""
     return create_database(postgres)
+
+
+@pytest.fixture(scope="session")
+def migrated_template(postgres: EmbeddedPostgres) -> str:
+    """Name of a migrated database that others are copied from: ten times faster than migrating each."""
+    url = create_database(postgres)
+    migrating.upgrade(url)
+    return url.partition("?")[0].rpartition("/")[2]
+
+
+@pytest.fixture
+def migrated_url(postgres: EmbeddedPostgres, migrated_template: str) -> str:
+    """URL of a migrated, empty database of its own."""
+    return create_database(postgres, template=migrated_template)

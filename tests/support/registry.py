@@ -35,23 +35,21 @@ from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.memory import MemoryStorage
 from pt2hub.server.container import Container, compose
 from pt2hub.server.db import engine as engines
-from pt2hub.server.db import migrating
 from pt2hub.server.db.queue import BuildQueue
 from pt2hub.server.services.blobs import Piece
 from support.artifacts import a_config
-from support.postgres import create_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pt2hub.domain.builds import Claim
-    from pt2hub.server.db.embedded import EmbeddedPostgres
     from pt2hub.wire.shapes import VersionView
 
 V3 = "torch2.13-cpu-x86_64_v3"
 V4 = "torch2.13-cpu-x86_64_v4"
 GPU = "torch2.11-cu130-sm90"
-SILENCE = timedelta(seconds=30)
+SILENCE = timedelta(minutes=10)
+"""Workers of tests send no heartbeats: none may be lost on a slow machine but those that `silence` names."""
 TOOLCHAIN = Toolchain("2.13.0+cpu", "3.11.2", "g++ (Debian 12.2.0)", "glibc 2.36", "0.1.0")
 ENVIRONMENT = Environment("EPYC", "x86_64_v4", 2, 24 << 30, "2.13.0+cpu")
 PACKAGES = {"torch": "2.13.0+cpu", "torchvision": "0.28.0"}
@@ -251,20 +249,6 @@ class Registry:
             ),
             holder=holder,
         )
-
-
-@pytest.fixture(scope="session")
-def migrated_template(postgres: EmbeddedPostgres) -> str:
-    """Name of a migrated database to copy: ten times faster than migrating each."""
-    url = create_database(postgres)
-    migrating.upgrade(url)
-    return url.split("/")[3].partition("?")[0]
-
-
-@pytest.fixture
-def migrated_url(postgres: EmbeddedPostgres, migrated_template: str) -> str:
-    """URL of a migrated, empty database of its own."""
-    return create_database(postgres, template=migrated_template)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The server's parts for the tests: a migrated database, a container over it, the API in front."""
+"""The server's parts for the tests: a container over a migrated database, the API in front."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pytest
 from pt2hub.server.api.app import create_app
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import Container, open_container
-from pt2hub.server.db import migrating
-from support.postgres import create_database
+from support.registry import SILENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,23 +17,7 @@ if TYPE_CHECKING:
 
     from flask.testing import FlaskClient
 
-    from pt2hub.server.db.embedded import EmbeddedPostgres
-
 MAX_BLOB_BYTES = 1 << 20
-
-
-@pytest.fixture(scope="session")
-def migrated_template(postgres: EmbeddedPostgres) -> str:
-    """Name of a migrated database that others are copied from, in milliseconds."""
-    url = create_database(postgres)
-    migrating.upgrade(url)
-    return url.partition("?")[0].rpartition("/")[2]
-
-
-@pytest.fixture
-def migrated_url(postgres: EmbeddedPostgres, migrated_template: str) -> str:
-    """URL of a migrated database of its own."""
-    return create_database(postgres, template=migrated_template)
 
 
 @pytest.fixture
@@ -45,6 +28,7 @@ def config(tmp_path: Path, migrated_url: str) -> ServerConfig:
         storage=str(tmp_path / "blobs"),
         database_url=migrated_url,
         max_blob_bytes=MAX_BLOB_BYTES,
+        lost_worker_seconds=SILENCE.total_seconds(),
     )
 
 

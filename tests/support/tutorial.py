@@ -47,6 +47,7 @@ _ALIKE = tuple(
     (re.compile(pattern), word)
     for pattern, word in {
         r"(?m)^(\S+)-\d+-[0-9a-f]{8}\b(.*)  \1  ": r"<worker>\2  <host>  ",  # a worker's id begins with its host
+        r"(?m)^  (time in|speed)  .*": r"  \1  <measured>",  # which kernels come first depends on the machine
         r"(?m)^((?:latency_p\d\d|throughput|first_inference|load_time|host_memory_peak|relative_error|\w+_time)"
         r"(?: batch \d+)?)  .*": r"\1  <measured>",  # a row of a comparison: even its verdict depends on the machine
         r"process \d+ of \d+": "process <number> of <number>",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import itertools
 import os
-import threading
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -176,11 +175,12 @@ def test_only_a_terminal_or_a_notebook_moves(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_notebooks_frame_is_replaced_and_ends_with_the_last_one() -> None:
     frames: list[str] = []
     text = ["<b>first</b>"]
-    with watching.Redrawn(lambda: Text(text[0]), lambda: frames.append):
+    with watching.Redrawn(lambda: Text(text[0]), lambda: frames.append) as redrawn:
         text[0] = "last"
     assert "last" in frames[-1]
     assert "&lt;b&gt;" in watching.as_html(Text("<b>"))
-    assert threading.active_count() < 50
+    assert redrawn._thread
+    assert not redrawn._thread.is_alive()
 
 
 # -- transfers -------------------------------------------------------------------------------------------

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,9 +16,6 @@ from pt2hub.server.pages import filters
 from pt2hub.server.pages.exhibits import bars, documents, trees, tuning
 from pt2hub.server.pages.exhibits.highlighting import highlighted
 from pt2hub.server.pages.proofs import Proof
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FLOODS = (
     "a ", "/*", "*/", '"', "'", "\\\n", "#if ", 'R"(', "::a", "a(", "<a>", "// \\\n", "\t", "a\n", "((", "{", "'''", '"""',
@@ -120,14 +115,6 @@ def test_lines_that_begin_within_a_comment_have_its_colour() -> None:
     ]
     assert '<span class="t">int</span>' in highlighted("a.cpp", lines, commented=True)[2]
     assert len(highlighted("a.py", lines, commented=True)) == 3
-
-
-@pytest.fixture
-def no_collector() -> Iterator[None]:
-    """No full collection in between: over all that earlier tests of the process left, one takes over a second."""
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.mark.usefixtures("no_collector")

@@ -9,6 +9,7 @@ import pytest
 
 from pt2hub_workers import mailbox
 from pt2hub_workers.mailbox import Mailbox, read_message
+from support.working import until
 
 
 def test_lines_come_in_order_and_the_end_after_them() -> None:
@@ -30,10 +31,12 @@ def test_who_sends_more_than_is_read_waits_and_goes_on_once_it_is(monkeypatch: p
 
     sender = threading.Thread(target=send)
     sender.start()
-    time.sleep(0.2)
+    until(lambda: len(sent) == 3, 10)
+    time.sleep(0.1)  # would it send more?
     assert len(sent) == 3
     assert box.take(0) == b"x" * 200
-    time.sleep(0.2)
+    until(lambda: len(sent) == 4, 10)
+    time.sleep(0.1)
     assert len(sent) == 4
     box.end()
     sender.join(5)

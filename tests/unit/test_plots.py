@@ -17,7 +17,7 @@ TARGET = "torch2.13-cpu-x86_64_v4"
 DIGEST = Digest("sha256:" + "0" * 64)
 BEGIN = datetime(2026, 3, 28, 12, tzinfo=UTC)
 """Half a day before summer time begins in Europe."""
-HEIGHT, TOP, BOTTOM = 280, 20, 250
+HEIGHT, TOP, BOTTOM = 280, 20, 236
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
@@ -26,6 +26,7 @@ def drawn(
     every: timedelta = HOUR,
     low: float | None = None,
     relative: bool = False,
+    from_zero: bool = False,
     by_time: bool = True,
 ) -> Plot:
     """A chart of versions with these figures, measured one after the other."""
@@ -38,7 +39,27 @@ def drawn(
     series = SeriesView("metric", "widgets", TARGET, "artifact", DIGEST, {}, noise=0.05, points=tuple(points))
     view = ChartView("metric", "", "widgets", "lower", None, "artifact", (series,))
     whole = ChartsView("team/name", (view,), ("metric",), (TARGET,), (), ("artifact",))
-    return plot(chart(view, whole, relative=relative), by_time=by_time, height=HEIGHT)
+    drawn = chart(view, whole, relative=relative, from_zero=from_zero)
+    return plot(drawn, by_time=by_time, height=HEIGHT)
+
+
+def moved(*environments: dict[str, str]) -> Plot:
+    """A chart of a model whose machine changed with each version."""
+    series = tuple(
+        SeriesView(
+            "metric",
+            "ms",
+            TARGET,
+            "artifact",
+            DIGEST,
+            environment,
+            points=(PointView(at + 1, DIGEST, 5.0, 5.0, 5.0, 1, (BEGIN + at * DAY).isoformat()),),
+        )
+        for at, environment in enumerate(environments)
+    )
+    view = ChartView("metric", "", "ms", "lower", None, "artifact", series)
+    whole = ChartsView("team/name", (view,), ("metric",), (TARGET,), (), ("artifact",))
+    return plot(chart(view, whole), by_time=False, height=HEIGHT)
 
 
 @pytest.mark.parametrize(
@@ -100,3 +121,28 @@ def test_of_ten_thousand_points_the_highest_is_kept() -> None:
     assert len(places) <= 301
     assert min(places) < max(places) - 100
     assert [tick.text for tick in shown.across] == ["2000", "4000", "6000", "8000", "10000"]
+
+
+def test_an_axis_may_begin_at_zero_however_far_figures_lie_apart() -> None:
+    assert [tick.text for tick in drawn(1.0, 5.0, from_zero=True).up] == ["0", "1", "2", "3", "4", "5"]
+    assert drawn(-2.0, -1.0, from_zero=True).up[-1].text == "0"
+
+
+def test_labels_say_what_changed_in_an_environment_and_lie_on_nothing() -> None:
+    shown = moved(
+        {"cpu_model": "Intel(R) Xeon(R) Platinum 8370C CPU @ 2.80GHz"},
+        {"cpu_model": "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz", "driver": "570.172.08"},
+    )
+    assert [cut.label for cut in shown.cuts] == ["CPU Intel Xeon Platinum 8370C → 8481C"]
+    crowded = moved(*({"driver": f"{number}0.1"} for number in range(12)))
+    labels = [cut for cut in crowded.cuts if cut.label]
+    assert labels[0].label == "driver 100.1 → 110.1", "the newest first"
+    assert len(labels) >= len(crowded.cuts) / 2
+    for cut in labels:
+        end = cut.begin + 5 * len(cut.label)
+        assert 0 <= cut.begin < end <= crowded.width
+        others = [other for other in labels if other is not cut]
+        assert not any(cut.begin <= other.x <= end for other in others if other.row < cut.row), (
+            "no line through it"
+        )
+        assert not any(cut.begin <= other.begin <= end for other in others if other.row == cut.row)

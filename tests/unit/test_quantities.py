@@ -6,14 +6,14 @@ import math
 
 import pytest
 
-from pt2hub.wire.quantities import percent, quantity, scale_for, sparkline
+from pt2hub.wire.quantities import percent, quantity, scale_for, sparkline, spelled
 
 
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
     [
         (10.4218, "ms", "10.42 ms"),
-        (0.25, "ms", "250 us"),
+        (0.25, "ms", "250 µs"),
         (0.0000004, "ms", "0.4 ns"),
         (1234.5, "ms", "1.234 s"),
         (0, "ms", "0 ms"),
@@ -23,7 +23,8 @@ from pt2hub.wire.quantities import percent, quantity, scale_for, sparkline
         (1.15, "1", "1.15"),
         (1.2e-6, "1", "1.20e-06"),
         (12345.6, "1/s", "12,346 1/s"),
-        (-0.5, "ms", "-500 us"),
+        (-0.5, "ms", "-500 µs"),
+        (12, "us", "12 µs"),
         (1e300, "tokens", "1.000e+300 tokens"),
         (92.3, "s", "92.3 s"),
     ],
@@ -54,3 +55,14 @@ def test_a_sparkline_spans_its_figures_but_makes_no_cliffs_of_noise() -> None:
     assert set(sparkline([100, 101, 102])) <= set("▁▂▃")
     assert sparkline([0, 0]) == "▁▁"
     assert sparkline([]) == sparkline([math.nan]) == ""
+
+
+def test_microseconds_are_spelled_out_where_an_output_has_no_sign_for_them() -> None:
+    text = quantity(0.25, "ms")
+    assert [spelled(text, encoding) for encoding in ("utf-8", "UTF8", "ascii", "ANSI_X3.4-1968", None)] == [
+        "250 µs",
+        "250 µs",
+        "250 us",
+        "250 us",
+        "250 us",
+    ]

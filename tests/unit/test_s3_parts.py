@@ -68,11 +68,13 @@ def test_no_more_pieces_are_held_than_there_are_threads() -> None:
 
 
 def test_the_first_error_ends_it_and_nothing_is_on_its_way_any_more() -> None:
-    source, sending = Source(), threading.Semaphore(0)
+    source, sending, failed = Source(), threading.Semaphore(0), threading.Event()
 
     def send(number: int, piece: bytes) -> Part:
-        if number == 6:
+        if number == THREADS + 2:
+            failed.set()
             raise ConnectionResetError
+        assert number <= 2 or failed.wait(10)
         time.sleep(0.02)
         sending.release()
         return Part(number, len(piece), "etag")
@@ -82,7 +84,7 @@ def test_the_first_error_ends_it_and_nothing_is_on_its_way_any_more() -> None:
     sent = sending._value
     time.sleep(0.1)
     assert sending._value == sent
-    assert source.taken <= 6 + THREADS
+    assert source.taken <= THREADS + 2 + THREADS
 
 
 def test_an_error_of_the_source_passes_through() -> None:

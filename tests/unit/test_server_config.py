@@ -33,6 +33,7 @@ def test_every_setting_is_read(tmp_path: Path) -> None:
             "PT2HUB_FACTORIES": "torchvision.models, my.models",
             "PT2HUB_ISOLATION": "process",
             "PT2HUB_S3_PUBLIC_ENDPOINT_URL": "https://s3.example:8333/",
+            "PT2HUB_TRUSTED_PROXIES": "10.0.0.5, 10.1.0.0/16,fd00::/8",
         }
     )
     assert config == ServerConfig(
@@ -48,13 +49,14 @@ def test_every_setting_is_read(tmp_path: Path) -> None:
         factories=("torchvision.models", "my.models"),
         isolation="process",
         s3_public_endpoint_url="https://s3.example:8333",
+        trusted_proxies=("10.0.0.5", "10.1.0.0/16", "fd00::/8"),
     )
 
 
 def test_an_empty_variable_counts_as_unset() -> None:
     names = (
         *("HOME", "DATABASE_URL", "STORAGE", "HOST", "PORT", "MAX_BLOB_BYTES", "HEARTBEAT_SECONDS"),
-        *("ISOLATION", "S3_PUBLIC_ENDPOINT_URL"),
+        *("ISOLATION", "S3_PUBLIC_ENDPOINT_URL", "TRUSTED_PROXIES"),
     )
     assert ServerConfig.from_environ({f"PT2HUB_{name}": "" for name in names}) == ServerConfig.from_environ(
         {}
@@ -95,6 +97,9 @@ def test_a_slow_heartbeat_makes_the_limit_for_lost_workers_longer() -> None:
         ("PT2HUB_S3_PUBLIC_ENDPOINT_URL", "http://s3.example/bucket"),
         ("PT2HUB_S3_PUBLIC_ENDPOINT_URL", "http://s3.example?bucket=b"),
         ("PT2HUB_S3_PUBLIC_ENDPOINT_URL", "http://[s3.example"),
+        ("PT2HUB_TRUSTED_PROXIES", "*"),
+        ("PT2HUB_TRUSTED_PROXIES", "127.0.0.1,proxy.example"),
+        ("PT2HUB_TRUSTED_PROXIES", "10.1.2.3/16"),
         ("PT2HUB_LOST_WORKER_SECONDS", "6"),  # below three heartbeats of 5 s
     ],
 )

@@ -59,7 +59,7 @@ def test_sequences_are_left_out_and_what_cannot_be_seen_is_named(line: str, read
 def test_a_hostile_line_takes_no_longer_than_its_length(part: str) -> None:
     began = time.monotonic()
     runs(part * 50_000)
-    assert time.monotonic() - began < 2.0, "quadratic time would be minutes"
+    assert time.monotonic() - began < 10.0, "quadratic time would be minutes"
     runs(f"{ESC}[{'9' * 10_000}m")
 
 

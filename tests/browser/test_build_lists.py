@@ -1,0 +1,82 @@
+"""Lists of builds in a real browser: they go on by themselves, and leave their reader where he is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pt2hub.domain.builds import BuildFilter
+from support.browser import shifts
+from support.registry import V3, V4
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from support.site import Site
+
+PAUSE = 5_000
+"""Milliseconds between two looks, as of islands/lists.ts."""
+FOCUS = "() => document.activeElement.getAttribute('href')"
+
+
+def go_on(page: Page) -> None:
+    """Lets the time pass after which the list is looked at again."""
+    with page.expect_response(lambda response: "part=" in response.url):
+        page.clock.run_for(PAUSE)
+
+
+def rows(page: Page) -> list[str]:
+    """The builds in the order shown."""
+    return page.locator("[data-part=builds] [data-row]").evaluate_all(
+        "all => all.map(row => row.dataset.row)"
+    )
+
+
+def test_a_list_goes_on_and_keeps_focus_and_places_until_its_reader_leaves_it(site: Site, page: Page) -> None:
+    model, builds = "browser/lists", site.container.builds
+    first, second = site.registry.submit(model=model, targets=[V4, V3]).builds
+    page.clock.install()
+    page.goto(f"/builds?model={model}")
+    before = rows(page)
+    assert {*before} == {first.id, second.id}
+    link = page.locator(f"[data-row='{first.id}'] a").first
+    link.focus()
+    builds.cancel(first.id, by="mary")
+    (third,) = site.registry.submit(model=model, targets=[V4], checks={"tolerance": 0.1}).builds
+    go_on(page)
+    page.locator(f"[data-row='{first.id}'] .state-cancelled").wait_for()
+    assert rows(page) == before, "who is in the list finds everything where it was"
+    assert page.evaluate(FOCUS) == f"/builds/{first.id}"
+    page.locator("#model").focus()
+    go_on(page)
+    page.locator(f"[data-row='{third.id}']").wait_for()
+    assert rows(page) == [third.id, *before]
+    for build in (second, third):
+        builds.cancel(build.id, by="mary")
+    go_on(page)
+    page.locator("[data-part=builds][data-open=false]").wait_for()
+    assert page.locator(".state-cancelled").count() == 3
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.clock.run_for(3 * PAUSE)
+    assert asked == [], "nothing is left that could change"
+    assert shifts(page) == []
+
+
+def test_the_front_page_tells_of_builds_that_begin_and_end_while_it_is_open(site: Site, page: Page) -> None:
+    model, builds = "browser/front-lists", site.container.builds
+    (first,) = site.registry.submit(model=model, targets=[V4]).builds
+    page.clock.install()
+    page.goto("/")
+    latest = page.locator("[data-part=latest]")
+    latest.locator(f"[data-row='{first.id}'] .state-queued").wait_for()
+    top = page.evaluate("() => { scrollTo(0, 300); return scrollY; }")
+    (second,) = site.registry.submit(model=model, targets=[V4], checks={"tolerance": 0.1}).builds
+    builds.cancel(first.id, by="mary")
+    go_on(page)
+    latest.locator(f"[data-row='{first.id}'] .state-cancelled").wait_for()
+    latest.locator(f"[data-row='{second.id}'] .state-queued").wait_for()
+    waiting = site.container.overview.totals().queued
+    page.locator("[data-part=totals]", has_text=f"{waiting} queued").wait_for()
+    assert page.evaluate("() => scrollY") == top
+    builds.cancel(second.id, by="mary")
+    assert site.container.catalog.builds(BuildFilter(model=model)).builds[0].state == "cancelled"
