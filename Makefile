@@ -40,10 +40,13 @@ web: $(ASSETS) ## Bundle the styles and scripts of the web pages.
 
 browser: $(VENV)/.dev ## Install the browser that tests look at pages with, where there is none.
 ifeq ($(BROWSER),)
-	@if [ "$$(id -u)" = 0 ] && apt-get --version >/dev/null 2>&1; then \
+	@{ if [ "$$(id -u)" = 0 ] && apt-get --version >/dev/null 2>&1; then \
 		{ apt-get update && apt-get install --yes --no-install-recommends chromium fonts-dejavu-core; } >/dev/null \
 		|| $(BIN)/playwright install --with-deps chromium; \
-	else $(BIN)/playwright install chromium; fi
+	else $(BIN)/playwright install chromium; fi; } || { \
+		echo "No browser could be installed: install Chromium, so that chromium, chromium-browser or google-chrome" >&2; \
+		echo "is on the PATH, or let this machine reach Playwright's downloads." >&2; \
+		exit 1; }
 endif
 
 docs: $(VENV)/.dev ## Write docs/reference from the code.
