@@ -271,8 +271,7 @@ def test_a_build_that_waits_says_why(web: FlaskClient, hub: Registry) -> None:
     assert "2nd in the queue of its target" in read(web, f"/builds/{second}").text
     hub.silence("w1")
     lonely = read(web, f"/builds/{second}").text
-    heard = r"No live worker offers this target; the last one was heard of at [\d-]+ [\d:]+ UTC\."
-    assert re.search(heard, lonely)
+    assert "No live worker offers this target; the last one was heard of 1 h ago." in lonely
     assert f"pt2hub worker --target {V4}" in lonely
 
 

@@ -148,9 +148,11 @@ def test_a_point_of_reports_alone_is_their_median_and_a_run_counts_more_than_any
         "SELECT value FROM series_points AS p JOIN series AS s ON s.id = p.series_id WHERE s.batch = 8"
     )
     assert value == 7
+    (series,) = history(registry, batch=8).series
+    assert series.reported
     measured(registry, one, latency(9))  # taken before the reports, and no report
     (series,) = history(registry, batch=8).series
-    assert series.points[0].value == 9
+    assert (series.points[0].value, series.reported) == (9, False)
 
 
 def test_a_point_spans_its_latest_200_figures(registry: Registry) -> None:

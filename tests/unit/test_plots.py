@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pt2hub.domain.digests import Digest
-from pt2hub.server.pages.charts import chart
+from pt2hub.server.pages.charts import Chart, chart
 from pt2hub.server.pages.plots import Plot, plot
 from pt2hub.wire.charts import ChartsView, ChartView
 from pt2hub.wire.performance import PointView, SeriesView
@@ -43,8 +43,8 @@ def drawn(
     return plot(drawn, by_time=by_time, height=HEIGHT)
 
 
-def moved(*environments: dict[str, str]) -> Plot:
-    """A chart of a model whose machine changed with each version."""
+def moved(*environments: dict[str, str], reported: int = 0) -> Chart:
+    """A chart of a model whose machine changed with each version; of the last ones the figures are reports."""
     series = tuple(
         SeriesView(
             "metric",
@@ -54,12 +54,18 @@ def moved(*environments: dict[str, str]) -> Plot:
             DIGEST,
             environment,
             points=(PointView(at + 1, DIGEST, 5.0, 5.0, 5.0, 1, (BEGIN + at * DAY).isoformat()),),
+            reported=at >= len(environments) - reported,
         )
         for at, environment in enumerate(environments)
     )
     view = ChartView("metric", "", "ms", "lower", None, "artifact", series)
     whole = ChartsView("team/name", (view,), ("metric",), (TARGET,), (), ("artifact",))
-    return plot(chart(view, whole), by_time=False, height=HEIGHT)
+    return chart(view, whole)
+
+
+def by_version(chart: Chart) -> Plot:
+    """A chart with versions below it."""
+    return plot(chart, by_time=False, height=HEIGHT)
 
 
 @pytest.mark.parametrize(
@@ -129,12 +135,14 @@ def test_an_axis_may_begin_at_zero_however_far_figures_lie_apart() -> None:
 
 
 def test_labels_say_what_changed_in_an_environment_and_lie_on_nothing() -> None:
-    shown = moved(
-        {"cpu_model": "Intel(R) Xeon(R) Platinum 8370C CPU @ 2.80GHz"},
-        {"cpu_model": "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz", "driver": "570.172.08"},
+    shown = by_version(
+        moved(
+            {"cpu_model": "Intel(R) Xeon(R) Platinum 8370C CPU @ 2.80GHz"},
+            {"cpu_model": "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz", "driver": "570.172.08"},
+        )
     )
     assert [cut.label for cut in shown.cuts] == ["CPU Intel Xeon Platinum 8370C → 8481C"]
-    crowded = moved(*({"driver": f"{number}0.1"} for number in range(12)))
+    crowded = by_version(moved(*({"driver": f"{number}0.1"} for number in range(12))))
     labels = [cut for cut in crowded.cuts if cut.label]
     assert labels[0].label == "driver 100.1 → 110.1", "the newest first"
     assert len(labels) >= len(crowded.cuts) / 2
@@ -146,3 +154,12 @@ def test_labels_say_what_changed_in_an_environment_and_lie_on_nothing() -> None:
             "no line through it"
         )
         assert not any(cut.begin <= other.begin <= end for other in others if other.row == cut.row)
+
+
+def test_what_production_reports_is_not_where_a_target_is_measured_now() -> None:
+    shown = moved({"driver": "1"}, {"driver": "2"}, {"driver": "3"}, reported=1)
+    assert [standing.point.number for standing in shown.standings] == [2]
+    assert [line.note for line in shown.lines] == ["", "earlier environment", "reported"]
+    assert [item.label for item in shown.breaks] == ["driver 1 → 2"]
+    (alone,) = moved({"driver": "1"}, reported=1).standings
+    assert alone.line.note == "reported"

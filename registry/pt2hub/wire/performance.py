@@ -72,6 +72,7 @@ class SeriesView:
         points: By version, oldest first.
         changes: Where it changed, oldest first; only what lies within the points.
         more: Whether there are older points: ask for those `before` the first one's number.
+        reported: Whether all figures are reports from outside, which pt2hub did not measure.
     """
 
     metric: str
@@ -86,6 +87,7 @@ class SeriesView:
     points: tuple[PointView, ...] = ()
     changes: tuple[ChangeView, ...] = ()
     more: bool = False
+    reported: bool = False
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -7,6 +7,7 @@ export interface Line {
   readonly colour: number;
   readonly pattern: number;
   readonly age: number;
+  readonly note: string;
   readonly noise: number | null;
   readonly numbers: readonly number[];
   readonly times: readonly number[];

@@ -125,7 +125,7 @@ export class Tip {
       paragraph(text(line.values[found.index]), "figure"),
       paragraph(`Version ${number}, ${exact.format(new Date((line.times[found.index] ?? 0) * 1000))}`),
       paragraph(this.spread(line, found.index, text), "faint"),
-      paragraph(line.machine + (line.age ? ", earlier environment" : ""), "faint"),
+      paragraph([line.machine, line.note].filter(Boolean).join(", "), "faint"),
     ];
     const before = line.numbers[found.index - 1];
     if (before !== undefined) lines.splice(3, 0, paragraph(changed(line, found.index, before)));

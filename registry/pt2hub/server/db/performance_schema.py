@@ -115,8 +115,8 @@ class MeasurementPair(Base):
 class SeriesPoint(Base):
     """What a series says of a version, kept with each figure that comes: charts read these and no measurements.
 
-    `value` is the median of its latest figures (200 at most, `count` says of how many), `low` and `high` span their
-    replicates (or them, where there are none).
+    `value` is the figure of its latest run, or where there are only reports the median of the latest (200 at most,
+    `count` says of how many); `low` and `high` span their replicates (or them, where there are none).
     """
 
     __tablename__ = "series_points"

@@ -48,15 +48,19 @@ class Break:
 
 
 def breaks(lines: Sequence[Line]) -> Iterable[Break]:
-    """Where the environments of targets changed; of one target its lines are the newest first."""
+    """Where the environments of targets changed; of one target its lines are the newest first.
+
+    Reports come from wherever somebody runs an artifact: another environment there is no change of the target's.
+    """
     places = {id(line): place for place, line in enumerate(lines)}
-    for target, same in groupby(lines, key=lambda line: line.series.target):
+    measured = [line for line in lines if not line.series.reported]
+    for target, same in groupby(measured, key=lambda line: line.series.target):
         oldest_first = list(same)[::-1]
         for old, new in pairwise(oldest_first):
             begin = new.series.points[0]
             differences = differing(old.series.environment, new.series.environment)
             is_after = begin.number >= old.series.points[-1].number
-            other = "another environment" if is_after else "also in another environment"
+            other = "another environment" if is_after else "another environment, beside the earlier one"
             yield Break(
                 places[id(new)],
                 begin.number,

@@ -52,7 +52,7 @@ class Line:
         series: The series.
         colour: That of its target, from 1.
         pattern: Dashes that tell targets of one colour apart, 0 for none.
-        age: 0 for the newest environment of its target, 1 for those before, and so on.
+        age: 0 for the newest environment of its target, 1 for those before, and so on; reports from outside come last.
         machine: Where it was measured, in short.
         levels: Between its changes, oldest first.
     """
@@ -63,6 +63,13 @@ class Line:
     age: int
     machine: str
     levels: tuple[Level, ...]
+
+    @property
+    def note(self) -> str:
+        """What tells it from its target's main line, if it is not that."""
+        if self.series.reported:
+            return "reported"
+        return "earlier environment" if self.age else ""
 
     @property
     def base(self) -> float:
@@ -229,7 +236,10 @@ def colour(target: str, whole: ChartsView) -> tuple[int, int]:
 def _lines(found: Sequence[SeriesView], whole: ChartsView) -> tuple[Line, ...]:
     made = []
     for target, same in groupby(found, key=lambda item: item.target):
-        newest_first = sorted(same, key=lambda item: item.points[-1].measured_at, reverse=True)
+        # Reports come last: the newest of them say nothing of where the target is measured now.
+        newest_first = sorted(
+            same, key=lambda item: (not item.reported, item.points[-1].measured_at), reverse=True
+        )
         made += [
             Line(
                 item,

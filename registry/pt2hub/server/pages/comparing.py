@@ -58,15 +58,14 @@ def compare() -> WerkzeugResponse:
 def _form(given: dict[str, str], error: Pt2hubError | None = None) -> Response:
     """The form, with what was typed and why that is no comparison."""
     ways = _ways(given, error)
-    asks = error is None or (
-        isinstance(error, Ambiguous) and bool(ways)
-    )  # links name versions, readers choose targets
+    # Links name versions, readers choose targets: that more than one is meant is a question and no error.
+    failed = None if isinstance(error, Ambiguous) and ways else error
     return page(
         "compare.html",
         room="compare",
-        status=HTTPStatus.OK if error is None or asks else status_of(type(error)),
+        status=status_of(type(failed)) if failed else HTTPStatus.OK,
         given=given,
-        error=error,
+        error=failed,
         view=None,
         ways=ways,
     )

@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from pt2hub.domain.terminal import plain
 
-_STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")
-"""A time as notes have it, which pages show in the reader's zone."""
+_STAMP = re.compile(r"(at )?(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")
+"""A time as notes have it."""
 
 
-def pieces(note: str) -> list[tuple[str, str]]:
-    """A note's text, each part with the time that stands behind it; the last one with none."""
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a note.
+
+    Attributes:
+        text: Its words.
+        time: The time behind them, ISO 8601, or nothing.
+        is_past: Whether how long ago that is says more than when.
+    """
+
+    text: str
+    time: str = ""
+    is_past: bool = False
+
+
+def pieces(note: str) -> list[Piece]:
+    """A note's parts; the last one has no time.
+
+    A time that something happened `at` is past: how long ago it was is as long in words before a script has run as
+    after it, so that nothing moves.
+    """
     parts = _STAMP.split(plain(note))
-    return list(zip(parts[::2], [*parts[1::2], ""], strict=True))
+    times = zip(parts[::3], parts[1::3], parts[2::3], strict=False)
+    return [*(Piece(text, time, bool(at)) for text, at, time in times), Piece(parts[-1])]

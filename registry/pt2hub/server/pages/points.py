@@ -42,6 +42,7 @@ def _line(line: Line) -> dict[str, Any]:
         "colour": line.colour,
         "pattern": line.pattern,
         "age": line.age,
+        "note": line.note,
         "noise": line.series.noise,
         "numbers": [point.number for point in points],
         "times": [round(seconds(point.measured_at)) for point in points],

@@ -222,6 +222,7 @@ def views(
             points=tuple(shown),
             changes=tuple(_changes(changes.get(item.id, ()), shown, threshold)),
             more=len(points[item.id]) > limit,
+            reported=item.reported,
         )
         for item in found
         if (shown := points.get(item.id, [])[-limit:])

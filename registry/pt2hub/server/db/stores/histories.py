@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import select, text
+from sqlalchemy import exists, select, text
 
 from pt2hub.domain.artifacts import Environment
 from pt2hub.domain.builds import BuildKind
 from pt2hub.domain.codec import decode
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.measurements import class_fields
+from pt2hub.server.db.performance_schema import Measurement as SQLMeasurement
 from pt2hub.server.db.performance_schema import PerformanceEvent as SQLEvent
 from pt2hub.server.db.performance_schema import Series as SQLSeries
 from pt2hub.server.db.schema import Artifact as SQLArtifact
@@ -62,11 +63,11 @@ _FRONT = text("""
     ORDER BY series.newest_at DESC, series.model_id DESC LIMIT :most
 """)
 _FRONT_SERIES = text("""
-    SELECT id, model_id, target, metric, batch, subject, class_digest, unit, newest_at
+    SELECT id, model_id, target, metric, batch, subject, class_digest, unit, newest_at,
+        NOT EXISTS (SELECT 1 FROM measurements WHERE series_id = series.id AND run IS NOT NULL) AS reported
     FROM series WHERE model_id = ANY(:models) AND metric = 'latency_p50' AND subject = 'artifact'
         AND newest_at IS NOT NULL
-    ORDER BY EXISTS (SELECT 1 FROM measurements WHERE series_id = series.id AND run IS NOT NULL) DESC,
-        newest_at DESC, id DESC
+    ORDER BY reported, newest_at DESC, id DESC
 """)
 # Of a version's two the change of level comes first, as it does in `pt2hub history`.
 _LAST_CHANGES = text("""
@@ -111,6 +112,7 @@ class StoredSeries:
         class_digest: The environment class.
         unit: The figures' unit.
         newest_at: When the newest figure was taken.
+        reported: Whether all figures are reports from outside.
     """
 
     id: int
@@ -122,9 +124,14 @@ class StoredSeries:
     class_digest: str
     unit: str
     newest_at: datetime
+    reported: bool
 
 
-_COLUMNS = tuple(getattr(SQLSeries, name) for name in StoredSeries.__dataclass_fields__)
+_REPORTED = ~exists().where(SQLMeasurement.series_id == SQLSeries.id, SQLMeasurement.run.is_not(None))
+_COLUMNS = (
+    *(getattr(SQLSeries, name) for name in StoredSeries.__dataclass_fields__ if name != "reported"),
+    _REPORTED,
+)
 
 
 class HistoryStore:
