@@ -46,7 +46,15 @@ def row(name: str, share: float) -> dict[str, Any]:
 def profile(**changes: Any) -> bytes:
     names = [NAME, "aoti_torch_cpu_mm_out", "<script>alert(1)</script>", *(f"aten::op{n}" for n in range(20))]
     rows = [row(name, 0.3 / (place + 1)) for place, name in enumerate(names)]
-    told = {"schema": 1, "device": "cpu", "calls": 3, "call_us": 1000.0, "rest_us": 120.0, "left_out": 7}
+    told = {
+        "schema": 1,
+        "device": "cpu",
+        "calls": 3,
+        "call_us": 1000.0,
+        "rest_us": 120.0,
+        "left_out": 7,
+        "batch": 8,
+    }
     return canonical_json({**told, "rows": rows, **changes})
 
 
@@ -87,7 +95,7 @@ def test_the_page_shows_the_table_and_leads_to_the_trace_and_to_lines_of_the_sou
     digest = published(served, profile())
     page = read(web, f"/artifacts/{digest}")
     for said in (
-        "3 calls at the example's size",
+        "3 calls at batch 8 after the last timing",
         f"{NAME} 30.0 % 300 µs 2 150 µs 900 µs",
         "between them 12.0 % 120 µs",
         "3 more",

@@ -157,7 +157,7 @@ class _Profiled(Beside):
     def work(self, job: Mapping[str, Any], *, on_event: Callable[[dict[str, Any]], Any], **given: Any) -> Any:
         """The job."""
         found = self.hand.work(job, on_event=on_event, **given)
-        if not job["profile"]:
+        if job["profile"] is None:
             return found
         assert on_event({"event": "ask", "question": "last", "figures": found}) is True
         raise ChildDied(-11, "watch some calls of the artifact")
@@ -208,7 +208,8 @@ def _subject(name: str, parts: dict[str, Any]) -> Subject:
 @pytest.mark.compiles
 def test_real_processes_give_replicates_and_a_damaged_baseline_gives_a_note(tmp_path: Path) -> None:
     # One process of each: more would depend on how noisy the machine is, and tell nothing else.
-    spec = tiny_spec(measure={"torch_compile": False, "processes": 1, "batches": [1, 8], "seconds": 0.05})
+    measure = {"torch_compile": False, "processes": 1, "batches": [1, 8], "seconds": 0.05}
+    spec = tiny_spec(measure=measure, dims={"batch": {"min": 1, "max": 16, "example": 8}})
     modes: list[str] = []
 
     def measured(plan: Plan) -> Figures:
@@ -258,6 +259,7 @@ def _check_trace(trace: Trace, place: Path) -> None:
     events = [event for event in json.loads(text)["traceEvents"] if event["ph"] == "X"]
     assert sum(event["name"] == CALL for event in events) == 3
     profile = trace.profile()
+    assert profile.batch == 8, "that of the example, not the first"
     rows = {row.name: row for row in profile.rows}
     kernels = [row for name, row in rows.items() if name.startswith("cpp_fused")]
     assert kernels

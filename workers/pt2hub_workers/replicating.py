@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.codec import encode
@@ -42,6 +42,7 @@ from pt2hub_workers.toolchains import SPARE_BYTES, SPARE_SHARE, Toolchain
 from pt2hub_workers.traces import Trace, read_trace
 
 if TYPE_CHECKING:
+    from pt2hub.domain.specs import Spec
     from pt2hub_workers.rooms import Room
     from pt2hub_workers.toolchains import Hand
 
@@ -294,7 +295,8 @@ class _Session:
             return
         try:
             device = self._plan.artifact.config.signature.device
-            self._trace = read_trace(hand.room.take(files.TRACE), device)
+            _, batch = _traced(self._plan.spec)
+            self._trace = replace(read_trace(hand.room.take(files.TRACE), device), batch=batch)
         except (OutputRefused, OSError) as error:
             self._bench.listener.line(f"there is no trace of its calls: {error}"[:MAX_NOTE], "warning")
 
@@ -303,6 +305,7 @@ class _Session:
 
     def _job(self, room: Room, subjects: Sequence[Subject], batches: Sequence[int | None]) -> dict[str, Any]:
         given = enumerate(self._plan.examples.items())
+        place, _ = _traced(self._plan.spec)
         return {
             "directory": str(room.inside),
             "spec": self._plan.spec.canonical(),
@@ -312,7 +315,7 @@ class _Session:
             },
             "batches": list(batches),
             "seconds": self._plan.spec.measure.seconds,
-            "profile": self._traces() and len(self._times) + 1 >= self._wanted,
+            "profile": place if self._traces() and len(self._times) + 1 >= self._wanted else None,
             "subjects": [
                 {
                     "name": item.name,
@@ -325,10 +328,17 @@ class _Session:
         }
 
 
+def _traced(spec: Spec) -> tuple[int, int | None]:
+    """The batch size whose calls are traced, the example's where that is timed: its place among those, and itself."""
+    sizes: list[int | None] = [*spec.measure.batches] or [spec.example_batch]
+    place = sizes.index(spec.example_batch) if spec.example_batch in sizes else 0
+    return place, sizes[place]
+
+
 def _worked(hand: Hand, job: dict[str, Any], bench: Bench, calls: float, keep: Callable[[Any], bool]) -> Any:  # noqa: ANN401  # whatever its process answers
     def on_event(message: dict[str, Any]) -> bool | None:
         """Answers the one question there is: whether it was the last process."""
-        if message["event"] == "ask" and job["profile"] and message.get("question") == "last":
+        if message["event"] == "ask" and job["profile"] is not None and message.get("question") == "last":
             return keep(message.get("figures"))
         if message["event"] == "log":
             level, lines = read_log(message)

@@ -95,12 +95,14 @@ class Trace:
         calls: The calls.
         events: Everything within them, by their beginnings, the calls among it.
         links: Arrows between events, rebuilt.
+        batch: The calls' batch size, None where they have none.
     """
 
     device: str
     calls: tuple[Event, ...]
     events: tuple[Event, ...]
     links: tuple[_Raw, ...] = ()
+    batch: int | None = None
 
     def packed(self) -> bytes | None:
         """The trace as viewers read it; of the last call alone where all of them are too much, None where that is."""
@@ -127,6 +129,7 @@ class Trace:
             rest_us=round(rest / count, 3),
             rows=tuple(rows[:MOST_ROWS]),
             left_out=max(0, len(rows) - MOST_ROWS),
+            batch=self.batch,
         )
 
     def _last(self) -> Trace:

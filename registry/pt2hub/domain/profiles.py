@@ -49,6 +49,7 @@ class Profile:
         rest_us: Time of one of them that is in no row: between operations, or with an idle GPU.
         rows: The longest first, `MOST_ROWS` at most.
         left_out: Rows that are not listed.
+        batch: The calls' batch size, None where they have none.
     """
 
     schema: int
@@ -58,6 +59,7 @@ class Profile:
     rest_us: float
     rows: tuple[ProfileRow, ...]
     left_out: int = 0
+    batch: int | None = None
 
 
 def read_profile(value: Any) -> Profile:  # noqa: ANN401  # any JSON value
@@ -69,7 +71,7 @@ def read_profile(value: Any) -> Profile:  # noqa: ANN401  # any JSON value
     try:
         found = decode(Profile, value)
         numbers = [found.call_us, found.rest_us, *(n for row in found.rows for n in _times(row))]
-        counts = [found.calls, found.left_out, *(row.calls for row in found.rows)]
+        counts = [found.calls, found.left_out, found.batch or 0, *(row.calls for row in found.rows)]
         sound = len(found.rows) <= MOST_ROWS and all(_is_time(number) for number in numbers)
         sound = sound and all(_is_count(count) for count in counts) and found.calls > 0
     except (TypeError, ValueError, RecursionError) as error:

@@ -339,6 +339,12 @@ class Spec(_Part):
         first = self.inputs[0].shape[0] if self.inputs[0].shape else None
         return first if isinstance(first, str) else None
 
+    @property
+    def example_batch(self) -> int | None:
+        """The batch size of the example inputs: the first input's first size; None where it has none."""
+        first = self.inputs[0].shape[0] if self.inputs[0].shape else None
+        return self.dims[first].example if isinstance(first, str) else first
+
     def _check_batches(self) -> None:
         """Refuses batch sizes that the artifact would refuse."""
         dim = self.dims[self.batch_dim] if self.batch_dim else None

@@ -41,7 +41,8 @@ def run(job: dict[str, Any], channel: Channel) -> dict[str, Any]:
     Args:
         job: `spec`; `examples`, files by input name; `batches`, each a size of the spec's batch dimension or None for
             the example; `seconds` of each subject at each of them; `subjects` in the order to load them, each with
-            `name`, `config`, `code` and `weights`; `profile`, whether to ask if anything is timed after it.
+            `name`, `config`, `code` and `weights`; `profile`, the place of the batch size whose calls are
+            traced if nothing is timed after it, None for no trace.
         channel: For progress, and for that question.
 
     Returns:
@@ -62,20 +63,21 @@ def run(job: dict[str, Any], channel: Channel) -> dict[str, Any]:
             _time(loaded, number, size, job["seconds"])
         found = {"threads": torch.get_num_threads(), "subjects": [item.told for item in loaded]}
         # The figures are safe before the profiler is let near: whatever it does to this process costs no more than it.
-        if job.get("profile") and channel.ask("last", figures=found):
+        if job.get("profile") is not None and channel.ask("last", figures=found):
             _profile(next(item for item in loaded if item.told["name"] == "artifact"), job, channel)
     return found
 
 
 def _profile(artifact: _Loaded, job: dict[str, Any], channel: Channel) -> None:
-    """Watches a few calls at the first size."""
+    """Watches a few calls."""
     from pt2hub_workers.inside.profiling import trace
 
     channel.send("progress", text="watch some calls of the artifact")
     into = Path(job["directory"]) / files.TRACE
-    pace = artifact.told["batches"][0]["p50"] / 1000
+    place = job["profile"]
+    pace = artifact.told["batches"][place]["p50"] / 1000
     device = artifact.model.config.signature.device
-    if why := trace(artifact.called(0), artifact.clock, device=device, pace=pace, into=into):
+    if why := trace(artifact.called(place), artifact.clock, device=device, pace=pace, into=into):
         channel.log(f"there is no trace of its calls: {why}", "warning")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.profiles import PROFILE_SCHEMA, Profile, ProfileRow
@@ -38,10 +39,13 @@ def profile(version: Version, build: Build, run: MeasurementRun) -> tuple[Profil
     """
     gpu = build.arch.startswith("sm")
     luck = chance(version.model.name, version.model.program(version.number), build.arch, "profile")
-    p50 = next(m.value for m in run.measurements if (m.metric, m.subject) == ("latency_p50", "artifact"))
+    example = next(iter(version.model.dims.values()))["example"]
+    wanted = ("latency_p50", "artifact", example)
+    p50 = next(m.value for m in run.measurements if (m.metric, m.subject, m.batch) == wanted)
     call_us = p50 * 1000 * luck.uniform(1.03, 1.09)
     spans = _spans(version, luck.uniform(0.5, 1.5) * _IDLE, gpu=gpu)
-    return _table(spans, call_us, gpu=gpu), _trace(spans, call_us, gpu=gpu)
+    table = replace(_table(spans, call_us, gpu=gpu), batch=example)
+    return table, _trace(spans, call_us, gpu=gpu)
 
 
 def _spans(version: Version, idle: float, *, gpu: bool) -> list[tuple[str, float]]:
