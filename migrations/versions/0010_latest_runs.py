@@ -24,11 +24,16 @@ _LATEST = """
 _MEDIANS = """
     UPDATE series_points SET value = middle.value
     FROM (
-        SELECT own.series_id, own.number, percentile_cont(0.5) WITHIN GROUP (ORDER BY own.value) AS value
-        FROM measurements AS own
-        JOIN series_points AS point ON point.series_id = own.series_id AND point.number = own.number
+        SELECT point.series_id, point.number, latest.value
+        FROM series_points AS point
+        CROSS JOIN LATERAL (
+            SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY own.value) AS value
+            FROM (
+                SELECT value FROM measurements WHERE series_id = point.series_id AND number = point.number
+                ORDER BY measured_at DESC, id DESC LIMIT 200
+            ) AS own
+        ) AS latest
         WHERE point.count > 1
-        GROUP BY own.series_id, own.number
     ) AS middle
     WHERE series_points.series_id = middle.series_id AND series_points.number = middle.number
         AND series_points.value <> middle.value

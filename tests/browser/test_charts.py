@@ -163,6 +163,7 @@ def test_what_is_chosen_is_shown_at_once_and_back_takes_it_back(page: Page) -> N
         "() => [...document.querySelectorAll('.drawn .up')].some(tick => tick.textContent === '0')"
     )
     assert said(page)["y"] == ["zero"]
+    assert page.get_by_role("status").filter(has_text="1 chart updated").count() == 1
     assert page.get_by_role("button", name="Show").count() == 0
     page.go_back()
     page.go_back()

@@ -23,6 +23,7 @@ NO_PAGES = {
     "performance_points",  # what a chart draws
     "referrer",  # a file
     "machine",  # goes on to another page
+    "models",  # likewise
     "sign_in",  # leads whoever signed in away; see below
 }
 PAGES = [kind for kind in kinds() if kind not in NO_PAGES]

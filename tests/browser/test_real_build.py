@@ -28,24 +28,25 @@ MS = 300_000
 """Milliseconds for a build beside other tests; alone it takes half a minute."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _worker(site: Site) -> Iterator[None]:
+@pytest.fixture(scope="module")
+def target(site: Site) -> Iterator[str]:
+    """What a worker builds for, beside those that other tests only tell of."""
     worker = site.works.start()
-    yield
+    yield next(line["target"] for line in worker.lines if line["event"] == "worker ready")
     worker.signal(signal.SIGTERM)
     worker.wait()
 
 
-def spec(seed: int) -> str:
+def spec(seed: int, target: str) -> str:
     source = {"factory": f"{FACTORIES}:Mlp", "kwargs": {}, "seed": seed}
-    return write_document(tiny_spec(source=source) | {"model": MODEL})
+    return write_document(tiny_spec(source=source, targets=[target]) | {"model": MODEL})
 
 
-def publish(page: Page, site: Site, seed: int) -> None:
+def publish(page: Page, site: Site, seed: int, target: str) -> None:
     """Publishes a version by the form, and goes on to its only build."""
     sign_in(page, site)
     page.goto("/publish")
-    page.locator("#spec").fill(spec(seed))
+    page.locator("#spec").fill(spec(seed, target))
     page.get_by_role("button", name="Publish", exact=True).click()
     expect(page).to_have_url(re.compile(f"/models/{MODEL}/versions/"))
     page.get_by_role("link", name=re.compile("^The build for torch")).click()
@@ -54,9 +55,9 @@ def publish(page: Page, site: Site, seed: int) -> None:
 
 @pytest.mark.compiles
 def test_a_model_is_published_watched_looked_at_and_put_into_production(
-    site: Site, page: Page, axe: Axe, shoot: Shoot
+    site: Site, target: str, page: Page, axe: Axe, shoot: Shoot
 ) -> None:
-    publish(page, site, seed=1)
+    publish(page, site, 1, target)
     page.evaluate("() => { window.loaded = 'once'; }")
     stages, lines = page.locator("table.stages"), page.locator(".lines li")
     expect(stages.locator("tr", has_text="fetch")).to_contain_text("done", timeout=MS)
@@ -95,8 +96,10 @@ def test_a_model_is_published_watched_looked_at_and_put_into_production(
 
 
 @pytest.mark.compiles
-def test_a_build_that_a_worker_is_doing_is_cancelled_with_two_clicks(site: Site, page: Page) -> None:
-    publish(page, site, seed=2)
+def test_a_build_that_a_worker_is_doing_is_cancelled_with_two_clicks(
+    site: Site, target: str, page: Page
+) -> None:
+    publish(page, site, 2, target)
     expect(page.locator("[data-live=facts] .state")).to_have_text("running", timeout=MS)
     page.locator("summary", has_text="Cancel").click()
     page.get_by_role("button", name="Cancel it").click()

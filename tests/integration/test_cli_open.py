@@ -52,5 +52,6 @@ def test_what_is_not_there_is_said_with_what_is_near(shell: Shell, served: Regis
     assert (told.code, told.out) == (1, "")
     assert f"Did you mean {MODEL}" in told.err
     assert "pt2hub builds lists" in shell("open", "0" * 16).err
+    assert "names no build and no model" in shell("open", "resnet18").err
     assert "[invalid_input]" in shell("open", "A/b@3").err
     assert "[not_ready]" not in shell("open", f"{MODEL}@1").err

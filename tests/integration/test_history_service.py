@@ -153,6 +153,15 @@ def test_a_point_of_reports_alone_is_their_median_and_a_run_counts_more_than_any
     measured(registry, one, latency(9))  # taken before the reports, and no report
     (series,) = history(registry, batch=8).series
     assert (series.points[0].value, series.reported) == (9, False)
+    registry.sql(
+        "INSERT INTO measurements (series_id, number, artifact, environment, source, value, measured_at) "
+        "SELECT series_id, number, artifact, environment, source, 7, measured_at + count * interval '1 minute' "
+        "FROM measurements, generate_series(2, 9) AS count WHERE value = 1000"
+    )
+    inspected = registry.services.inspecting.artifact(one).figures
+    (found,) = (item for item in inspected if (item.metric, item.batch) == ("latency_p50", 8))
+    assert [run.value for run in found.runs] == [7, 7, 7, 7, 7, found.value]
+    assert found.measured_at == found.runs[-1].measured_at
 
 
 def test_a_point_spans_its_latest_200_figures(registry: Registry) -> None:

@@ -253,9 +253,16 @@ def test_figures_of_before_become_series_with_points_and_can_be_taken_back(
         """)
         connection.execute("""
             INSERT INTO measurements (series_id, number, artifact, environment, source, run, value, measured_at)
-            SELECT series_id, number, artifact, environment, 'again', 'later:1:1', value, measured_at
-            FROM measurements LIMIT 1
+            SELECT series_id, number, artifact, environment, 'again', 'later:1:1', 14, measured_at + interval '1 day'
+            FROM measurements WHERE value = 12
         """)
+        point = "SELECT value FROM series_points WHERE count = 2"
+        connection.execute("UPDATE series_points SET count = 2 WHERE value = 12")
+        with engines.connected(url) as sql:
+            alembic.command.downgrade(migrating.configuration(sql), "0009")
+        assert connection.execute(point).fetchall() == [(13,)]
+        migrate(url, "head")
+        assert connection.execute(point).fetchall() == [(14,)]
         with engines.connected(url) as sql:
             alembic.command.downgrade(migrating.configuration(sql), "0007")
         assert connection.execute(ENVIRONMENTS).fetchall() == environment

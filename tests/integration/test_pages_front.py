@@ -123,7 +123,7 @@ def test_a_teams_models_have_an_address_and_so_has_the_list(web: FlaskClient, se
     assert ("/models/vision" in rest.links, "/models/vision/resnet18" in rest.links) == (True, False)
     assert "/models/vision" in read(web, "/models/vision/vit").links
     for address in ("/models/ision", "/models/Vision", "/models/%00", "/models/vision%25"):
-        assert "There is no model of a team" in read(web, address, 404).text
+        assert "There is no team" in read(web, address, 404).text
 
 
 # -- changes -----------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from pt2hub.domain.measurements import Measurement
 from support.figures import Run, latency, measured, ratios, versions
 from support.pages import Page
 from support.registry import ENVIRONMENT, GPU, V4
@@ -182,6 +183,22 @@ def test_wrong_addresses_say_what_is_right(
     page, html = read(web, f"{PAGE}?{query}", status)
     assert said in page.text
     assert "<script>" not in html.replace("<script type", "")
+
+
+def test_many_metrics_are_shown_where_one_of_them_is_of_what_ran_beside_only(
+    web: FlaskClient, registry: Registry
+) -> None:
+    """A form that shows every metric has all of its boxes checked, whatever was measured of the artifact itself."""
+    (one,) = versions(registry, 1)
+    ratio = Measurement("speedup", 2.0, "x", "eager", 8, None, None)
+    own = [latency(5, metric=f"own_{number}") for number in range(20)]
+    measured(registry, one, latency(5), *own, ratio)
+    boxes = "&".join(f"metric={name}" for name in ("speedup", "latency_p50", *(item.metric for item in own)))
+    assert boxes.count("metric=") > 20
+    _, html = read(web, f"{PAGE}?{boxes}")
+    _, every = read(web, f"{PAGE}?metric=*")
+    assert html.count("data-key=") == every.count("data-key=") == 21
+    read(web, f"{PAGE}?metric=speedup", 404)
 
 
 def test_names_of_machines_are_written_as_text(web: FlaskClient, registry: Registry) -> None:

@@ -152,4 +152,4 @@ def test_a_table_that_lies_is_a_sentence(web: FlaskClient, served: Registry, dat
 
 def test_without_one_the_page_says_why(web: FlaskClient, served: Registry) -> None:
     page = read(web, f"/artifacts/{served.published()}")
-    assert "Nobody looked where the time of its calls goes" in page.text
+    assert "It was not measured where its calls spend their time" in page.text

@@ -32,7 +32,7 @@ def test_a_lost_attempt_is_closed_and_counted_and_named(registry: Registry) -> N
     (attempt,) = view.attempts
     assert (attempt.outcome, attempt.code) == ("lost", "worker_lost")
     assert attempt.message == "Attempt 1 lost its worker w1"
-    assert [step.state for step in view.steps] == ["failed"]
+    assert [step.state for step in view.steps] == ["lost"]
 
 
 def test_a_build_that_takes_down_every_worker_ends(registry: Registry) -> None:

@@ -69,6 +69,13 @@ def test_a_median_on_the_other_side_of_the_threshold_than_the_mean_does_not_cont
     assert said(judged).endswith("; judged by the mean of the processes, 15.7 % slower")
 
 
+def test_ratios_whose_product_is_no_number_are_explained_like_others() -> None:
+    item = MetricComparison(
+        "latency_p50", "ms", "better", ratio=1e-200, low=1e-201, high=1e-199, method="paired", min_effect=0.05
+    )
+    assert because(item).startswith("side by side; beyond 5 %")
+
+
 def test_an_older_server_says_less_and_wide_noise_is_no_number() -> None:
     assert because(MetricComparison("latency_p50", "ms", "same", method="paired")) == "side by side"
     assert [percentage(share) for share in (0.004, 0.15, 0.999, 2.5, 50)] == [

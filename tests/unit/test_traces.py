@@ -14,6 +14,7 @@ from pt2hub.errors import BadResponse, OutputRefused
 from pt2hub.server.pages.exhibits import spent
 from pt2hub_workers import traces
 from pt2hub_workers.inside.files import CALL, MOST_TRACE_BYTES
+from pt2hub_workers.publication import exhibits_of
 from pt2hub_workers.traces import Trace, read_trace
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ def test_nothing_is_passed_on_as_it_came(tmp_path: Path) -> None:
     text = gzip.decompress(trace.packed() or b"").decode()
     assert "ada" not in text
     assert "secret.py(12): forward[2J" in text
+    halved = of(tmp_path, call(1000), event("a\ud800b", 1001, 5))
+    assert exhibits_of(halved, halved.packed())[0].data.count(b'"a?b"') == 1
     assert '"args":{"bytes":12,"device":[1,1,1,1,1,1,1,1]}' in text
 
 
@@ -123,6 +126,7 @@ def test_nothing_is_passed_on_as_it_came(tmp_path: Path) -> None:
         b'{"traceEvents": []}',
         json.dumps({"traceEvents": [event("no call", 1, 1)]}).encode(),
         json.dumps({"traceEvents": [call(n) for n in range(17)]}).encode(),
+        json.dumps({"traceEvents": [call(1), {**call(2), "name": f"/x/{CALL}"}]}).encode(),
         json.dumps({"traceEvents": [call(1), event("x", 10**400, 1)]}).encode(),
         json.dumps({"traceEvents": [call(1), event("x", 1, -1)]}).encode(),
         json.dumps({"traceEvents": [call(1), {**event("x", 1, 1), "name": ["x"]}]}).encode(),

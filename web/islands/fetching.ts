@@ -1,8 +1,8 @@
 /** Parts of pages, as the server renders them. */
 
 /** Fetches a part of a page; what comes is our own server's HTML, whose scripts would not run here anyway. */
-export async function part(address: string): Promise<DocumentFragment> {
-  const response = await fetch(address, { headers: { Accept: "text/html" } });
+export async function part(address: string, signal: AbortSignal | null = null): Promise<DocumentFragment> {
+  const response = await fetch(address, { headers: { Accept: "text/html" }, signal });
   if (!response.ok) throw new Error(`${response.status} ${address}`);
   const template = document.createElement("template");
   template.innerHTML = await response.text();

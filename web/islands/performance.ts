@@ -25,6 +25,8 @@ interface Shown {
   readonly tip: Tip;
   readonly walker: Walker;
   readonly host: HTMLElement;
+  readonly whole: HTMLElement;
+  readonly stopped: AbortController;
 }
 
 /** The page's charts, and what they share. What they show is what the address says, always. */
@@ -91,8 +93,9 @@ class Charts implements Page {
     this.asking = new AbortController();
     const { signal } = this.asking;
     this.root.setAttribute("aria-busy", "true");
+    this.tell("");
     try {
-      const fresh = await part(address.href);
+      const fresh = await part(address.href, signal);
       if (signal.aborted) return;
       this.take(address, how);
       this.swap(fresh);
@@ -119,6 +122,7 @@ class Charts implements Page {
     if (!form || !root) return location.reload();
     this.asked = question(location.href);
     mirror(form, this.form);
+    const focused = document.activeElement; // what is moved loses it
     const before = new Map(sections(this.root).map((section) => [section.dataset["key"], section]));
     for (const section of sections(root)) {
       const same = before.get(section.dataset["key"]);
@@ -126,15 +130,19 @@ class Charts implements Page {
     }
     this.root.replaceChildren(...root.children);
     this.root.removeAttribute("aria-busy");
-    for (const [plot, { drawing, tip }] of this.shown)
-      if (!plot.isConnected) {
-        drawing.stop();
-        tip.stop();
-        this.shown.delete(plot);
-      }
+    if (focused instanceof HTMLElement && this.root.contains(focused)) focused.focus({ preventScroll: true });
+    for (const plot of this.shown.keys()) if (!plot.isConnected) this.stop(plot);
     showTimes(this.root);
     this.picks.take(new URLSearchParams(location.search).getAll("point"));
     this.prepare();
+    const count = sections(this.root).length;
+    this.tell(count ? `${count} ${count === 1 ? "chart" : "charts"} updated.` : (this.root.querySelector(".empty")?.textContent ?? ""));
+  }
+
+  /** Says what happened to who does not see it. */
+  private tell(words: string): void {
+    const place = document.querySelector("[data-told]");
+    if (place) place.textContent = words.trim();
   }
 
   /** Puts the canvas of a chart into its new section, and leaves its table open. */
@@ -186,9 +194,18 @@ class Charts implements Page {
   /** Leaves the server's drawing where there are no points. */
   private leave(plot: HTMLElement, drawn: HTMLElement): void {
     drawn.hidden = false;
+    this.stop(plot);
+  }
+
+  /** Takes away what was drawn over a plot, and what listened there. */
+  private stop(plot: Element): void {
     const there = this.shown.get(plot);
-    there?.drawing.stop();
-    there?.host.remove();
+    if (!there) return;
+    there.stopped.abort();
+    there.drawing.stop();
+    there.tip.stop();
+    there.host.remove();
+    there.whole.remove();
     this.shown.delete(plot);
   }
 
@@ -204,13 +221,15 @@ class Charts implements Page {
       compare: (before: number, after: number, target: string) =>
         this.between({ number: before, target }, { number: after, target }),
     };
-    const shown = { drawing, host, tip: new Tip(drawing, addresses, plot), walker: new Walker(() => drawing) };
+    const tip = new Tip(drawing, addresses, plot);
+    const whole = this.wayOut(plot);
+    const shown = { drawing, host, tip, whole, walker: new Walker(() => drawing), stopped: new AbortController() };
     this.point(plot, shown);
     this.walk(shown);
     return shown;
   }
 
-  private point(plot: HTMLElement, { drawing, tip }: Shown): void {
+  private wayOut(plot: HTMLElement): HTMLElement {
     const whole = Object.assign(document.createElement("button"), {
       type: "button",
       className: "see-all quiet",
@@ -219,15 +238,20 @@ class Charts implements Page {
     });
     whole.addEventListener("click", () => this.zoom(undefined));
     plot.append(whole);
-    plot.addEventListener("mousemove", (event) => tip.hover(at(event, drawing)));
-    plot.addEventListener("mouseleave", () => tip.hover(undefined));
-    plot.addEventListener("click", (event) => {
+    return whole;
+  }
+
+  private point(plot: HTMLElement, { drawing, tip, stopped: { signal } }: Shown): void {
+    plot.addEventListener("mousemove", (event) => tip.hover(at(event, drawing)), { signal });
+    plot.addEventListener("mouseleave", () => tip.hover(undefined), { signal });
+    const clicked = (event: MouseEvent): void => {
       if (!(event.target instanceof HTMLElement) || event.target.closest(".tip, .see-all")) return;
       const found = at(event, drawing);
       if (!found) return tip.hide();
       tip.pin(found);
       this.choose(drawing, found.line, found.index);
-    });
+    };
+    plot.addEventListener("click", clicked, { signal });
   }
 
   private walk({ drawing, host, tip, walker }: Shown): void {

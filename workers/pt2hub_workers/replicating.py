@@ -278,7 +278,7 @@ class _Session:
             self._bench.halt.check()
             if len(self._times) == before:
                 raise
-            self._bench.listener.line(f"there is no trace of its calls: {error}"[:MAX_NOTE], "warning")
+            self._tell_no_trace(error)
         finally:
             self._spent += time.monotonic() - began
         if self._traces() and self._is_last():
@@ -298,7 +298,12 @@ class _Session:
             _, batch = _traced(self._plan.spec)
             self._trace = replace(read_trace(hand.room.take(files.TRACE), device), batch=batch)
         except (OutputRefused, OSError) as error:
-            self._bench.listener.line(f"there is no trace of its calls: {error}"[:MAX_NOTE], "warning")
+            self._tell_no_trace(error)
+
+    def _tell_no_trace(self, error: Pt2hubError | OSError) -> None:
+        """Says so in the log, without an error's hint: that is for one that keeps the version from being published."""
+        why = error.message if isinstance(error, Pt2hubError) else str(error)
+        self._bench.listener.line(f"there is no trace of its calls: {why}"[:MAX_NOTE], "warning")
 
     def _traces(self) -> bool:
         return self._plan.profile and self._plan.spec.measure.profile

@@ -193,6 +193,8 @@ def _rebuilt(raw: Sequence[_Raw], device: str) -> Trace:
         (_event(item, begins[0], places) for item in known), key=lambda item: (item.begin, -item.length)
     )
     calls = tuple(item for item in events if item.name == CALL and item.category == "user_annotation")
+    if len(calls) != len(begins):  # other names may become this one; each call is looked at for every event
+        raise ValueError("something else has the name of a call")
     kept = tuple(item for item in events if any(item.within(call) for call in calls))
     if device == "cuda" and not any(item.category in _ON_DEVICE for item in kept):
         raise ValueError("the GPU told nothing of its kernels: CUPTI may lack the rights here")

@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
         panels.PUBLISHING,
         "pt2hub describe vision/resnet18",
         'pt2hub describe vision/resnet18 "Labels product pictures. Ask ada."',
-        "pt2hub describe vision/resnet18 - < ABOUT.txt",
+        "pt2hub describe vision/resnet18 -",
     )
 
 

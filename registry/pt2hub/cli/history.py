@@ -102,6 +102,7 @@ def history(  # noqa: PLR0913  # each is an argument or option of the command li
     flags is more than noise.
     """
     from pt2hub.client.client import Client
+    from pt2hub.wire.tabular import history_csv
 
     if as_csv and (as_json or listing):
         raise click.UsageError("--csv is a form of a history by itself, without --json and --list.")
@@ -119,8 +120,6 @@ def history(  # noqa: PLR0913  # each is an argument or option of the command li
         marked = _marked(client, reference)
         failed = not view.series and before is None and _all_failed(client, view.model)
     if as_csv:
-        from pt2hub.wire.tabular import history_csv
-
         sys.stdout.write(history_csv(view))
     else:
         empty = _empty(view.model, before=before, failed=failed)

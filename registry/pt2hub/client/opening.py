@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from pt2hub.client.host import this_host
 from pt2hub.domain.names import Reference
+from pt2hub.errors import InvalidInput
 from pt2hub.wire.machines import Machine, host_name
 
 if TYPE_CHECKING:
     from pt2hub.client.client import Client
+
+_BUILD = re.compile(r"[0-9a-f]{16}")
 
 
 def this_machine() -> Machine:
@@ -39,13 +43,13 @@ def page_of(client: Client, what: str | None) -> str:
             has the artifact's page.
 
     Raises:
-        InvalidInput: It is neither.
+        InvalidInput: It is none of these.
         NotFound: There is no such thing; near names are in the hint.
     """
     if what is None:
         return "/"
     if "/" not in what:
-        return f"/builds/{quote(client.build(what).id, safe='')}"
+        return f"/builds/{client.build(_build_id(what)).id}"
     wanted = Reference.parse(what)
     if wanted.digest or wanted.prefix:
         (artifact,) = client.resolve(what).artifacts
@@ -54,3 +58,14 @@ def page_of(client: Client, what: str | None) -> str:
     if wanted.number:
         return f"{page}/versions/{client.version(wanted.model, wanted.number).number}"
     return f"{page}/versions/{client.resolve(what).number}" if wanted.alias else page
+
+
+def _build_id(what: str) -> str:
+    if not _BUILD.fullmatch(what):
+        raise InvalidInput(
+            f"{what[:80]!r} names no build and no model",
+            where="ID|MODEL[@REF]",
+            hint="A build's id is like 688d2e6fd6eb1e11 (pt2hub builds lists them), a model's name like vision/resnet18 "
+            "(pt2hub models does).",
+        )
+    return what

@@ -82,8 +82,9 @@ def read_profile(value: Any) -> Profile:  # noqa: ANN401  # any JSON value
 
 
 def fit_name(name: str) -> str:
-    """A name as a row may have it: not long, and without what cannot be seen."""
-    return name[: 2 * MOST_NAME].translate(UNSEEN).replace("\n", " ").replace("\t", " ")[:MOST_NAME]
+    """A name as a row may have it: not long, and without what cannot be seen or has no form in UTF-8."""
+    seen = name[: 2 * MOST_NAME].translate(UNSEEN).replace("\n", " ").replace("\t", " ")
+    return seen.encode(errors="replace").decode()[:MOST_NAME]
 
 
 def _times(row: ProfileRow) -> tuple[float, float, float]:

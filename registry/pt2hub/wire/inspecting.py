@@ -54,7 +54,7 @@ class FigureView:
         measured_at: When the latest run was, or the latest report; ISO 8601, UTC.
         class_digest: The environment class that it was measured in.
         batch: Batch size, or None where there is none.
-        runs: The latest figures that it is of, five at most, newest first.
+        runs: The latest five figures that it is of, and the latest run, newest first.
     """
 
     metric: str

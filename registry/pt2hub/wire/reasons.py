@@ -54,9 +54,10 @@ def _judged(item: MetricComparison, least: float) -> str:
 
 
 def _by_mean(item: MetricComparison, least: float) -> str:
-    if not (item.ratio and item.low and item.high) or item.ratio <= 0:
+    if not (item.ratio and item.low and item.high) or min(item.ratio, item.low, item.high) <= 0:
         return ""
-    mean, bound = math.sqrt(item.low * item.high), math.log1p(least)
+    # Each by itself: the product of two ratios that can be may be none.
+    mean, bound = math.sqrt(item.low) * math.sqrt(item.high), math.log1p(least)
     if (abs(math.log(item.ratio)) > bound) == (abs(math.log(mean)) > bound):
         return ""
     return f"; judged by the mean of the processes, {moved(mean, item.metric, item.unit)}"

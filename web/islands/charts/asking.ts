@@ -7,6 +7,8 @@ const USUAL = [
   ["limit", "200"],
   ["subject", "artifact"],
 ] as const;
+/** Stands for every metric. */
+const EVERY = "*";
 /** What scripts add to an address; the server's answer is the same with and without it. */
 const OURS = ["zoom", "point"];
 
@@ -17,6 +19,8 @@ export function addressOf(form: HTMLFormElement): URL {
   for (const [name, value] of new FormData(form)) if (typeof value === "string" && value !== "") given.append(name, value);
   for (const [name, usual] of USUAL) if (given.get(name) === usual) given.delete(name);
   if (boxes(form, "target").every((box) => box.checked)) given.delete("target");
+  const metrics = boxes(form, "metric");
+  if (metrics.length > 1 && metrics.every((box) => box.checked)) given.set("metric", EVERY);
   const axisStays = given.get("x") === before.get("x");
   for (const name of OURS)
     if (name !== "zoom" || axisStays) for (const value of before.getAll(name)) given.append(name, value);

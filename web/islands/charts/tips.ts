@@ -91,9 +91,11 @@ export class Tip {
     this.box.hidden = this.dot.hidden = true;
   }
 
-  /** Hears nothing more: its chart is gone. */
+  /** Hears nothing more, and is gone: so is its chart. */
   stop(): void {
     this.stopped.abort();
+    this.box.remove();
+    this.dot.remove();
   }
 
   private show(found: Found): void {

@@ -1,9 +1,10 @@
 """Makes what generated code calls on a CPU visible to the profiler, in a process that is about to end.
 
 Kernels are plain C functions, and operations of the library are called past its dispatcher, both through the linkage
-table of the code's own library (`.got.plt`): no profiler sees them. Compiling with `cpp.enable_kernel_profile` shows them, and costs every call of every artifact a microsecond a
-kernel (torch 2.13: 1.1 to 2.2 us, watched or not). So here the table of the loaded library is changed instead: each
-entry leads to a function that tells the profiler, calls what was meant and tells it again. The artifact stays as it is.
+table of the code's own library (`.got.plt`): no profiler sees them. Compiling with `cpp.enable_kernel_profile` shows
+them, and costs every call of every artifact a microsecond a kernel (torch 2.13: 1.1 to 2.2 us, watched or not). So here
+the table of the loaded library is changed instead: each entry leads to a function that tells the profiler, calls what
+was meant and tells it again. The artifact stays as it is.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_WORDS, _REALS = 40, 8
+_WORDS, _REALS = 64, 8
 """Arguments that are handed on, whatever a function takes: those in general registers and on the stack, and those in
-the registers of floating point. What it does not have is whatever lies there, which it does not read."""
+the registers of floating point. What it does not have is whatever lies there, which it does not read. One that takes
+more would read what is not its own and may end the process; handing on more makes every watched call dearer."""
 _SHOWN = (b"cpp_", b"aoti_torch_cpu_", b"aoti_torch_proxy_")
 """Kernels, operations of the library, and those that it reaches by name."""
 _WRAPPER = b"wrapper.so"

@@ -62,7 +62,7 @@ def team(team: str) -> Response:
     after = _after()
     found = container().overview.models(team=team, after=after) if is_team(team) else GlancePage(())
     if not (found.models or after):
-        raise NotFound(f"There is no model of a team {team[:MAX_NAME]}", where="team", hint=_NAMES)
+        raise NotFound(f"There is no team {team[:MAX_NAME]} with a model", where="team", hint=_NAMES)
     return _listed(found, team=team, after=after)
 
 

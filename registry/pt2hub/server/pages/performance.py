@@ -32,7 +32,7 @@ LIMITS = (50, 200, 1000, MOST_POINTS)
 """Versions of a series that a form offers."""
 _DEFAULT = 200
 _MOST_BATCH = 2**63 - 1
-_MOST_NAMED = 20
+_MOST_NAMED = 50
 _ROWS, _ROWS_OF_MANY, _ROWS_OF_ONE = 40, 10, 200
 """Rows below the first chart, below each further one, and where it is the only one."""
 _LARGE, _SMALL = (1280, 360), (720, 280)

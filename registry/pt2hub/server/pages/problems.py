@@ -123,7 +123,7 @@ def _ways(error: Pt2hubError) -> list[Way]:
         return [*near, *_searches()]
     place: dict[str, Any] = request.view_args or {}
     owner = "/".join((place.get("team", ""), place.get("name", "")))
-    if near or request.endpoint == "pages.model" or not _MODEL.fullmatch(owner):
+    if near or error.where == "model" or not _MODEL.fullmatch(owner):
         return near
     return [*_newest(error, place), *_model(owner)]
 

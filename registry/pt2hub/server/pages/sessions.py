@@ -74,9 +74,10 @@ def open_session(token: str) -> None:
 
 
 def close_session() -> None:
-    """Signs the sender of this request out, wherever else the same cookie is; `keep` takes it back."""
-    if before := _value():
-        container().web_sessions.close(before)
+    """Signs the sender of this request out, wherever else the same cookies are; `keep` takes them back."""
+    for value in {_value(), *map(request.cookies.get, (COOKIE, HOST_COOKIE))}:
+        if value:
+            container().web_sessions.close(value)
     g.session, g.visitor = "", None
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from flask import redirect, request, url_for
 
+from pt2hub.domain.builds import BuildState
 from pt2hub.errors import Pt2hubError
 from pt2hub.server.api.context import container
 from pt2hub.server.pages import machines
@@ -28,16 +29,20 @@ from pt2hub.wire.problems import from_dict
 from pt2hub.wire.shapes import BuildView
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from flask import Response
     from werkzeug.wrappers import Response as WerkzeugResponse
 
-    from pt2hub.wire.shapes import VersionView
+    from pt2hub.wire.shapes import VersionSummary, VersionView
 
 DONE = {
     "published": "Published. The builds below are queued, each for a worker of its target.",
     "published-again": "This version holds the same spec and weights already; targets that it lacked were added.",
 }
 _CHANGES = 20
+_EARLIER = 10
+"""Versions below this one among which there is one to compare it with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,7 @@ def version(team: str, name: str, number: int) -> Response:
         changes=happenings(
             services.comparing.events(model=whole, number=number, limit=LOOKED_AT).events, _CHANGES
         ),
+        earlier=_earlier(view, services.catalog.versions(whole, before=number, limit=_EARLIER).versions),
         done=DONE.get(request.args.get("done", "")),
     )
 
@@ -112,6 +118,13 @@ def forget_machine() -> WerkzeugResponse:
     response = redirect(url_for("pages.machine", to=within(request.form.get("to", ""))), HTTPStatus.SEE_OTHER)
     machines.forget(response)
     return response
+
+
+def _earlier(view: VersionView, below: Sequence[VersionSummary]) -> int | None:
+    """The newest version below it that has an artifact for a target that it has one for itself."""
+    built = {build.target for build in view.builds if build.state == BuildState.SUCCEEDED}
+    states = ((item.number, [item.targets.get(target) for target in built]) for item in below)
+    return next((number for number, found in states if BuildState.SUCCEEDED in found), None)
 
 
 def _rows(view: VersionView) -> tuple[Row, ...]:

@@ -14,7 +14,7 @@ from pt2hub.server.services.performance import model_row, views
 from pt2hub.wire.charts import ChartsView, ChartView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from sqlalchemy.orm import Session
 
@@ -98,7 +98,7 @@ class ChartingService:
             row = model_row(session, model)
             there = HistoryStore(session).series(row, limit=_MOST_SERIES)
             chosen = _chosen(session, row, there, wanted)
-            for item in _without(wanted, chosen):
+            for item in _without(wanted, chosen, {item.metric for item in there}):
                 unmeasured.check(session, row, model, item)
             charts = _charts(session, row, chosen, wanted)
         return _view(model, there, charts)
@@ -114,10 +114,18 @@ def _filters(wanted: ChartQuery) -> list[SeriesFilter]:
     ]
 
 
-def _without(wanted: ChartQuery, chosen: Iterable[tuple[str, str]]) -> list[SeriesFilter]:
-    """What was named and is nowhere: metrics without a chart, or anything where there is no chart at all."""
+def _without(
+    wanted: ChartQuery, chosen: Iterable[tuple[str, str]], measured: Collection[str]
+) -> list[SeriesFilter]:
+    """What was named and is nowhere: metrics that the model has not, or anything where there is no chart at all.
+
+    Where others are drawn, a metric that was measured on other targets only, or of what ran beside, is no mistake:
+    who chose many metrics leaves out a target.
+    """
     drawn = {metric for metric, _ in chosen}
-    return [item for item in _filters(wanted) if not drawn or (wanted.metrics and item.metric not in drawn)]
+    return [
+        item for item in _filters(wanted) if not drawn or (wanted.metrics and item.metric not in measured)
+    ]
 
 
 def _chosen(

@@ -133,8 +133,8 @@ def _readable(opened: archive.Archive) -> Iterator[archive.Entry]:
     """Files that are searched: together no more than is shown of one, those of kernels before the wrapper."""
     room = MOST_OF_FILE
     for entry in sorted(opened.entries, key=lambda item: (_WRAPPER in item.name, item.name)):
-        room -= entry.size
-        if room >= 0:
+        if entry.size <= room:
+            room -= entry.size
             yield entry
 
 

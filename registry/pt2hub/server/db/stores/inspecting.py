@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 _MOST_RUNS = 5
-"""Of a figure that are listed."""
+"""The latest figures of each kind that are listed, beside the latest run."""
 _FIGURES = text("""
     SELECT series.metric, series.unit, series.subject, point.value, point.low, point.high, point.count,
         point.measured_at, series.class_digest, series.batch, series.id
@@ -35,6 +35,8 @@ _FIGURES = text("""
     ORDER BY point.measured_at DESC, series.id LIMIT :most
 """)
 # Of a run its name holds the build or measuring job that took it, which may have been for another artifact beside this.
+# The run that the figure is of is among them whatever production reported since, and is found as it is where points are
+# made. Reporters name metrics as they like: only the kinds that are shown are asked for.
 _RUNS = text("""
     SELECT point.series_id, latest.value,
         least(latest.value, (SELECT min(one) FROM unnest(latest.replicates) AS one)),
@@ -45,14 +47,22 @@ _RUNS = text("""
     FROM series_points AS point
     JOIN series ON series.id = point.series_id
     CROSS JOIN LATERAL (
-        SELECT * FROM measurements WHERE series_id = point.series_id AND number = point.number
-        ORDER BY measured_at DESC, id DESC LIMIT :most
-    ) AS latest
+        (
+            SELECT id FROM measurements WHERE series_id = point.series_id AND number = point.number
+            ORDER BY measured_at DESC, id DESC LIMIT :most
+        ) UNION (
+            SELECT id FROM (
+                SELECT id, measured_at FROM measurements
+                WHERE series_id = point.series_id AND number = point.number AND run IS NOT NULL OFFSET 0
+            ) AS runs ORDER BY measured_at DESC, id DESC LIMIT 1
+        )
+    ) AS chosen
+    JOIN measurements AS latest ON latest.id = chosen.id
     JOIN environments ON environments.digest = latest.environment
     LEFT JOIN builds AS job ON job.id = split_part(latest.run, ':', 1)
     LEFT JOIN versions ON versions.id = job.version_id
     LEFT JOIN models ON models.id = versions.model_id
-    WHERE point.artifact = :artifact
+    WHERE point.artifact = :artifact AND point.series_id = ANY(:series)
     ORDER BY point.series_id, latest.measured_at DESC, latest.id DESC
 """)
 
@@ -66,8 +76,8 @@ class InspectingStore:
 
     def figures(self, artifact: Digest, *, limit: int) -> list[FigureView]:
         """What was measured of an artifact with the runs behind it, kinds with the newest figures first."""
-        runs = self._runs(artifact)
-        rows = self._session.execute(_FIGURES, {"artifact": artifact, "most": limit})
+        rows = self._session.execute(_FIGURES, {"artifact": artifact, "most": limit}).all()
+        runs = self._runs(artifact, [row.id for row in rows])
         found = []
         for metric, unit, subject, value, low, high, count, at, in_class, batch, series in rows:
             own = tuple(runs.get(series, ()))
@@ -76,13 +86,13 @@ class InspectingStore:
             found.append(FigureView(*facts, Digest(in_class), batch or None, own))
         return found
 
-    def _runs(self, artifact: Digest) -> dict[int, list[FigureRun]]:
-        """The latest figures of an artifact, by the rows of their series."""
+    def _runs(self, artifact: Digest, series: list[int]) -> dict[int, list[FigureRun]]:
+        """The latest figures of an artifact in some series, by the rows of these."""
         found: dict[int, list[FigureRun]] = {}
-        rows = self._session.execute(_RUNS, {"artifact": artifact, "most": _MOST_RUNS})
-        for series, value, low, high, at, source, fields, job, beside, reporter in rows:
+        rows = self._session.execute(_RUNS, {"artifact": artifact, "series": series, "most": _MOST_RUNS})
+        for row, value, low, high, at, source, fields, job, beside, reporter in rows:
             run = FigureRun(value, low, high, stamp(at), source, fields, job or "", beside, reporter or "")
-            found.setdefault(series, []).append(run)
+            found.setdefault(row, []).append(run)
         return found
 
     def members(self, artifact: Digest, *, limit: int) -> list[Member]:
