@@ -15,10 +15,12 @@ BROWSER := $(shell command -v chromium || command -v chromium-browser || command
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-slow lint web browser docs test-gpu clean
+.PHONY: help install demo test test-slow lint web browser docs test-gpu clean
 
 help: ## Show these lines.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(VENV)/.worker $(ASSETS) ## Put pt2hub with its worker and its web pages into .venv: .venv/bin/pt2hub up.
 
 demo: $(VENV)/.worker $(ASSETS) ## Publish, prove, pull, load and time resnet18, in a home of its own.
 	$(BIN)/pt2hub demo
