@@ -45,7 +45,7 @@ def test_an_alias_is_made_refused_by_the_policy_and_forced(
     page.get_by_text("Put an alias on a version").click()
     page.locator("#move-alias").fill("prod")
     move(page, 1, "first release")
-    page.get_by_role("button", name="Move", exact=True).click()
+    page.get_by_role("button", name="Put it there").click()
     page.wait_for_url(f"**/models/{MODEL}/aliases/prod?done=created")
     page.get_by_text("Move prod", exact=True).click()
     move(page, 2, "canary <b>passed</b>")

@@ -62,6 +62,17 @@ def test_a_list_goes_on_and_keeps_focus_and_places_until_its_reader_leaves_it(si
     assert shifts(page) == []
 
 
+def test_how_long_ago_something_was_goes_on_while_somebody_looks(site: Site, page: Page) -> None:
+    site.registry.submit(model="browser/times", targets=[V4])
+    page.clock.install()
+    page.goto("/models/browser/times/versions/1")
+    published = page.locator("dd > time[data-relative]").first
+    assert "h" not in published.inner_text()
+    page.clock.fast_forward("02:00:00")
+    assert published.inner_text() == "2 h ago"
+    assert shifts(page) == []
+
+
 def test_the_front_page_tells_of_builds_that_begin_and_end_while_it_is_open(site: Site, page: Page) -> None:
     model, builds = "browser/front-lists", site.container.builds
     (first,) = site.registry.submit(model=model, targets=[V4]).builds

@@ -87,7 +87,7 @@ def test_a_model_is_published_watched_looked_at_and_put_into_production(
     page.locator("summary", has_text="Put an alias on version 1").click()
     page.locator("#move-alias").fill("prod")
     page.locator("#move-reason").fill("it is <b>quick</b>")
-    page.get_by_role("button", name="Move").click()
+    page.get_by_role("button", name="Put it there").click()
     expect(page.locator(".done")).to_be_visible()
     assert site.container.publish.version(MODEL, 1).builds[0].artifact == digest
     assert site.container.catalog.model(MODEL).aliases == {"prod": 1}

@@ -46,6 +46,7 @@ def test_a_model_says_where_its_newest_version_stands_beside_the_newest_ready_on
 
 def test_a_trend_holds_the_newest_flagged_change_within_its_figures(registry: Registry) -> None:
     many = versions(registry, 25)
+    assert glance(registry).trends[0].word == "steady"
     (trend,) = glance(registry).trends
     assert (trend.series.target, trend.series.batch, trend.change, trend.place) == (V4, 2, None, None)
     assert len(trend.series.values) == 20  # versions 6 to 25

@@ -118,7 +118,7 @@ def test_what_ran_beside_it_stands_beside_its_own_time_of_that_process(
     assert "this artifact in fresh processes 12.5 ms" in text  # so that eager would look faster
     assert "this artifact in the build's own process 4 ms" in text
     assert "eager in the build's own process 8 ms" in text
-    assert "eager 8 ms beside this artifact's 4 ms" in text
+    assert "eager 2 times faster than eager: 4 ms beside 8 ms" in text
 
 
 def test_the_runs_behind_its_figures_are_listed_with_their_times_and_machines(
@@ -169,9 +169,14 @@ def test_sources_of_reused_code_are_those_it_was_compiled_from(web: FlaskClient,
     assert f"/artifacts/{first}" in page.links
 
 
-def test_without_sources_the_page_says_so(web: FlaskClient, served: Registry) -> None:
+def test_without_sources_or_times_of_candidates_the_pages_say_so(web: FlaskClient, served: Registry) -> None:
     digest = served.published()
     assert "No sources are kept" in read(web, f"/artifacts/{digest}/sources").text
+    served.sql("DELETE FROM autotune_choices")
+    html = web.get(f"/artifacts/{digest}").get_data(as_text=True)
+    section = html.partition('id="autotune"')[2].partition("</section>")[0]
+    assert "tuned for it" in section
+    assert 'class="empty"' not in section
 
 
 @pytest.mark.parametrize(

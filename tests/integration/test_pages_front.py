@@ -49,8 +49,9 @@ def test_an_empty_server_says_how_to_publish_and_that_nobody_works(web: FlaskCli
 def test_the_front_page_says_what_there_is_what_is_in_production_how_it_moved_and_what_failed(
     web: FlaskClient, served: Registry
 ) -> None:
-    for tolerance in (0.1, 0.2):
+    for tolerance, said in ((0.1, "one version measured"), (0.2, "no verdict yet")):
         served.published(served.submit(checks={"tolerance": tolerance}))
+        assert said in read(web, "/").text
     failing = served.submit(checks={"tolerance": 0.3}).builds[0].id
     served.services.builds.fail(served.claim(failing), CompileFailed("no <b>such</b> thing"))
     for alias, number in (("candidate", 2), ("prod", 1)):

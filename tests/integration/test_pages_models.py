@@ -166,8 +166,31 @@ def test_a_failed_build_is_explained_on_its_versions_page(web: FlaskClient, serv
     page = read(web, f"{PAGE}/versions/1")
     assert NASTY in page.text
     assert "Raise checks.tolerance." in page.text
-    assert "There is nothing to pull yet" in page.text
     assert f"pt2hub retry {view.builds[0].id}" in page.text
+    assert "Its build failed." in page.text
+
+
+def test_a_version_without_artifacts_says_whether_any_can_still_come(
+    web: FlaskClient, served: Registry
+) -> None:
+    (build,) = served.submit().builds
+    assert "appears here as soon as the build" in read(web, f"{PAGE}/versions/1").text
+    served.services.builds.cancel(build.id, by="mary")
+    assert "Its build was cancelled." in read(web, f"{PAGE}/versions/1").text
+    served.services.builds.retry(build.id, by="mary")
+    assert "appears here as soon as the build" in read(web, f"{PAGE}/versions/1").text
+
+
+def test_only_where_a_policy_may_refuse_it_an_admin_is_asked_whether_to_force_a_move(
+    signed_in: FlaskClient, served: Registry
+) -> None:
+    version(served, latency(10.0))
+    page = read(signed_in, PAGE)
+    assert "Put it there" in page.text
+    assert "Even where" not in page.text
+    gate = {"alias": "prod", "metric": "latency_p50", "max_worse": 0.05}
+    served.services.policies.put(MODEL, {"gates": [gate]}, revision=0, by=Actor("ada", admin=True))
+    assert "Even where" in read(signed_in, PAGE).text
 
 
 def test_pages_say_what_runs_on_the_machine_that_was_told(web: FlaskClient, served: Registry) -> None:

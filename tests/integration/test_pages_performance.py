@@ -80,6 +80,19 @@ def test_a_page_says_how_fast_where_since_when_and_what_is_noise(
     assert html.count('class="band"') == 2, "a level before the change, and one after it"
 
 
+def test_two_versions_are_too_few_for_a_verdict_over_the_series_wherever_it_is_told(
+    web: FlaskClient, registry: Registry
+) -> None:
+    one, two = versions(registry, 2)
+    for artifact, value in ((one, 5), (two, 9)):
+        measured(registry, artifact, latency(value, batch=2), run=Run(day=1))
+    page, _ = read(web, f"{PAGE}?metric=latency_p50&batch=2")
+    assert "No verdict yet over 2 versions: a series is judged from 8 on" in page.text
+    for address in ("/", f"/models/{MODEL}"):
+        shown, _ = read(web, address)
+        assert ("no verdict yet" in shown.text, "steady" in shown.text) == (True, False)
+
+
 def test_other_machines_begin_a_line_and_are_drawn_as_a_break(web: FlaskClient, registry: Registry) -> None:
     one, two, three = versions(registry, 3)
     for artifact in (one, two):

@@ -103,6 +103,7 @@ def test_the_page_shows_the_table_and_leads_to_the_trace_and_to_lines_of_the_sou
         "Perfetto",
     ):
         assert said in page.text, said
+    assert page.text.index("3 more") < page.text.index("between them 12.0 %")
     referrers = served.services.resolve.artifact(digest).referrers
     (trace,) = (item.digest for item in referrers if item.artifact_type == oci.TRACE_TYPE)
     link = f"/artifacts/{digest}/referrers/{trace}"

@@ -2,19 +2,51 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pt2hub.domain.digests import Digest
 from pt2hub.server.pages.front import lines_of
 from pt2hub.wire.overview import ModelGlance, Trend
 from pt2hub.wire.performance import ChangeView, SeriesSummary
 from pt2hub.wire.shapes import ModelView
 
+if TYPE_CHECKING:
+    from pt2hub.domain.performance import Settled
+
 ANY = Digest(f"sha256:{'0' * 64}")
+
+LEVELS: tuple[Settled, ...] = ("steady", "too_few", "apart")
 
 
 def trend(target: str, ratio: float = 1.0, *, newest: int = 9) -> Trend:
     series = SeriesSummary("latency_p50", "ms", target, "artifact", ANY, newest, 1.0, "2026-11-22T10:00:00Z")
     verdict = "worse" if ratio > 1 else "better"
     return Trend(series, ChangeView(newest, newest - 1, verdict, ratio), 1) if ratio != 1 else Trend(series)
+
+
+def test_a_trend_is_called_steady_only_where_its_figures_bear_that() -> None:
+    few, many = (
+        SeriesSummary(
+            "latency_p50",
+            "ms",
+            "cpu",
+            "artifact",
+            ANY,
+            count,
+            1.0,
+            "2026-11-22T10:00:00Z",
+            values=(1.0,) * count,
+        )
+        for count in (1, 9)
+    )
+    words = [Trend(series, None, None, level).word for series in (few, many) for level in LEVELS]
+    assert words == [*["one version measured"] * 3, "steady", "no verdict yet", "no verdict yet"]
+    whys = [Trend(many, None, None, level).why for level in LEVELS]
+    assert whys == [
+        "No change was flagged in the last 9 versions",
+        "9 versions are too few for a verdict over all; a comparison of two may have one",
+        "No change was flagged in the last 9 versions, but version 9 is off their level",
+    ]
 
 
 def test_what_failed_and_what_became_slowest_comes_before_what_is_well() -> None:

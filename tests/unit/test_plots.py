@@ -156,6 +156,34 @@ def test_labels_say_what_changed_in_an_environment_and_lie_on_nothing() -> None:
         assert not any(cut.begin <= other.begin <= end for other in others if other.row == cut.row)
 
 
+@pytest.mark.parametrize(
+    ("metric", "values", "said"),
+    [
+        ("latency_p50", [5.0], "one version was measured"),
+        ("latency_p50", [5.0, 7.0, 9.0], "no verdict yet over 3 versions: a series is judged from 8 on"),
+        ("latency_p50", [5.0] * 8, "no change beyond noise in 8 versions"),
+        ("metric", [0.0] * 8, "no change beyond noise in 8 versions"),
+        (
+            "latency_p50",
+            [5.0] * 8 + [9.0],
+            "no change was flagged in 9 versions, but version 9 is off their level",
+        ),
+        ("code_bytes", [5.0, 5.0], "no change that counts in 2 versions"),
+    ],
+)
+def test_a_series_is_called_unchanged_only_where_a_change_would_have_been_found(
+    metric: str, values: list[float], said: str
+) -> None:
+    points = tuple(
+        PointView(at + 1, DIGEST, value, value, value, 1, (BEGIN + at * DAY).isoformat())
+        for at, value in enumerate(values)
+    )
+    series = SeriesView(metric, "ms", TARGET, "artifact", DIGEST, {}, points=points)
+    view = ChartView(metric, "", "ms", "lower", None, "artifact", (series,))
+    whole = ChartsView("team/name", (view,), (metric,), (TARGET,), (), ("artifact",))
+    assert [standing.said for standing in chart(view, whole).standings] == [said]
+
+
 def test_what_production_reports_is_not_where_a_target_is_measured_now() -> None:
     shown = moved({"driver": "1"}, {"driver": "2"}, {"driver": "3"}, reported=1)
     assert [standing.point.number for standing in shown.standings] == [2]

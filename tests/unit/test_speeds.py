@@ -24,11 +24,18 @@ def test_what_ran_beside_it_is_told_with_its_own_time_of_that_process() -> None:
     own, eager = taken(12.5, 2), taken(8.0, 1, subject="eager")
     ratio = taken(2.0, 1, "speedup", "eager")
     assert speeds.line([own, eager, ratio]) == (
-        "12.5 ms at batch 8; eager 8 ms (this artifact 4 ms in the same process at batch 8)"
+        "12.5 ms at batch 8; eager 8 ms (this artifact 4 ms in the same process at batch 8, 2 times faster)"
     )
     assert speeds.rows([own, eager, ratio]) == (
         ("latency_p50", "12.5 ms", "batch 8"),
-        ("eager", "8 ms", "this artifact 4 ms in the same process at batch 8"),
+        ("eager", "8 ms", "this artifact 4 ms in the same process at batch 8, 2 times faster"),
     )
     assert speeds.line([own, eager]) == "12.5 ms at batch 8"  # nobody kept the ratio
     assert speeds.line([]) == ""
+
+
+def test_a_ratio_says_which_of_the_two_is_slower() -> None:
+    assert speeds.against(0.7446, "eager") == "1.34 times slower than eager"
+    assert speeds.against(1.52, "eager") == "1.52 times faster than eager"
+    assert speeds.against(1.004, "torch.compile") == "as fast as torch.compile"
+    assert speeds.against(1e-320).endswith("times slower")

@@ -1,6 +1,7 @@
 /** Times in the reader's zone; the exact one, in UTC too, on hover. */
 
 const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const PAUSE_MS = 5000;
 /** The same words as the server's (`filters.span`): what is longer or shorter would move the page. */
 const STEPS: readonly [number, string][] = [
   [86_400 * 365, "y"],
@@ -17,8 +18,26 @@ export function showTimes(root: ParentNode): void {
     const at = new Date(element.dateTime);
     if (Number.isNaN(at.getTime())) continue;
     element.title = `${exact.format(at)} (${at.toISOString()})`;
-    element.textContent = "relative" in element.dataset ? ago(at) : exact.format(at);
+    write(element, "relative" in element.dataset ? ago(at) : exact.format(at));
   }
+}
+
+/** Lets "7 s ago" go on while somebody looks, in what comes later too. */
+export function keepTimes(root: Document): void {
+  const again = (): void => {
+    if (root.hidden) return;
+    for (const element of root.querySelectorAll<HTMLTimeElement>("time[data-relative]")) {
+      const at = new Date(element.dateTime);
+      if (!Number.isNaN(at.getTime())) write(element, ago(at));
+    }
+  };
+  setInterval(again, PAUSE_MS);
+  root.addEventListener("visibilitychange", again);
+}
+
+/** What says the same stays as it is: somebody may have chosen it. */
+function write(element: HTMLElement, words: string): void {
+  if (element.textContent !== words) element.textContent = words;
 }
 
 function ago(at: Date): string {

@@ -140,7 +140,7 @@ def make_config(
         "environment": encode(machine.environment),
         **told,
         "dtype": fields.dtype,
-        "steps": [encode(StepTiming(name, round(seconds, 4))) for name, seconds in timings],
+        "steps": [encode(StepTiming(name, round(seconds, 6))) for name, seconds in timings],
         "verification": verification or {},
         "provenance": {
             "build": claim.build,

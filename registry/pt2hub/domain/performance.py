@@ -22,6 +22,9 @@ Method: TypeAlias = Literal["paired", "replicates", "series", "exact"]
 """How a verdict was reached: by runs of both side by side in the same processes; by the processes of two separate
 runs; by what is usual between neighbours in the series, where there are single figures; or because the figure has
 no noise, such as a size."""
+Settled: TypeAlias = Literal["steady", "too_few", "apart"]
+"""What may be said of a series in which no change was found: too few figures for one to be found, or the newest lies
+apart from the level before it."""
 
 METRIC_PATTERN = r"[a-z][a-z0-9_]{0,63}"
 _METRIC = re.compile(METRIC_PATTERN)

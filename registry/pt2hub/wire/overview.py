@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pt2hub.domain.performance import Settled
 from pt2hub.wire.performance import ChangeView, SeriesSummary
 from pt2hub.wire.shapes import ModelView
 
@@ -16,11 +17,31 @@ class Trend:
         series: The series with the figures of its last versions.
         change: The newest flagged change among those versions, None where none was flagged.
         place: Which of the figures, counted from 0, is the first after that change; None without one.
+        level: Whether the figures are steady, where none was flagged.
     """
 
     series: SeriesSummary
     change: ChangeView | None = None
     place: int | None = None
+    level: Settled = "too_few"
+
+    @property
+    def word(self) -> str:
+        """What is said where no change was flagged: no more than the figures bear."""
+        if len(self.series.values) <= 1:
+            return "one version measured"
+        return "steady" if self.level == "steady" else "no verdict yet"
+
+    @property
+    def why(self) -> str:
+        """What that rests on."""
+        many = len(self.series.values)
+        if many <= 1:
+            return "There is no other figure to judge it by"
+        if self.level == "too_few":
+            return f"{many} versions are too few for a verdict over all; a comparison of two may have one"
+        off = f", but version {self.series.newest} is off their level" if self.level == "apart" else ""
+        return f"No change was flagged in the last {many} versions{off}"
 
 
 @dataclass(frozen=True, slots=True)

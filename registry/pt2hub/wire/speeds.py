@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
+from pt2hub.wire.moves import factor
 from pt2hub.wire.quantities import quantity
 
 if TYPE_CHECKING:
@@ -41,6 +42,19 @@ def figure(items: Iterable[MeasurementView]) -> float:
     return runs[-1] if runs else median(item.value for item in ordered[-_LATEST:])
 
 
+def against(ratio: float, name: str = "") -> str:
+    """A ratio of times in words: of 2 `2 times faster`, of 0.5 `2 times slower`, with a name `2 times slower than eager`.
+
+    Args:
+        ratio: The other's time over the artifact's own, more than 0.
+        name: The other, where it must be said.
+    """
+    times = factor(max(ratio, 1 / ratio))
+    if times == "1":
+        return f"as fast as {name}" if name else "as fast"
+    return f"{times} times {'faster' if ratio > 1 else 'slower'}{f' than {name}' if name else ''}"
+
+
 def _own(measured: Iterable[MeasurementView]) -> Iterator[tuple[str, str, str]]:
     found: dict[tuple[str, int | None, str], list[MeasurementView]] = {}
     for item in measured:
@@ -62,5 +76,5 @@ def _beside(measured: Iterable[MeasurementView]) -> Iterator[tuple[str, str, str
             continue
         own = quantity(time.value / ratio.value, time.unit)
         at = f" at batch {batch}" if batch else ""
-        told = f"this artifact {own} in the same process{at}"
+        told = f"this artifact {own} in the same process{at}, {against(ratio.value)}"
         yield _NAMES.get(subject, subject), quantity(time.value, time.unit), told

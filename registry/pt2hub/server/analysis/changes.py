@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pt2hub.domain.performance import Threshold
+    from pt2hub.domain.performance import Settled, Threshold
 
 FEWEST = 8
 """Values of the shortest series that is looked at."""
@@ -75,6 +75,32 @@ def usual_noise(values: Sequence[float]) -> float | None:
     """
     logs = [math.log(value) for value in values if math.isfinite(value) and value > 0]
     return math.expm1(min(700.0, _steps_noise(logs))) if len(logs) > SHORTEST else None
+
+
+def settled(values: Sequence[float], threshold: Threshold) -> Settled:
+    """What may be said of a series in which no change was found.
+
+    It is steady where it is long enough for a change to be found, and the newest value lies at the level before it: within
+    the least effect that counts, or within what does not stand out of the series' noise. Another newest value may be the
+    first of a change that is too young to be found.
+
+    Args:
+        values: Figures by version, oldest first.
+        threshold: The least change that counts.
+    """
+    if len(values) < FEWEST:
+        return "too_few"
+    *before, newest = values[-FEWEST:]
+    level = median(before)
+    if newest == level:
+        return "steady"
+    noise = usual_noise(values)
+    if noise is None or not math.isfinite(newest) or min(newest, level) <= 0:
+        return "apart"
+    usual = OUTLYING * math.log1p(noise) / math.sqrt(2)
+    return (
+        "steady" if abs(math.log(newest / level)) <= max(usual, math.log1p(threshold.min_effect)) else "apart"
+    )
 
 
 def _steps_noise(logs: Sequence[float], lag: int = 1) -> float:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from flask import url_for
 
+from pt2hub.domain.performance import METRICS, default_threshold
+from pt2hub.server.analysis.changes import FEWEST, settled
 from pt2hub.server.pages.breaks import Break, breaks
 from pt2hub.wire.charts import ChartView
 from pt2hub.wire.comparing import metric as named
@@ -327,4 +329,12 @@ def _moved(series: SeriesView, mark: Mark | None, since: Break | None) -> str:
     after = f" since its environment changed at version {since.number}" if since else ""
     if many == 1:
         return f"one version was measured{after}"
-    return f"no change beyond noise in {many} versions{after}"
+    known = METRICS.get(series.metric)
+    if known and known.exact:  # any two of them have a verdict
+        return f"no change that counts in {many} versions{after}"
+    level = settled([point.value for point in series.points], default_threshold(series.metric))
+    if level == "steady":
+        return f"no change beyond noise in {many} versions{after}"
+    if level == "too_few":
+        return f"no verdict yet over {many} versions{after}: a series is judged from {FEWEST} on"
+    return f"no change was flagged in {many} versions{after}, but version {series.points[-1].number} is off their level"

@@ -91,6 +91,7 @@ def version(team: str, name: str, number: int) -> Response:
         machine=machines.reader(),
         aliases=[alias for alias in aliases if alias.number == number],
         model=services.catalog.model(whole),
+        policy=services.policies.policy(whole),
         moving=Moving.of(aliases, number=str(number)),
         changes=happenings(
             services.comparing.events(model=whole, number=number, limit=LOOKED_AT).events, _CHANGES

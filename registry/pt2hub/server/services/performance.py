@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.names import parse_model_name
 from pt2hub.domain.performance import METRICS, default_threshold
-from pt2hub.server.analysis.changes import change_points, usual_noise
+from pt2hub.server.analysis.changes import change_points, settled, usual_noise
 from pt2hub.server.db.stores.histories import HistoryStore, StoredSeries
 from pt2hub.server.db.stores.policies import PolicyStore
 from pt2hub.server.db.stores.values import stamp
@@ -262,7 +262,8 @@ def _summary(item: StoredSeries, values: Sequence[tuple[int, float]]) -> SeriesS
 
 def _trend(item: StoredSeries, values: Sequence[tuple[int, float]], change: ChangeView | None) -> Trend:
     place = next((at for at, (number, _) in enumerate(values) if change and number >= change.number), None)
-    return Trend(_summary(item, values), change, place)
+    level = settled([value for _, value in values], default_threshold(item.metric))
+    return Trend(_summary(item, values), change, place, level)
 
 
 def _place_in_list(item: SeriesSummary) -> tuple[int, str, str, int, str]:

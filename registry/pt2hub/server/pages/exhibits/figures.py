@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pt2hub.domain.performance import METRICS, OF_JOBS
 from pt2hub.wire.inspecting import FigureView
 from pt2hub.wire.quantities import quantity
+from pt2hub.wire.speeds import against
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -177,16 +178,17 @@ def _group(
 
 
 def _note(item: FigureView, given: Sequence[FigureView]) -> str:
-    """In which process a figure was taken, where that of others beside it differs; of a ratio its two times."""
+    """In which process a figure was taken, where that of others beside it differs; of a ratio what it says."""
     if item.metric == _BESIDE:
         return "in fresh processes" if item.subject == _OWN else "in the build's own process"
-    if item.metric != _RATIO:
+    if item.metric != _RATIO or item.subject == _OWN or item.value <= 0:
         return ""
+    told = against(item.value, subject_of(item.subject))
     time = _of_same_run(item, _BESIDE, given)
     own = own_time(time, [item]) if time else None
     if time is None or own is None:
-        return ""
-    return f"{quantity(time.value, time.unit)} beside this artifact's {quantity(own.value, own.unit)}"
+        return told
+    return f"{told}: {quantity(own.value, own.unit)} beside {quantity(time.value, time.unit)}"
 
 
 def _row(item: FigureView, scale: float, environment: Mapping[str, Any], note: str = "") -> Row:
