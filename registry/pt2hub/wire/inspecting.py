@@ -7,7 +7,6 @@ from typing import Any
 
 from pt2hub.domain.artifacts import ArtifactConfig
 from pt2hub.domain.digests import Digest
-from pt2hub.domain.profiles import Profile
 from pt2hub.wire.artifacts import ArtifactView
 from pt2hub.wire.shapes import BuildView
 
@@ -124,8 +123,7 @@ class InspectionView:
         untuned: Why none are, a sentence; else empty.
         tuned_next: What `tuned_after` must be for the candidates that follow, None at their end.
         more: Which lists hold more than is shown: `members`, `figures`, `referrers`.
-        profile: Where the time of its calls goes, None where nobody looked or it cannot be shown.
-        profile_problem: Why it cannot be shown, a sentence; else None.
+        profile_problem: Why the table of where its calls' time goes cannot be shown, a sentence; else None.
     """
 
     artifact: ArtifactView
@@ -142,7 +140,6 @@ class InspectionView:
     untuned: str = ""
     tuned_next: int | None = None
     more: frozenset[str] = frozenset()
-    profile: Profile | None = None
     profile_problem: str | None = None
 
 

@@ -148,7 +148,7 @@ def _exhibits(found: InspectionView) -> dict[str, Any]:
     return {
         "proof": Proof.of(view.verification),
         "bar": bars.bar(view.steps),
-        "spending": spent.spending(found.profile) if found.profile else None,
+        "spending": spent.spending(view.profile) if view.profile else None,
         "trace": next((item.digest for item in view.referrers if item.artifact_type == TRACE_TYPE), None),
         "operations": tuning.operations(view.autotune),
         "tree": trees.tree(view.members),

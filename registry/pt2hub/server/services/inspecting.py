@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -94,8 +95,8 @@ class InspectingService:
         kinds = [(item.digest, item.artifact_type) for item in artifact.referrers]
         profile, problem = kept_profile(self._storage, kinds)
         manifest, _ = self._document(StorageKey.manifest(Digest(facts["digest"])), MOST_MANIFEST)
-        found |= {"profile": profile, "profile_problem": problem}
-        return InspectionView(artifact, manifest, config, parsed, constants, **found)
+        artifact = replace(artifact, profile=profile)
+        return InspectionView(artifact, manifest, config, parsed, constants, profile_problem=problem, **found)
 
     def reference(self, digest: str) -> str:
         """How an artifact is named: `team/name@sha256:...`.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pt2hub.domain.codec import decode, encode
+from pt2hub.domain.codec import decode
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.names import Reference, parse_model_name
 from pt2hub.errors import Ambiguous, Detail, NotFound
@@ -93,9 +94,8 @@ class ResolveService:
             "manifest": read_json(self._storage, StorageKey.manifest(digest)),
             "config_digest": rows["config"],
             "config": config,
-            "profile": encode(profile) if profile else None,
         }
-        return decode(ArtifactView, whole)
+        return replace(decode(ArtifactView, whole), profile=profile)
 
     def _version(self, wanted: Reference) -> Named:
         found = self._references.version(wanted)
