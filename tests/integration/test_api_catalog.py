@@ -10,13 +10,13 @@ from pt2hub import errors
 from pt2hub.domain.codec import decode
 from pt2hub.server.api.app import create_app
 from pt2hub.wire.problems import from_dict
+from pt2hub.wire.resolution import Resolved
 from pt2hub.wire.shapes import (
     AliasList,
     AliasView,
     BuildPage,
     ModelPage,
     ModelView,
-    Resolved,
     VersionPage,
 )
 from support.registry import V3, V4

@@ -10,16 +10,17 @@ import pytest
 
 from pt2hub.client.local import LocalArtifact
 from pt2hub.domain.digests import digest_bytes
-from pt2hub.wire import printing
+from pt2hub.printed import Printed
+from pt2hub.rendering import printing
+from pt2hub.rendering.dispatch import sheet_of
+from pt2hub.wire.resolution import ArtifactRef, Resolved
 from pt2hub.wire.shapes import (
     AliasMove,
     AliasView,
-    ArtifactRef,
     AttemptView,
     BuildView,
     LogView,
     ModelView,
-    Resolved,
     StepView,
     TargetView,
     VersionSummary,
@@ -179,3 +180,14 @@ def test_markup_and_escape_sequences_are_taken_out() -> None:
         for text in (html, str(value), repr(value)):
             assert "\x1b" not in text
             assert "\x07" not in text
+
+
+def test_every_shape_of_the_api_that_prints_has_a_sheet() -> None:
+    shapes = {cls for cls in Printed.__subclasses__() if cls.__module__.startswith("pt2hub.wire.")}
+    assert shapes, "no shape prints"
+    assert {cls.__name__ for cls in shapes if sheet_of.dispatch(cls) is sheet_of.dispatch(object)} == set()
+
+
+def test_a_value_that_nobody_renders_says_so() -> None:
+    with pytest.raises(TypeError, match="no sheet for int"):
+        sheet_of(1)

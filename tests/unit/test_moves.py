@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from pt2hub.wire.comparing import change, cost
-from pt2hub.wire.moves import moved
+from pt2hub.rendering.comparing import change, cost
+from pt2hub.rendering.moves import moved
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from pt2hub.wire.quantities import percent, quantity, scale_for, sparkline, spelled
+from pt2hub.rendering.quantities import percent, quantity, scale_for, sparkline, spelled
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pt2hub.domain.performance import default_threshold
+from pt2hub.rendering.reasons import because, noise_of, percentage
 from pt2hub.server.analysis.judging import judge_exact, judge_paired
 from pt2hub.wire.performance import MetricComparison
-from pt2hub.wire.reasons import because, noise_of, percentage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

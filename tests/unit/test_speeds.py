@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pt2hub.wire import speeds
+from pt2hub.rendering import speeds
 from pt2hub.wire.artifacts import MeasurementView
 
 

@@ -221,7 +221,7 @@ def _print_list(out: Console, model: str, found: list[AliasView]) -> None:
 
 def _print_history(out: Console, view: AliasView) -> None:
     from pt2hub.cli.tables import print_table
-    from pt2hub.wire.printing import forced
+    from pt2hub.rendering.printing import forced
 
     now = f"version {view.number}" if view.number else "nothing: it was removed"
     out.print(f"{view.model}@{view.name} is on {now}", markup=False)
@@ -233,7 +233,7 @@ def _print_history(out: Console, view: AliasView) -> None:
 
 
 def _print_move(out: Console, view: AliasView, expected: int | None) -> None:
-    from pt2hub.wire.printing import forced
+    from pt2hub.rendering.printing import forced
 
     if view.number == expected:
         out.print(f"{view.model}@{view.name} is on {view.number} already; nothing was changed.", markup=False)

@@ -130,7 +130,7 @@ def _each(build_ids: list[str], deed: Callable[[str], BuildView], *, every: bool
 
 
 def _print_cancelled(out: Console, ended: list[BuildView], what: str) -> None:
-    from pt2hub.wire.printing import named
+    from pt2hub.rendering.printing import named
 
     if not ended:
         out.print(f"No build of {what} is queued or running: nothing to cancel.", markup=False)
@@ -141,7 +141,7 @@ def _print_cancelled(out: Console, ended: list[BuildView], what: str) -> None:
 
 
 def _print_queued(out: Console, queued: list[BuildView], what: str) -> None:
-    from pt2hub.wire.printing import named, standing
+    from pt2hub.rendering.printing import named, standing
 
     if not queued:
         out.print(f"No build of {what} failed or was cancelled: nothing to retry.", markup=False)

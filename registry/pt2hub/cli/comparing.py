@@ -112,7 +112,7 @@ def changes(
 
 def _print_comparison(out: Console, view: ComparisonView) -> None:
     from pt2hub.cli.tables import print_fields, print_table
-    from pt2hub.wire.comparing import code_lines, compared, remarks
+    from pt2hub.rendering.comparing import code_lines, compared, remarks
 
     names = [f"{item.model}@{item.number} for {item.target}" for item in (view.before, view.after)]
     print_fields(out, [("before", names[0]), ("after", names[1])], indent="")
@@ -131,7 +131,7 @@ def _print_comparison(out: Console, view: ComparisonView) -> None:
 
 
 def _kernel_row(item: AutotuneDifference) -> tuple[Cell, ...]:
-    from pt2hub.wire.comparing import cost
+    from pt2hub.rendering.comparing import cost
 
     shapes = ["x".join(map(str, shape)) if isinstance(shape, list) else str(shape) for shape in item.shapes]
     return (
@@ -144,7 +144,7 @@ def _kernel_row(item: AutotuneDifference) -> tuple[Cell, ...]:
 
 
 def _kernel(name: str | None, milliseconds: float | None) -> str:
-    from pt2hub.wire.quantities import quantity
+    from pt2hub.rendering.quantities import quantity
 
     if name is None:
         return NOTHING
@@ -153,7 +153,7 @@ def _kernel(name: str | None, milliseconds: float | None) -> str:
 
 def _print_events(out: Console, found: list[EventView], *, more: bool) -> None:
     from pt2hub.cli.tables import print_table
-    from pt2hub.wire.comparing import TWO_FIGURES
+    from pt2hub.rendering.comparing import TWO_FIGURES
 
     if not found:
         out.print("No change was flagged.", markup=False)
@@ -168,7 +168,7 @@ def _print_events(out: Console, found: list[EventView], *, more: bool) -> None:
 
 
 def _event_row(item: EventView) -> tuple[Cell, ...]:
-    from pt2hub.wire.comparing import change, found_as, metric
+    from pt2hub.rendering.comparing import change, found_as, metric
 
     return (
         f"{item.model}@{item.number}",

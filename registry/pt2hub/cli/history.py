@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pt2hub.client.client import Client
+    from pt2hub.rendering.quantities import Scale
     from pt2hub.wire.performance import (
         ChangeView,
         HistoryView,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
         SeriesSummary,
         SeriesView,
     )
-    from pt2hub.wire.quantities import Scale
 
 _METRIC = "latency_p50"
 _SPARKLINE = 60
@@ -146,7 +146,7 @@ def _is_chosen(item: SeriesSummary, chosen: Mapping[str, Any]) -> bool:
 
 def _empty(model: str, *, before: int | None, failed: bool) -> str:
     """What is said where a history has no figures."""
-    from pt2hub.wire.measuring import NO_FIGURES
+    from pt2hub.rendering.measuring import NO_FIGURES
 
     if before is not None:
         return f"There are no such figures of versions below {before}."
@@ -188,7 +188,7 @@ def _print(out: Console, view: HistoryView, marked: int | None, reference: str, 
 
 def _print_series(out: Console, series: SeriesView, marked: Mapping[int, str]) -> None:
     from pt2hub.cli.tables import print_fields, print_table
-    from pt2hub.wire.quantities import scale_for, sparkline
+    from pt2hub.rendering.quantities import scale_for, sparkline
 
     line = sparkline([point.value for point in series.points][-_SPARKLINE:])
     out.print(f"\n{_heading(series)}  {line if _shows(line) else ''}".rstrip(), style="bold", markup=False)
@@ -242,7 +242,7 @@ def _said(name: str, value: object) -> str:
 
 
 def _row(point: PointView, before: PointView | None, scale: Scale, note: str) -> tuple[str, ...]:
-    from pt2hub.wire.quantities import percent
+    from pt2hub.rendering.quantities import percent
 
     spread = (point.high - point.low) / abs(point.value) if point.value else 0.0
     change = percent(point.value / before.value) if before and before.value else NOTHING
@@ -259,7 +259,7 @@ def _row(point: PointView, before: PointView | None, scale: Scale, note: str) ->
 
 def _differs(series: SeriesView) -> bool:
     """Whether a note says another change than the column beside it."""
-    from pt2hub.wire.quantities import percent
+    from pt2hub.rendering.quantities import percent
 
     values = {point.number: point.value for point in series.points}
     return any(
@@ -271,7 +271,7 @@ def _differs(series: SeriesView) -> bool:
 
 
 def _note(series: SeriesView, change: ChangeView | None, reference: str | None) -> str:
-    from pt2hub.wire.moves import moved
+    from pt2hub.rendering.moves import moved
 
     notes = [f"<- {reference}"] if reference else []
     if change:
@@ -284,7 +284,7 @@ def _note(series: SeriesView, change: ChangeView | None, reference: str | None) 
 
 def _print_list(out: Console, model: str, found: SeriesList, many: int) -> None:
     from pt2hub.cli.tables import print_table
-    from pt2hub.wire.measuring import NO_FIGURES
+    from pt2hub.rendering.measuring import NO_FIGURES
 
     if many and not found.series:
         out.print(f"None of its {many} series is like that; leave an option out to see more.", markup=False)
@@ -297,7 +297,7 @@ def _print_list(out: Console, model: str, found: SeriesList, many: int) -> None:
 
 
 def _list_rows(found: Sequence[SeriesSummary]) -> list[tuple[str, ...]]:
-    from pt2hub.wire.quantities import quantity, sparkline
+    from pt2hub.rendering.quantities import quantity, sparkline
 
     lines = [sparkline(item.values) for item in found]
     return [

@@ -210,7 +210,7 @@ def _print_builds(out: Console, found: list[BuildView], *, more: bool) -> None:
 
 
 def _build_row(build: BuildView) -> tuple[Cell, ...]:
-    from pt2hub.wire.printing import standing
+    from pt2hub.rendering.printing import standing
 
     duration = took(build.started_at, build.finished_at)
     created, version = when(build.created_at), f"{build.model}@{build.number}"
@@ -220,7 +220,7 @@ def _build_row(build: BuildView) -> tuple[Cell, ...]:
 
 def _note(build: BuildView) -> str:
     """What is not as usual: an error, why it waits, its priority, further attempts."""
-    from pt2hub.wire.printing import attempts
+    from pt2hub.rendering.printing import attempts
 
     notes = [
         str((build.error or {}).get("code") or build.note or ""),
@@ -257,7 +257,7 @@ def _print_workers(out: Console, found: list[WorkerView], *, every: bool) -> Non
 
 
 def _worker_row(worker: WorkerView) -> tuple[Cell, ...]:
-    from pt2hub.wire.printing import doing, skew
+    from pt2hub.rendering.printing import doing, skew
 
     at_work = [f"{doing(item)} {item.step or 'begins'}" for item in worker.builds]
     slots = f"{len(worker.builds)}/{worker.concurrency}"

@@ -108,7 +108,7 @@ def _explain_interrupt(jobs: list[BuildView], *, as_json: bool) -> None:
 
 
 def _print_queued(out: Console, jobs: list[BuildView]) -> None:
-    from pt2hub.wire.printing import named, standing
+    from pt2hub.rendering.printing import named, standing
 
     for job in jobs:
         why = f": {job.note}" if job.note else ""

@@ -12,7 +12,7 @@ import typer
 
 from pt2hub.domain.codec import encode
 from pt2hub.errors import UNSEEN, InternalError, InvalidInput, Pt2hubError, UsageError
-from pt2hub.wire.quantities import spelled
+from pt2hub.rendering.quantities import spelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -132,9 +132,9 @@ def print_version(
 
 def _print_build(out: Console, build: BuildView, verdict: str | None, artifact: ArtifactView | None) -> None:
     from pt2hub.cli.tables import in_colour, print_fields
-    from pt2hub.wire.printing import attempts, made, standing
+    from pt2hub.rendering.printing import attempts, made, standing
+    from pt2hub.rendering.speeds import line
     from pt2hub.wire.problems import from_dict
-    from pt2hub.wire.speeds import line
 
     out.print(in_colour(f"{build.target}  {standing(build)}" + (f"  {verdict}" if verdict else "")))
     duration = f"  ({took(build.started_at, build.finished_at)})" if build.finished_at else ""

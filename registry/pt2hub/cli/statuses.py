@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pt2hub.cli.output import note
 from pt2hub.client.events import changes, over
-from pt2hub.wire.printing import circumstances, standing
+from pt2hub.rendering.printing import circumstances, standing
 
 if TYPE_CHECKING:
     from pt2hub.client.events import BuildEvent

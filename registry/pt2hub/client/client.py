@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from pt2hub.client.pulling import Puller
     from pt2hub.domain.digests import Digest
     from pt2hub.wire.artifacts import ArtifactView
+    from pt2hub.wire.resolution import Resolved
     from pt2hub.wire.shapes import (
         AliasView,
         BuildView,
         LogView,
         ModelView,
-        Resolved,
         TargetView,
         VersionSummary,
         VersionView,

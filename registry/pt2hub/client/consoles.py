@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.segment import Segment
 
 from pt2hub.errors import UNSEEN
-from pt2hub.wire.quantities import spelled
+from pt2hub.rendering.quantities import spelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from pt2hub.client.judging import check_host, refusal, title
 from pt2hub.client.numerics import warn_of_settings
 from pt2hub.domain.verdicts import Finding, Outcome, Verdict
 from pt2hub.errors import BadCall, CorruptArchive, ForkedProcess, WeightsMismatch
-from pt2hub.wire.printing import Printed, Sheet
+from pt2hub.printed import Printed, Sheet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

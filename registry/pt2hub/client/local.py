@@ -9,7 +9,7 @@ from pt2hub import archive
 from pt2hub.domain.artifacts import ArtifactConfig
 from pt2hub.domain.digests import Digest, digest_file
 from pt2hub.errors import DigestMismatch, NotFound
-from pt2hub.wire.printing import Printed, Sheet
+from pt2hub.printed import Printed, Sheet
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Protocol, Self
 
 from pt2hub.client import watching
-from pt2hub.wire.printing import attempts, measures, standing
+from pt2hub.rendering.printing import attempts, measures, standing
 from pt2hub.wire.problems import from_dict
 
 if TYPE_CHECKING:

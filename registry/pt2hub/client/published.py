@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from pt2hub.wire import printing
+from pt2hub.rendering import printing
 from pt2hub.wire.shapes import VersionView
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pt2hub.client.events import OnEvent
     from pt2hub.client.loader import LoadedModel
     from pt2hub.client.local import LocalArtifact
-    from pt2hub.wire.printing import Sheet
+    from pt2hub.printed import Sheet
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pt2hub.domain.artifacts import Descriptor
     from pt2hub.domain.digests import Digest
     from pt2hub.domain.targets import Target
-    from pt2hub.wire.shapes import ArtifactRef, Resolved
+    from pt2hub.wire.resolution import ArtifactRef, Resolved
 
 T = TypeVar("T")
 _NEWER_TARGET = "a target of a newer pt2hub: upgrade this one to use it"
@@ -51,7 +51,7 @@ class Puller:
             InvalidInput: The text is no reference.
             NotFound: There is no such model or version.
         """
-        from pt2hub.wire.shapes import Resolved  # a pinned reference needs none of them
+        from pt2hub.wire.resolution import Resolved  # a pinned reference needs none of them
 
         Reference.parse(reference)
         return self._connect().fetch(Resolved, "/api/v1/resolve", {"reference": reference})

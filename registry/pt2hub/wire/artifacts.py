@@ -9,8 +9,7 @@ from pt2hub.domain.artifacts import Member, StepTiming
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.profiles import Profile
 from pt2hub.domain.publications import AutotuneChoice
-from pt2hub.wire import printing
-from pt2hub.wire.printing import Printed, Sheet
+from pt2hub.printed import Printed
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +141,3 @@ class ArtifactView(Printed):
     profile: Profile | None = None
     manifest: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
-
-    def _sheet(self) -> Sheet:
-        return printing.whole_artifact(self)

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pt2hub.domain.digests import Digest
-from pt2hub.wire import comparing, measuring
-from pt2hub.wire.printing import Printed, Sheet
+from pt2hub.printed import Printed
 from pt2hub.wire.shapes import BuildView
 
 
@@ -105,9 +104,6 @@ class HistoryView(Printed):
     metric: str
     series: tuple[SeriesView, ...]
     more: bool = False
-
-    def _sheet(self) -> Sheet:
-        return measuring.history(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,9 +304,6 @@ class ComparisonView(Printed):
     across: bool = False
     code: CodeComparison | None = None
 
-    def _sheet(self) -> Sheet:
-        return comparing.comparison(self)
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EventView(Printed):
@@ -353,9 +346,6 @@ class EventView(Printed):
     high: float | None = None
     points: float | None = None
 
-    def _sheet(self) -> Sheet:
-        return comparing.event(self)
-
 
 @dataclass(frozen=True, slots=True)
 class EventPage:
@@ -387,9 +377,6 @@ class PolicyView(Printed):
     document: dict[str, Any] = field(default_factory=dict)
     by: str | None = None
     at: str | None = None
-
-    def _sheet(self) -> Sheet:
-        return measuring.policy(self)
 
 
 @dataclass(frozen=True, slots=True)

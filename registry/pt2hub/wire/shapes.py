@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pt2hub.domain.digests import Digest
-from pt2hub.wire import printing
-from pt2hub.wire.printing import Printed, Sheet
+from pt2hub.printed import Printed
 
 MOST_VERSIONS = 1000
 """How far a model's versions are counted: of a hundred thousand the count alone took 40 ms of every look at the model."""
@@ -111,9 +110,6 @@ class BuildView(Printed):
     measures: Digest | None = None
     beside: Digest | None = None
 
-    def _sheet(self) -> Sheet:
-        return printing.build(self)
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class VersionView(Printed):
@@ -145,51 +141,6 @@ class VersionView(Printed):
     golden: Digest | None = None
     created: bool = False
 
-    def _sheet(self) -> Sheet:
-        return printing.version(self)
-
-    __repr__ = Printed.__str__  # what a prompt shows; no list holds them
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class ArtifactRef(Printed):
-    """One target's artifact of a resolved version.
-
-    Attributes:
-        target: The target's name.
-        digest: Manifest digest.
-        created_at: ISO 8601, UTC.
-    """
-
-    target: str
-    digest: Digest
-    created_at: str
-
-    def _sheet(self) -> Sheet:
-        return printing.artifact(self)
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Resolved(Printed):
-    """What a reference names.
-
-    Attributes:
-        reference: As asked.
-        model: The model's name.
-        number: The version's number.
-        artifacts: Its artifacts, one per succeeded target.
-        alias: The alias that the reference went through, or None.
-    """
-
-    reference: str
-    model: str
-    number: int
-    artifacts: tuple[ArtifactRef, ...]
-    alias: str | None = None
-
-    def _sheet(self) -> Sheet:
-        return printing.resolved(self)
-
     __repr__ = Printed.__str__  # what a prompt shows; no list holds them
 
 
@@ -211,9 +162,6 @@ class LogView(Printed):
     step: str
     level: str
     text: str
-
-    def _sheet(self) -> Sheet:
-        return printing.log(self)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -237,9 +185,6 @@ class TargetView(Printed):
     slots: int = 0
     oldest: str | None = None
     last_seen: str | None = None
-
-    def _sheet(self) -> Sheet:
-        return printing.target(self)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -268,9 +213,6 @@ class ModelView(Printed):
     def counted(self) -> str:
         """How many versions there are, for people: `12`, `1,000+`."""
         return f"{self.versions:,}{'+' if self.versions >= MOST_VERSIONS else ''}"
-
-    def _sheet(self) -> Sheet:
-        return printing.model(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,9 +247,6 @@ class VersionSummary(Printed):
     created_at: str
     targets: dict[str, str] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
-
-    def _sheet(self) -> Sheet:
-        return printing.summary(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,9 +318,6 @@ class AliasView(Printed):
     last: AliasMove
     history: tuple[AliasMove, ...] = ()
     notes: tuple[str, ...] = ()
-
-    def _sheet(self) -> Sheet:
-        return printing.alias(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pt2hub.domain.digests import Digest
-from pt2hub.wire import printing
-from pt2hub.wire.printing import Printed, Sheet
+from pt2hub.printed import Printed
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +68,6 @@ class WorkerView(Printed):
     clock_skew: float = 0.0
     isolation: str = "process"
     isolation_profile: str | None = None
-
-    def _sheet(self) -> Sheet:
-        return printing.worker(self)
 
 
 @dataclass(frozen=True, slots=True)

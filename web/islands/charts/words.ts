@@ -1,4 +1,4 @@
-/** Figures in words, as the server writes them (`wire/quantities.py`). */
+/** Figures in words, as the server writes them (`rendering/quantities.py`). */
 
 const LARGE = 1000;
 const SMALL = 1e-3;

@@ -15,6 +15,7 @@ from pt2hub.server.services.catalog import DEFAULT_LIMIT, MAX_DESCRIPTION, MAX_L
 from pt2hub.wire import shapes
 from pt2hub.wire.artifacts import ArtifactView
 from pt2hub.wire.documents import JSON_TYPE
+from pt2hub.wire.resolution import Resolved
 from pt2hub.wire.workers import WorkerList
 
 DigestText = Annotated[str, Field(pattern=f"^{DIGEST_PATTERN}$", description="sha256: and 64 hex digits")]
@@ -340,7 +341,7 @@ class Artifact(RootModel[ArtifactView]):
     """Everything known of an artifact."""
 
 
-class ResolvedReference(RootModel[shapes.Resolved]):
+class ResolvedReference(RootModel[Resolved]):
     """What a reference names."""
 
 

@@ -10,6 +10,7 @@ from flask import redirect, request, url_for
 
 from pt2hub.domain.codec import decode
 from pt2hub.errors import AliasMoved, BadResponse, GateRefused, InvalidInput, Pt2hubError
+from pt2hub.rendering.comparing import compared
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
 from pt2hub.server.pages import sessions
@@ -17,7 +18,6 @@ from pt2hub.server.pages.moves import Moving, seen_of
 from pt2hub.server.pages.numbers import MOST_VERSION, in_address
 from pt2hub.server.pages.rendering import page
 from pt2hub.server.pages.routes import routes
-from pt2hub.wire.comparing import compared
 from pt2hub.wire.performance import GateCheck
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from pt2hub.domain.artifacts import (
 )
 from pt2hub.domain.builds import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_REPEAT, MEASURE_PRIORITY
 from pt2hub.errors import Pt2hubError
+from pt2hub.rendering.printing import confined, standing
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
 from pt2hub.server.pages import machines, sessions
@@ -27,7 +28,6 @@ from pt2hub.server.pages.numbers import in_address, whole
 from pt2hub.server.pages.proofs import Proof
 from pt2hub.server.pages.rendering import page
 from pt2hub.server.pages.routes import routes
-from pt2hub.wire.printing import confined, standing
 
 if TYPE_CHECKING:
     from flask import Response

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from pt2hub.domain.builds import HIGHEST_PRIORITY, LOWEST_PRIORITY, BuildFilter, BuildKind, BuildState
 from pt2hub.domain.terminal import plain
 from pt2hub.errors import InvalidInput, NotFound, Pt2hubError, UsageError
+from pt2hub.rendering.printing import attempts, ordinal
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
 from pt2hub.server.api.shapes import ID_PATTERN
@@ -22,7 +23,6 @@ from pt2hub.server.pages.numbers import MOST_VERSION, priority, whole
 from pt2hub.server.pages.rendering import fragment, page
 from pt2hub.server.pages.routes import routes
 from pt2hub.server.pages.stages import OPEN, any_open, lasting, since, stages_of
-from pt2hub.wire.printing import attempts, ordinal
 from pt2hub.wire.problems import from_dict
 from pt2hub.wire.shapes import BuildPage
 

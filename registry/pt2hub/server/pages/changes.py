@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from flask import request
 
 from pt2hub.errors import UsageError
+from pt2hub.rendering.comparing import TWO_FIGURES, change, found_as
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
 from pt2hub.server.pages.rendering import page
 from pt2hub.server.pages.routes import routes
-from pt2hub.wire.comparing import TWO_FIGURES, change, found_as
 from pt2hub.wire.performance import EventPage
 
 if TYPE_CHECKING:

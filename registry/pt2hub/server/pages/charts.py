@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from flask import url_for
 
 from pt2hub.domain.performance import METRICS, default_threshold
+from pt2hub.rendering.comparing import metric as named
+from pt2hub.rendering.moves import moved
+from pt2hub.rendering.quantities import Scale, quantity, scale_for
 from pt2hub.server.analysis.changes import FEWEST, settled
 from pt2hub.server.pages.breaks import Break, breaks
 from pt2hub.wire.charts import ChartView
-from pt2hub.wire.comparing import metric as named
-from pt2hub.wire.moves import moved
 from pt2hub.wire.performance import ChangeView, PointView, SeriesView
-from pt2hub.wire.quantities import Scale, quantity, scale_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -10,6 +10,8 @@ from flask import redirect, request, url_for
 
 from pt2hub.domain.names import parse_model_name
 from pt2hub.errors import Ambiguous, InvalidInput, NotFound, NotReady, UnknownTarget
+from pt2hub.rendering.comparing import code_lines, compared, cost, remarks
+from pt2hub.rendering.quantities import quantity
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
 from pt2hub.server.pages.charts import machine
@@ -17,8 +19,6 @@ from pt2hub.server.pages.figures import parse_choice
 from pt2hub.server.pages.intervals import Interval, interval
 from pt2hub.server.pages.rendering import page
 from pt2hub.server.pages.routes import routes
-from pt2hub.wire.comparing import code_lines, compared, cost, remarks
-from pt2hub.wire.quantities import quantity
 
 if TYPE_CHECKING:
     from flask import Response

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from pt2hub.domain.targets import parse_target
 from pt2hub.errors import InvalidInput
+from pt2hub.rendering.quantities import percent, quantity
 from pt2hub.server.pages.breaks import Break
 from pt2hub.server.pages.charts import Line, Mark
 from pt2hub.wire.performance import PointView
-from pt2hub.wire.quantities import percent, quantity
 
 if TYPE_CHECKING:
     from pt2hub.server.pages.charts import Chart

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.errors import UNSEEN
-from pt2hub.wire.moves import moved
-from pt2hub.wire.quantities import quantity
+from pt2hub.rendering.moves import moved
+from pt2hub.rendering.quantities import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

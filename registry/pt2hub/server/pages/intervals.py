@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pt2hub.wire.comparing import change
+from pt2hub.rendering.comparing import change
 
 if TYPE_CHECKING:
     from pt2hub.wire.performance import MetricComparison

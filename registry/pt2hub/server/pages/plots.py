@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from pt2hub.rendering.quantities import quantity
 from pt2hub.server.pages.charts import Line
 from pt2hub.wire.performance import PointView
-from pt2hub.wire.quantities import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

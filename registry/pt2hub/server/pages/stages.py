@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.builds import STEPS, BuildKind, BuildState
-from pt2hub.wire.quantities import quantity
+from pt2hub.rendering.quantities import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

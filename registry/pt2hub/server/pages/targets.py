@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from flask import request
 
 from pt2hub.domain.targets import parse_target
+from pt2hub.rendering.printing import confined, skew
 from pt2hub.server.api.context import container
 from pt2hub.server.pages.rendering import page
 from pt2hub.server.pages.routes import routes
-from pt2hub.wire.printing import confined, skew
 
 if TYPE_CHECKING:
     from flask import Response

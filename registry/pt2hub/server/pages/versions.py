@@ -10,6 +10,7 @@ from flask import redirect, request, url_for
 
 from pt2hub.domain.builds import BuildState
 from pt2hub.errors import Pt2hubError
+from pt2hub.rendering.printing import circumstances, confined, standing
 from pt2hub.server.api.context import container
 from pt2hub.server.pages import machines
 from pt2hub.server.pages.happenings import LOOKED_AT, happenings
@@ -24,7 +25,6 @@ from pt2hub.server.pages.signing import within
 from pt2hub.wire.briefs import ArtifactBrief
 from pt2hub.wire.documents import write_document
 from pt2hub.wire.machines import Machine
-from pt2hub.wire.printing import circumstances, confined, standing
 from pt2hub.wire.problems import from_dict
 from pt2hub.wire.shapes import BuildView
 

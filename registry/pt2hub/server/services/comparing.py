@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.stores.performance import Measured
     from pt2hub.server.services.sides import Side
-    from pt2hub.wire.shapes import Resolved
+    from pt2hub.wire.resolution import Resolved
 
 _SERIES = 25
 """Series that are examined in one transaction: they are locked, and who measures waits for them."""

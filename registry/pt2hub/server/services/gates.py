@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from pt2hub.domain.codec import encode
 from pt2hub.domain.performance import METRICS, OF_JOBS, default_threshold
 from pt2hub.errors import Detail, GateRefused
+from pt2hub.rendering.quantities import quantity
 from pt2hub.server.db.stores.policies import PolicyStore
 from pt2hub.server.db.stores.values import storable
 from pt2hub.server.services.policy_spec import Gate
 from pt2hub.server.services.verdicts import Verdicts
 from pt2hub.server.services.worsening import Worse, percent_of
 from pt2hub.wire.performance import GateCheck
-from pt2hub.wire.quantities import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

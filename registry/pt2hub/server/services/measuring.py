@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pt2hub.server.db.queue import BuildQueue
     from pt2hub.server.db.stores.measuring import Measurable
     from pt2hub.server.services.resolve import ResolveService
-    from pt2hub.wire.shapes import ArtifactRef, Resolved
+    from pt2hub.wire.resolution import ArtifactRef, Resolved
 
 _BESIDE = "beside"
 _log = structlog.get_logger(__name__)

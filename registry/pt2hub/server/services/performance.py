@@ -6,7 +6,7 @@ than once (when it is built, beside the version that follows, by measuring jobs)
 a figure that nobody saw. Who looks closer gets the runs: an artifact's page lists them, a point has the lowest and the
 highest of them. Where there are reports only, of which production sends thousands, it is the median of the latest 200.
 The rule is written down where points are made (`db.stores.performance`), which everybody reads, and for a client, which
-has an artifact's figures and no points, in `wire.speeds`.
+has an artifact's figures and no points, in `rendering.speeds`.
 """
 
 from __future__ import annotations

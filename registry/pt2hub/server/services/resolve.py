@@ -17,7 +17,7 @@ from pt2hub.server.services import missing
 from pt2hub.server.services.documents import read_bytes, read_json
 from pt2hub.server.services.referrers import kept_profile
 from pt2hub.wire.artifacts import ArtifactView
-from pt2hub.wire.shapes import Resolved
+from pt2hub.wire.resolution import Resolved
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session

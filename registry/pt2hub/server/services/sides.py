@@ -11,7 +11,7 @@ from pt2hub.errors import Ambiguous, Detail, InvalidInput, NotFound
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pt2hub.wire.shapes import ArtifactRef, Resolved
+    from pt2hub.wire.resolution import ArtifactRef, Resolved
 
 
 @dataclass(frozen=True, slots=True)

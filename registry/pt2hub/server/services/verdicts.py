@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.performance import METRICS, Threshold, default_threshold
+from pt2hub.rendering.reasons import because, noise_of
 from pt2hub.server.analysis.judging import judge_single
 from pt2hub.server.db.stores.policies import PolicyStore
 from pt2hub.server.db.stores.verdicts import EvidenceStore
@@ -20,7 +21,6 @@ from pt2hub.server.services.evidence import (
     spread_between,
 )
 from pt2hub.wire.performance import MetricComparison
-from pt2hub.wire.reasons import because, noise_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -25,7 +25,7 @@ from pt2hub.server.db.schema import Version as SQLVersion
 from pt2hub.server.db.stores.performance import PerformanceStore
 from pt2hub.server.db.stores.values import moment, stamp, storable
 from pt2hub.server.db.stores.workers import WorkerStore
-from pt2hub.wire.shapes import ArtifactRef
+from pt2hub.wire.resolution import ArtifactRef
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ from pt2hub.server.db.schema import Build as SQLBuild
 from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.schema import Version as SQLVersion
 from pt2hub.server.db.stores.values import stamp
-from pt2hub.wire.shapes import ArtifactRef
+from pt2hub.wire.resolution import ArtifactRef
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -7,9 +7,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.performance import METRICS, OF_JOBS
+from pt2hub.rendering.quantities import quantity
+from pt2hub.rendering.speeds import against
 from pt2hub.wire.inspecting import FigureView
-from pt2hub.wire.quantities import quantity
-from pt2hub.wire.speeds import against
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pt2hub.rendering.comparing import metric
+from pt2hub.rendering.quantities import quantity
 from pt2hub.server.pages.exhibits.figures import subject_of
-from pt2hub.wire.comparing import metric
 from pt2hub.wire.inspecting import FigureRun
-from pt2hub.wire.quantities import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -5,8 +5,8 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
-from pt2hub.wire.moves import factor
-from pt2hub.wire.quantities import quantity
+from pt2hub.rendering.moves import factor
+from pt2hub.rendering.quantities import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

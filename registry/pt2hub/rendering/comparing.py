@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from pt2hub.domain.names import team_of
 from pt2hub.domain.performance import OF_JOBS
-from pt2hub.wire.moves import between, moved
-from pt2hub.wire.printing import Sheet
-from pt2hub.wire.quantities import quantity
-from pt2hub.wire.reasons import HOW, NOTHING, because
+from pt2hub.printed import Sheet
+from pt2hub.rendering.moves import between, moved
+from pt2hub.rendering.quantities import quantity
+from pt2hub.rendering.reasons import HOW, NOTHING, because
 
 if TYPE_CHECKING:
     from pt2hub.wire.performance import ComparisonView, EventView, MetricComparison, SideView

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.performance import METRICS
-from pt2hub.wire.moves import moved
-from pt2hub.wire.printing import Sheet
-from pt2hub.wire.quantities import quantity, sparkline
+from pt2hub.printed import Sheet
+from pt2hub.rendering.moves import moved
+from pt2hub.rendering.quantities import quantity, sparkline
 
 if TYPE_CHECKING:
     from pt2hub.wire.performance import ChangeView, HistoryView, PolicyView, SeriesView

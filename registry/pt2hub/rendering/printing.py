@@ -5,27 +5,23 @@ Names, log lines and errors come from elsewhere and may hold markup or escape se
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pt2hub.errors import UNSEEN
-from pt2hub.wire import speeds
+from pt2hub.printed import Sheet
+from pt2hub.rendering import speeds
 from pt2hub.wire.problems import from_dict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pt2hub.wire.artifacts import ArtifactView
+    from pt2hub.wire.resolution import ArtifactRef, Resolved
     from pt2hub.wire.shapes import (
         AliasMove,
         AliasView,
-        ArtifactRef,
         AttemptView,
         BuildView,
         LogView,
         ModelView,
-        Resolved,
         TargetView,
         VersionSummary,
         VersionView,
@@ -50,67 +46,6 @@ _OUTCOMES = {
 }
 
 _CONFINED = {"sandbox": "in a sandbox", "process": "without a sandbox", "none": "runs no models"}
-
-
-@dataclass(frozen=True, slots=True)
-class Sheet:
-    """What a value says of itself.
-
-    Attributes:
-        title: One line that says what it is.
-        rows: A small table below it.
-        notes: What stands below the table, such as what to do next.
-    """
-
-    title: str
-    rows: tuple[tuple[str, ...], ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-class Printed:
-    """A value that prints well: `repr` is one line, `str` a few, a notebook shows a table."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def _sheet(self) -> Sheet: ...
-
-    def __str__(self) -> str:
-        return as_text(self._sheet())
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__.removesuffix('View')} {_plain(self._sheet().title)}>"
-
-    def _repr_html_(self) -> str:
-        return as_html(self._sheet())
-
-
-def as_text(sheet: Sheet) -> str:
-    """A sheet as lines of text, the table's columns aligned."""
-    rows = [[_plain(cell) for cell in row] for row in sheet.rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    table = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
-    notes = [_plain(line) for note in sheet.notes for line in note.splitlines()]
-    return "\n".join([_plain(sheet.title), *(f"  {line}" for line in (*table, *notes))])
-
-
-def as_html(sheet: Sheet) -> str:
-    """A sheet as HTML, everything in it escaped."""
-    from html import escape
-
-    def cells(row: Iterable[str]) -> str:
-        return "".join(f'<td style="text-align:left">{escape(_plain(cell))}</td>' for cell in row)
-
-    table = "".join(f"<tr>{cells(row)}</tr>" for row in sheet.rows)
-    notes = "\n".join(escape(_plain(line)) for note in sheet.notes for line in note.splitlines())
-    return (
-        f"<div><b>{escape(_plain(sheet.title))}</b>"
-        + (f"<table>{table}</table>" if table else "")
-        + (f'<pre style="margin:0">{notes}</pre>' if notes else "")
-        + "</div>"
-    )
 
 
 def standing(build: BuildView) -> str:
@@ -353,7 +288,3 @@ def _next(view: VersionView, name: str) -> tuple[str, ...]:
     if any(build.artifact for build in view.builds):
         return (f'To use it: pt2hub.load("{name}")',)
     return ()
-
-
-def _plain(text: str) -> str:
-    return str(text).replace("\n", " ").translate(UNSEEN)

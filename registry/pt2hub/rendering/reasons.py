@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pt2hub.wire.moves import moved
+from pt2hub.rendering.moves import moved
 
 if TYPE_CHECKING:
     from pt2hub.wire.performance import MetricComparison
