@@ -45,6 +45,45 @@ def test_the_same_content_again_is_the_same_version_and_starts_nothing(registry:
     assert registry.sql("SELECT count(*) FROM procrastinate_jobs") == [(1,)]
 
 
+def test_limits_and_what_is_measured_are_settings_that_the_latest_submission_replaces(registry: Registry) -> None:
+    first = registry.submit(limits={"seconds": 60}, measure={"processes": 3, "batches": [4]})
+    again = registry.submit(limits={"seconds": 600})
+    assert (again.number, again.created, again.identity) == (1, False, first.identity)
+    assert first.settings == {"limits": {"seconds": 60}, "measure": {"processes": 3, "batches": [4]}}
+    assert again.settings == {"limits": {"seconds": 600}}
+    assert again.spec == first.spec == Spec.model_validate(a_spec()).canonical()
+    assert registry.services.publish.version("vision/resnet18", 1).settings == again.settings
+
+
+def test_an_attempt_has_the_settings_of_the_latest_submission_and_a_retry_too(registry: Registry) -> None:
+    build = registry.submit(limits={"seconds": 60}).builds[0].id
+    claim = registry.claim(build)
+    assert Spec.from_canonical(claim.spec).limits.seconds == 60
+    registry.services.builds.fail(claim, NotFound("its time was too short"))
+    registry.submit(limits={"seconds": 600}, measure={"profile": False})
+    registry.services.builds.retry(build, by="ada")
+    retried = registry.claim(build)
+    spec = Spec.from_canonical(retried.spec)
+    assert (spec.limits.seconds, spec.measure.profile) == (600, False)
+    assert retried.version_spec == Spec.model_validate(a_spec()).canonical()
+
+
+def test_a_version_of_before_keeps_the_settings_that_its_spec_has(registry: Registry) -> None:
+    view = registry.submit()
+    registry.sql("""UPDATE versions SET spec = spec || '{"limits": {"seconds": 77}}'""")
+    claim = registry.claim(view.builds[0].id)
+    assert claim.spec["limits"] == claim.version_spec["limits"] == {"seconds": 77}
+
+
+def test_the_preview_says_which_settings_the_version_would_take_over(registry: Registry) -> None:
+    registry.submit(limits={"seconds": 60})
+    check = registry.services.publish.check
+    assert check(a_spec(limits={"seconds": 60})).settings == ()
+    assert check(a_spec(measure={"processes": 3})).settings == ("limits", "measure")
+    assert check(a_spec(checks={"tolerance": 0.01}, measure={"processes": 3})).settings == ()
+    assert registry.services.publish.document("vision/resnet18", 1)["limits"] == {"seconds": 60}
+
+
 def test_other_content_is_the_next_version(registry: Registry) -> None:
     registry.submit()
     other = registry.submit(checks={"tolerance": 0.01})

@@ -1,4 +1,4 @@
-"""The budget of autotuning: in the spec, in the version's identity, in the program key, and used up."""
+"""The budget of autotuning: in the spec, not in the version's identity, in the program key, and used up."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ def test_a_spec_without_a_budget_keeps_the_identity_it_had() -> None:
     assert named.identity() == plain.identity()
 
 
-def test_a_budget_makes_another_version() -> None:
+def test_a_budget_is_a_setting_of_the_version_and_makes_no_other_one() -> None:
     spec = parse_spec(a_spec(limits={"autotune_seconds": 600}))
-    assert spec.canonical()["limits"] == {"autotune_seconds": 600}
-    assert spec.identity() != parse_spec(a_spec()).identity()
-    assert Spec.from_canonical(spec.canonical()).limits.autotune_seconds == 600
+    assert spec.settings() == {"limits": {"autotune_seconds": 600}}
+    assert "limits" not in spec.canonical()
+    assert spec.identity() == parse_spec(a_spec()).identity()
+    merged = {**spec.canonical(), **spec.settings()}
+    assert Spec.from_canonical(merged).limits.autotune_seconds == 600
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "soon", 86401])

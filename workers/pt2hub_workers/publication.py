@@ -287,7 +287,7 @@ def _identity(origin: Origin) -> VersionIdentity:
         model=claim.model,
         number=claim.number,
         identity=claim.identity,
-        spec=claim.spec,
+        spec=claim.version_spec,
         pins=claim.pins,
         weights=origin.weights,
         golden=origin.golden,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any
@@ -132,13 +132,14 @@ class Claim:
         model: The model's name.
         number: The version's number.
         identity: The version's identity.
-        spec: The canonical spec.
+        spec: The canonical spec, and the `settings` merged into it.
         request: The target asked for, with its overrides (`specs.TargetSpec` as JSON).
         target: What to build for.
         pins: What the submission resolved.
         weights: The version's weights blob, None until the first build records it.
         golden: The version's golden blob, None until the first build records it.
         kind: What it is for; a measuring job's request is a `MeasureRequest` as JSON.
+        settings: `limits` and `measure` as the version was submitted with last.
     """
 
     build: str
@@ -155,6 +156,12 @@ class Claim:
     weights: Digest | None = None
     golden: Digest | None = None
     kind: BuildKind = BuildKind.BUILD
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def version_spec(self) -> dict[str, Any]:
+        """The canonical spec alone: what makes the version, and what its artifacts say of it."""
+        return {name: value for name, value in self.spec.items() if name not in self.settings}
 
     @property
     def holder(self) -> str:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "COMPILE_OPTIONS",
     "DEFAULT_FACTORIES",
+    "SETTINGS",
     "SPEC_SCHEMA",
     "Checks",
     "CodeSource",
@@ -51,6 +52,9 @@ __all__ = [
 
 SPEC_SCHEMA = 1
 """Part of every version's identity; a change of meaning gets a new number."""
+
+SETTINGS = frozenset({"limits", "measure"})
+"""Fields that say how a version is built and measured, and are no part of what it is."""
 
 MAX_ELEMENTS = 1 << 31
 """Elements of one example input: 8 GiB of float32."""
@@ -222,7 +226,8 @@ class Measure(_Part):
 class Spec(_Part):
     """A model to publish.
 
-    All fields but `targets` and `weights_from` make the version: the same content again answers the version there is.
+    All fields but `targets`, `weights_from`, `limits` and `measure` make the version: the same content again answers the
+    version there is, which takes over the `limits` and `measure` that it was submitted with last.
     """
 
     model: Annotated[
@@ -405,13 +410,21 @@ class Spec(_Part):
 
     @classmethod
     def from_canonical(cls, document: Mapping[str, Any]) -> Self:
-        """The spec that `canonical` wrote; targets are not part of it."""
+        """Return the spec that `canonical` wrote, with the `settings` merged into it or without; it has no targets."""
         return cls.model_validate({key: value for key, value in document.items() if key != "schema"})
 
     def canonical(self) -> dict[str, Any]:
-        """The fields that make the version: as given, defaults, targets and the weights' origin left out, with the schema's number."""
-        document = self.model_dump(mode="json", exclude_defaults=True, exclude={"targets", "weights_from"})
+        """Return the fields that make the version, without defaults, with the schema's number.
+
+        Targets, the weights' origin, limits and what is measured are left out.
+        """
+        left_out = {"targets", "weights_from", *SETTINGS}
+        document = self.model_dump(mode="json", exclude_defaults=True, exclude=left_out)
         return {"schema": SPEC_SCHEMA, **document}
+
+    def settings(self) -> dict[str, Any]:
+        """Return `limits` and `measure` without defaults: what may change while the version stays the same."""
+        return self.model_dump(mode="json", exclude_defaults=True, include=set(SETTINGS))
 
     def identity(self) -> Digest:
         """The version's identity: the digest of the canonical spec, weights included."""

@@ -37,6 +37,7 @@ class Prospect:
         targets: Those that the spec asks for, `auto` resolved.
         blobs: Size of each blob that the spec names, by path.
         unread: Paths of blobs that were too large to look into now; `submit` does.
+        settings: Which of `limits` and `measure` the version that there is would take over from the spec.
     """
 
     model: str
@@ -47,6 +48,7 @@ class Prospect:
     targets: tuple[TargetProspect, ...]
     blobs: dict[str, int]
     unread: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
 
     @property
     def queued(self) -> int:

@@ -127,6 +127,7 @@ class VersionView(Printed):
         weights: Digest of the weights blob, None until the first build recorded it.
         golden: Digest of the golden inputs and outputs, likewise.
         created: On a submission: whether it made the version (False: the same content was there already).
+        settings: `limits` and `measure` of the latest submission: they are no part of what the version is.
     """
 
     model: str
@@ -140,6 +141,7 @@ class VersionView(Printed):
     weights: Digest | None = None
     golden: Digest | None = None
     created: bool = False
+    settings: dict[str, Any] = field(default_factory=dict)
 
     __repr__ = Printed.__str__  # what a prompt shows; no list holds them
 

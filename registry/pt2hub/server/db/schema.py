@@ -76,7 +76,10 @@ class Model(Base):
 
 
 class Version(Base):
-    """A version of a model. Only `weights` and `golden` are ever set later, once each."""
+    """A version of a model. Only `weights` and `golden` are ever set later, once each, and `settings` by each submission.
+
+    `settings`: `limits` and `measure` of the latest submission. Each attempt reads them when it begins.
+    """
 
     __tablename__ = "versions"
     __table_args__ = (UniqueConstraint("model_id", "identity"), UniqueConstraint("model_id", "number"))
@@ -86,6 +89,7 @@ class Version(Base):
     number: Mapped[int] = mapped_column(Integer)
     identity: Mapped[str]
     spec: Mapped[dict[str, Any]]
+    settings: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
     pins: Mapped[dict[str, Any]]
     weights: Mapped[str | None]
     golden: Mapped[str | None]

@@ -79,8 +79,9 @@ _SERIES = f"""
 _BLOCK_OF_VERSIONS = f"""
     CREATE TEMPORARY TABLE seed_block ON COMMIT DROP AS
     WITH made AS (
-        INSERT INTO versions (model_id, number, identity, spec, pins, weights, golden, created_at)
-        SELECT models.id, number, pg_temp.seed_digest('version', models.name || '@' || number), %(spec)s, '{{}}',
+        INSERT INTO versions (model_id, number, identity, spec, settings, pins, weights, golden, created_at)
+        SELECT models.id, number, pg_temp.seed_digest('version', models.name || '@' || number), %(spec)s,
+            %(settings)s, '{{}}',
             pg_temp.seed_digest('weights', models.name || '@' || number), pg_temp.seed_digest('golden', models.name),
             timestamptz %(began)s + make_interval(hours => number, secs => models.id %% 3600)
         FROM generate_series(%(first)s, %(last)s) AS number CROSS JOIN models
@@ -153,8 +154,8 @@ _SPEC = {
     "source": {"factory": "torchvision.models:none"},
     "inputs": [{"name": "x", "shape": ["batch", 3, 224, 224], "generate": {"normal": {}}}],
     "dims": {"batch": {"max": 32, "example": 2}},
-    "measure": {"batches": [16]},
 }
+_SETTINGS = {"measure": {"batches": [16]}}
 _BEGAN = "2026-01-01T00:00:00Z"
 
 
@@ -253,6 +254,7 @@ def _write_block(connection: psycopg.Connection, first: int) -> None:
         "slower": SLOWER,
         "ratio": RATIO,
         "spec": Jsonb(_SPEC),
+        "settings": Jsonb(_SETTINGS),
         "began": _BEGAN,
     }
     with connection.transaction():

@@ -113,6 +113,7 @@ class Version:
         day: When it was submitted, as a day of the story.
         at: The same as a time.
         spec: The canonical spec.
+        settings: Its `limits` and `measure`.
         identity: Its digest.
         pins: What the submission resolved.
         weights: Digest of its weights.
@@ -125,6 +126,7 @@ class Version:
     day: float
     at: datetime
     spec: dict[str, Any]
+    settings: dict[str, Any]
     identity: Digest
     pins: dict[str, Any]
     weights: Digest
@@ -205,6 +207,7 @@ def _version(model: Model, number: int, day: float, now: datetime) -> Version:
         day=day,
         at=_at(model, number, day, now),
         spec=spec.canonical(),
+        settings=spec.settings(),
         identity=spec.identity(),
         pins={"packages": dict.fromkeys(targets, packages), "blobs": blobs, "targets": targets, **origin},
         weights=weights,

@@ -81,6 +81,7 @@ class Writer:
             number=version.number,
             identity=version.identity,
             spec=version.spec,
+            settings=version.settings,
             pins=version.pins,
             weights=version.weights,
             golden=version.golden if any(build.succeeded for build in version.builds) else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pt2hub.domain.specs import Spec, TargetSpec
+from pt2hub.domain.specs import SETTINGS, Spec, TargetSpec
 from pt2hub.server.db.stores.build_views import NO_WORKER
 from pt2hub.server.db.stores.builds import BuildStore
 from pt2hub.server.db.stores.versions import StoredVersion, VersionStore
@@ -69,7 +69,16 @@ def foreseen(session: Session, submission: Submission, silence: timedelta) -> Pr
         targets=_targets(session, submission.requests, found, silence),
         blobs={path: blob["size"] for path, blob in submission.blobs.items()},
         unread=submission.unread,
+        settings=_changed(found, spec),
     )
+
+
+def _changed(found: StoredVersion | None, spec: Spec) -> tuple[str, ...]:
+    """Return which settings of the version that there is would be replaced."""
+    if found is None:
+        return ()
+    wanted = spec.settings()
+    return tuple(name for name in sorted(SETTINGS) if found.settings.get(name) != wanted.get(name))
 
 
 def _found(versions: VersionStore, spec: Spec) -> StoredVersion | None:
@@ -108,7 +117,7 @@ def written(version: StoredVersion, requests: dict[str, dict[str, Any]]) -> dict
         version: The version.
         requests: What was asked for each of its targets.
     """
-    spec = Spec.from_canonical(version.spec).model_dump(mode="json", exclude_defaults=True)
+    spec = Spec.from_canonical({**version.spec, **version.settings}).model_dump(mode="json", exclude_defaults=True)
     source = spec["source"]
     spec["source"] = {kind: source[kind] for kind in _KINDS if kind in source} | source
     origin = version.pins.get("weights_from")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.builds import readiness
@@ -73,6 +74,7 @@ class PublishService:
     def submit(self, document: Mapping[str, Any], *, priority: int = 0) -> VersionView:
         """Makes a version of a spec, or finds the one that has the same content and adds missing targets.
 
+        The version takes over the spec's `limits` and `measure`: attempts that begin from then on have them.
         What waits or runs already is joined; what waits behind this priority is put further ahead.
 
         Args:
@@ -201,9 +203,17 @@ class PublishService:
         # From here on one submission of the model at a time: equal ones must meet in one version.
         model_id = versions.lock_model(spec.model)
         if found := versions.by_identity(model_id, spec.identity()):
-            return found, False
+            if found.settings == spec.settings():
+                return found, False
+            versions.set_settings(found.id, spec.settings())
+            return replace(found, settings=spec.settings()), False
         version = versions.add(
-            model_id, identity=spec.identity(), spec=spec.canonical(), pins=pins, weights=spec.weights
+            model_id,
+            identity=spec.identity(),
+            spec=spec.canonical(),
+            settings=spec.settings(),
+            pins=pins,
+            weights=spec.weights,
         )
         return version, True
 
@@ -244,6 +254,7 @@ class PublishService:
             readiness=readiness(BuildStore(session).first_submitted(version.id)),
             created_at=version.created_at,
             spec=version.spec,
+            settings=version.settings,
             pins=version.pins,
             builds=tuple(explained(session, views)),
             weights=version.weights,

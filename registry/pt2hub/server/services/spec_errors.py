@@ -131,7 +131,7 @@ def parse_spec(document: Mapping[str, Any]) -> Spec:
 def _check_storable(spec: Spec) -> None:
     """Refuses values that have no canonical JSON or that no database keeps."""
     try:
-        canonical_json(spec.canonical())
+        canonical_json({**spec.canonical(), **spec.settings()})
     except ValueError as exc:
         raise InvalidInput(
             "A number of the spec is not finite, or a text of it is no Unicode", where="spec", hint=str(exc)

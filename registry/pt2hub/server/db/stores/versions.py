@@ -46,6 +46,7 @@ class StoredVersion:
         number: Its number.
         identity: Digest of the canonical spec.
         spec: The canonical spec.
+        settings: `limits` and `measure` of the latest submission.
         pins: What the submission resolved.
         weights: Digest of the weights blob, None until recorded.
         golden: Digest of the golden blob, None until recorded.
@@ -57,6 +58,7 @@ class StoredVersion:
     number: int
     identity: Digest
     spec: dict[str, Any]
+    settings: dict[str, Any]
     pins: dict[str, Any]
     weights: Digest | None
     golden: Digest | None
@@ -160,6 +162,7 @@ class VersionStore:
         *,
         identity: Digest,
         spec: dict[str, Any],
+        settings: dict[str, Any],
         pins: dict[str, Any],
         weights: str | None,
     ) -> StoredVersion:
@@ -174,6 +177,7 @@ class VersionStore:
             number=self._session.execute(last).scalar_one() + 1,
             identity=identity,
             spec=spec,
+            settings=settings,
             pins=pins,
             weights=weights,
         )
@@ -209,6 +213,11 @@ class VersionStore:
                 hint="Run pt2hub admin reindex before anything is published to an empty database.",
             )
         return found
+
+    def set_settings(self, version_id: int, settings: dict[str, Any]) -> None:
+        """Replaces the `limits` and `measure` of a version; attempts that begin from then on have them."""
+        statement = update(_VERSIONS).where(_VERSIONS.c.id == version_id)
+        self._session.execute(statement.values(settings=settings))
 
     def record_weights(self, version_id: int, digest: Digest) -> Digest:
         """Sets the weights blob if none is set.
@@ -257,6 +266,7 @@ def _version(row: SQLVersion, model: str) -> StoredVersion:
         number=row.number,
         identity=Digest(row.identity),
         spec=row.spec,
+        settings=row.settings,
         pins=row.pins,
         weights=Digest(row.weights) if row.weights else None,
         golden=Digest(row.golden) if row.golden else None,
