@@ -19,7 +19,10 @@ def upgrade() -> None:
     op.add_column(
         "versions",
         sa.Column(
-            "settings", postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), server_default="{}", nullable=False
+            "settings",
+            postgresql.JSONB(none_as_null=True, astext_type=sa.Text()),
+            server_default="{}",
+            nullable=False,
         ),
     )
 

@@ -348,7 +348,8 @@ def test_every_decision_is_in_the_index_and_has_its_parts() -> None:
     folder = ROOT / "docs" / "decisions"
     index = (folder / "README.md").read_text()
     records = sorted(folder.glob("[0-9]*.md"))
-    assert [path.name[:4] for path in records] == [f"{number:04}" for number in range(1, len(records) + 1)]
+    numbers = [path.name[:4] for path in records]
+    assert numbers == sorted(set(numbers))  # people who write at the same time are given ranges
     for path in records:
         assert f"[{path.name[:4]}]({path.name})" in index
         assert path.read_text().startswith(f"# {path.name[:4]}: ")

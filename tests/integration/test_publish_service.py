@@ -45,7 +45,9 @@ def test_the_same_content_again_is_the_same_version_and_starts_nothing(registry:
     assert registry.sql("SELECT count(*) FROM procrastinate_jobs") == [(1,)]
 
 
-def test_limits_and_what_is_measured_are_settings_that_the_latest_submission_replaces(registry: Registry) -> None:
+def test_limits_and_what_is_measured_are_settings_that_the_latest_submission_replaces(
+    registry: Registry,
+) -> None:
     first = registry.submit(limits={"seconds": 60}, measure={"processes": 3, "batches": [4]})
     again = registry.submit(limits={"seconds": 600})
     assert (again.number, again.created, again.identity) == (1, False, first.identity)

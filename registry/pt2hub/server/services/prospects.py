@@ -117,7 +117,9 @@ def written(version: StoredVersion, requests: dict[str, dict[str, Any]]) -> dict
         version: The version.
         requests: What was asked for each of its targets.
     """
-    spec = Spec.from_canonical({**version.spec, **version.settings}).model_dump(mode="json", exclude_defaults=True)
+    spec = Spec.from_canonical({**version.spec, **version.settings}).model_dump(
+        mode="json", exclude_defaults=True
+    )
     source = spec["source"]
     spec["source"] = {kind: source[kind] for kind in _KINDS if kind in source} | source
     origin = version.pins.get("weights_from")
