@@ -28,7 +28,9 @@ def __getattr__(name: str) -> object:
 
         return environment
     if name in __all__:
-        from pt2hub.client import shortcuts
+        from pt2hub.client.imports import collector_paused
 
+        with collector_paused():
+            from pt2hub.client import shortcuts
         return getattr(shortcuts, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -43,6 +43,20 @@ PATHS = os.pathsep.join(str(ROOT / name) for name in ("registry", "workers", "te
 
 
 MEASURE = {"torch_compile": True, "processes": 2}
+LOAD = """
+import sys, torch
+before = set(sys.modules)
+import pt2hub
+pt2hub.load("tiny/mlp@1")(torch.zeros(3, 8))
+print(*set(sys.modules) - before)
+"""
+UNNEEDED = (
+    *("pt2hub.archive.splitting", "pt2hub.archive.writing", "pt2hub.cli", "pt2hub.server", "pt2hub_workers"),
+    *("pt2hub.domain.performance", "pt2hub.rendering", "pt2hub.wire.performance", "pt2hub.wire.shapes"),
+    *("asyncio", "decimal", "filelock", "fractions", "importlib.metadata", "pydantic", "rich", "statistics"),
+    *("torch._dynamo", "torch._inductor", "torch.export", "torchvision", "triton", "yaml"),
+)
+"""Modules, and packages with all that is in them, that a load has no use for: half of its time went there once."""
 X = torch.randn(3, 8, generator=torch.Generator().manual_seed(5))
 
 
@@ -59,6 +73,7 @@ class First:
     lines: list[str]
     outputs: torch.Tensor
     refused: list[errors.Pt2hubError]
+    imported: frozenset[str]
 
     @property
     def digest(self) -> Digest:
@@ -94,6 +109,7 @@ def first(tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Firs
                 _refusal(lambda: model(torch.randn(17, 8))),
                 _refusal(lambda: client.publish(tiny_spec(source={"factory": "os:system"}))),
             ],
+            imported=_imported_by_a_load(trial),
         )
 
 
@@ -101,6 +117,14 @@ def _single_file(client: Client, digest: Digest) -> bytes:
     """The file as anybody gets it who has no pt2hub."""
     with urllib.request.urlopen(f"{client.config.url}/api/v1/artifacts/{digest}/model.pt2") as answer:
         return answer.read()  # type: ignore[no-any-return]  # urlopen is typed as anything
+
+
+def _imported_by_a_load(trial: Trial) -> frozenset[str]:
+    """The modules that a load and a call add to those of torch, in a fresh process whose cache has the files."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD], env=trial.environ, capture_output=True, text=True, check=True
+    )
+    return frozenset(done.stdout.split())
 
 
 def _refusal(call: Callable[[], object]) -> errors.Pt2hubError:
@@ -120,6 +144,12 @@ def _expected(weights: Path | None = None) -> torch.Tensor:
 
 def _steps(version: VersionView) -> list[str]:
     return [step.name for step in version.builds[0].steps]
+
+
+def test_a_load_in_a_fresh_process_imports_only_what_it_needs(first: First) -> None:
+    assert {"pt2hub.client.loader", "pt2hub.client.transport"} <= first.imported
+    unneeded = {name for name in first.imported for part in UNNEEDED if f"{name}.".startswith(f"{part}.")}
+    assert unneeded == set(), "these are text for people, writing, or other commands: import them elsewhere"
 
 
 def test_a_model_travels_the_whole_way(first: First) -> None:

@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
 
+from pt2hub.client.imports import collector_paused
 from pt2hub.client.performing import Performing
 
 if TYPE_CHECKING:
@@ -377,9 +378,11 @@ class Client(Performing):
         from pt2hub.extras import require_torch
 
         require_torch()
-        artifact = self.pull(reference, verify=verify, progress=progress)
-        from pt2hub.client.loader import load_artifact
+        with collector_paused():
+            from pt2hub.client.loader import load_artifact
 
+            puller = self._puller
+        artifact = puller.pull(reference, verify=verify, progress=progress)
         return load_artifact(
             artifact, device=device, run_single_threaded=run_single_threaded, num_runners=num_runners
         )

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 from pt2hub.client.config import ClientConfig, checked_token
+from pt2hub.client.imports import collector_paused
 
 if TYPE_CHECKING:
     from pt2hub.client.transport import Transport
@@ -57,7 +58,8 @@ class Connection:
     # Made on first use: urllib3's import is a third of a load whose files are in the cache.
     @cached_property
     def _transport(self) -> Transport:
-        from pt2hub.client.transport import Transport
+        with collector_paused():
+            from pt2hub.client.transport import Transport
 
         config = self.config
         return Transport(
