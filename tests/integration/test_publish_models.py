@@ -203,14 +203,14 @@ def test_waiting_ends_with_its_time_and_the_builds_go_on(client: Client, served:
     version = client.publish(a_spec(targets=[HERE]))
     began = time.monotonic()
     with pytest.raises(BuildActive, match=rf"{HERE} queued") as caught:
-        version.wait(0.5)
+        version.wait(timeout=0.5)
     assert 0.5 <= time.monotonic() - began < 15
     assert caught.value.where == "vision/resnet18@1"
     assert version.builds[0].id in str(caught.value)
     assert client.build(version.builds[0].id).state == BuildState.QUEUED
     published = threading.Timer(0.3, served.published, [version])
     published.start()
-    assert version.wait(30).readiness == "ready"
+    assert version.wait(timeout=30).readiness == "ready"
     published.join()
     assert version.pull().code.is_file()
 
@@ -221,7 +221,7 @@ def test_a_stream_is_left_before_the_time_is_over(client: Client, monkeypatch: p
     version = client.publish(a_spec(targets=[HERE]))
     began = time.monotonic()
     with pytest.raises(BuildActive):
-        version.wait(1)
+        version.wait(timeout=1)
     assert 1 <= time.monotonic() - began < streams.STREAM_SECONDS / 2
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.artifacts import MANIFEST_TYPE, Descriptor
@@ -14,6 +15,7 @@ from support.registry import ENVIRONMENT
 
 if TYPE_CHECKING:
     from pt2hub.domain.builds import Claim
+    from pt2hub.wire.shapes import VersionView
     from support.registry import Registry
 
 
@@ -52,3 +54,27 @@ def remeasure(registry: Registry, reference: str, **changes: Any) -> Claim:
     claim = registry.claim(job.id)
     registry.services.measuring.record(claim, measured(registry, claim, a_later_run(claim, **changes)))
     return claim
+
+
+def published_unmeasured(registry: Registry, version: VersionView | None = None, **changes: Any) -> Digest:
+    """Publishes the first build of a version as it is when it is proven and nobody has measured it yet.
+
+    Whether the publication queues a measuring job is left to it.
+    """
+    view = version or registry.submit()
+    claim = registry.claim(view.builds[0].id)
+    publication = replace(registry.publication(claim, **changes), runs=())
+    registry.services.builds.publish(claim, publication)
+    return publication.manifest.digest
+
+
+def the_job(registry: Registry, artifact: Digest) -> str:
+    """The measuring job that an artifact waits for, queued if there is none."""
+    (job,) = registry.services.measuring.measure(f"vision/resnet18@{artifact}", by="ci").builds
+    return job.id
+
+
+def measure_now(registry: Registry, job: str, **changes: Any) -> None:
+    """Does a measuring job that is queued."""
+    claim = registry.claim(job)
+    registry.services.measuring.record(claim, measured(registry, claim, a_later_run(claim, **changes)))

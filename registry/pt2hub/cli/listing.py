@@ -193,7 +193,12 @@ def _print_versions(out: Console, found: list[VersionSummary], *, more: bool) ->
 
 
 def _version_row(version: VersionSummary) -> tuple[Cell, ...]:
-    targets = [f"{target} {state}" for target, state in version.targets.items()]
+    from pt2hub.rendering.printing import unmeasured
+
+    targets = [
+        f"{target} {state}{unmeasured(version.measurements.get(target))}"
+        for target, state in version.targets.items()
+    ]
     return str(version.number), version.readiness, version.aliases, targets, when(version.created_at)
 
 
@@ -219,13 +224,14 @@ def _build_row(build: BuildView) -> tuple[Cell, ...]:
 
 
 def _note(build: BuildView) -> str:
-    """What is not as usual: an error, why it waits, its priority, further attempts."""
-    from pt2hub.rendering.printing import attempts
+    """What is not as usual: an error, why it waits, its priority, further attempts, an artifact without figures."""
+    from pt2hub.rendering.printing import attempts, measurement
 
     notes = [
         str((build.error or {}).get("code") or build.note or ""),
         f"priority {build.priority}" if build.priority else "",
         attempts(build),
+        measurement(build.measurement),
     ]
     return "; ".join(note for note in notes if note)
 

@@ -20,7 +20,7 @@ USING = "Using"
 OPERATING = "Operating"
 
 
-class _Command(TyperCommand):
+class Command(TyperCommand):
     """A command that gives its arguments their help back: click 8.5 drops what typer 0.21 set before."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  # typer's own
@@ -45,6 +45,7 @@ def add(
     panel: str | None,
     *examples: str,
     name: str | None = None,
+    cls: type[Command] = Command,
 ) -> None:
     """Adds a command.
 
@@ -54,7 +55,8 @@ def add(
         panel: The group it stands in.
         *examples: Whole command lines, shown below the help.
         name: Its name, where Python has another use for it.
+        cls: What parses its command line.
     """
     shown = "\n\n".join(f"$ {example}" for example in examples)
     title = "Example:" if len(examples) == 1 else "Examples:"
-    app.command(name, cls=_Command, rich_help_panel=panel, epilog=f"{title}\n\n{shown}")(command)
+    app.command(name, cls=cls, rich_help_panel=panel, epilog=f"{title}\n\n{shown}")(command)

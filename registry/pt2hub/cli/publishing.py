@@ -9,6 +9,7 @@ import typer
 
 from pt2hub.cli import building, panels
 from pt2hub.cli.output import INTERRUPTED, AsJson, emit, note
+from pt2hub.cli.wait_option import Until, Wait, WaitCommand
 from pt2hub.domain.builds import BuildState
 from pt2hub.domain.codec import encode
 
@@ -31,11 +32,13 @@ def register_publish(app: typer.Typer) -> None:
         publish,
         panels.PUBLISHING,
         "pt2hub publish resnet18.yaml --wait",
+        "pt2hub publish resnet18.yaml --wait measured",
         "pt2hub publish resnet18.yaml --weights retrained.safetensors --wait",
         "pt2hub publish resnet18.yaml --weights torchvision:ResNet18_Weights.DEFAULT",
         "pt2hub publish mine.yaml --code src/ --weights trained.safetensors",
         "pt2hub publish exported.yaml --program model.pt2",
         "pt2hub publish urgent.yaml --priority 50",
+        cls=WaitCommand,
     )
 
 
@@ -70,13 +73,12 @@ def publish(  # noqa: PLR0913  # the options of a command
         typer.Option(help="A file of torch.export.save to upload; it is the source and has the weights."),
     ] = None,
     priority: Annotated[int, building.Priority] = 0,
-    wait: Annotated[
-        bool,
-        typer.Option("--wait", "-w", help="Follow the builds; ends with 1 unless all of them succeeded."),
-    ] = False,
+    wait: Wait = None,
     as_json: AsJson = False,
 ) -> None:
     """Publish a model: one build per target is queued.
+
+    A version is ready when every artifact is built and proven; it is measured afterwards.
 
     The same spec and weights again are the same version.
     Targets that it lacked are added to it, and a higher priority moves its waiting builds up.
@@ -88,17 +90,19 @@ def publish(  # noqa: PLR0913  # the options of a command
         version = _submit(
             client, spec, {**files, "priority": priority, "progress": False if as_json else None}
         )
-        if not wait:
+        if wait is None:
             emit(version, lambda out: _print_queued(out, version), as_json=as_json)
             return
         try:
-            version = _followed(client, version, quiet=as_json)
+            version = _followed(client, version, wait, quiet=as_json)
         except KeyboardInterrupt:
             _explain_interrupt(version, as_json=as_json)
             raise typer.Exit(INTERRUPTED) from None
     stopped = [build for build in version.builds if build.state != BuildState.SUCCEEDED]
-    emit(_document(version, stopped), lambda out: _print_ended(out, version), as_json=as_json)
-    if stopped:
+    error = _stopped(stopped) if stopped else _unmeasured(version) if wait is Until.MEASURED else None
+    document: dict[str, Any] = encode(version) | ({"error": error} if error else {})
+    emit(document, lambda out: _print_ended(out, version, error), as_json=as_json)
+    if error:
         raise typer.Exit(_FAILED)
 
 
@@ -174,13 +178,13 @@ def _submit(client: Client, spec: Path, options: SpecOptions) -> VersionView:
         raise in_file(exc, spec) from exc
 
 
-def _followed(client: Client, version: VersionView, *, quiet: bool) -> VersionView:
+def _followed(client: Client, version: VersionView, until: Until, *, quiet: bool) -> VersionView:
     from pt2hub.client.progress import progress
 
     if not quiet and _nobody(version):  # the display says it, and how to get one
         note("Ctrl-C ends the waiting only: what is queued stays queued.")
     with progress(quiet=quiet) as display:
-        return client.follow(version, display)
+        return client.follow(version, display, until=until.value)
 
 
 def _nobody(version: VersionView) -> str:
@@ -218,17 +222,36 @@ def _next_commands(version: VersionView) -> Iterator[str]:
         yield f"  {command.ljust(width)}  {purpose}".rstrip()
 
 
-def _document(version: VersionView, stopped: list[BuildView]) -> dict[str, Any]:
-    """The version, and for programs that look for an error the first build's."""
+def _stopped(stopped: list[BuildView]) -> dict[str, Any]:
+    """The error of the first build that did not succeed, for programs that look for one."""
     from pt2hub.errors import UsageError
 
-    document: dict[str, Any] = encode(version)
-    if not stopped:
-        return document
     again = f"pt2hub retry {stopped[0].id} queues it again."
     cancelled = UsageError("The build was cancelled", where=stopped[0].target, hint=again)
     errors = [build.error for build in stopped if build.error]
-    return document | {"error": errors[0] if errors else cancelled.as_dict()}
+    return errors[0] if errors else cancelled.as_dict()
+
+
+def _unmeasured(version: VersionView) -> dict[str, Any] | None:
+    """The error of a version whose artifacts are not all measured; None where they are."""
+    from pt2hub.errors import NotMeasured
+    from pt2hub.rendering.printing import measurement_state
+
+    missing = [
+        build for build in version.builds if not build.measurement or build.measurement.state != "measured"
+    ]
+    if not missing:
+        return None
+    first, status = missing[0], missing[0].measurement
+    reason = f": {status.reason}" if status and status.reason else ""
+    reference = f"{version.model}@{version.number}"
+    return NotMeasured(
+        f"{reference} is {version.readiness}, and on {first.target} "
+        f"{measurement_state(status.state) if status else 'not measured'}{reason}",
+        where=first.target,
+        hint=f"To measure it: pt2hub measure {reference} --target {first.target} --wait",
+        context={"targets": [build.target for build in missing], "job": status.job if status else None},
+    ).as_dict()
 
 
 def _print_queued(out: Console, version: VersionView) -> None:
@@ -242,7 +265,10 @@ def _print_queued(out: Console, version: VersionView) -> None:
     out.print("Next:", *_next_commands(version), sep="\n", markup=False)
 
 
-def _print_ended(out: Console, version: VersionView) -> None:
+def _print_ended(out: Console, version: VersionView, error: dict[str, Any] | None) -> None:
     from pt2hub.cli.showing import judged, print_version
+    from pt2hub.wire.problems import from_dict
 
     print_version(out, version, judged(version))
+    if error and error.get("code") == "not_measured":  # those of builds stand beside them
+        note(*str(from_dict(error)).splitlines(), "  [not_measured]")

@@ -132,7 +132,7 @@ def print_version(
 
 def _print_build(out: Console, build: BuildView, verdict: str | None, artifact: ArtifactView | None) -> None:
     from pt2hub.cli.tables import in_colour, print_fields
-    from pt2hub.rendering.printing import attempts, made, standing
+    from pt2hub.rendering.printing import attempts, made, measurement, standing
     from pt2hub.rendering.speeds import line
     from pt2hub.wire.problems import from_dict
 
@@ -143,6 +143,7 @@ def _print_build(out: Console, build: BuildView, verdict: str | None, artifact: 
         ("build", build.id + duration),
         ("artifact", build.artifact or ""),
         *((*made(artifact), ("speed", line(artifact.measurements))) if artifact else ()),
+        ("measured", measurement(build.measurement)),
         ("priority", str(build.priority or "")),
         ("step", running),
         ("attempt", attempts(build).removeprefix("attempt ")),

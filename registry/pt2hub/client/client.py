@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pt2hub.client.events import BuildEvent, OnEvent
     from pt2hub.client.loader import LoadedModel
     from pt2hub.client.local import LocalArtifact
-    from pt2hub.client.options import ModelOptions, SpecOptions
+    from pt2hub.client.options import ModelOptions, SpecOptions, Until
     from pt2hub.client.published import Published
     from pt2hub.client.publishing import Publisher
     from pt2hub.client.pulling import Puller
@@ -129,6 +129,7 @@ class Client(Performing):
             UsageError: A field or an argument is wrong, or the model cannot be exported.
             Unauthorized: The token is missing or wrong.
         """
+        from pt2hub.client.options import waited_for
         from pt2hub.client.published import Published
         from pt2hub.client.publishing import check_request
 
@@ -138,8 +139,10 @@ class Client(Performing):
             version = self._publisher.submit_spec(
                 cast("Mapping[str, Any]", source), cast("SpecOptions", options)
             )
-        if options.get("wait"):
-            version = self.follow(version, options.get("on_event"), progress=options.get("progress"))
+        if until := waited_for(options.get("wait")):
+            version = self.follow(
+                version, options.get("on_event"), progress=options.get("progress"), until=until
+            )
         return Published.of(version, self.config)
 
     def follow(
@@ -149,6 +152,7 @@ class Client(Performing):
         *,
         progress: bool | None = None,
         timeout: float | None = None,
+        until: Until = "ready",
     ) -> VersionView:
         """Waits until every build of a version is final; see `publish`. Interrupting it leaves them running.
 
@@ -157,10 +161,13 @@ class Client(Performing):
             on_event: Called for every change.
             progress: Whether the builds are shown on stderr; see `options.Options`.
             timeout: Seconds after which it waits no longer.
+            until: `measured` waits for the measuring jobs of its artifacts besides, unless a build did not succeed.
+                Each build's `measurement` says what became of them.
 
         Raises:
-            BuildActive: The time is over and a build is not; nothing is cancelled.
+            BuildActive: The time is over and a build or measuring job is not; nothing is cancelled.
         """
+        from pt2hub.client.measuring import time_left
         from pt2hub.client.progress import automatic
 
         with automatic(False if on_event and progress is None else progress) as shown:
@@ -170,7 +177,10 @@ class Client(Performing):
                 if on_event:
                     on_event(event)
 
+            left = time_left(timeout)
             followed = self._publisher.follow(version, both, timeout=timeout)
+            if until == "measured":
+                followed = self._measuring.follow_version(followed, both, left=left)
         return replace(followed, created=version.created)
 
     def upload_file(self, path: str | Path, *, progress: bool | None = None) -> Digest:

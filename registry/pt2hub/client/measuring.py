@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from functools import partial
 from typing import TYPE_CHECKING
@@ -9,14 +10,34 @@ from typing import TYPE_CHECKING
 from pt2hub.client.events import changes, over
 from pt2hub.client.following import Pace, build_path, patiently
 from pt2hub.domain.digests import canonical_json
+from pt2hub.domain.names import parse_model_name
+from pt2hub.errors import BuildActive
 from pt2hub.wire.performance import MeasuringJobs
-from pt2hub.wire.shapes import BuildView
+from pt2hub.wire.shapes import BuildView, VersionView
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias
 
     from pt2hub.client.events import OnEvent
     from pt2hub.client.transport import Transport
+
+    Left: TypeAlias = "Callable[[], float]"
+
+_OPEN = ("waiting", "measuring")
+_SUCCEEDED = "succeeded"
+
+
+def time_left(timeout: float | None) -> Left:
+    """Return what tells the seconds that are left from now on; infinitely many without a time-out."""
+    until = math.inf if timeout is None else time.monotonic() + timeout
+    return lambda: until - time.monotonic()
+
+
+def open_jobs(version: VersionView) -> list[str]:
+    """Return the ids of the measuring jobs that a version's artifacts wait for."""
+    found = [build.measurement for build in version.builds if build.measurement]
+    return [status.job for status in found if status.job and status.state in _OPEN]
 
 
 class Measuring:
@@ -37,31 +58,75 @@ class Measuring:
         body = canonical_json({name: value for name, value in order.items() if value is not None})
         return list(self._transport.ask(MeasuringJobs, "POST", "/api/v1/measure", body).builds)
 
-    def follow(self, jobs: Sequence[BuildView], on_event: OnEvent | None = None) -> list[BuildView]:
+    def follow(
+        self, jobs: Sequence[str], on_event: OnEvent | None = None, *, left: Left | None = None
+    ) -> list[BuildView]:
         """Waits until jobs are over, by asking again and again: they take seconds, and nobody reads their logs.
 
         Args:
-            jobs: Builds of either kind.
+            jobs: Ids of builds of either kind.
             on_event: Called for every change seen, in order.
+            left: Tells how many seconds it may still wait; without it as long as they take.
 
         Returns:
             The same jobs as they are then.
+
+        Raises:
+            BuildActive: The time is over and a job is not; nothing is cancelled.
         """
         seen: dict[str, BuildView] = {}
-        pace = Pace()
+        pace, left = Pace(), left or time_left(None)
         while True:
             moved = False
             for job in jobs:
-                before = seen.get(job.id)
+                before = seen.get(job)
                 if before and over(before):
                     continue
-                seen[job.id] = current = patiently(
-                    partial(self._transport.fetch, BuildView, build_path(job.id))
-                )
+                seen[job] = current = patiently(partial(self._transport.fetch, BuildView, build_path(job)))
                 for event in changes(before, current):
                     moved = True
                     if on_event:
                         on_event(event)
-            if all(over(job) for job in seen.values()):
-                return [seen[job.id] for job in jobs]
-            time.sleep(pace.pause(moved=moved))
+            waiting = [job for job in seen.values() if not over(job)]
+            if not waiting:
+                return [seen[job] for job in jobs]
+            if left() <= 0:
+                raise _unfinished(waiting)
+            time.sleep(min(left(), pace.pause(moved=moved)))
+
+    def follow_version(
+        self, version: VersionView, on_event: OnEvent | None = None, *, left: Left | None = None
+    ) -> VersionView:
+        """Waits until no measuring job of a version's artifacts is open.
+
+        Nobody waits for the figures of a version of which a build did not succeed.
+
+        Args:
+            version: The version, its builds final.
+            on_event: Called for every change of a job seen, in order.
+            left: As for `follow`.
+
+        Returns:
+            The version as it is then: each build's `measurement` says what became of it.
+
+        Raises:
+            BuildActive: The time is over and a job is not; nothing is cancelled.
+        """
+        path = f"/api/v1/models/{parse_model_name(version.model)}/versions/{version.number}"
+        while True:
+            current = patiently(partial(self._transport.fetch, VersionView, path))
+            jobs = open_jobs(current)
+            if not jobs or any(build.state != _SUCCEEDED for build in current.builds):
+                return current
+            self.follow(jobs, on_event, left=left)
+
+
+def _unfinished(waiting: Sequence[BuildView]) -> BuildActive:
+    states = ", ".join(f"{job.id} for {job.target} is {job.state}" for job in waiting)
+    return BuildActive(
+        f"The time is over and measuring is not: job {states}",
+        where=f"{waiting[0].model}@{waiting[0].number}",
+        hint="It goes on. Wait again, or read what it does with: "
+        + "; ".join(f"pt2hub logs -f {job.id}" for job in waiting),
+        context={"builds": [job.id for job in waiting]},
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Required, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Required, TypeAlias, TypedDict, get_args
 
 from pt2hub.errors import InvalidInput
 
@@ -14,19 +14,25 @@ if TYPE_CHECKING:
     from pt2hub.client.events import OnEvent
 
 
+Until: TypeAlias = Literal["ready", "measured"]
+"""What is waited for: every build is final, or its artifacts are measured besides."""
+_UNTIL: tuple[Until, ...] = get_args(Until)
+
+
 class Options(TypedDict, total=False):
     """Of every publication.
 
     Attributes:
         priority: Of the builds, from -100 to 100; higher comes first.
-        wait: Return only when every build is final; failed builds carry their error.
+        wait: `True` or `"ready"` returns only when every build is final, `"measured"` only when its artifacts are
+            measured besides; failed builds carry their error.
         on_event: Called for every change while waiting.
         progress: Whether uploads and builds are shown on stderr. Where omitted they are in a terminal and in a
             notebook; builds only without `on_event`.
     """
 
     priority: int
-    wait: bool
+    wait: bool | Until
     on_event: OnEvent | None
     progress: bool | None
 
@@ -97,10 +103,32 @@ def check_options(options: Mapping[str, Any], kind: type[SpecOptions | ModelOpti
                 hint=f"Did you mean {near[0]}?" if near else f"It takes {', '.join(known)}.",
             )
         _check_form(name, options[name])
+    waited_for(options.get("wait"))
     if "name" in known and not isinstance(options.get("name"), str):
         raise InvalidInput(
             "The model has no name", where="name", hint='Say where it belongs: name="team/model".'
         )
+
+
+def waited_for(wait: object) -> Until | None:
+    """Return what somebody waits for; None for nothing.
+
+    Args:
+        wait: `True` or `False`, or one of `Until`.
+
+    Raises:
+        InvalidInput: It is neither.
+    """
+    if wait is None or isinstance(wait, bool):
+        return "ready" if wait else None
+    for until in _UNTIL:
+        if wait == until:
+            return until
+    raise InvalidInput(
+        f"wait must be True, False, 'ready' or 'measured', got {wait!r:.80}",
+        where="wait",
+        hint="'ready' waits for the builds, 'measured' for the measurements besides; seconds are timeout=.",
+    )
 
 
 def _check_form(name: str, value: object) -> None:

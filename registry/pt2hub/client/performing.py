@@ -100,7 +100,7 @@ class Performing(Connection):
 
     def follow_builds(self, builds: Sequence[BuildView], on_event: OnEvent | None = None) -> list[BuildView]:
         """Waits until builds or measuring jobs are over, whatever their versions; see `Measuring.follow`."""
-        return self._measuring.follow(builds, on_event)
+        return self._measuring.follow([build.id for build in builds], on_event)
 
     def history(
         self, reference: str, metric: str = "latency_p50", **options: Unpack[HistoryOptions]

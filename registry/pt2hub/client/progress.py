@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Protocol, Self
 
 from pt2hub.client import watching
-from pt2hub.rendering.printing import attempts, measures, standing
+from pt2hub.rendering.printing import attempts, measurement, measures, standing
 from pt2hub.wire.problems import from_dict
 
 if TYPE_CHECKING:
@@ -246,6 +246,8 @@ def print_build(out: Console, build: BuildView) -> None:
         out.print(line.rstrip(), markup=False)
     if build.artifact:
         out.print(f"  artifact {build.artifact}", markup=False)
+    if found := measurement(build.measurement):
+        out.print(f"  {found}", markup=False)
     if build.measures:
         out.print(f"  {measures(build)}", markup=False)
     if build.error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
+from pt2hub.client.options import waited_for
 from pt2hub.rendering import printing
 from pt2hub.wire.shapes import VersionView
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from pt2hub.client.events import OnEvent
     from pt2hub.client.loader import LoadedModel
     from pt2hub.client.local import LocalArtifact
+    from pt2hub.client.options import Until
     from pt2hub.printed import Sheet
 
 
@@ -36,6 +38,7 @@ class Published(VersionView):
 
     def wait(
         self,
+        until: Until = "ready",
         timeout: float | None = None,
         on_event: OnEvent | None = None,
         *,
@@ -43,7 +46,11 @@ class Published(VersionView):
     ) -> Published:
         """Waits until every build is final. Ctrl-C ends the waiting only: the builds go on.
 
+            version.wait()
+            version.wait("measured", timeout=600)
+
         Args:
+            until: `measured` waits for the measurements of its artifacts besides, unless a build did not succeed.
             timeout: Seconds after which it waits no longer; as long as the builds take where omitted.
             on_event: Called for every change.
             progress: Whether the builds are shown on stderr; where omitted they are in a terminal and in a
@@ -53,10 +60,13 @@ class Published(VersionView):
             The version as it is then; failed builds carry their error.
 
         Raises:
-            BuildActive: The time is over and a build is not; nothing is cancelled.
+            BuildActive: The time is over and a build or measuring job is not; nothing is cancelled.
+            InvalidInput: `until` is none of the two.
         """
         with self._client() as client:
-            followed = client.follow(self, on_event, progress=progress, timeout=timeout)
+            followed = client.follow(
+                self, on_event, progress=progress, timeout=timeout, until=waited_for(until) or "ready"
+            )
         return Published.of(replace(followed, created=self.created), client.config)
 
     def load(self, **options: Any) -> LoadedModel:  # noqa: ANN401  # as Client.load
@@ -79,4 +89,4 @@ class Published(VersionView):
         return Client(getattr(self, "_config", None))  # one that was unpickled finds its server anew
 
     def _sheet(self) -> Sheet:
-        return printing.version(self, wait=".wait()")
+        return printing.version(self, wait=".wait()", measured='.wait("measured")')

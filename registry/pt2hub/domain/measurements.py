@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Literal, TypeAlias
 
 from pt2hub.domain.artifacts import Environment
+from pt2hub.domain.builds import BuildState
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest, digest_json
 
@@ -13,8 +15,46 @@ RunSource: TypeAlias = Literal["build", "again", "report"]
 """Where figures are from: the build, a measuring job later, or somebody's own measurement."""
 
 RUN_SCHEMA = 1
+MEASURED_BY = "latency_p50"
+"""The metric that every run of fresh processes has: an artifact with it is measured."""
 NO_BATCH = 0
 """Stands for no batch in a series, so that an index can tell series apart."""
+
+
+class MeasurementState(StrEnum):
+    """Whether an artifact is measured. An artifact is proven and ready before it is."""
+
+    NOT_MEASURED = "not_measured"
+    WAITING = "waiting"
+    MEASURING = "measuring"
+    MEASURED = "measured"
+    FAILED = "failed"
+
+    @property
+    def open(self) -> bool:
+        """Whether a measuring job will still change it."""
+        return self in (MeasurementState.WAITING, MeasurementState.MEASURING)
+
+
+_BY_JOB = {
+    BuildState.QUEUED: MeasurementState.WAITING,
+    BuildState.RUNNING: MeasurementState.MEASURING,
+    BuildState.SUCCEEDED: MeasurementState.MEASURED,
+    BuildState.FAILED: MeasurementState.FAILED,
+    BuildState.CANCELLED: MeasurementState.NOT_MEASURED,
+}
+
+
+def measurement_state(*, measured: bool, job: BuildState | None) -> MeasurementState:
+    """Return the state of an artifact; one that is measured stays so while it is measured again.
+
+    Args:
+        measured: Whether it has the figures of a run.
+        job: State of its measuring job: the one that runs, else one that waits, else the latest; None without any.
+    """
+    if measured:
+        return MeasurementState.MEASURED
+    return _BY_JOB[job] if job else MeasurementState.NOT_MEASURED
 
 
 @dataclass(frozen=True, slots=True)

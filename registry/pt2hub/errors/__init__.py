@@ -14,7 +14,7 @@ This package imports nothing of pt2hub and knows no transport: the HTTP status o
     |   +-- LimitExceeded, OutputRefused
     |   +-- NotFound, Ambiguous, Unauthorized, Forbidden, TooLarge, UploadTruncated, RangeNotSatisfiable
     |   +-- Conflict
-    |   |   +-- AliasMoved, NotReady, BuildActive, BuildOver, UploadIncomplete, GateRefused, PolicyChanged
+    |   |   +-- AliasMoved, NotReady, NotMeasured, BuildActive, BuildOver, UploadIncomplete, GateRefused, PolicyChanged
     |   +-- ClientTooOld, ServerTooOld, BadCall, Incompatible, ForkedProcess
     |   +-- HomeInUse, HomeUnusable, PortTaken, NamespacesRefused, SchemaNewer, SchemaOlder, BadConfiguration
     |   +-- SandboxUnavailable, IsolationRefused, StorageUnsafe
@@ -99,6 +99,7 @@ from pt2hub.errors.usage import (
     NondeterministicModel,
     NoPower,
     NotFound,
+    NotMeasured,
     NotReady,
     OutputRefused,
     PolicyChanged,
@@ -176,6 +177,7 @@ __all__ = [
     "NondeterministicModel",
     "NotAModule",
     "NotFound",
+    "NotMeasured",
     "NotReady",
     "OutputRefused",
     "PolicyChanged",

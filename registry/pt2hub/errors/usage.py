@@ -149,6 +149,12 @@ class NotReady(Conflict):
     code = "not_ready"
 
 
+class NotMeasured(Conflict):
+    """The version is not measured: its measuring job failed or was cancelled."""
+
+    code = "not_measured"
+
+
 class BuildActive(Conflict):
     """The build is queued or running."""
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         AttemptView,
         BuildView,
         LogView,
+        MeasurementStatus,
         ModelView,
         TargetView,
         VersionSummary,
@@ -45,6 +46,11 @@ _OUTCOMES = {
     "handed_back": "was handed back",
 }
 
+_MEASUREMENTS = {
+    "not_measured": "not measured yet",
+    "waiting": "waiting to be measured",
+    "failed": "measuring failed",
+}
 _CONFINED = {"sandbox": "in a sandbox", "process": "without a sandbox", "none": "runs no models"}
 
 
@@ -64,6 +70,30 @@ def named(build: BuildView) -> str:
 def measures(build: BuildView) -> str:
     """What a measuring job times, and beside what."""
     return f"measures {build.measures} again" + (f", beside {build.beside}" if build.beside else "")
+
+
+def measurement_state(state: str) -> str:
+    """Return a measurement state in words: `waiting to be measured`, `measuring`."""
+    return _MEASUREMENTS.get(state, state.replace("_", " "))
+
+
+def measurement(status: MeasurementStatus | None) -> str:
+    """Return what is left to say of an artifact's measurement, with its job; empty where it is measured."""
+    if status is None:
+        return ""
+    measures_again = status.job_state in ("queued", "running")
+    if status.state == "measured":
+        return f"measured; job {status.job} measures it again" if measures_again else ""
+    words, reason = measurement_state(status.state), f": {status.reason}" if status.reason else ""
+    if measures_again:
+        return f"{words}: pt2hub logs -f {status.job}"
+    again = f"; pt2hub retry {status.job} tries again" if status.job else ""
+    return f"{words}{reason}{again}"
+
+
+def unmeasured(state: str | None) -> str:
+    """Return a measurement state in words behind a comma; empty where there is nothing to say."""
+    return "" if state in (None, "measured") else f", {measurement_state(state)}"
 
 
 def ordinal(number: int) -> str:
@@ -130,18 +160,25 @@ def _long(seconds: float) -> str:
 
 
 def version(
-    view: VersionView, *, wait: str = "Client().follow(version), or pt2hub publish SPEC --wait."
+    view: VersionView,
+    *,
+    wait: str = "Client().follow(version), or pt2hub publish SPEC --wait.",
+    measured: str = 'Client().follow(version, until="measured"), or pt2hub publish SPEC --wait measured.',
 ) -> Sheet:
     """A version: the state of each target, and what to do next.
 
     Args:
         view: The version.
         wait: What waits for its builds.
+        measured: What waits for its measurements.
     """
     name = f"{view.model}@{view.number}"
     rows = tuple((build.target, standing(build), _remark(build)) for build in view.builds)
     failed = [note for build in view.builds for note in _failure(build)]
-    following = (f"To wait for it: {wait}",) if view.readiness == "pending" else _next(view, name)
+    if view.readiness == "pending":
+        following: tuple[str, ...] = (f"To wait for it: {wait}",)
+    else:
+        following = (*_next(view, name), *_measuring(view, measured))
     return Sheet(f"{name}  {view.readiness}", rows, (*failed, *following))
 
 
@@ -160,6 +197,7 @@ def build(view: BuildView) -> Sheet:
     title += f": {_remark(view)}" if view.error else ""
     result = [f"artifact {view.artifact}"] if view.artifact else []
     result += [measures(view)] if view.measures else []
+    result += [found] if (found := measurement(view.measurement)) else []
     notes = (circumstances(view),) if circumstances(view) else ()
     return Sheet(title, steps, (*notes, *result, *_failure(view)))
 
@@ -176,7 +214,9 @@ def model(view: ModelView) -> Sheet:
 def summary(view: VersionSummary) -> Sheet:
     """A version in a list."""
     aliases = f"  ({', '.join(view.aliases)})" if view.aliases else ""
-    targets = ", ".join(f"{name} {state}" for name, state in view.targets.items())
+    targets = ", ".join(
+        f"{name} {state}{unmeasured(view.measurements.get(name))}" for name, state in view.targets.items()
+    )
     return Sheet(f"{view.model}@{view.number}  {view.readiness}{aliases}  {targets}".rstrip())
 
 
@@ -221,7 +261,10 @@ def whole_artifact(view: ArtifactView) -> Sheet:
     return Sheet(
         title,
         (*sizes, *speeds.rows(view.measurements), *said),
-        (f"torch {view.torch}, build {view.build}, {view.created_at}",),
+        (
+            f"torch {view.torch}, build {view.build}, {view.created_at}",
+            *filter(None, (measurement(view.measurement),)),
+        ),
     )
 
 
@@ -270,11 +313,17 @@ def _remark(build: BuildView) -> str:
     if build.error:
         return from_dict(build.error).message.partition("\n")[0]
     if build.artifact:
-        return f"{build.artifact[:_SHORT]}..."
+        return f"{build.artifact[:_SHORT]}...{unmeasured(build.measurement.state if build.measurement else None)}"
     running = [step for step in build.steps if step.state == "running"]
     if running and build.state == "running":
         return f"{running[-1].name} {running[-1].detail or ''}".rstrip()
     return circumstances(build)
+
+
+def _measuring(view: VersionView, wait: str) -> tuple[str, ...]:
+    """What waits for the measurements of a version; nothing where none is under way."""
+    states = {build.measurement.state for build in view.builds if build.measurement}
+    return (f"To wait for its measurements: {wait}",) if states & {"waiting", "measuring"} else ()
 
 
 def _failure(build: BuildView) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from pt2hub.domain.digests import Digest
 from pt2hub.domain.profiles import Profile
 from pt2hub.domain.publications import AutotuneChoice
 from pt2hub.printed import Printed
+from pt2hub.wire.shapes import MeasurementStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,7 @@ class ArtifactView(Printed):
         profile: Where the time of its calls goes; None where nobody looked, or what is kept of it cannot be read.
         manifest: The manifest, as stored.
         config: The config blob, as stored.
+        measurement: Whether it is measured; None of an older server.
     """
 
     digest: Digest
@@ -141,3 +143,4 @@ class ArtifactView(Printed):
     profile: Profile | None = None
     manifest: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
+    measurement: MeasurementStatus | None = None

@@ -58,6 +58,23 @@ class AttemptView:
     log: Digest | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class MeasurementStatus:
+    """Whether an artifact is measured.
+
+    Attributes:
+        state: `not_measured`, `waiting` (its measuring job is queued), `measuring`, `measured` or `failed`.
+        job: Id of the measuring job that runs, else of one that waits, else of the latest; None without any.
+        job_state: That job's state. An artifact that is measured stays so while a job measures it again.
+        reason: Why that job failed, or who cancelled it; else None.
+    """
+
+    state: str
+    job: str | None = None
+    job_state: str | None = None
+    reason: str | None = None
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class BuildView(Printed):
     """A build.
@@ -85,6 +102,7 @@ class BuildView(Printed):
         kind: `build`, or `measure` for a job that times an artifact again.
         measures: Manifest digest of the artifact that a measuring job times, else None.
         beside: Manifest digest of what it was asked to time it beside; None for that of the version before it.
+        measurement: Whether its artifact is measured; None without one, of a measuring job, and of an older server.
     """
 
     id: str
@@ -109,6 +127,7 @@ class BuildView(Printed):
     kind: str = "build"
     measures: Digest | None = None
     beside: Digest | None = None
+    measurement: MeasurementStatus | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -241,6 +260,7 @@ class VersionSummary(Printed):
         created_at: ISO 8601, UTC.
         targets: State of the build of each target, in the order submitted.
         aliases: Names of the aliases that are on it now.
+        measurements: Of each target that has an artifact, the state of its measurement, see `MeasurementStatus`.
     """
 
     model: str
@@ -249,6 +269,7 @@ class VersionSummary(Printed):
     created_at: str
     targets: dict[str, str] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
+    measurements: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

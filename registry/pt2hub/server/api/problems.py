@@ -47,6 +47,7 @@ STATUS: dict[type[errors.Pt2hubError], HTTPStatus] = {
     errors.UnknownMetric: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.Unauthorized: HTTPStatus.UNAUTHORIZED,
     errors.Forbidden: HTTPStatus.FORBIDDEN,
+    errors.NotMeasured: HTTPStatus.CONFLICT,
     errors.GateRefused: HTTPStatus.CONFLICT,
     errors.PolicyChanged: HTTPStatus.CONFLICT,
     errors.NotFound: HTTPStatus.NOT_FOUND,

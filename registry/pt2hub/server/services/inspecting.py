@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pt2hub.domain.artifacts import ArtifactConfig
-from pt2hub.domain.codec import decode
+from pt2hub.domain.codec import decode, encode
 from pt2hub.domain.digests import DIGEST_PATTERN, Digest
 from pt2hub.domain.performance import METRICS
 from pt2hub.errors import BadResponse, DigestMismatch, NotFound, TooLarge
@@ -19,6 +19,7 @@ from pt2hub.server.db.stores.build_views import BuildViewStore
 from pt2hub.server.db.stores.codes import CodeStore
 from pt2hub.server.db.stores.histories import HistoryStore
 from pt2hub.server.db.stores.inspecting import InspectingStore
+from pt2hub.server.db.stores.measurement_states import MeasurementStateStore
 from pt2hub.server.db.stores.values import storable
 from pt2hub.server.services.codes import sentence, untuned
 from pt2hub.server.services.documents import read_proven
@@ -141,6 +142,7 @@ class InspectingService:
                 "members": members[:MOST_MEMBERS],
                 "autotune": choices,
                 "referrers": referrers[:MOST_REFERRERS],
+                "measurement": encode(MeasurementStateStore(session).of([digest]).get(digest)),
             },
             "figures": tuple(sorted(figures[:MOST_FIGURES], key=_place)),
             "environments": HistoryStore(session).environments(item.class_digest for item in figures),

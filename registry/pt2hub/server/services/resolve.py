@@ -11,6 +11,7 @@ from pt2hub.domain.names import Reference, parse_model_name
 from pt2hub.errors import Ambiguous, Detail, NotFound
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.artifacts import ArtifactStore
+from pt2hub.server.db.stores.measurement_states import MeasurementStateStore
 from pt2hub.server.db.stores.references import Named, ReferenceStore
 from pt2hub.server.db.stores.versions import VersionStore
 from pt2hub.server.services import missing
@@ -82,6 +83,7 @@ class ResolveService:
         """
         with self._sessions.begin() as session:
             rows = ArtifactStore(session).rows(digest)
+            measurement = MeasurementStateStore(session).of([digest]).get(digest)
         if rows is None:
             raise NotFound(f"There is no artifact {digest[:80]}", where="artifact")
         config = read_json(self._storage, StorageKey.blob(Digest(rows["config"])))
@@ -95,7 +97,7 @@ class ResolveService:
             "config_digest": rows["config"],
             "config": config,
         }
-        return replace(decode(ArtifactView, whole), profile=profile)
+        return replace(decode(ArtifactView, whole), profile=profile, measurement=measurement)
 
     def _version(self, wanted: Reference) -> Named:
         found = self._references.version(wanted)

@@ -18,10 +18,11 @@ from pt2hub.server.db.schema import BuildAttempt as SQLBuildAttempt
 from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.schema import Version as SQLVersion
 from pt2hub.server.db.stores.attempts import AttemptStore
+from pt2hub.server.db.stores.measurement_states import MeasurementStateStore
 from pt2hub.server.db.stores.progress import ProgressStore
 from pt2hub.server.db.stores.values import optional_stamp, stamp
 from pt2hub.server.db.stores.workers import last_seen, offered
-from pt2hub.wire.shapes import AttemptView, BuildView, StepView
+from pt2hub.wire.shapes import AttemptView, BuildView, MeasurementStatus, StepView
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,11 +45,13 @@ class _Beside:
         position: The build's place in its queue, None unless it is queued.
         steps: Of its latest attempt.
         attempts: All of them.
+        measurement: Whether its artifact is measured.
     """
 
     position: int | None
     steps: tuple[StepView, ...] = ()
     attempts: tuple[AttemptView, ...] = ()
+    measurement: MeasurementStatus | None = None
 
 
 class BuildViewStore:
@@ -102,20 +105,35 @@ class BuildViewStore:
             chosen = chosen.where(tuple_(*place) < after)
         statement = _viewed(silence).where(SQLBuild.id.in_(chosen)).order_by(*newest_first)
         rows = self._session.execute(statement).all()
-        positions = self._positions(rows)
-        return [_view(row, _Beside(positions.get(row.Build.id))) for row in rows]
+        positions, measured = self._positions(rows), self._measured(rows)
+        return [
+            _view(row, _Beside(positions.get(row.Build.id), measurement=measured.get(row.artifact)))
+            for row in rows
+        ]
 
     def _views(self, condition: ColumnElement[bool], silence: timedelta) -> list[BuildView]:
         rows = self._session.execute(_viewed(silence).where(condition).order_by(SQLBuild.position)).all()
         ids = [row.Build.id for row in rows]
-        positions = self._positions(rows)
+        positions, measured = self._positions(rows), self._measured(rows)
         begun = [row.Build.id for row in rows if row.Build.attempt]
         steps = ProgressStore(self._session).steps(begun) if begun else {}
         attempts = AttemptStore(self._session).of_each(begun) if begun else {}
         return [
-            _view(row, _Beside(positions.get(it), tuple(steps.get(it, ())), tuple(attempts.get(it, ()))))
+            _view(
+                row,
+                _Beside(
+                    positions.get(it),
+                    tuple(steps.get(it, ())),
+                    tuple(attempts.get(it, ())),
+                    measured.get(row.artifact),
+                ),
+            )
             for it, row in zip(ids, rows, strict=True)
         ]
+
+    def _measured(self, rows: Sequence[Row[*tuple[Any, ...]]]) -> dict[Digest, MeasurementStatus]:
+        """Whether the artifacts of builds are measured, by their digests."""
+        return MeasurementStateStore(self._session).of(row.artifact for row in rows if row.artifact)
 
     def _matching(self, wanted: BuildFilter) -> list[ColumnElement[bool]]:
         given = {
@@ -223,6 +241,7 @@ def _view(row: Row[*tuple[Any, ...]], beside: _Beside) -> BuildView:
         kind=build.kind,
         measures=measuring.get("artifact"),
         beside=measuring.get("beside"),
+        measurement=beside.measurement,
     )
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import func, literal_column, select, true, update
 
 from pt2hub.domain.builds import BuildKind, BuildState, readiness
+from pt2hub.domain.digests import Digest
+from pt2hub.server.db.schema import Artifact as SQLArtifact
 from pt2hub.server.db.schema import Build as SQLBuild
 from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.schema import Version as SQLVersion
 from pt2hub.server.db.stores.aliases import AliasStore
+from pt2hub.server.db.stores.measurement_states import MeasurementStateStore
 from pt2hub.server.db.stores.references import newest_ready
 from pt2hub.server.db.stores.values import stamp
 from pt2hub.wire.shapes import MOST_VERSIONS, ModelView, VersionSummary
@@ -20,6 +23,22 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, ScalarSelect
     from sqlalchemy.orm import Session
+
+
+class _Listed(NamedTuple):
+    """A build of a version in a list.
+
+    Attributes:
+        target: The target's name.
+        state: Where it stands.
+        first: Whether it counts for the version's readiness.
+        artifact: Manifest digest of its artifact, or None.
+    """
+
+    target: str
+    state: BuildState
+    first: bool
+    artifact: Digest | None
 
 
 class CatalogStore:
@@ -74,14 +93,22 @@ class CatalogStore:
         rows = self._session.execute(statement).all()
         ids = [row.id for row in rows]
         builds, aliases = self._builds(ids), AliasStore(self._session).on_versions(ids)
+        measured = MeasurementStateStore(self._session).of(
+            build.artifact for each in builds.values() for build in each if build.artifact
+        )
         return [
             VersionSummary(
                 model=name,
                 number=number,
-                readiness=readiness([state for _, state, first in builds.get(id_, ()) if first]),
+                readiness=readiness([build.state for build in builds.get(id_, ()) if build.first]),
                 created_at=stamp(created_at),
-                targets={target: state.value for target, state, _ in builds.get(id_, ())},
+                targets={build.target: build.state.value for build in builds.get(id_, ())},
                 aliases=tuple(aliases.get(id_, ())),
+                measurements={
+                    build.target: measured[build.artifact].state
+                    for build in builds.get(id_, ())
+                    if build.artifact in measured
+                },
             )
             for id_, number, created_at, name in rows
         ]
@@ -110,16 +137,19 @@ class CatalogStore:
             for model, count, newest, newest_ready in rows
         ]
 
-    def _builds(self, version_ids: Sequence[int]) -> dict[int, list[tuple[str, BuildState, bool]]]:
-        """Target, state and whether it counts for readiness, of each build, by the version's row."""
+    def _builds(self, version_ids: Sequence[int]) -> dict[int, list[_Listed]]:
+        """Builds by the version's row."""
+        columns = (SQLBuild.target, SQLBuild.state, SQLBuild.first_submitted, SQLArtifact.digest)
         rows = self._session.execute(
-            select(SQLBuild.version_id, SQLBuild.target, SQLBuild.state, SQLBuild.first_submitted)
+            select(SQLBuild.version_id, *columns)
+            .outerjoin(SQLArtifact, SQLArtifact.build_id == SQLBuild.id)
             .where(SQLBuild.version_id.in_(version_ids), SQLBuild.kind == BuildKind.BUILD)
             .order_by(SQLBuild.position)
         )
-        found: dict[int, list[tuple[str, BuildState, bool]]] = {}
-        for version_id, target, state, first in rows:
-            found.setdefault(version_id, []).append((target, BuildState(state), first))
+        found: dict[int, list[_Listed]] = {}
+        for version_id, target, state, first, digest in rows:
+            build = _Listed(target, BuildState(state), first, Digest(digest) if digest else None)
+            found.setdefault(version_id, []).append(build)
         return found
 
 
