@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import click
@@ -35,6 +36,7 @@ def register(app: typer.Typer) -> None:
         "pt2hub alias vision/resnet18",
         "pt2hub alias vision/resnet18 prod",
         'pt2hub alias vision/resnet18@3 prod --reason "canary passed"',
+        'pt2hub alias vision/resnet18@3 prod --wait --reason "faster"',
         'pt2hub alias vision/resnet18@3 prod --expect 2 --reason "release 1.4"',
         'pt2hub alias vision/resnet18 prod --rollback --reason "latency rose"',
         'pt2hub alias vision/resnet18@4 prod --force --reason "mends a wrong result, slower or not"',
@@ -53,6 +55,9 @@ class _Change:
         remove: Take it away.
         rollback: Put it back where it was before its last move; otherwise it goes where the reference says.
         force: Even where the model's policy refuses.
+        wait: For measurements that the policy lacks.
+        timeout: Seconds after which it waits no longer, None for as long as they take.
+        quiet: Shows no progress of what it waits for.
     """
 
     model: str
@@ -62,6 +67,9 @@ class _Change:
     remove: bool
     rollback: bool
     force: bool
+    wait: bool = False
+    timeout: float | None = None
+    quiet: bool = False
 
     def expected(self, now: AliasView | None) -> int | None:
         """Where the alias must be for the change to be made: as given, else where it was just seen."""
@@ -94,6 +102,19 @@ def alias(  # noqa: PLR0913  # each is an argument or option of the command line
             "--force", help="Move it even where the model's policy refuses; takes an admin's token."
         ),
     ] = False,
+    wait: Annotated[
+        bool,
+        typer.Option(
+            "--wait",
+            "-w",
+            help="Where the policy lacks nothing but figures that a measuring job will bring, wait for it and move the "
+            "alias as soon as it passes.",
+        ),
+    ] = False,
+    timeout: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="SECONDS", help="With --wait: give up after so long; the alias stays."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List, show, move, roll back or remove aliases.
@@ -101,13 +122,17 @@ def alias(  # noqa: PLR0913  # each is an argument or option of the command line
     MODEL lists a model's aliases, MODEL NAME shows one with its history.
     MODEL@REF NAME moves it to what REF names: number, alias or digest.
     A move succeeds only if nobody else moved the alias meanwhile, and if the model's policy allows it.
+    A policy that lacks figures refuses; with --wait the move waits for the measuring jobs that are under way.
     """
     from pt2hub.client.client import Client
 
     plain, at, _ = model.partition("@")
     _check_usage(name, reason, expect, [bool(at), remove, rollback])
-    if force and not (at or rollback):
-        raise click.UsageError("--force belongs to a move: MODEL@REF NAME or --rollback.")
+    for option, given in (("--force", force), ("--wait", wait)):
+        if given and not (at or rollback):
+            raise click.UsageError(f"{option} belongs to a move: MODEL@REF NAME or --rollback.")
+    if timeout is not None and not wait:
+        raise click.UsageError("--timeout belongs to --wait.")
     with Client() as client:
         if name is None:
             found = client.aliases(plain)
@@ -117,7 +142,9 @@ def alias(  # noqa: PLR0913  # each is an argument or option of the command line
             view = client.alias(plain, name)
             emit(view, lambda out: _print_history(out, view), as_json=as_json)
             return
-        change = _Change(plain, name, reason, expect, remove, rollback, force)
+        change = _Change(
+            plain, name, reason, expect, remove, rollback, force, wait=wait, timeout=timeout, quiet=as_json
+        )
         try:
             expected, view = _changed(client, change, model)
         except AliasMoved as exc:
@@ -188,9 +215,21 @@ def _rolled_back(client: Client, change: _Change, now: AliasView) -> AliasView:
 
 
 def _moved(client: Client, change: _Change, number: int, expected: int | None) -> AliasView:
-    return client.move_alias(
-        change.model, change.name, number, reason=change.reason, expected=expected, force=change.force
+    move = partial(
+        client.move_alias,
+        change.model,
+        change.name,
+        number,
+        reason=change.reason,
+        expected=expected,
+        force=change.force,
     )
+    if not change.wait:
+        return move()
+    from pt2hub.client.progress import progress
+
+    with progress(quiet=change.quiet) as display:
+        return move(wait=True, timeout=change.timeout, on_event=display)
 
 
 def _lost(exc: AliasMoved, change: _Change) -> AliasMoved:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
@@ -297,7 +297,7 @@ class Client(Performing):
         """An alias with its history."""
         return self._catalog.alias(model, name)
 
-    def move_alias(
+    def move_alias(  # noqa: PLR0913  # each is an option by name
         self,
         model: str,
         name: str,
@@ -306,6 +306,9 @@ class Client(Performing):
         reason: str,
         expected: int | Now | None = NOW,
         force: bool = False,
+        wait: bool = False,
+        timeout: float | None = None,
+        on_event: OnEvent | None = None,
     ) -> AliasView:
         """Puts an alias on a version; see `Catalog.move`.
 
@@ -318,9 +321,26 @@ class Client(Performing):
                 Where omitted, the one it is on now: nothing then guards against a move in the last seconds
                 that the caller did not see.
             force: Move it even where the model's policy refuses; takes an admin's token.
+            wait: Where the policy lacks nothing but figures of measuring jobs that are under way, wait for these and
+                move the alias as soon as it passes, if it still is where it was at first.
+            timeout: Seconds after which it waits no longer; as long as they take where omitted.
+            on_event: Called for every change of those jobs.
+
+        Raises:
+            AliasMoved: It is on another version than expected, or was moved while this waited.
+            GateRefused: The model's policy refuses.
+            BuildActive: The time is over and a measuring job is not; the alias stays.
         """
         known = self._catalog.current(model, name) if expected is NOW else expected
-        return self._catalog.move(model, name, number, expected=known, reason=reason, force=force)
+        move = partial(self._catalog.move, model, name, number, expected=known, reason=reason, force=force)
+        if not wait:
+            return move()
+        from pt2hub.client.measuring import time_left
+        from pt2hub.client.promotion import move_when_measured
+
+        left = time_left(timeout)
+        follow = partial(self._measuring.follow, on_event=on_event, left=left)
+        return move_when_measured(move, follow, f"{model}@{name}")
 
     def remove_alias(self, model: str, name: str, *, reason: str, expected: int) -> AliasView:
         """Takes an alias away; its history stays."""

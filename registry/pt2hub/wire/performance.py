@@ -404,6 +404,7 @@ class GateCheck:
         comparison: The version it was on against the one to move to; None where one has no artifact or no figure.
         wanted: What must be measured for that target, so that the two can be compared: a reference, and the one that
             it is measured beside. Empty where that helps nothing.
+        jobs: Ids of measuring jobs that are queued or run, after which the two may be compared.
     """
 
     gate: dict[str, Any]
@@ -414,6 +415,7 @@ class GateCheck:
     missing: bool = False
     comparison: MetricComparison | None = None
     wanted: tuple[str, ...] = ()
+    jobs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pt2hub.domain.builds import BuildState
 from pt2hub.domain.codec import encode
+from pt2hub.domain.measurements import MeasurementState
 from pt2hub.domain.performance import METRICS, OF_JOBS, default_threshold
 from pt2hub.errors import Detail, GateRefused
 from pt2hub.rendering.quantities import quantity
+from pt2hub.server.db.stores.measurement_states import MeasurementStateStore
 from pt2hub.server.db.stores.policies import PolicyStore
 from pt2hub.server.db.stores.values import storable
 from pt2hub.server.services.policy_spec import Gate
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
     from pt2hub.server.db.stores.performance import Measured
     from pt2hub.wire.performance import MetricComparison
+    from pt2hub.wire.shapes import MeasurementStatus
 
 _MOST_KEPT = 20
 """Refusals that are kept and told of one move: a policy of many gates for many targets finds thousands."""
@@ -35,6 +39,7 @@ _MOST_SAID = 100
 _MOST_COMMANDS = 4
 _MEASURABLE = frozenset({"environment_differs", "too_noisy", "too_few", "not_measured"})
 """Why two figures could not be compared, where measuring again may help."""
+_OPEN = frozenset({BuildState.QUEUED, BuildState.RUNNING})
 _FIELDS = frozenset(Gate.model_fields)
 
 
@@ -86,6 +91,13 @@ class Ruling:
         """Everything in sentences."""
         return (*self.notes, *(check.said for check in self.checks))[:_MOST_SAID]
 
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        """The measuring jobs after which nothing may speak against the move; none where something will all the same."""
+        if not all(check.jobs for check in self.refused):
+            return ()
+        return tuple(dict.fromkeys(job for check in self.refused for job in check.jobs))
+
     def overridden(self) -> dict[str, Any] | None:
         """What is kept of a move that is made all the same; None where nothing speaks against it."""
         if not self.refused:
@@ -95,7 +107,7 @@ class Ruling:
 
     def error(self) -> GateRefused:
         """The error of a move that is refused."""
-        move, refused = self.move, self.refused
+        move, refused, jobs = self.move, self.refused, self.waits_for
         details = tuple(Detail(check.path, check.said) for check in refused[:_MOST_KEPT])
         where = f"removed, where it was on {move.before}" if move.removed else f"on {move.before}"
         stays = f"{move.model}@{move.alias} stays {where}"
@@ -104,7 +116,7 @@ class Ruling:
             if len(refused) == 1
             else f"{stays}: {len(refused)} checks of its policy refuse version {move.after}",
             where="policy",
-            hint=_hint(move, refused),
+            hint=_hint(move, refused, jobs),
             details=details if len(refused) > 1 else (),
             context={
                 "model": move.model,
@@ -112,6 +124,7 @@ class Ruling:
                 "from": move.before,
                 "to": move.after,
                 "revision": self.revision,
+                **({"waits_for": list(jobs)} if jobs else {}),
                 **self._told(),
             },
         )
@@ -148,6 +161,7 @@ class _Sides:
     def __init__(self, session: Session, move: Move, metrics: Collection[str]) -> None:
         store = PolicyStore(session)
         self._verdicts, self._metrics = Verdicts(session), metrics
+        self._states = MeasurementStateStore(session)
         self._move = move
         self._before = store.artifacts(move.model_id, move.before or 0)
         self._after = store.artifacts(move.model_id, move.after or 0)
@@ -192,15 +206,48 @@ class _Sides:
         place = _place(gate.metric, target, found.batch if found else gate.batch)
         if found is None:
             said = f"{place} cannot be compared: it was measured of neither {self._move.before} nor {self._move.after}"
-            return replace(_unknown(path, gate, said), target=target, wanted=_both(self._move, gate.metric))
+            return self._unmeasured(said, target, path, gate)
         worse = Worse.of(found, self._thresholds.get(gate.metric) or default_threshold(gate.metric))
         if (passed := worse.within(gate.max_worse)) is None:
             said = f"{place} cannot be compared: {found.detail or (found.why or 'unknown').replace('_', ' ')}"
-            check = replace(_unknown(path, gate, said), target=target, comparison=found)
-            return replace(check, wanted=_both(self._move, found.metric) if found.why in _MEASURABLE else ())
+            if found.why in _MEASURABLE:
+                return replace(self._unmeasured(said, target, path, gate), comparison=found)
+            return replace(_unknown(path, gate, said), target=target, comparison=found)
         said = f"{place} is {worse} in {self._move.after} than in {self._move.before} ({_figures(found)})"
         said += f"; at most {percent_of(1 + gate.max_worse)} worse is allowed"
         return GateCheck(gate.model_dump(), path, passed, said, target, comparison=found)
+
+    def _unmeasured(self, said: str, target: str, path: str, gate: Gate) -> GateCheck:
+        """A gate that measuring may help, with the jobs that will."""
+        wanted = _both(self._move, gate.metric)
+        if not wanted:
+            return replace(_unknown(path, gate, said), target=target)
+        sides = ((self._move.after, self._after), (self._move.before, self._before))
+        found = self._states.of(own[target].artifact for _, own in sides)
+        states = [
+            (number, found[own[target].artifact]) for number, own in sides if own[target].artifact in found
+        ]
+        jobs = tuple(status.job for _, status in states if status.job and status.job_state in _OPEN)
+        told = "; ".join([said, *filter(None, (_standing(number, status) for number, status in states))])
+        return replace(_unknown(path, gate, told), target=target, wanted=wanted, jobs=jobs)
+
+
+def _standing(number: int | None, status: MeasurementStatus) -> str:
+    """Return what is said of a version that is not measured, or is measured again; empty of others."""
+    reason = f": {status.reason}" if status.reason else ""
+    match status.state, status.job_state:
+        case MeasurementState.MEASURED, BuildState.QUEUED | BuildState.RUNNING:
+            return f"version {number} is measured again by job {status.job}, which is {status.job_state}"
+        case MeasurementState.WAITING | MeasurementState.MEASURING, _:
+            return (
+                f"version {number} is not measured yet: its measuring job {status.job} is {status.job_state}"
+            )
+        case MeasurementState.FAILED, _:
+            return f"measuring version {number} failed in job {status.job}{reason}"
+        case MeasurementState.NOT_MEASURED, _:
+            return f"version {number} is not measured yet{reason}"
+        case _:
+            return ""
 
 
 def _applying(document: Mapping[str, Any], alias: str) -> Iterator[tuple[str, Gate]]:
@@ -226,9 +273,11 @@ def _both(move: Move, metric: str) -> tuple[str, ...]:
     )
 
 
-def _hint(move: Move, refused: tuple[GateCheck, ...]) -> str:
-    forced = f'pt2hub alias {move.model}@{move.after} {move.alias} --force --reason "..."'
-    advice = [_measuring(refused) or _doubting(move, refused), _reporting(refused)]
+def _hint(move: Move, refused: tuple[GateCheck, ...], jobs: tuple[str, ...]) -> str:
+    command = f'pt2hub alias {move.model}@{move.after} {move.alias} --reason "..."'
+    forced = f"{command} --force"
+    waiting = f"`{command} --wait` moves it as soon as it is measured and passes." if jobs else ""
+    advice = [waiting or _measuring(refused) or _doubting(move, refused), _reporting(refused)]
     return " ".join([*filter(None, advice), f"An admin's token may force it: {forced}."])
 
 
