@@ -135,24 +135,6 @@ def test_the_single_file_is_the_code_layer_and_the_stock_loader_runs_it(
     torch.testing.assert_close(stock(image), _model()(image), rtol=1e-5, atol=1e-5)
 
 
-def test_both_forms_are_timed_in_turns_and_their_compilations_apart(
-    bench: Workbench, baked: dict[str, Any]
-) -> None:
-    latencies = {m["subject"]: m for m in baked["measurements"] if m["metric"] == "latency_p50"}
-    speedups = {m["subject"]: m["value"] for m in baked["measurements"] if m["metric"] == "speedup"}
-    (compiled,) = (m for m in baked["measurements"] if m["metric"] == "compile_time")
-
-    assert set(latencies) == set(speedups) == {"eager", "split"}
-    assert all(len(m["samples"]) == 1 and len(m["samples"][0]) >= 3 for m in latencies.values())
-    own = {name: m["value"] / speedups[name] for name, m in latencies.items()}
-    assert own["eager"] == pytest.approx(own["split"])  # of one artifact, in the same turns
-    assert compiled["subject"] == "split"
-    assert compiled["value"] > 0
-    told = [event["detail"] for event in bench.events if event.get("name") == "measure" and "detail" in event]
-    assert "compiling the split form, to time it beside the baked one" in told
-    assert bench.steps.count("compile") == 1
-
-
 def test_the_same_weights_take_the_code_without_a_compiler(bench: Workbench, baked: dict[str, Any]) -> None:
     reuse = {"code": baked["code_path"], "config": baked["config"], "artifact": "sha256:first"}
 
@@ -162,21 +144,17 @@ def test_the_same_weights_take_the_code_without_a_compiler(bench: Workbench, bak
     assert parts["compiler_processes"] == []
     assert parts["single_file"] == baked["single_file"]
     assert Path(parts["weights_path"]).read_bytes() == NO_TENSORS
-    assert {m["subject"] for m in parts["measurements"]} == {"eager"}
 
 
-def test_other_weights_have_another_key_and_the_split_form_has_the_key_of_a_split_build(
+def test_other_weights_have_another_key_and_the_split_form_has_one_without_them(
     bench: Workbench, baked: dict[str, Any]
 ) -> None:
-    beside = next(key for which, key in bench.keys if which == "split")
-
     other = _key_of(bench, _spec(seed=99))
     split = _key_of(bench, _spec(compile={}))
     by_target = _key_of(bench, _spec(compile={}), request={"weights": "baked"})
 
     own = baked["key"]["fields"]
     assert {name for name in own if own[name] != other["fields"][name]} == {"baked"}
-    assert split == beside
     assert "baked" not in split["fields"]
     assert by_target == baked["key"]
 
@@ -198,7 +176,7 @@ def test_a_dtype_a_layout_options_and_baked_weights_go_together_on_one_target(be
             {"name": "batch.scale", "shape": ["batch", 1], "generate": {"uniform": {"low": 1, "high": 2}}},
         ],
         compile={"options": {"epilogue_fusion": True, "shape_padding": False}},
-        measure={"torch_compile": False, "split": False, "processes": 1},
+        measure={"torch_compile": False, "processes": 1},
     )
     request = {
         "dtype": "bfloat16",

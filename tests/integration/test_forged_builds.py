@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pt2hub.domain.codec import encode
-from pt2hub.domain.digests import digest_bytes, digest_file
+from pt2hub.domain.digests import digest_bytes
 from pt2hub.errors import BadConfiguration, ExportFailed, OutputRefused, WorkerLost
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.services.documents import read_manifest
@@ -22,7 +21,6 @@ from support.hands import Beside
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pt2hub.domain.artifacts import ProgramKey
     from pt2hub.domain.digests import Digest
     from pt2hub.domain.workers import Isolation
     from pt2hub_workers.toolchains import Hand
@@ -80,7 +78,6 @@ def forged(attempts: AttemptBench) -> Callable[..., Exception]:
         {"event": "ask", "question": "weights"},
         {"event": "ask", "question": "code"},
         {"event": "ask", "question": "code", "key": {"digest": 7, "fields": []}},
-        {"event": "ask", "question": "config", "parts": None},
         {"event": "ask", "question": "verify", "parts": {"code_path": "out/code.zip"}},
         {"event": "ask", "question": "golden", "document": {}},
         {"event": "step", "name": "publish", "state": "done", "seconds": 1.0},
@@ -204,59 +201,6 @@ def test_weights_are_baked_where_that_was_asked_for_and_then_the_weights_layer_i
 
     with pytest.raises(OutputRefused, match=words):
         attempts.attempt(version, toolchain=_Recast(attempts.scratch, constants=told))
-
-
-class _Asking(NoopToolchain):
-    """Asks for code to be timed beside."""
-
-    def __init__(self, scratch: Path, key: ProgramKey) -> None:
-        super().__init__(scratch)
-        self._key = encode(key)
-        self.answered: list[Any] = []
-
-    def take(self, role: str) -> Hand:
-        """One for a job."""
-        hand = super().take(role)
-        if role != "build":
-            return hand
-
-        def forge(send: Ask, room: Room, job: Mapping[str, Any]) -> Any:
-            def told(message: dict[str, Any]) -> Any:
-                if message.get("question") == "config":
-                    answer = send({"event": "ask", "question": "split_code", "key": self._key})
-                    self.answered.append(answer and digest_file(room.host / answer["code"]))
-                return send(message)
-
-            return hand.work(job, on_event=told, on_output=print, seconds=9, halt=_NEVER)
-
-        return _Forger(hand, forge)
-
-
-def test_a_baked_build_alone_is_given_the_split_code_of_its_team_and_does_not_publish_it(
-    attempts: AttemptBench,
-) -> None:
-    first = attempts.submit()
-    attempts.attempt(first)
-    published = attempts.config(first)
-    code = (
-        read_manifest(
-            attempts.services.storage,
-            attempts.services.builds.view(first.builds[0].id).artifact or first.identity,
-        )
-        .layers[0]
-        .digest
-    )
-
-    answers = {}
-    for form in ("baked", "split"):
-        version = attempts.submit(compile={"weights": form}, checks={"tolerance": 0.002})
-        asking = _Asking(attempts.scratch, published.key)
-        attempts.attempt(version, toolchain=asking)
-        answers[form] = asking.answered
-        assert attempts.config(version).constants.baked is (form == "baked")
-        assert (attempts.config(version).provenance["code_reused_from"] is None) is (form == "baked")
-
-    assert answers == {"baked": [code], "split": [None]}
 
 
 @pytest.mark.parametrize(

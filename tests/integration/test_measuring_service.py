@@ -102,6 +102,7 @@ def test_asking_again_joins_the_job_that_waits_and_raises_it(registry: Registry)
         "artifact": first.measures,
         "repeat": 3,
         "by": "ci",
+        "brief": False,
         "beside": None,
     }
     (another,) = order(registry, target=V4)

@@ -93,6 +93,7 @@ def test_any_two_versions_get_figures_of_the_same_processes(
         assert f"{job.id}:1:1" in runs_of(attempts, other)
     found = attempts.services.comparing.compare("crash/net@1", "crash/net@3")
     assert {item.method for item in found.metrics if item.metric == "latency_p50"} == {"paired"}
+    run(attempts, order(attempts))
     found = attempts.services.comparing.compare("crash/net@2", "crash/net@1")
     assert {item.method for item in found.metrics if item.metric == "latency_p50"} == {"paired"}
 

@@ -30,12 +30,15 @@ from support.hands import Beside
 from support.workbench import GATE_SECONDS, tiny_spec, toolchain_in, workbench
 
 if TYPE_CHECKING:
+    from pt2hub.domain.digests import Digest
     from pt2hub.wire.shapes import VersionView
     from pt2hub_workers.toolchains import Hand, Toolchain
     from pt2hub_workers.traces import Trace
     from support.attempts import AttemptBench
 
 PROCESSES = {"measure": {"processes": 2}}
+OTHER_CODE = {"compile": {"options": {"epilogue_fusion": False}}}
+"""Of a version whose code is not that of the version before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,43 +66,96 @@ class _FaultyToolchain(NoopToolchain):
         return _Faulty(hand, self._wrong) if role == "measure" else hand
 
 
-def _run(attempts: AttemptBench, version: VersionView) -> MeasurementRun:
-    """The run that a build published."""
+def _artifact(attempts: AttemptBench, version: VersionView) -> Digest:
     digest = attempts.services.builds.view(version.builds[0].id).artifact
     assert digest is not None
-    referrers = attempts.services.resolve.artifact(digest).referrers
-    (found,) = (item for item in referrers if item.artifact_type == MEASUREMENT_RUN_TYPE)
+    return digest
+
+
+def _runs(attempts: AttemptBench, version: VersionView) -> list[MeasurementRun]:
+    """The benchmarks of a version; what the build itself knew is left out."""
     storage = attempts.services.storage
-    layer = read_manifest(storage, found.digest).layers[0]
-    return decode(MeasurementRun, read_json(storage, StorageKey.blob(layer.digest)))
+    referrers = attempts.services.resolve.artifact(_artifact(attempts, version)).referrers
+    kept = [item.digest for item in referrers if item.artifact_type == MEASUREMENT_RUN_TYPE]
+    keys = [StorageKey.blob(read_manifest(storage, digest).layers[0].digest) for digest in kept]
+    runs = [decode(MeasurementRun, read_json(storage, key)) for key in keys]
+    return [run for run in runs if run.source == "again"]
+
+
+def _measured(
+    attempts: AttemptBench, version: VersionView, toolchain: Toolchain | None = None
+) -> MeasurementRun:
+    """Publishes a version and does its measuring job; the run."""
+    attempts.attempt(version)
+    attempts.measure(version, toolchain=toolchain)
+    (run,) = _runs(attempts, version)
+    return run
 
 
 def _second(attempts: AttemptBench, toolchain: Toolchain | None = None) -> MeasurementRun:
-    """The run of a version after another one."""
+    """The run of a version after another one, which runs other code."""
     attempts.attempt(attempts.submit(**PROCESSES))
-    version = attempts.submit(**PROCESSES, checks={"tolerance": 0.002})
-    attempts.attempt(version, toolchain=toolchain)
-    return _run(attempts, version)
+    return _measured(attempts, attempts.submit(**PROCESSES, **OTHER_CODE), toolchain)
 
 
 def test_a_version_is_timed_beside_the_one_before_it(attempts: AttemptBench) -> None:
     first = attempts.submit(**PROCESSES)
-    attempts.attempt(first)
-    run = _run(attempts, first)
+    run = _measured(attempts, first)
     assert (run.baseline, run.pairs, run.beside, run.note) == (None, [], [], None)
     assert run.conditions == {"processes": 2, "threads": 1}
 
-    second = attempts.submit(**PROCESSES, checks={"tolerance": 0.002})
-    attempts.attempt(second)
+    second = attempts.submit(**PROCESSES, **OTHER_CODE)
+    run = _measured(attempts, second)
 
-    run = _run(attempts, second)
-    assert run.baseline == attempts.services.builds.view(first.builds[0].id).artifact
+    assert run.baseline == _artifact(attempts, first)
     assert {pair.metric: pair.ratios for pair in run.pairs}["latency_p50"] == [1.0, 1.0]
     assert {item.metric for item in run.beside} <= {item.metric for item in run.measurements}
     assert run.environment.isolation == "none"
-    build = attempts.services.builds.view(second.builds[0].id)
-    assert run.id == f"{build.id}:1"
-    assert [step.state for step in build.steps if step.name == "measure"] == ["done"]
+
+
+def test_one_short_run_suffices_where_the_code_is_that_of_the_version_before(attempts: AttemptBench) -> None:
+    attempts.attempt(attempts.submit(**PROCESSES))
+    retrained = attempts.submit(**PROCESSES, checks={"tolerance": 0.002})
+    counting = _Counting(attempts.scratch)
+
+    run = _measured(attempts, retrained, counting)
+
+    assert counting.taken == ["measure"]
+    assert run.conditions["processes"] == 1
+    assert (run.baseline, run.pairs) == (None, [])
+    assert str(run.note).startswith("code unchanged: ")
+
+
+def test_who_asks_for_a_measurement_gets_the_full_comparison_of_unchanged_code_too(
+    attempts: AttemptBench,
+) -> None:
+    first = attempts.submit(**PROCESSES)
+    attempts.attempt(first)
+    retrained = attempts.submit(**PROCESSES, checks={"tolerance": 0.002})
+    attempts.attempt(retrained)
+    attempts.services.measuring.measure(
+        f"{retrained.model}@{retrained.number}", by="ci"
+    )  # joins the queued job
+    counting = _Counting(attempts.scratch)
+
+    attempts.measure(retrained, toolchain=counting)
+
+    (run,) = _runs(attempts, retrained)
+    assert counting.taken == ["measure", "measure", "baselines"]
+    assert (run.conditions["processes"], run.baseline) == (2, _artifact(attempts, first))
+
+
+class _Counting(NoopToolchain):
+    """The no-op toolchain, which remembers what was taken of it."""
+
+    def __init__(self, scratch: Path) -> None:
+        super().__init__(scratch)
+        self.taken: list[str] = []
+
+    def take(self, role: str) -> Hand:
+        """One for a job."""
+        self.taken.append(role)
+        return super().take(role)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +168,7 @@ def test_a_version_is_timed_beside_the_one_before_it(attempts: AttemptBench) -> 
     ],
     ids=str,
 )
-def test_a_baseline_that_fails_is_left_out_and_the_version_published(
+def test_a_baseline_that_fails_is_left_out_and_the_artifact_timed_alone(
     attempts: AttemptBench, end: Exception
 ) -> None:
     def wrong(job: Mapping[str, Any]) -> None:
@@ -136,7 +192,7 @@ def test_a_baseline_that_fails_is_left_out_and_the_version_published(
     ],
     ids=str,
 )
-def test_an_artifact_that_fails_by_itself_is_not_published(
+def test_an_artifact_that_fails_while_it_is_timed_fails_its_job_and_stays_ready(
     attempts: AttemptBench, end: Any, kind: type[Exception]
 ) -> None:
     def wrong(_: Mapping[str, Any]) -> Any:
@@ -145,10 +201,34 @@ def test_an_artifact_that_fails_by_itself_is_not_published(
         return end
 
     version = attempts.submit(**PROCESSES)
+    attempts.attempt(version)
     with pytest.raises(kind):
-        attempts.attempt(version, toolchain=_FaultyToolchain(attempts.scratch, wrong))
+        attempts.measure(version, toolchain=_FaultyToolchain(attempts.scratch, wrong))
 
-    assert attempts.services.builds.view(version.builds[0].id).artifact is None
+    assert attempts.services.publish.version(version.model, version.number).readiness == "ready"
+    assert _runs(attempts, version) == []
+
+
+@pytest.mark.parametrize(
+    "end",
+    [ChildDied(-9, "run torch.compile"), ChildHung(9.0, "build the model"), InternalError("no")],
+    ids=str,
+)
+def test_a_process_that_fails_to_time_eager_costs_its_figures_alone(
+    attempts: AttemptBench, end: Exception
+) -> None:
+    class Faulty(NoopToolchain):
+        def take(self, role: str) -> Hand:
+            hand = super().take(role)
+            return _Faulty(hand, self.end) if role == "baselines" else hand
+
+        def end(self, _: Mapping[str, Any]) -> None:
+            raise end
+
+    run = _measured(attempts, attempts.submit(**PROCESSES), Faulty(attempts.scratch))
+
+    assert str(run.note).startswith("eager and torch.compile are not measured: ")
+    assert {item.subject for item in run.measurements} == {"artifact"}
 
 
 class _Profiled(Beside):
@@ -176,27 +256,24 @@ def test_what_the_profiler_does_to_its_process_costs_the_trace_and_nothing_else(
     attempts: AttemptBench,
 ) -> None:
     version = attempts.submit(**PROCESSES)
-    attempts.attempt(version, toolchain=_ProfiledToolchain(attempts.scratch))
+    attempts.attempt(version)
+    job = attempts.measure(version, toolchain=_ProfiledToolchain(attempts.scratch))
 
-    run = _run(attempts, version)
+    (run,) = _runs(attempts, version)
     assert run.conditions["processes"] == 2
-    build = attempts.services.builds.view(version.builds[0].id)
-    assert build.artifact is not None
-    kinds = {item.artifact_type for item in attempts.services.resolve.artifact(build.artifact).referrers}
-    assert MEASUREMENT_RUN_TYPE in kinds
+    kinds = {
+        item.artifact_type
+        for item in attempts.services.resolve.artifact(_artifact(attempts, version)).referrers
+    }
     assert PROFILE_TYPE not in kinds
-    lines = [line.text for line in attempts.services.logs.lines(build.id)[1]]
-    (told,) = [text for text in lines if text.startswith("there is no trace of its calls:")]
-    assert "not published" not in told
+    lines = [line.text for line in attempts.services.logs.lines(job)[1]]
+    assert [text for text in lines if text.startswith("there is no trace of its calls:")]
 
 
 def test_a_version_with_other_inputs_is_timed_alone(attempts: AttemptBench) -> None:
     attempts.attempt(attempts.submit(**PROCESSES))
     inputs = [{"name": "x", "shape": ["batch", 16], "generate": {"normal": {}}}]
-    version = attempts.submit(**PROCESSES, inputs=inputs)
-    attempts.attempt(version)
-
-    run = _run(attempts, version)
+    run = _measured(attempts, attempts.submit(**PROCESSES, inputs=inputs))
     assert run.note == "no baseline: the inputs differ: x was ['batch', 8]"
     assert run.pairs == []
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pt2hub.domain.builds import BuildFilter, BuildKind
 from pt2hub.domain.workers import Registration
 from pt2hub.server.blobs.local import LocalStorage
 from pt2hub.server.container import compose
@@ -92,6 +93,13 @@ class AttemptBench:
             KINDS[claim.kind](claim, tools, journal, halt or Halt()).run()
         finally:
             journal.close()
+
+    def measure(self, version: VersionView, *, toolchain: Toolchain | None = None) -> str:
+        """Runs the measuring job that the version's publication queued; returns its id."""
+        filters = BuildFilter(model=version.model, number=version.number, kind=BuildKind.MEASURE)
+        (job,) = self.services.catalog.builds(filters).builds
+        self.run(job.id, toolchain or NoopToolchain(self.scratch))
+        return job.id
 
     def config(self, version: VersionView) -> Any:
         """The config of the version's artifact."""

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from pt2hub.domain.artifacts import MANIFEST_TYPE, Descriptor
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.measurements import RUN_SCHEMA, Measurement, MeasurementRun
-from pt2hub.domain.publications import MeasuredRun
 from pt2hub.server.services.documents import read_manifest
 from pt2hub_workers.publication import compose_run
 from support.registry import ENVIRONMENT
 
 if TYPE_CHECKING:
     from pt2hub.domain.builds import Claim
+    from pt2hub.domain.publications import MeasuredRun
     from pt2hub.wire.shapes import VersionView
     from support.registry import Registry
 
@@ -42,9 +42,9 @@ def measured(registry: Registry, claim: Claim, *runs: MeasurementRun) -> list[Me
     subject = Descriptor(MANIFEST_TYPE, artifact, len(manifest.as_bytes()))
     found = []
     for run in runs:
-        referrer, pieces = compose_run(subject, run)
+        told, pieces = compose_run(subject, run)
         services.blobs.store(pieces, holder=claim.holder)
-        found.append(MeasuredRun(referrer, run))
+        found.append(told)
     return found
 
 

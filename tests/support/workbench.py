@@ -20,7 +20,6 @@ from pt2hub_workers.halting import Halt
 from pt2hub_workers.inside import files
 from pt2hub_workers.inside.build import Build, Job
 from pt2hub_workers.inside.compiling import CompilerCount
-from pt2hub_workers.inside.splitform import own_cache
 from pt2hub_workers.machine import probe_machine
 from pt2hub_workers.messages import Fields, read
 from pt2hub_workers.publication import Origin, make_config
@@ -217,13 +216,6 @@ class _Answers:
         self._bench.keys.append(("own", values["key"]))
         return self._reuse
 
-    def _split_code(self, values: dict[str, Any]) -> dict[str, Any] | None:
-        self._bench.keys.append(("split", values["key"]))
-        return None
-
-    def _config(self, values: dict[str, Any]) -> dict[str, Any]:
-        return self.config(values["parts"])
-
     def _verify(self, values: dict[str, Any]) -> dict[str, Any]:
         parts, take = values["parts"], self._room.take
         trial = Trial(
@@ -244,6 +236,18 @@ def _incoming(room: Room, path: Path | None, name: str) -> Path | None:
 
 def _reusable(room: Room, reuse: dict[str, Any] | None) -> dict[str, Any] | None:
     return {**reuse, "code": str(_incoming(room, Path(reuse["code"]), "code.zip"))} if reuse else None
+
+
+@contextmanager
+def own_cache(directory: Path) -> Iterator[None]:
+    """Two compilations of one model in one cache directory mix their outputs (facts/aoti.md, section 5)."""
+    name = "TORCHINDUCTOR_CACHE_DIR"
+    before = os.environ.get(name)
+    os.environ[name] = str(directory / "cache")
+    try:
+        yield
+    finally:
+        os.environ.pop(name) if before is None else os.environ.update({name: before})
 
 
 @contextmanager

@@ -23,7 +23,7 @@ BUILD = BuildView(
     steps=(
         StepView("fetch", "done", "2026-11-22T10:00:01Z", 1.0),
         StepView("compile", "done", "2026-11-22T10:00:02Z", 3.0),
-        StepView("measure", "done", "2026-11-22T10:00:07Z", 2.9),
+        StepView("verify", "done", "2026-11-22T10:00:07Z", 2.9),
     ),
     attempts=(AttemptView(1, "w1", "2026-11-22T10:00:00Z", ENDED, "succeeded"),),
 )
@@ -34,11 +34,11 @@ def test_stages_stand_where_they_were_and_what_was_between_them_is_told() -> Non
     assert [(stage.name, stage.begins) for stage in found.parts] == [
         ("fetch", 1),
         ("compile", 2),
-        ("measure", 7),
+        ("verify", 7),
     ]
     assert (found.seconds, found.between) == (10, pytest.approx(3.1))
     assert [*(stage.share for stage in found.parts), found.between_share] == [100, 300, 290, 310]
-    assert str(found) == "fetch 1 s, compile 3 s, measure 2.9 s, between them 3.1 s"
+    assert str(found) == "fetch 1 s, compile 3 s, verify 2.9 s, between them 3.1 s"
 
 
 @pytest.mark.parametrize("seconds", [(1.0, 1.0, 1.0), (0.0001, 0.0001, 9.0), (3.3333, 3.3333, 3.3333)])

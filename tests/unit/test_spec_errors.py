@@ -108,7 +108,7 @@ def test_a_right_spec_is_read() -> None:
         ({"compile": {"weights": "backed"}}, InvalidInput, "compile.weights"),
         ({"targets": [{"target": "auto", "weights": "both"}]}, InvalidInput, "targets[0].weights"),
         ({"export": {"strict": "maybe"}}, InvalidInput, "export.strict"),
-        ({"measure": {"split": "x"}}, InvalidInput, "measure.split"),
+        ({"measure": {"profile": "x"}}, InvalidInput, "measure.profile"),
         ({"fixed": {"use cache": 1}}, InvalidInput, "fixed.use cache"),
         ({"fixed": [1]}, InvalidInput, "fixed"),
         ({"outputs": ".logits"}, InvalidInput, "outputs"),

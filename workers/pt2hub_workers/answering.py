@@ -17,6 +17,7 @@ from pt2hub.domain.digests import Digest, canonical_json, digest_bytes
 from pt2hub.errors import InternalError
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.services.blobs import Piece
+from pt2hub_workers.build_inputs import BuildInputs
 from pt2hub_workers.gating import Trial
 from pt2hub_workers.inside import files
 from pt2hub_workers.messages import Fields, read, refused
@@ -25,7 +26,6 @@ from pt2hub_workers.publication import Files, Held, Origin, make_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from pt2hub.domain.artifacts import ArtifactConfig
     from pt2hub.domain.builds import Claim
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from pt2hub_workers.rooms import Room
 
 UNRECORDED = Digest("sha256:" + "0" * 64)
-"""Stands for the version's golden blob until the gate has passed, in configs that only the gate and the
-measurements load."""
+"""Stands for the version's golden blob until the gate has passed, in configs that only the gate loads."""
 
 _NO_WEIGHTS = digest_bytes(NO_TENSORS)
 
@@ -92,8 +91,6 @@ class Answers:
             "weights": lambda _: self._answer_weights(),
             "golden": self._answer_golden,
             "code": self._answer_code,
-            "split_code": self._answer_split_code,
-            "config": lambda message: encode(self._config(read(Fields, message.get("parts")))),
             "verify": lambda message: self._verify(read(Fields, message.get("parts"))),
         }
 
@@ -117,28 +114,10 @@ class Answers:
         """
         self._room = room
         self._asked.clear()
-        weights, golden = self._weights, self._golden
-        origin = self._claim.spec["source"]
-        source = origin.get("code") or origin.get("program")
-        return {
-            "source": self._fetch(Digest(source), "source.zip") if source else None,
-            "weights": self._fetch(weights, "weights.safetensors") if weights else None,
-            "golden": self._fetch_golden(golden) if golden else None,
-            "examples": {name: self._fetch(digest, file) for name, file, digest in self._uploaded()},
-        }
-
-    def _uploaded(self) -> list[tuple[str, str, Digest]]:
-        """The inputs with uploaded example tensors: name, file in the room, digest."""
-        given = [item for item in self._claim.spec["inputs"] if item.get("example")]
-        return [
-            (item["name"], f"example-{place}.safetensors", Digest(item["example"]))
-            for place, item in enumerate(given)
-        ]
-
-    def examples(self) -> dict[str, Path]:
-        """The uploaded example tensors by input name, as the worker sees them in the room of the build."""
-        room = self._of_build()
-        return {name: room.incoming(file) for name, file, _ in self._uploaded()}
+        golden = self._golden
+        inputs = BuildInputs.of(self._claim, self._weights)
+        fetched = inputs.fetch(room, self._storage, self._halt)
+        return {**fetched, "golden": self._fetch_golden(golden) if golden else None}
 
     def answer(self, message: dict[str, Any]) -> Any:  # noqa: ANN401  # JSON values
         """The answer to a question. Each may be asked once: what a build stores and makes others do has an end.
@@ -212,15 +191,6 @@ class Answers:
         self._reused = found.code.digest
         self._journal.line(f"program key {key.digest}: code {found.code.digest} is reused")
         path = self._fetch(found.code.digest, "code.zip")
-        return {"code": path, "config": encode(found.config), "artifact": found.code.digest}
-
-    def _answer_split_code(self, message: dict[str, Any]) -> dict[str, Any] | None:
-        """Code to time a baked artifact beside: no part of what is published."""
-        key = read(ProgramKey, message.get("key"))
-        found = persisting(lambda: self._find_code(key), self._halt) if self._baked else None
-        if found is None:
-            return None
-        path = self._fetch(found.code.digest, "split-code.zip")
         return {"code": path, "config": encode(found.config), "artifact": found.code.digest}
 
     def _verify(self, fields: Fields) -> dict[str, Any]:

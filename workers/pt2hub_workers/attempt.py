@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from pt2hub.domain.codec import encode
-from pt2hub.domain.specs import Spec
 from pt2hub.errors import (
     ArtifactCrashed,
     ArtifactHung,
@@ -31,26 +29,17 @@ from pt2hub_workers.holding import Holding
 from pt2hub_workers.machine import Machine
 from pt2hub_workers.messages import read_log, read_result, read_step, refused
 from pt2hub_workers.outages import persisting
-from pt2hub_workers.publication import compose, exhibits_of
-from pt2hub_workers.replicating import Bench, replicate
-from pt2hub_workers.runs import compare, make_run
-from pt2hub_workers.subjects import Plan, Subject, with_baseline
+from pt2hub_workers.publication import compose
+from pt2hub_workers.runs import compare
 from pt2hub_workers.toolchains import Toolchain
 
 if TYPE_CHECKING:
-    from pathlib import Path
-    from typing import TypeAlias
-
     from pt2hub.domain.builds import Claim
-    from pt2hub.domain.measurements import MeasurementRun
     from pt2hub.domain.publications import Publication
     from pt2hub_workers.halting import Halt
     from pt2hub_workers.journal import Journal
     from pt2hub_workers.messages import Result
     from pt2hub_workers.rooms import Room
-    from pt2hub_workers.traces import Trace
-
-    _Proven: TypeAlias = tuple[Result, MeasurementRun, Trace | None]
 
 DEFAULT_SECONDS = 3600
 MAX_REPORTS = 1000
@@ -102,7 +91,6 @@ class Attempt:
         self._halt = halt
         self._step = "fetch"
         self._reports = 0
-        self._measuring = 0.0
         self._holding = Holding(tools.device, halt, self._tell)
         gate = Gate(tools.toolchain, seconds=tools.gate_seconds, halt=halt, listener=self._listener("verify"))
         self._answers = Answers(claim, tools, journal, gate, halt)
@@ -117,9 +105,9 @@ class Attempt:
         # The whole attempt shares the device, for hashing a large file disturbs timings as well.
         with ExitStack() as rooms:
             with self._holding.shared():
-                result, run, trace = self._prove(rooms)
+                result = self._prove(rooms)
                 with self._journal.timed("upload"):
-                    publication = self._upload(result, run, trace)
+                    publication = self._upload(result)
             with self._journal.timed("publish"), self._journal.handing_over() as steps:
                 builds = self._tools.container.builds
                 persisting(lambda: builds.publish(self._claim, publication, steps), self._halt)
@@ -137,8 +125,8 @@ class Attempt:
     def _tell(self, detail: str) -> None:
         self._journal.step(self._step, "running", detail=detail)
 
-    def _prove(self, rooms: ExitStack) -> _Proven:
-        """Runs the build and times what passed the gate; reused code that fails the gate is not tried again, or every retry would fail with it."""
+    def _prove(self, rooms: ExitStack) -> Result:
+        """Runs the build up to its proof; reused code that fails the gate is not tried again, or every retry would fail with it."""
         try:
             return self._work(rooms)
         except (ArtifactWrong, ArtifactCrashed, ArtifactHung) as error:
@@ -152,7 +140,7 @@ class Attempt:
         self._holding.become("shared")
         return self._work(rooms)
 
-    def _work(self, rooms: ExitStack) -> _Proven:
+    def _work(self, rooms: ExitStack) -> Result:
         with self._journal.timed("fetch"):
             hand = self._tools.toolchain.take("build")
             rooms.callback(hand.close)
@@ -173,8 +161,7 @@ class Attempt:
             ) from hung
         except ChildDied as died:
             raise self._died(died) from died
-        result = read_result(value)
-        return result, *self._measured(result, hand.room.host / "held")
+        return read_result(value)
 
     def _job(self, room: Room) -> dict[str, Any]:
         claim = self._claim
@@ -230,10 +217,7 @@ class Attempt:
                     raise refused("it reports of its steps without end")
                 step = read_step(message)
                 self._step = step.name
-                if (step.name, step.state) == ("measure", "done"):
-                    self._measuring = step.seconds or 0.0  # it goes on, in other processes
-                else:
-                    self._journal.step(step.name, step.state, seconds=step.seconds, detail=step.detail)
+                self._journal.step(step.name, step.state, seconds=step.seconds, detail=step.detail)
             case "log":
                 level, lines = read_log(message)
                 for line in lines:
@@ -242,40 +226,9 @@ class Attempt:
                 raise refused(f"{other[:40]!r} is no event of a build")
         return None
 
-    def _measured(self, result: Result, folder: Path) -> tuple[MeasurementRun, Trace | None]:
-        """Times the artifact in fresh processes, after the build's own has ended; the last one traces some calls."""
-        began = time.monotonic()
-        self._holding.become("shared")
+    def _upload(self, result: Result) -> Publication:
         files, config = self._answers.proven(result)
-        own = Subject("artifact", config, files.code.path, files.weights.path)
-        plan = Plan(Spec.from_canonical(self._claim.spec), self._answers.examples(), own, profile=True)
-        plan = with_baseline(plan, self._tools.container, into=folder, halt=self._halt)
-        bench = Bench(
-            toolchain=self._tools.toolchain,
-            device=self._tools.machine.device,
-            seconds=self._tools.gate_seconds,
-            halt=self._halt,
-            listener=self._listener("measure"),
-            become=self._holding.become,
-        )
-        figures = replicate(plan, bench)
-        self._journal.step("measure", "done", seconds=self._measuring + time.monotonic() - began)
-        run = make_run(
-            figures,
-            claim=self._claim,
-            source="build",
-            at=self._journal.now(),
-            environment=self._tools.machine.environment,
-            others=result.measurements,
-        )
-        return run, figures.trace
-
-    def _upload(self, result: Result, run: MeasurementRun, trace: Trace | None) -> Publication:
-        files, config = self._answers.proven(result)
-        if trace and (packed := trace.packed()) is None:
-            self._journal.line("the trace of its calls is too large to be kept; its table is", "warning")
-        exhibits = exhibits_of(trace, packed) if trace else ()
-        composed = compose(files, result, config, run, exhibits)
+        composed = compose(files, result, config, self._journal.now())
         blobs = self._tools.container.blobs
         persisting(lambda: blobs.store(composed.pieces, holder=self._claim.holder), self._halt)
         return composed.publication

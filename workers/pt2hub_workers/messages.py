@@ -20,9 +20,9 @@ CHILDS_STEPS = frozenset(STEPS) - {"fetch", "upload", "publish"}
 LOG_LEVELS = frozenset({"info", "warning", "error", "output", "compiler"})
 MAX_SECONDS = 10 * 86400.0
 """Of a step: many times the longest build."""
-CHILDS_METRICS = frozenset({"latency_p50", "speedup", "compile_time"})
-BESIDE = frozenset({"eager", "torch_compile", "split"})
-"""What a build times beside the artifact, in its own process."""
+BASELINE_METRICS = frozenset({"latency_p50", "speedup"})
+BASELINES = frozenset({"eager", "torch_compile"})
+"""What the artifact is timed beside where the model's source is built to measure it."""
 MAX_MEASUREMENTS = 16
 MAX_SAMPLES = 40
 MAX_FIGURE = 1e12
@@ -84,12 +84,10 @@ class Result:
     Attributes:
         verification: Of the report, what the build itself knows: tolerance and notes.
         autotune: Fields of `AutotuneChoice`.
-        measurements: What it measured.
     """
 
     verification: dict[str, Any]
     autotune: list[dict[str, Any]] = field(default_factory=list)
-    measurements: list[Measurement] = field(default_factory=list)
 
 
 def read(cls: type[T], value: Any) -> T:  # noqa: ANN401  # whatever was sent
@@ -127,23 +125,38 @@ def read_result(value: Any) -> Result:  # noqa: ANN401  # whatever was sent
     """
     result = read(Result, value)
     read(list[AutotuneChoice], result.autotune)
-    if len(result.measurements) > MAX_MEASUREMENTS:
-        raise refused(f"{len(result.measurements)} measurements")
-    for item in result.measurements:
-        _check_measurement(item)
     return result
 
 
+@dataclass(frozen=True, slots=True)
+class _Baselines:
+    measurements: list[Measurement]
+
+
+def read_baselines(value: Any) -> list[Measurement]:  # noqa: ANN401  # whatever was sent
+    """Return the figures of eager and torch.compile out of what their process sent.
+
+    Raises:
+        OutputRefused: They are none.
+    """
+    found = read(_Baselines, value).measurements
+    if len(found) > MAX_MEASUREMENTS:
+        raise refused(f"{len(found)} measurements")
+    for item in found:
+        _check_measurement(item)
+    return found
+
+
 def _check_measurement(item: Measurement) -> None:
-    """Refuses what a build cannot have measured: of the artifact itself other processes tell."""
+    """Refuse what that process cannot have measured: the artifact's own figures come from others."""
     known = METRICS.get(item.metric)
     if (
-        item.metric not in CHILDS_METRICS
-        or item.subject not in BESIDE
+        item.metric not in BASELINE_METRICS
+        or item.subject not in BASELINES
         or known is None
         or item.unit != known.unit
     ):
-        raise refused(f"{item.metric[:40]!r} of {item.subject[:40]!r} is no measurement of a build")
+        raise refused(f"{item.metric[:40]!r} of {item.subject[:40]!r} is no measurement of a baseline")
     samples = item.samples if item.samples is not None else [[]]
     lists = [inner for inner in samples if isinstance(inner, list) and len(inner) <= MAX_SAMPLES]
     if len(samples) != 1 or len(lists) != 1 or item.replicates not in (None, [item.value]):

@@ -53,7 +53,7 @@ TARGET = Target(torch="0.0", device="cpu", arch="x86_64")
 """torch 0.0 never was: no machine satisfies it, so that nobody loads what was not compiled."""
 VERSION = "0.0.0+noop"
 STEPS = ("export", "key", "compile", "reuse", "pack", "verify", "measure")
-"""The steps that a toolchain does; the others are the worker's own."""
+"""What takes a toolchain's time: the steps of a build that are not the worker's own, and each process of a benchmark."""
 MAX_PAUSE = 3600.0
 _CALL_SECONDS = 1e-7
 """What a call is said to take: less than it takes to say so, or it would not be believed."""
@@ -129,11 +129,12 @@ class NoopToolchain:
         )
 
     def take(self, role: str) -> Hand:
-        """One for a job: `build`, `gate`, `measure` or `judge`."""
+        """One for a job: `build`, `gate`, `measure`, `baselines` or `judge`."""
         if role == "build":
             return NoopBuild(self._rooms.open(), self._pauses)
-        if role == "measure":
-            return NoopMeasure(_NoRoom())
+        if role in ("measure", "baselines"):  # the second is given files of its own
+            room = self._rooms.open(role) if role == "baselines" else _NoRoom()
+            return NoopMeasure(room, self._pauses.get("measure", 0.0))
         return NoopGate(_NoRoom()) if role == "gate" else NoopJudge(_NoRoom())
 
     def open_room(self) -> Room:
@@ -193,8 +194,15 @@ class _InRoom:
         self.room.close()
 
 
+@dataclass(frozen=True, slots=True)
 class NoopMeasure(_InRoom):
-    """Times nothing, and says the same of every call: a comparison of two such artifacts finds no change."""
+    """Times nothing, and says the same of every call: a comparison of two such artifacts finds no change.
+
+    Attributes:
+        pause: Seconds that it takes.
+    """
+
+    pause: float = 0.0
 
     def work(
         self,
@@ -207,7 +215,10 @@ class NoopMeasure(_InRoom):
     ) -> Any:  # noqa: ANN401  # as `Hand.work`
         """Figures of calls that nobody made; see `toolchains.Hand`."""
         del on_event, on_output, seconds
+        halt.wait(self.pause)
         halt.check()
+        if "subjects" not in job:  # no model is built, in eager mode or otherwise
+            return {"measurements": []}
         return {
             "threads": 1,
             "subjects": [{"name": s["name"], "batches": _calls(job)} for s in job["subjects"]],
@@ -354,9 +365,7 @@ class _Run:
             parts = self._packed(key, entries, code, weights)
         with self._parent.step("verify"):
             report = self._verified(parts)
-        with self._parent.step("measure"):
-            self._measured({**parts, "verification": {}})
-        return {**parts, "verification": report, "autotune": [], "measurements": []}
+        return {**parts, "verification": report, "autotune": []}
 
     def _weights(self) -> Path:
         if self._job["weights"]:
@@ -429,10 +438,6 @@ class _Run:
                 document[name] = digest_bytes(data)
             self._parent.ask("golden", document=document)
         return report
-
-    def _measured(self, parts: dict[str, Any]) -> None:
-        """Asks for the config as if something were timed beside the artifact; there is no figure to give."""
-        self._parent.ask("config", parts=parts)
 
 
 def _signature(spec: Mapping[str, Any]) -> Signature:

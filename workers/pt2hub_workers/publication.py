@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,13 @@ from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest, canonical_json, digest_bytes, digest_file
 from pt2hub.domain.measurements import Measurement
 from pt2hub.domain.performance import METRICS
-from pt2hub.domain.publications import Publication
+from pt2hub.domain.publications import MeasuredRun, Publication
 from pt2hub.domain.workers import Isolation
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.services.blobs import Piece
 from pt2hub_workers.machine import Machine
 from pt2hub_workers.messages import read
+from pt2hub_workers.runs import build_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -185,21 +186,16 @@ def exhibits_of(trace: Trace, packed: bytes | None) -> tuple[Exhibit, ...]:
     return (*found, Exhibit(packed, artifacts.TRACE_TYPE, "trace.json.gz")) if packed else found
 
 
-def compose(
-    files: Files,
-    result: Result,
-    config: ArtifactConfig,
-    run: MeasurementRun,
-    exhibits: Sequence[Exhibit] = (),
-) -> Composed:
+def compose(files: Files, result: Result, config: ArtifactConfig, at: float) -> Composed:
     """An artifact's manifests, and everything that is to be stored: blob before whatever names it.
+
+    Its first measurement run holds what the build itself knows: sizes, seconds of its steps and the verified error.
 
     Args:
         files: Layers and sources.
         result: What the build's process returned.
         config: The final config.
-        run: What was measured; sizes and times of the build are added.
-        exhibits: What else is kept beside it.
+        at: When, in seconds since the epoch by the database's clock (`Journal.now`).
     """
     pieces = _Pieces()
     layers = (
@@ -219,29 +215,31 @@ def compose(
         },
     )
     pieces.add_manifest(manifest)
-    whole = replace(run, measurements=[*run.measurements, *_sizes(layers, config), *_times(config)])
-    referrers = [pieces.add_run(manifest, whole)]
+    run = build_run(config, at, [*_sizes(layers, config), *_times(config)])
+    referrers = [pieces.add_run(manifest, run)]
     if result.autotune:
         told = pieces.add(canonical_json(result.autotune), artifacts.AUTOTUNE_TYPE, "autotune.json")
         referrers.append(pieces.refer(manifest, told))
     if files.sources:
         told = pieces.add_file(files.sources, artifacts.SOURCES_TYPE, "sources.zip")
         referrers.append(pieces.refer(manifest, told))
-    for item in exhibits:
-        told = pieces.add(item.data, item.media_type, item.title)
-        referrers.append(pieces.refer(manifest, told))
-    return Composed(Publication(manifest, config, tuple(referrers), result.autotune, (whole,)), pieces.found)
+    return Composed(Publication(manifest, config, tuple(referrers), result.autotune, (run,)), pieces.found)
 
 
-def compose_run(subject: Descriptor, run: MeasurementRun) -> tuple[Manifest, list[Piece]]:
-    """A later run as a referrer of the artifact that it measured, and what is to be stored for it.
+def compose_run(
+    subject: Descriptor, run: MeasurementRun, exhibits: Sequence[Exhibit] = ()
+) -> tuple[MeasuredRun, list[Piece]]:
+    """Compose the referrers of an artifact that hold a benchmark's run, and what is to be stored for them.
 
     Args:
         subject: The artifact's manifest.
         run: What was measured.
+        exhibits: What else is kept of it.
     """
     pieces = _Pieces()
-    return pieces.add_run(subject, run), pieces.found
+    manifest = pieces.add_run(subject, run)
+    others = [pieces.refer(subject, pieces.add(item.data, item.media_type, item.title)) for item in exhibits]
+    return MeasuredRun(manifest, run, tuple(others)), pieces.found
 
 
 @dataclass(slots=True)
@@ -304,7 +302,7 @@ def _sizes(layers: tuple[Descriptor, ...], config: ArtifactConfig) -> list[Measu
 
 
 def _times(config: ArtifactConfig) -> list[Measurement]:
-    """Of the build's steps, and the gate's error; a step that waited for the device has no time worth keeping."""
+    """Seconds of the build's steps, and the error that the verification found."""
     timed = [step for step in config.steps if f"{step.name}_time" in METRICS]
     times = [Measurement(f"{step.name}_time", step.seconds, "s", "artifact") for step in timed]
     error = config.verification.get("relative_error")

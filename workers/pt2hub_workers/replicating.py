@@ -151,20 +151,20 @@ class _Session:
 
     def run_wave(self) -> None:
         """As many processes as the spec asks for."""
-        self._wanted += self._plan.spec.measure.processes
+        self._wanted += self._plan.wanted
         while len(self._times) < self._wanted and not self._is_late():
             self._run(min(self._wanted - len(self._times), self._at_once()))
 
     def is_over(self) -> bool:
         """Whether more processes would tell nothing more, or take too long."""
-        if self._plan.spec.measure.processes < FEWEST_DECIDING:
+        if self._plan.wanted < FEWEST_DECIDING:
             return True
         return self._is_late() or self._spent > MORE_SECONDS or not undecided(pairs_of(self._times))
 
     def figures(self) -> Figures:
         """What was measured."""
         ran = self._baseline is not None
-        done, asked = len(self._times), self._plan.spec.measure.processes
+        done, asked = len(self._times), self._plan.wanted
         late = [f"measured in {done} of {asked} processes: the time was over"] if done < asked else []
         return Figures(
             measurements=measurements_of(self._times, ARTIFACT),
@@ -286,7 +286,7 @@ class _Session:
 
     def _is_last(self) -> bool:
         """Whether nothing is timed any more, as far as the figures tell."""
-        most = WAVES * self._plan.spec.measure.processes
+        most = WAVES * self._plan.wanted
         return len(self._times) >= self._wanted and (self._wanted >= most or self.is_over())
 
     def _take_trace(self, hand: Hand) -> None:

@@ -20,11 +20,11 @@ from pt2hub.errors import (
 )
 from pt2hub.wire.problems import from_dict
 from pt2hub_workers.attempt import Attempt
+from pt2hub_workers.benchmark import Benchmark
 from pt2hub_workers.halting import Halted
 from pt2hub_workers.inside.shortage import shortage
 from pt2hub_workers.journal import CLOSE_SECONDS, Journal
 from pt2hub_workers.outages import persisting
-from pt2hub_workers.remeasuring import Remeasurement
 
 if TYPE_CHECKING:
     from pt2hub.domain.builds import Claim
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from pt2hub_workers.halting import Halt
     from pt2hub_workers.overseer import Overseer
 
-KINDS: dict[BuildKind, type[Attempt | Remeasurement]] = {
+KINDS: dict[BuildKind, type[Attempt | Benchmark]] = {
     BuildKind.BUILD: Attempt,
-    BuildKind.MEASURE: Remeasurement,
+    BuildKind.MEASURE: Benchmark,
 }
 """What an attempt does, by what its build is for."""
 RETRY_SECONDS = 2.0

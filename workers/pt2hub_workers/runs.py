@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from pt2hub.domain.measurements import RUN_SCHEMA, Measurement, MeasurementRun, RunSource
+from pt2hub.domain.measurements import RUN_SCHEMA, Measurement, MeasurementRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pt2hub.domain.artifacts import Environment
+    from pt2hub.domain.artifacts import ArtifactConfig, Environment
     from pt2hub.domain.builds import Claim
     from pt2hub.server.container import Container
     from pt2hub_workers.replicating import Figures
@@ -20,11 +20,30 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 
-def make_run(  # noqa: PLR0913  # a run has that many parts, all of them named
+def build_run(config: ArtifactConfig, at: float, measurements: Sequence[Measurement]) -> MeasurementRun:
+    """Return the run that holds what a build knows of its artifact without timing it.
+
+    Args:
+        config: The artifact's.
+        at: When, in seconds since the epoch by the database's clock.
+        measurements: Sizes, seconds of steps, the verified error.
+    """
+    provenance = config.provenance
+    return MeasurementRun(
+        schema=RUN_SCHEMA,
+        id=f"{provenance['build']}:{provenance['attempt']}",
+        source="build",
+        measured_at=_moment(at),
+        environment=config.environment,
+        conditions={},
+        measurements=list(measurements),
+    )
+
+
+def make_run(
     figures: Figures,
     *,
     claim: Claim,
-    source: RunSource,
     at: float,
     environment: Environment,
     others: Sequence[Measurement] = (),
@@ -35,18 +54,16 @@ def make_run(  # noqa: PLR0913  # a run has that many parts, all of them named
     Args:
         figures: What was measured.
         claim: The attempt that measured; its build and attempt name the run.
-        source: `build` or `again`.
         at: When, in seconds since the epoch by the database's clock (`Journal.now`).
         environment: The worker's.
-        others: What was measured elsewhere, as in the build's own process.
+        others: What was measured elsewhere, as of eager and torch.compile.
         suffix: Of the id, such as `:2` for the second run of one attempt.
     """
-    moment = dt.datetime.fromtimestamp(at, dt.UTC)
     return MeasurementRun(
         schema=RUN_SCHEMA,
         id=f"{claim.build}:{claim.attempt}{suffix}",
-        source=source,
-        measured_at=moment.isoformat(timespec="milliseconds"),
+        source="again",
+        measured_at=_moment(at),
         environment=environment,
         conditions=figures.conditions,
         measurements=[*figures.measurements, *others],
@@ -55,6 +72,10 @@ def make_run(  # noqa: PLR0913  # a run has that many parts, all of them named
         pairs=figures.pairs,
         note=figures.note,
     )
+
+
+def _moment(at: float) -> str:
+    return dt.datetime.fromtimestamp(at, dt.UTC).isoformat(timespec="milliseconds")
 
 
 def compare(container: Container) -> None:

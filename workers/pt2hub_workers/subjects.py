@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pt2hub.server.container import Container
     from pt2hub_workers.halting import Halt
 
+DEFAULT_PROCESSES = 5
+"""Of who asks for a measurement where the spec wants none after a publication."""
 MAX_NOTE = 300
 """Characters of an error in a run's note."""
 _log = structlog.get_logger()
@@ -39,6 +41,7 @@ class Subject:
         code: Its code layer.
         weights: Its weights layer.
         digest: Its manifest's digest; None for one that is not published yet.
+        code_digest: Its code layer's; None likewise.
     """
 
     name: str
@@ -46,6 +49,20 @@ class Subject:
     code: Path
     weights: Path
     digest: Digest | None = None
+    code_digest: Digest | None = None
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """The target that its build was asked for, with its overrides; older configs tell the dtype alone."""
+        told = self.config.provenance.get("request")
+        if isinstance(told, dict):
+            return told
+        return {"target": self.config.target.name, "dtype": self.config.dtype}
+
+    def runs_the_code_of(self, other: Subject) -> bool:
+        """Return whether no kernel can differ: code and toolchain are the same."""
+        same = self.code_digest is not None and self.code_digest == other.code_digest
+        return same and self.config.toolchain == other.config.toolchain
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +76,7 @@ class Plan:
         baseline: What it is timed beside; None without one.
         note: Why there is no baseline, or None.
         profile: Whether a trace of its calls is of use, where the spec does not forbid it.
+        brief: Whether one process suffices, since the code is that of the version before.
     """
 
     spec: Spec
@@ -67,6 +85,12 @@ class Plan:
     baseline: Subject | None = None
     note: str | None = None
     profile: bool = False
+    brief: bool = False
+
+    @property
+    def wanted(self) -> int:
+        """How many fresh processes are asked for."""
+        return 1 if self.brief else self.spec.measure.processes or DEFAULT_PROCESSES
 
 
 def differing_inputs(plan: Plan) -> str | None:
@@ -178,12 +202,13 @@ def fetch_subject(container: Container, digest: Digest, *, name: str, into: Path
     storage = container.storage
     manifest = persisting(lambda: read_manifest(storage, digest), halt)
     config = persisting(lambda: read_config(storage, manifest), halt)
-    paths = {}
+    paths, digests = {}, {}
     for kind, file in ((CODE_TYPE, "code.zip"), (WEIGHTS_TYPE, "weights.safetensors")):
         layer = manifest.layer(kind)
         if layer is None:
             raise BadResponse(f"the manifest has no layer {kind}", where=digest)
         path = paths[kind] = into / f"{name}-{file}"
+        digests[kind] = layer.digest
         key = StorageKey.blob(layer.digest)
         persisting(partial(storage.fetch, key, path), halt)
-    return Subject(name, config, paths[CODE_TYPE], paths[WEIGHTS_TYPE], digest)
+    return Subject(name, config, paths[CODE_TYPE], paths[WEIGHTS_TYPE], digest, digests[CODE_TYPE])

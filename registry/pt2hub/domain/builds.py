@@ -58,8 +58,10 @@ class Readiness(StrEnum):
     CANCELLED = "cancelled"
 
 
-STEPS = ("fetch", "export", "key", "compile", "reuse", "pack", "verify", "measure", "upload", "publish")
+STEPS = ("fetch", "export", "key", "compile", "reuse", "pack", "verify", "upload", "publish")
 """The named steps of a build, in order; of `compile` and `reuse` exactly one runs."""
+MEASURING_STEPS = ("fetch", "measure", "publish")
+"""The named steps of a measuring job, in order."""
 
 
 MAX_FAILURES = 5
@@ -68,6 +70,8 @@ MAX_FAILURES = 5
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
 MEASURE_PRIORITY = -10
 """Of measuring jobs, where nobody says another one: builds come first."""
+PUBLICATION = "publication"
+"""Who asks for the measuring job of an artifact that was just published."""
 MAX_REPEAT = 20
 """Runs of one measuring job: each takes the device for some seconds, and builds wait meanwhile."""
 _PAUSES = (1.0, 4.0, 10.0, 20.0)
@@ -177,8 +181,9 @@ class MeasureRequest:
         target: The target's name.
         artifact: Manifest digest of what to measure.
         repeat: So many runs, each with fresh processes.
-        by: Name of the token that asked.
+        by: Name of the token that asked; `publication` where the artifact's publication did.
         beside: Manifest digest of what it is timed beside; None for that of the version before it.
+        brief: One short run suffices where the code is that of what it is timed beside.
     """
 
     target: str
@@ -186,6 +191,7 @@ class MeasureRequest:
     repeat: int = 1
     by: str = ""
     beside: Digest | None = None
+    brief: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,10 +58,17 @@ class MeasuredRun:
     Attributes:
         manifest: The referrer.
         run: What it holds.
+        exhibits: Further referrers, such as a trace of some calls.
     """
 
     manifest: Manifest
     run: MeasurementRun
+    exhibits: tuple[Manifest, ...] = ()
+
+    @property
+    def referrers(self) -> tuple[Manifest, ...]:
+        """All that refers to the artifact."""
+        return (self.manifest, *self.exhibits)
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,22 +175,15 @@ class Measure(_Part):
     torch_compile: Annotated[
         bool, Field(description="Whether `torch.compile` is timed for comparison.", examples=[True])
     ] = True
-    split: Annotated[
-        bool,
-        Field(
-            description="Whether an artifact with `baked` weights is timed beside one with `split` ones, which is compiled "
-            "for it.",
-            examples=[True],
-        ),
-    ] = True
     processes: Annotated[
         int,
         Field(
-            ge=1,
+            ge=0,
             le=30,
             description="Fresh processes in which the artifact is timed, beside the version before it: calls of one process "
             "are not independent of each other. Fewer than three give figures soon, and no verdict; of three or more as many "
-            "again are added, at most twice, while the noise hides the difference.",
+            "again are added, at most twice, while the noise hides the difference. With 0 a publication queues no measuring "
+            "job, and `pt2hub measure` takes five processes.",
             examples=[5],
         ),
     ] = 5

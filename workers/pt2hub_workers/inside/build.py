@@ -1,4 +1,4 @@
-"""The build in its child process: export, key, compile or reuse, pack, reference, measure.
+"""The build in its child process: export, key, compile or reuse, pack, verify.
 
 What needs the storage, the database or another process is asked of the parent over the channel.
 """
@@ -6,14 +6,13 @@ What needs the storage, the database or another process is asked of the parent o
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pt2hub.domain.artifacts import ArtifactConfig, Toolchain
+from pt2hub.domain.artifacts import Toolchain
 from pt2hub.domain.codec import decode, encode
 from pt2hub.domain.compiling import weights_form
 from pt2hub.domain.digests import digest_file
@@ -28,28 +27,23 @@ from pt2hub_workers.inside import (
     inputs,
     packing,
     settings,
-    sources,
     weights,
 )
 from pt2hub_workers.inside.exporting import Exported, export, used_constants
 from pt2hub_workers.inside.keying import constants_of, program_key
+from pt2hub_workers.inside.model import build_module, in_dtype, moved
 from pt2hub_workers.inside.proving import Proof, Subject
 from pt2hub_workers.inside.recipe import compile_options, frozen_options
-from pt2hub_workers.inside.shortage import over_memory
 from pt2hub_workers.inside.smallest import check_smallest
 from pt2hub_workers.inside.sources.building import Given
-from pt2hub_workers.inside.splitform import Wanted, split_form
 from pt2hub_workers.inside.tensors import dtype_name
 from pt2hub_workers.inside.tuning import Tuning, asked_for, shaping
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pt2hub.domain.artifacts import ProgramKey
     from pt2hub_workers.inside.channel import Channel
     from pt2hub_workers.inside.compiling import CompilerCount
     from pt2hub_workers.inside.packing import Packed
-    from pt2hub_workers.inside.splitform import SplitForm
 
 DTYPE_TOLERANCE = {"float16": 1.0e-2, "bfloat16": 5.0e-2}
 """Least tolerance relative to signal where a target overrides the dtype: about ten units in the last place
@@ -136,20 +130,16 @@ class Build:
         self._before = settings.compiler_configuration()
         self._device = job.target.device
         self._baked = weights_form(job.spec.canonical(), job.request.model_dump()) == "baked"
-        self._beside: tuple[ProgramKey, dict[str, Any]] | None = None
         self._out = job.directory / "out"
 
     def run(self) -> dict[str, Any]:
-        """Runs the steps up to the measurements; returns the parts of the artifact's config and files."""
+        """Runs the steps up to the verification; returns the parts of the artifact's config and files."""
         with self._channel.step("export"):
             model = self._build_model()
             exported = self._export(model)
         with self._channel.step("key"):
-            key, options = self._key(exported, model, baked=self._baked)
+            key, options = self._key(exported, model)
             self._tell_of(options, exported)
-            if self._baked and self._job.spec.measure.split:
-                # Now: a compilation leaves other settings behind, and the key would be that of no split build.
-                self._beside = self._key(exported, model, baked=False)
             reused = self._channel.ask("code", key=encode(key))
         packed, tuned = self._code(model, exported, options, reused)
         parts = self._parts(exported, key, packed)
@@ -158,41 +148,25 @@ class Build:
         )
         with self._channel.step("verify"):
             report = self._verify(model, exported, packed, parts)
-        with self._channel.step("measure"):
-            measured = self._measure(
-                model, exported, packed, {**parts, "verification": {}}, with_compile=not reused
-            )
-        return {**parts, "verification": report, "autotune": tuned.choices, "measurements": measured}
+        return {**parts, "verification": report, "autotune": tuned.choices}
 
     def _build_model(self) -> Model:
-        spec = self._job.spec
-        path = self._job.weights
-        # Before a larger model is built, which would be killed for it without a word on the file.
-        if path and (over := over_memory(path.stat().st_size, "The weights file", "weights")):
-            raise over
-        scratch = self._job.directory / "tmp"
-        given = Given(self._job.factories, self._job.source, path, scratch, self._device, spec)
-        with settings.watched() as said:
-            built = sources.build_model(spec.source, given)
-        for line in said:
-            self._channel.log(line, "warning")
-        module = adapting.adapt(built, spec)
+        job, path = self._job, self._job.weights
+        given = Given(job.factories, job.source, path, job.directory / "tmp", self._device, job.spec)
+        module = build_module(job.spec, given, self._channel)
         if path is None:
-            weights.write_weights(module, self._job.directory / files.WEIGHTS)
+            weights.write_weights(module, job.directory / files.WEIGHTS)
             # Another target's first build may have been quicker: whoever recorded first decides for all.
             path = Path(self._channel.ask("weights"))
         weights.load_weights(module, path)
         module = module.to(self._device)
-        if self._job.request.dtype is None:
+        if job.request.dtype is None:
             return Model(module, module, path)
         return self._overridden(module)
 
     def _overridden(self, module: torch.nn.Module) -> Model:
         """A copy in the target's dtype, with a weights layer of its own."""
-        import copy
-
-        dtype: torch.dtype = getattr(torch, self._job.request.dtype or "float32")
-        other = sources.own_storage(copy.deepcopy(module).to(dtype))
+        other = in_dtype(module, self._job.request)
         layer = self._out / "weights-override.safetensors"
         weights.write_weights(other, layer)
         return Model(module, other, layer)
@@ -220,22 +194,14 @@ class Build:
 
     def _moved(self, tensors: inputs.Tensors, model: Model) -> inputs.Tensors:
         """Inputs as the target takes them: device, dtype override, memory format."""
-        layout: torch.memory_format = getattr(torch, self._job.request.memory_format)
-        moved = {}
-        for name, tensor in tensors.items():
-            dtype = tensor.dtype
-            if model.module is not model.original and tensor.is_floating_point():
-                dtype = getattr(torch, self._job.request.dtype or "float32")
-            image = tensor.dim() == 4  # noqa: PLR2004  # channels_last is defined for NCHW only
-            memory_format = layout if image else torch.contiguous_format
-            moved[name] = tensor.to(device=self._device, dtype=dtype).contiguous(memory_format=memory_format)
-        return moved
+        converted = model.module is not model.original
+        return moved(tensors, self._job.request, self._device, converted=converted)
 
-    def _key(self, exported: Exported, model: Model, *, baked: bool) -> tuple[ProgramKey, dict[str, Any]]:
+    def _key(self, exported: Exported, model: Model) -> tuple[ProgramKey, dict[str, Any]]:
         job = self._job
         asked = self._asked()
         # A frozen buffer keeps no state: what the model writes to it is folded away (seen with torch 2.13).
-        if baked and not exported.mutated:
+        if self._baked and not exported.mutated:
             options = frozen_options(job.target, asked, _dtypes(exported))
         else:
             options = compile_options(job.target, asked)
@@ -248,7 +214,7 @@ class Build:
             settings={**settings.numeric_settings(), "changed": changed, **tuned_within},
             toolchain=job.toolchain,
             target=job.target,
-            baked=digest_file(model.layer) if baked else None,
+            baked=digest_file(model.layer) if self._baked else None,
         )
         return key, options
 
@@ -314,13 +280,6 @@ class Build:
             self._channel.log(f"autotuning: {tuning}", "warning" if tuning.skipped else "info")
         return tuning
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """No other build runs on the device within the block."""
-        self._channel.ask("device", mode="exclusive")
-        yield
-        self._channel.ask("device", mode="shared")
-
     def _parts(self, exported: Exported, key: ProgramKey, packed: Packed) -> dict[str, Any]:
         return {
             "signature": encode(exported.signature),
@@ -356,47 +315,6 @@ class Build:
 
     def _tolerance(self) -> float:
         return max(self._job.spec.checks.tolerance, DTYPE_TOLERANCE.get(self._job.request.dtype or "", 0.0))
-
-    def _measure(
-        self,
-        model: Model,
-        exported: Exported,
-        packed: Packed,
-        parts: dict[str, Any],
-        *,
-        with_compile: bool,
-    ) -> list[dict[str, Any]]:
-        from pt2hub_workers.inside.measuring import compiled_or_why, measure
-
-        config = decode(ArtifactConfig, self._channel.ask("config", parts=parts))
-        artifact = packing.load(packed, config)
-        spec = self._job.spec
-        example = self._inputs(inputs.points(spec, {})[0], model)
-        split = self._split_form(model, exported, config, may_compile=with_compile)
-        with self._alone():
-            compiled, why = None, ""
-            if spec.measure.torch_compile and with_compile:
-                compiled, why = compiled_or_why(model.module, example)
-            if why:
-                self._channel.log(f"torch.compile is not measured: {why}", "warning")
-            others = {"torch_compile": compiled, "split": split.model if split else None}
-            measured = measure(
-                model.module, artifact, example, batch=inputs.batch_of(spec, example), others=others
-            )
-        return [*measured, *(split.compile_time() if split else ())]
-
-    def _split_form(
-        self, model: Model, exported: Exported, config: ArtifactConfig, *, may_compile: bool
-    ) -> SplitForm | None:
-        if self._beside is None:
-            return None
-        key, options = self._beside
-        return split_form(
-            Wanted(key, self._around(model, exported), config),
-            self._channel,
-            self._job.directory / "tmp" / "split",
-            (lambda package: self._compile(exported, options, package)) if may_compile else None,
-        )
 
 
 def _dtypes(exported: Exported) -> frozenset[str]:

@@ -27,7 +27,7 @@ def main(role: str) -> None:
     """Prepares, reports readiness, does one job.
 
     Args:
-        role: `build`, `gate`, `measure`, `judge` or `headers`.
+        role: `build`, `gate`, `measure`, `baselines`, `judge` or `headers`.
     """
     channel = Channel.inherited()
     work = _ROLES[role]()
@@ -74,29 +74,55 @@ def _in_the_model(error: Exception) -> str:
     return "".join([head, *lines]) if own else ""
 
 
-def _prepare_build() -> Work:
+def _import_for_models() -> None:
+    """Import what models are built and compiled with."""
     from pt2hub.operators import declare_torchvision
 
     os.environ.setdefault(
         "HF_HUB_OFFLINE", "1"
     )  # else it retries for most of a minute where there is no network
     declare_torchvision()
-    import torch._inductor.package
     import torch.export
     import torchvision
 
-    from pt2hub_workers.inside import build, headers
+    del torch, torchvision
+
+
+def _prepare_build() -> Work:
+    _import_for_models()
+    import torch._inductor.package
+
+    from pt2hub_workers.inside import build
     from pt2hub_workers.inside.compiling import CompilerCount
 
-    del torch, torchvision
+    del torch
 
     def work(message: dict[str, Any], channel: Channel) -> dict[str, Any]:
         job = build.Job.read(message)
-        build.isolate_caches(job.directory)
-        headers.use_prepared(os.environ, job.directory / "cache" / "precompiled_headers")
+        _settle_in(job.directory)
         return build.Build(job, channel, CompilerCount(os.environ.get("CXX"))).run()
 
     return work
+
+
+def _prepare_baselines() -> Work:
+    _import_for_models()
+    from pt2hub_workers.inside import baselines
+
+    def work(message: dict[str, Any], channel: Channel) -> dict[str, Any]:
+        _settle_in(Path(message["directory"]))
+        return baselines.run(message, channel)
+
+    return work
+
+
+def _settle_in(directory: Path) -> None:
+    """Have the compiler keep its files in the job's directory, and use the prepared headers."""
+    from pt2hub_workers.inside import headers
+    from pt2hub_workers.inside.build import isolate_caches
+
+    isolate_caches(directory)
+    headers.use_prepared(os.environ, directory / "cache" / "precompiled_headers")
 
 
 def _prepare_gate() -> Work:
@@ -138,6 +164,7 @@ _ROLES: dict[str, Callable[[], Work]] = {
     "build": _prepare_build,
     "gate": _prepare_gate,
     "measure": _prepare_measure,
+    "baselines": _prepare_baselines,
     "judge": _prepare_judge,
     "headers": _prepare_headers,
 }

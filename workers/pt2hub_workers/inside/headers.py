@@ -81,8 +81,8 @@ def _keep_in(folder: Path) -> None:
 def _build(target: Target, package: Path) -> None:
     import torch
 
+    from pt2hub_workers.inside.baselines import compiled_or_why
     from pt2hub_workers.inside.compiling import compile_program
-    from pt2hub_workers.inside.measuring import compiled_or_why
     from pt2hub_workers.inside.recipe import compile_options
 
     model = torch.nn.ReLU().eval()

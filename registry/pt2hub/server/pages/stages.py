@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from pt2hub.domain.builds import STEPS, BuildKind, BuildState
+from pt2hub.domain.builds import MEASURING_STEPS, STEPS, BuildKind, BuildState
 from pt2hub.rendering.quantities import quantity
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pt2hub.wire.shapes import BuildView, StepView
 
 OPEN = frozenset({BuildState.QUEUED, BuildState.RUNNING})
-_MEASURING = ("fetch", "measure", "publish")
 _EITHER = {"compile", "reuse"}
 _MINUTE = 60
 _HOUR = 3600
@@ -150,7 +149,7 @@ def _stage(step: StepView, end: str | None) -> Stage:
 
 def _expected(view: BuildView, known: Sequence[str]) -> list[str]:
     """Names of the stages in order: those that came, and where they usually stand those that did not."""
-    usual = _MEASURING if view.kind == BuildKind.MEASURE else STEPS
+    usual = MEASURING_STEPS if view.kind == BuildKind.MEASURE else STEPS
     chosen = _EITHER & set(known)
     names = [
         name for name in usual if name in known or name not in _EITHER or not (chosen or name == "reuse")

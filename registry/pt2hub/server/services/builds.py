@@ -26,6 +26,7 @@ from pt2hub.server.db.stores.builds import BuildStore, standing
 from pt2hub.server.db.stores.progress import ProgressStore
 from pt2hub.server.db.stores.versions import VersionStore
 from pt2hub.server.services.documents import named_by, read_config, read_manifest
+from pt2hub.server.services.measuring_jobs import MeasuringJobQueue
 from pt2hub.server.services.priorities import check_priority
 from pt2hub.server.services.transitions import Transitions, overtaken
 from pt2hub.server.services.waiting import explained
@@ -245,7 +246,7 @@ class BuildService:
         return self._record(claim, needed, lambda store: store.record_golden(claim.version_id, digest))
 
     def publish(self, claim: Claim, publication: Publication, steps: Sequence[StepReport] = ()) -> None:
-        """Ends an attempt with an artifact, in one transaction.
+        """Ends an attempt with an artifact and queues the job that measures it, in one transaction.
 
         The same artifact of the same attempt may come again: the first one's answer may have been lost.
 
@@ -269,6 +270,8 @@ class BuildService:
             reused = bool(publication.config.provenance.get("code_reused_from"))
             Transitions(session, self._queue).succeed(build, reused=reused)
             ArtifactStore(session).add(claim.build, claim.attempt, publication)
+            session.flush()
+            MeasuringJobQueue(session, self._queue).ensure_published(claim, publication.manifest.digest)
             blobs = BlobStore(session)
             needed = named_by(publication.manifest, *publication.referrers)
             blobs.refer(needed, f"artifact:{publication.manifest.digest}")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import structlog
-
+from pt2hub.domain.artifacts import PROFILE_TYPE
 from pt2hub.domain.builds import MAX_REPEAT, MEASURE_PRIORITY, MeasureRequest
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.names import Reference, team_of
 from pt2hub.errors import InvalidInput, NotFound, Pt2hubError
-from pt2hub.server.db.notifications import notify_progress
 from pt2hub.server.db.stores.artifacts import ArtifactStore
 from pt2hub.server.db.stores.blobs import BlobStore
 from pt2hub.server.db.stores.build_views import BuildViewStore
@@ -19,6 +17,7 @@ from pt2hub.server.db.stores.measuring import MeasuringStore
 from pt2hub.server.db.stores.performance import PerformanceStore
 from pt2hub.server.db.stores.progress import ProgressStore
 from pt2hub.server.services.documents import named_by
+from pt2hub.server.services.measuring_jobs import MeasuringJobQueue
 from pt2hub.server.services.priorities import check_priority
 from pt2hub.server.services.transitions import Transitions, overtaken
 from pt2hub.server.services.waiting import explained
@@ -28,18 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
 
-    from sqlalchemy.orm import Session
-
     from pt2hub.domain.builds import Claim, StepReport
     from pt2hub.domain.publications import MeasuredRun
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.queue import BuildQueue
-    from pt2hub.server.db.stores.measuring import Measurable
     from pt2hub.server.services.resolve import ResolveService
     from pt2hub.wire.resolution import ArtifactRef, Resolved
 
 _BESIDE = "beside"
-_log = structlog.get_logger(__name__)
 
 
 class MeasuringService:
@@ -102,12 +97,12 @@ class MeasuringService:
         )
         wanted = [item.digest for item in chosen if beside is None or item.target in others]
         with self._sessions.begin() as session:
+            jobs = MeasuringJobQueue(session, self._queue)
             ids = [
-                self._ensure(
-                    session,
+                jobs.ensure(
                     item,
                     MeasureRequest(item.target, item.artifact, repeat, by, others.get(item.target)),
-                    priority,
+                    priority=priority,
                 )
                 for item in MeasuringStore(session).lock(wanted)
             ]
@@ -116,6 +111,11 @@ class MeasuringService:
             return MeasuringJobs(tuple(explained(session, views)))
 
     # -- for workers --------------------------------------------------------------------------------------
+
+    def is_profiled(self, artifact: Digest) -> bool:
+        """Return whether a profile of the artifact's calls is kept: it belongs to the code, and one is enough."""
+        with self._sessions.begin() as session:
+            return MeasuringStore(session).has_referrer(artifact, PROFILE_TYPE)
 
     def record(self, claim: Claim, found: Sequence[MeasuredRun], steps: Sequence[StepReport] = ()) -> None:
         """Ends an attempt at a measuring job with its runs, in one transaction.
@@ -132,7 +132,7 @@ class MeasuringService:
             BlobGone: Something of it is not stored; nothing was written, and another attempt stores it anew.
         """
         artifact = Digest(claim.request["artifact"])
-        manifests = [item.manifest for item in found]
+        manifests = [referrer for item in found for referrer in item.referrers]
         with self._sessions.begin() as session:
             build = BuildStore(session).held(claim)
             if build is None:
@@ -172,20 +172,6 @@ class MeasuringService:
                 hint=f"Name another version: pt2hub versions {own.model} lists them.",
             )
         return found
-
-    def _ensure(self, session: Session, wanted: Measurable, request: MeasureRequest, priority: int) -> str:
-        """A queued job for an artifact: the one that waits already, or a new one."""
-        store = MeasuringStore(session)
-        if job := store.waiting(wanted, request.beside):
-            store.join(job, repeat=request.repeat, priority=priority)
-            if priority > job.priority:
-                self._queue.raise_priority(session, [job.id], priority)
-                notify_progress(session, job.id)
-            return job.id
-        build_id = store.add(wanted.version_id, request, priority=priority)
-        self._queue.defer(session, build_id, queue=request.target, priority=priority)
-        _log.info("measuring job queued", build=build_id, artifact=request.artifact, by=request.by)
-        return build_id
 
 
 def _check_team(beside: str, own: Resolved) -> None:

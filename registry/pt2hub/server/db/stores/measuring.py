@@ -101,9 +101,10 @@ class MeasuringStore:
         ).first()
         return WaitingJob(row[0], row[1], decode(MeasureRequest, row[2])) if row else None
 
-    def join(self, job: WaitingJob, *, repeat: int, priority: int) -> None:
-        """Has a job that waits make at least so many runs, at this priority or its own."""
-        request = replace(job.request, repeat=max(repeat, job.request.repeat))
+    def join(self, job: WaitingJob, asked: MeasureRequest, *, priority: int) -> None:
+        """Have a job that waits do what is asked as well, at this priority or its own."""
+        own = job.request
+        request = replace(own, repeat=max(asked.repeat, own.repeat), brief=asked.brief and own.brief)
         statement = update(_BUILDS).where(_BUILDS.c.id == job.id)
         self._session.execute(statement.values(request=encode(request), priority=max(priority, job.priority)))
 
@@ -129,6 +130,13 @@ class MeasuringStore:
             )
         )
         return build_id
+
+    def has_referrer(self, artifact: Digest, artifact_type: str) -> bool:
+        """Return whether something of this type refers to an artifact."""
+        statement = select(SQLReferrer.digest).where(
+            SQLReferrer.artifact == artifact, SQLReferrer.artifact_type == artifact_type
+        )
+        return self._session.execute(statement.limit(1)).first() is not None
 
     def recorded(self, claim: Claim, referrers: Sequence[Digest]) -> bool:
         """Whether this attempt has ended its job with these runs."""

@@ -47,7 +47,8 @@ _ADD_LINES = text("""
 """)
 _CUT_OFF = frozenset({Outcome.CANCELLED, Outcome.LOST, Outcome.HANDED_BACK})
 """Ends of attempts that are no fault of the step that they met."""
-_PLACE = {name: place for place, name in enumerate(STEPS)}
+_PLACE = {name: place for place, name in enumerate((*STEPS[:-2], "measure", *STEPS[-2:]))}
+"""Of steps in their order; builds of older releases measured before they uploaded."""
 
 
 class ProgressStore:

@@ -1,6 +1,7 @@
-"""One attempt at a measuring job: an artifact that was published before is timed again, and nothing is built.
+"""One attempt at a measuring job: a published artifact is timed in fresh processes, and nothing is built to be published.
 
-It needs nothing of the model's source: inputs come from the spec and from uploaded examples.
+The full comparison times it beside the version before it, eager and torch.compile. Where the code is that of the version
+before, one short run suffices, since no kernel can differ.
 """
 
 from __future__ import annotations
@@ -13,17 +14,16 @@ from typing import TYPE_CHECKING
 from pt2hub.domain.artifacts import MANIFEST_TYPE, Descriptor
 from pt2hub.domain.builds import MeasureRequest
 from pt2hub.domain.codec import decode
-from pt2hub.domain.digests import Digest
-from pt2hub.domain.publications import MeasuredRun
 from pt2hub.domain.specs import Spec
 from pt2hub.errors import BuildTimedOut
-from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.services.documents import read_manifest
+from pt2hub_workers.baselines import Baselines
+from pt2hub_workers.build_inputs import BuildInputs
 from pt2hub_workers.figures import BASELINE
 from pt2hub_workers.gating import Listener
 from pt2hub_workers.holding import Holding
 from pt2hub_workers.outages import persisting
-from pt2hub_workers.publication import compose_run
+from pt2hub_workers.publication import compose_run, exhibits_of
 from pt2hub_workers.replicating import Bench, replicate
 from pt2hub_workers.runs import compare, make_run
 from pt2hub_workers.subjects import Plan, differing_inputs, fetch_subject, with_baseline
@@ -32,17 +32,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pt2hub.domain.builds import Claim
-    from pt2hub.domain.measurements import MeasurementRun
+    from pt2hub.domain.measurements import Measurement, MeasurementRun
+    from pt2hub.domain.publications import MeasuredRun
+    from pt2hub.server.services.blobs import Piece
     from pt2hub_workers.attempt import Tools
     from pt2hub_workers.halting import Halt
     from pt2hub_workers.journal import Journal
+    from pt2hub_workers.traces import Trace
+
+UNCHANGED = "code unchanged: the artifact runs the code of the version before, so that no kernel can differ"
+"""The note of a short run."""
 
 
-class Remeasurement:
+class Benchmark:
     """One attempt at a measuring job."""
 
     def __init__(self, claim: Claim, tools: Tools, journal: Journal, halt: Halt) -> None:
-        """Prepares the attempt.
+        """Prepare the attempt.
 
         Args:
             claim: The job.
@@ -57,10 +63,11 @@ class Remeasurement:
         self._journal = journal
         self._halt = halt
         self._step = "fetch"
+        self._trace: Trace | None = None
         self._holding = Holding(tools.device, halt, self._tell)
 
     def run(self) -> None:
-        """Runs every step; returns when the figures are kept.
+        """Run every step; return when the figures are kept.
 
         Raises:
             Halted: It was told to stop.
@@ -83,7 +90,7 @@ class Remeasurement:
         self._journal.step(self._step, "running", detail=detail)
 
     def _subject(self) -> Descriptor:
-        """The artifact's manifest, as what refers to it names it."""
+        """Return the artifact's manifest, as what refers to it names it."""
         storage, digest = self._tools.container.storage, self._request.artifact
         manifest = persisting(lambda: read_manifest(storage, digest), self._halt)
         return Descriptor(MANIFEST_TYPE, digest, len(manifest.as_bytes()))
@@ -91,29 +98,24 @@ class Remeasurement:
     def _plan(self, into: Path) -> Plan:
         container, halt = self._tools.container, self._halt
         artifact = fetch_subject(container, self._request.artifact, name="artifact", into=into, halt=halt)
-        plan = Plan(self._spec, self._examples(into), artifact)
-        if (
-            wanted := self._request.beside
-        ):  # asked for by name: without it the figures are not what was wanted
+        examples = BuildInputs.of(self._claim, None).fetch_examples(into, container.storage, halt)
+        traced = persisting(lambda: container.measuring.is_profiled(self._request.artifact), halt)
+        plan = Plan(self._spec, examples, artifact, profile=not traced)
+        if wanted := self._request.beside:  # by name: without it the figures are not what was wanted
             found = fetch_subject(container, wanted, name=BASELINE, into=into, halt=halt)
             plan = replace(plan, baseline=found)
         else:
             plan = with_baseline(plan, container, into=into, halt=halt)
+        plan = self._shortened(plan)
         self._journal.line(f"times {self._request.artifact}, {_beside(plan)}")
         return plan
 
-    def _examples(self, into: Path) -> dict[str, Path]:
-        """Uploaded example tensors, by input name."""
-        return {
-            item.name: self._fetched(Digest(item.example), into / f"example-{place}.safetensors")
-            for place, item in enumerate(self._spec.inputs)
-            if item.example
-        }
-
-    def _fetched(self, digest: Digest, path: Path) -> Path:
-        storage = self._tools.container.storage
-        persisting(lambda: storage.fetch(StorageKey.blob(digest), path), self._halt)
-        return path
+    def _shortened(self, plan: Plan) -> Plan:
+        """Return the plan of a short run, where one suffices."""
+        other = plan.baseline
+        if self._request.brief and other is not None and plan.artifact.runs_the_code_of(other):
+            return replace(plan, baseline=None, note=UNCHANGED, brief=True)
+        return plan
 
     def _measured(self, plan: Plan) -> list[MeasurementRun]:
         limit, repeat = self._spec.limits.seconds, self._request.repeat
@@ -132,9 +134,32 @@ class Remeasurement:
         return runs
 
     def _run(self, plan: Plan, number: int) -> MeasurementRun:
+        bench = self._bench(number)
+        figures = replicate(plan if number == 1 else replace(plan, profile=False), bench)
+        others: list[Measurement] = []
+        if number == 1:
+            self._trace = figures.trace
+            others, note = self._baselines(plan, bench)
+            figures = replace(figures, note="; ".join(filter(None, (figures.note, note))) or None)
+        return make_run(
+            figures,
+            claim=self._claim,
+            at=self._journal.now(),
+            environment=self._tools.machine.environment,
+            others=others,
+            suffix=f":{number}",
+        )
+
+    def _baselines(self, plan: Plan, bench: Bench) -> tuple[list[Measurement], str | None]:
+        """Time eager and torch.compile once for all runs; not for a short one."""
+        if plan.brief:
+            return [], None
+        return Baselines(self._claim, self._tools, bench).measure(plan.artifact)
+
+    def _bench(self, number: int) -> Bench:
         tools, repeat = self._tools, self._request.repeat
         which = f"run {number} of {repeat}, " if repeat > 1 else ""
-        bench = Bench(
+        return Bench(
             toolchain=tools.toolchain,
             device=tools.machine.device,
             seconds=tools.gate_seconds,
@@ -146,30 +171,33 @@ class Remeasurement:
             ),
             become=self._holding.become,
         )
-        figures = replicate(plan, bench)
-        return make_run(
-            figures,
-            claim=self._claim,
-            source="again",
-            at=self._journal.now(),
-            environment=tools.machine.environment,
-            suffix=f":{number}",
-        )
 
     def _publish(self, subject: Descriptor, runs: list[MeasurementRun]) -> None:
         container, claim = self._tools.container, self._claim
-        found, pieces = [], []
-        for run in runs:
-            manifest, stored = compose_run(subject, run)
-            found.append(MeasuredRun(manifest, run))
-            pieces += stored
+        found, pieces = self._composed(subject, runs)
         persisting(lambda: container.blobs.store(pieces, holder=claim.holder), self._halt)
         with self._journal.handing_over() as steps:
             persisting(lambda: container.measuring.record(claim, found, steps), self._halt)
 
+    def _composed(
+        self, subject: Descriptor, runs: list[MeasurementRun]
+    ) -> tuple[list[MeasuredRun], list[Piece]]:
+        """Return the runs as they are kept, the trace beside the first of them, and what is to be stored."""
+        trace = self._trace
+        if trace and (packed := trace.packed()) is None:
+            self._journal.line("the trace of its calls is too large to be kept; its table is", "warning")
+        exhibits = exhibits_of(trace, packed) if trace else ()
+        found: list[MeasuredRun] = []
+        pieces: list[Piece] = []
+        for run in runs:
+            measured, stored = compose_run(subject, run, () if found else exhibits)
+            found.append(measured)
+            pieces += stored
+        return found, pieces
+
 
 def _beside(plan: Plan) -> str:
-    """What an artifact is timed beside, or why it is timed alone."""
+    """Say what an artifact is timed beside, or why it is timed alone."""
     if plan.baseline is None:
         return plan.note or "alone"
     why = differing_inputs(plan)
