@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pt2hub.domain.artifacts import MEASUREMENT_RUN_TYPE, PROFILE_TYPE
+from pt2hub.domain.builds import STEPS
 from pt2hub.server.blobs.memory import MemoryStorage
 from pt2hub.server.container import Container, compose
 from pt2hub.server.db import engine as engines
@@ -55,6 +57,14 @@ class Shop(Registry):
         self.overseer = Overseer(services, said, database_url=url, every=1.0, on_refused=print)
         self.runner = BuildRunner(tools, self.overseer)
         self.overseer.start()
+
+    def job(self, build: BuildView) -> BuildView:
+        """The measuring job that a publication queued, done."""
+        ((job,),) = self.sql(
+            "SELECT id FROM builds WHERE kind = 'measure' AND request ->> 'artifact' = %s", build.artifact
+        )
+        self.runner.run(job)
+        return self.services.builds.view(job)
 
     def submit(self, factory: str = "Mlp", seed: int = 3, **kwargs: str) -> str:
         """Publishes a tiny model; the id of its build."""
@@ -212,23 +222,58 @@ def test_a_child_that_someone_kills_is_a_passing_fault_and_costs_a_pause(shop: S
     assert "killed from outside by SIGKILL" in shop.log(build)
 
 
-def test_a_measuring_job_times_a_compiled_artifact_beside_the_one_before_it(shop: Shop) -> None:
-    before, own = shop.build(seed=21), shop.build(seed=22)
-    assert before.artifact is not None
+def _published(shop: Shop, factory: str, seed: int) -> BuildView:
+    """Publishes a tiny model whose measuring job is to time torch.compile, too."""
+    source = {"factory": f"{FACTORIES}:{factory}", "seed": seed, "kwargs": {}}
+    measure = {"torch_compile": True, "processes": 1, "seconds": 0.05}
+    spec = tiny_spec(source=source, targets=[shop.target], measure=measure)
+    build = shop.services.publish.submit({**spec, "model": "tiny/measured"}).builds[0].id
+    shop.runner.run(build)
+    return shop.services.builds.view(build)
+
+
+def test_a_publication_is_ready_unmeasured_and_its_job_times_it_beside_eager_and_torch_compile(
+    shop: Shop,
+) -> None:
+    own = _published(shop, "Mlp", 21)
     assert own.artifact is not None
+    assert {step.name for step in own.steps} == {*STEPS} - {"reuse"}
+    figures = shop.services.resolve.artifact(own.artifact).measurements
+    assert {item.source for item in figures} == {"build"}
+    assert {"code_bytes", "compile_time", "relative_error"} <= {item.metric for item in figures}
+    assert "latency_p50" not in {item.metric for item in figures}
+
+    done = shop.job(own)
+
+    assert done.state == "succeeded", done.error
+    assert {step.name for step in done.steps} == {"fetch", "measure", "publish"}
+    view = shop.services.resolve.artifact(own.artifact)
+    again = {(item.metric, item.subject): item for item in view.measurements if item.source == "again"}
+    metrics = ("latency_p50", "throughput", "first_inference", "load_time", "host_memory_peak")
+    assert {(metric, "artifact") for metric in metrics} <= set(again)
+    assert {("latency_p50", name) for name in ("eager", "torch_compile")} <= set(again), shop.log(done.id)
+    assert all(item.value > 0 for item in again.values())
+    assert {MEASUREMENT_RUN_TYPE, PROFILE_TYPE} <= {item.artifact_type for item in view.referrers}
+
+
+def test_a_retrained_version_gets_one_short_run_and_the_full_comparison_on_request(shop: Shop) -> None:
+    before, own = (_published(shop, "Mlp", seed) for seed in (31, 32))
+    assert own.artifact is not None
+    assert "reuse" in {step.name for step in own.steps}
+    done = shop.job(own)
+    assert done.state == "succeeded", done.error
+    assert "code unchanged" in shop.log(done.id)
+    figures = shop.services.resolve.artifact(own.artifact).measurements
+    assert {item.subject for item in figures} == {"artifact"}
+
     (job,) = shop.services.measuring.measure(f"{own.model}@{own.number}", by="test").builds
     shop.runner.run(job.id)
 
-    done = shop.services.builds.view(job.id)
-    assert done.state == "succeeded", done.error
-    figures = shop.services.resolve.artifact(own.artifact).measurements
-    again = {item.metric: item for item in figures if item.source == "again"}
-    assert {"latency_p50", "throughput", "first_inference", "load_time", "host_memory_peak"} <= set(again)
-    assert all(item.value > 0 for item in again.values())
     pairs = shop.sql(
         "SELECT baseline, ratios FROM measurement_pairs WHERE artifact = %s AND run = %s",
         *(own.artifact, f"{job.id}:1:1"),
     )
     assert {baseline for baseline, _ in pairs} == {before.artifact}
     assert all(ratio > 0 for _, ratios in pairs for ratio in ratios)
-    assert {step.name for step in done.steps} == {"fetch", "measure", "publish"}, "nothing is compiled"
+    figures = shop.services.resolve.artifact(own.artifact).measurements
+    assert {"eager", "torch_compile"} <= {item.subject for item in figures}

@@ -63,7 +63,11 @@ def test_a_job_of_each_artifact_is_queued_behind_the_builds_and_leaves_the_versi
         for target, digest in zip((V4, V3), digests, strict=True)
     ]
     assert [registry.jobs(job.id) for job in jobs] == [[(V4, "todo")], [(V3, "todo")]]
-    assert registry.services.publish.version(MODEL, 1) == before
+    after = registry.services.publish.version(MODEL, 1)
+    assert (after.readiness, [build.id for build in after.builds]) == (
+        before.readiness,
+        [build.id for build in before.builds],
+    )
     other = registry.submit(checks={"tolerance": 0.01}).builds[0]
     assert [registry.services.builds.view(it).position for it in (other.id, jobs[0].id)] == [1, 2]
     found = registry.services.catalog.builds(BuildFilter(model=MODEL, number=1, kind=BuildKind.MEASURE))
