@@ -12,7 +12,7 @@ from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest, digest_json
 
 RunSource: TypeAlias = Literal["build", "again", "report"]
-"""Where figures are from: the build, a measuring job later, or somebody's own measurement."""
+"""Where figures are from: the build (sizes, its own seconds), a measuring job, or somebody's own measurement."""
 
 RUN_SCHEMA = 1
 MEASURED_BY = "latency_p50"
@@ -65,7 +65,7 @@ class Measurement:
         metric: What was measured (`latency_p50`).
         value: The figure.
         unit: Its unit (`ms`).
-        subject: `artifact`, `eager`, `torch_compile`, or `split` beside an artifact with baked weights.
+        subject: `artifact`, or `eager` or `torch_compile` beside it.
         batch: Batch size, or None where there is none.
         samples: The single calls behind it, a list of each fresh process; None where they are not kept.
         replicates: The same figure of each fresh process: what a test may take as independent. None without such.

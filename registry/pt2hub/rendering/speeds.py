@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pt2hub.wire.artifacts import MeasurementView
 
 _OWN, _TIME, _RATIO = "artifact", "latency_p50", "speedup"
-_NAMES = {"torch_compile": "torch.compile", "split": "with split weights"}
+_NAMES = {"torch_compile": "torch.compile"}
 _LATEST = 200
 """Reports that a figure is the median of, as the server's rule has it."""
 

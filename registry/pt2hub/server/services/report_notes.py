@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pt2hub.server.db.stores.reports import KeyedFigure
 
 MOST_NOTES = 10
-_SUBJECTS = ("artifact", "eager", "torch_compile", "split")
+_SUBJECTS = ("artifact", "eager", "torch_compile")
 _NO_DIGITS = str.maketrans("", "", "0123456789")
 
 

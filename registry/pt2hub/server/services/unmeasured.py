@@ -40,7 +40,7 @@ def check_form(wanted: SeriesFilter) -> None:
         raise InvalidInput(
             f"{wanted.subject[:80]!a} is no subject",
             where="subject",
-            hint="Figures are of artifact, or of eager, torch_compile or split beside it.",
+            hint="Figures are of artifact, or of eager or torch_compile beside it.",
         )
     if wanted.environment is not None and not _CLASS.fullmatch(wanted.environment):
         raise InvalidInput(

@@ -21,7 +21,6 @@ _SUBJECTS = {
     _OWN: "this artifact",
     _IN_PROCESS: "this artifact",
     "torch_compile": "torch.compile",
-    "split": "with split weights",
 }
 _BESIDE, _RATIO = "latency_p50", "speedup"
 """What is timed in the build's own process, and the metric that says how many times the artifact's own time it is."""
