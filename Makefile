@@ -15,7 +15,7 @@ BROWSER := $(shell command -v chromium || command -v chromium-browser || command
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install demo test test-slow lint web browser docs test-gpu clean
+.PHONY: help install demo test test-slow lint web browser docs figures test-gpu clean
 
 help: ## Show these lines.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,8 +51,13 @@ ifeq ($(BROWSER),)
 		exit 1; }
 endif
 
-docs: $(VENV)/.dev ## Write docs/reference from the code.
+docs: $(VENV)/.dev ## Write docs/reference from the code, and measured figures into the pages that quote them.
 	PYTHONPATH=docs $(BIN)/python -m reference_generator
+	PYTHONPATH=docs $(BIN)/python -m figure_spans
+
+figures: $(VENV)/.worker $(ASSETS) ## Measure what the pages quote (10 minutes, on an idle machine) and write it there.
+	PYTHONPATH=docs $(BIN)/python benchmarks/figures.py
+	PYTHONPATH=docs $(BIN)/python -m figure_spans
 
 test-gpu: ## Run the tests that need a CUDA device, with the torch of $(PYTHON); nothing is installed.
 	PYTHONPATH=registry:workers:tests:$$PYTHONPATH $(PYTHON) -m pytest -m gpu -s --confcutdir=tests/gpu tests/gpu $(PYTEST)

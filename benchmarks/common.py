@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import statistics
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from pt2hub.client.client import Client
 
 
+ROOT = Path(__file__).resolve().parents[1]
+
+
 def say(line: str) -> None:
     """Progress goes to standard error, so that standard output is the result alone."""
     print(line, file=sys.stderr, flush=True)
@@ -31,6 +35,12 @@ def rounds(description: str | None, default: int) -> int:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--rounds", type=int, default=default, help=f"interleaved rounds (default {default})")
     return int(parser.parse_args().rounds)
+
+
+def compile_bytecode() -> None:
+    """Compiles pt2hub's modules as pip does for an installed package; in a checkout Python may be told to write none."""
+    for folder in ("registry", "workers"):
+        compileall.compile_dir(str(ROOT / folder), quiet=1)
 
 
 @contextmanager

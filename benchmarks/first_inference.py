@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import shutil
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from common import publish_resnet18, report, rounds, say, served, summary
+from common import compile_bytecode, publish_resnet18, report, rounds, say, served, summary
 from pt2hub.cli import demo
 
 if TYPE_CHECKING:
@@ -40,9 +40,13 @@ def run(trial: Trial, kind: str, caches: Path) -> tuple[float, float, int]:
     return answer["milliseconds"], (time.perf_counter() - started) * 1000, answer["threads"]
 
 
-def main() -> None:
-    """Runs and prints."""
-    count = rounds(__doc__, 6)
+def measure(count: int, *, cold_every: int = COLD_EVERY) -> dict[str, Any]:
+    """Runs all kinds in turns.
+
+    Args:
+        count: Rounds.
+        cold_every: Rounds per compile with cold caches.
+    """
     first: dict[str, list[float]] = {kind: [] for kind in KINDS}
     process: dict[str, list[float]] = {kind: [] for kind in KINDS}
     threads = 0
@@ -52,23 +56,29 @@ def main() -> None:
             run(trial, kind, folder)
         for number in range(count):
             for kind in KINDS:
-                if kind.endswith("cold") and number % COLD_EVERY:
+                if kind.endswith("cold") and number % cold_every:
                     continue
                 milliseconds, whole, threads = run(trial, kind, folder)
                 first[kind].append(milliseconds)
                 process[kind].append(whole)
-                say(f"{kind:20} first {milliseconds:9.1f} ms   process {whole:9.1f} ms")
+                say(f"{number + 1}/{count} {kind:20} first {milliseconds:9.1f} ms   process {whole:9.1f} ms")
     medians = {kind: summary(values)["median"] for kind, values in first.items()}
     whole_medians = {kind: summary(values)["median"] for kind, values in process.items()}
-    report(
-        "first_inference",
-        threads=threads,
-        first_ms={kind: summary(values) for kind, values in first.items()},
-        process_ms={kind: summary(values) for kind, values in process.items()},
-        times_faster_than_cold=round(medians["torch_compile_cold"] / medians["artifact"], 1),
-        times_faster_than_warm=round(medians["torch_compile_warm"] / medians["artifact"], 1),
-        process_over_eager=round(whole_medians["artifact"] / whole_medians["eager"], 3),
-    )
+    return {
+        "threads": threads,
+        "first_ms": {kind: summary(values) for kind, values in first.items()},
+        "process_ms": {kind: summary(values) for kind, values in process.items()},
+        "times_faster_than_cold": round(medians["torch_compile_cold"] / medians["artifact"], 1),
+        "times_faster_than_warm": round(medians["torch_compile_warm"] / medians["artifact"], 1),
+        "process_over_eager": round(whole_medians["artifact"] / whole_medians["eager"], 3),
+    }
+
+
+def main() -> None:
+    """Runs and prints."""
+    count = rounds(__doc__, 6)
+    compile_bytecode()
+    report("first_inference", **measure(count))
 
 
 if __name__ == "__main__":
