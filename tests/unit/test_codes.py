@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from pt2hub.domain.artifacts import KEY_SCHEMA
 from pt2hub.domain.digests import Digest, digest_bytes
 from pt2hub.server.db.stores.codes import Code
 from pt2hub.server.services.codes import said_of
@@ -18,6 +19,8 @@ ONE = Code(
     target="torch2.13-cpu-x86_64_v3",
     digest=Digest("sha256:code"),
     program_key=Digest("sha256:key"),
+    key_schema=KEY_SCHEMA,
+    calls_others=False,
     reused=False,
     chosen=True,
     options={"max_autotune": True},
@@ -88,6 +91,32 @@ def test_it_is_said_whose_code_is_reused_and_what_was_compiled_anew(
 ) -> None:
     found = said_of(before, after)
     assert (found.same, found.said, found.tuning) == (before.digest == after.digest, text, "")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "end"),
+    [
+        (
+            ONE,
+            replace(REUSING, key_schema=KEY_SCHEMA - 1),
+            f", by a program key of schema {KEY_SCHEMA - 1}, which does not name the kernels of operators that are not torch's own.",
+        ),
+        (
+            replace(ONE, calls_others=True),
+            replace(ONE, number=2, calls_others=True, program_key=Digest("sha256:other")),
+            ", which calls operators by name that are not torch's own and may differ.",
+        ),
+        (
+            replace(ONE, calls_others=True),
+            replace(REUSING, calls_others=True),
+            ", so that no kernel can differ.",
+        ),
+    ],
+)
+def test_that_no_kernel_can_differ_is_said_where_the_key_names_all_kernels(
+    before: Code, after: Code, end: str
+) -> None:
+    assert said_of(before, after).said.endswith(end)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from pt2hub.domain.digests import digest_bytes
 from pt2hub.domain.targets import Target, parse_target
 from pt2hub_workers.inside.exporting import Exported
 from pt2hub_workers.inside.keying import program_key
+from pt2hub_workers.inside.operator_sources import CodeIdentity
 from pt2hub_workers.inside.recipe import compile_options, frozen_options
 
 V3, V4 = (Target(torch="2.13", device="cpu", arch=f"x86_64_{level}") for level in ("v3", "v4"))
@@ -88,7 +89,7 @@ def test_the_weights_are_in_the_key_of_baked_code_alone() -> None:
     def key(**baked: Any) -> dict[str, Any]:
         toolchain = Toolchain("2", "3", "g++", "glibc", "1")
         given = {"options": {}, "settings": {}, "toolchain": toolchain, "target": V3}
-        return program_key(exported, separate=["weight", "bias"], **given, **baked).fields
+        return program_key(exported, CodeIdentity(""), separate=["weight", "bias"], **given, **baked).fields
 
     one, other = digest_bytes(b"one"), digest_bytes(b"other")
     assert set(key(baked=one)) - set(key()) == {"baked"}

@@ -16,6 +16,7 @@ from pt2hub_workers.inside import golden as goldens
 from pt2hub_workers.inside.exporting import Exported, used_constants
 from pt2hub_workers.inside.inputs import Point
 from pt2hub_workers.inside.keying import program_key
+from pt2hub_workers.inside.operator_sources import identify_code
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -214,6 +215,7 @@ def test_retrained_tied_weights_have_the_same_program_key(tmp_path: Path) -> Non
         signature = Signature(("ids",), (), dims={}, fixed={}, device="cpu", in_spec="", out_spec="")
         key = program_key(
             Exported(program, signature, frozenset()),
+            identify_code(program, str),
             separate=weights.names_in(tmp_path / "weights.safetensors"),
             options={},
             settings={},

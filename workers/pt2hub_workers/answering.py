@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 UNRECORDED = Digest("sha256:" + "0" * 64)
 """Stands for the version's golden blob until the gate has passed, in configs that only the gate loads."""
 
+_MAX_REASONS = 2_000
+"""Characters of one log line that say why code is never reused."""
 _NO_WEIGHTS = digest_bytes(NO_TENSORS)
 
 
@@ -184,6 +186,12 @@ class Answers:
 
     def _answer_code(self, message: dict[str, Any]) -> dict[str, Any] | None:
         key = read(ProgramKey, message.get("key"))
+        if key.never_reused:
+            reasons = "; ".join(key.never_reused)[:_MAX_REASONS]
+            self._journal.line(
+                f"program key {key.digest}: this code is never reused, because {reasons}; compiling"
+            )
+            return None
         found = persisting(lambda: self._find_code(key), self._halt) if self._reuse else None
         if found is None:
             self._journal.line(f"program key {key.digest}: no code yet, compiling")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pt2hub import __version__, archive
 from pt2hub.domain.artifacts import (
+    KEY_SCHEMA,
     NO_TENSORS,
     Constant,
     Constants,
@@ -378,6 +379,7 @@ class _Run:
         """What would shape the code, if there were any: of the weights' values only those baked, as for real code."""
         told = {name: self._spec.get(name) for name in ("source", "inputs", "dims", "compile")}
         fields = {
+            "schema": KEY_SCHEMA,
             "toolchain": encode(decode(Toolchain, self._job["toolchain"])),
             "target": self._job["target"],
             "request": self._job["request"],

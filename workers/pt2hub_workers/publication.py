@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain import artifacts
-from pt2hub.domain.artifacts import ArtifactConfig, Descriptor, Manifest, StepTiming, VersionIdentity
+from pt2hub.domain.artifacts import (
+    ArtifactConfig,
+    Descriptor,
+    Manifest,
+    ProgramKey,
+    StepTiming,
+    VersionIdentity,
+)
 from pt2hub.domain.builds import Claim
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest, canonical_json, digest_bytes, digest_file
@@ -150,6 +157,7 @@ def make_config(
             "isolation": origin.isolation,
             "isolation_profile": origin.isolation_profile,
             "code_reused_from": origin.reused,
+            **_of_key(read(ProgramKey, fields.key)),
             "compiler_processes": fields.compiler_processes,
             "autotuning": fields.autotuning,
             "request": claim.request,
@@ -157,6 +165,15 @@ def make_config(
         },
     }
     return read(ArtifactConfig, document)
+
+
+def _of_key(key: ProgramKey) -> dict[str, Any]:
+    """What statements about an artifact's code rest on, where the database can be asked for it."""
+    return {
+        "key_schema": key.schema,
+        "operators": list(key.operators),
+        "never_reused": list(key.never_reused) or None,
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,14 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from pt2hub.domain.key_audits import KeyFinding
     from pt2hub.domain.statistics import QueueStatistics, RepeatedBuild
     from pt2hub.domain.tokens import TokenInfo
     from pt2hub.server.config import ServerConfig
+
+
+_AT_RISK = 1
+"""Exit code of an audit that found something to do."""
 
 
 def register(app: typer.Typer) -> None:
@@ -30,6 +35,7 @@ def register(app: typer.Typer) -> None:
     panels.add(admin, revoke, None, "pt2hub admin revoke ci", "pt2hub admin revoke 3")
     panels.add(admin, reindex, None, "pt2hub admin reindex")
     panels.add(admin, migrate, None, "pt2hub admin migrate")
+    panels.add(admin, audit_keys, None, "pt2hub admin audit-keys", "pt2hub admin audit-keys --json")
     panels.add(admin, queue, None, "pt2hub admin queue")
     panels.add(admin, requeue, None, "pt2hub admin requeue 688d2e6fd6eb1e11")
     panels.add(admin, seed_history, None, "pt2hub admin seed-history --measurements 1000000")
@@ -111,6 +117,21 @@ def migrate(*, as_json: AsJson = False) -> None:
     emit(document, lambda out: out.print(words, markup=False), as_json=as_json)
 
 
+def audit_keys(*, as_json: AsJson = False) -> None:
+    """List artifacts that reuse code by a program key that names less than today's.
+
+    Exit code 1 where code may differ from the artifact's own program, or where nothing stored tells. To replace such an
+    artifact, publish its version again: no code of an older key is reused.
+    """
+    from pt2hub.domain.key_audits import AT_RISK
+    from pt2hub.server.admin import audit_keys as audit
+
+    found = audit(server_config())
+    emit({"artifacts": found}, lambda out: _print_findings(out, found), as_json=as_json)
+    if any(item.certainty in AT_RISK for item in found):
+        raise typer.Exit(_AT_RISK)
+
+
 def queue(*, as_json: AsJson = False) -> None:
     """Inspect the queues, and builds that are tried again and again.
 
@@ -187,6 +208,19 @@ def seed_demo(
         f"figures, {made.changes} changes among them. See them: pt2hub models demo-"
     )
     emit(made, lambda out: out.print(words, markup=False), as_json=as_json)
+
+
+def _print_findings(out: Console, found: Sequence[KeyFinding]) -> None:
+    from pt2hub.cli.tables import print_table
+
+    if not found:
+        out.print("No artifact reuses code by an older program key: nothing to do.", markup=False)
+        return
+    rows = [
+        (item.version, item.target, str(item.key_schema), str(item.certainty), item.artifact[:19], item.why)
+        for item in found
+    ]
+    print_table(out, ("VERSION", "TARGET", "KEY SCHEMA", "CODE", "ARTIFACT", "WHY"), rows)
 
 
 def _queue_document(item: QueueStatistics) -> dict[str, Any]:

@@ -348,6 +348,13 @@ class Environment:
     isolation: str | None = None
 
 
+KEY_SCHEMA = 2
+"""Number of the program key's schema: it rises when the key names something that it did not name before, and no code
+of an older schema is reused (decision 0049)."""
+WHOLE_PROGRAM = "("
+"""Begins the name of a key's entry that covers all operators, not one."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProgramKey:
     """Digest of everything that shapes the code, kept field by field so that a miss can be explained.
@@ -359,6 +366,29 @@ class ProgramKey:
 
     digest: Digest
     fields: dict[str, Any]
+
+    @property
+    def schema(self) -> int:
+        """The schema by which it was made."""
+        schema = self.fields.get("schema")
+        return schema if isinstance(schema, int) else 1
+
+    @property
+    def never_reused(self) -> tuple[str, ...]:
+        """Why code with this key is never reused; empty where it may be."""
+        reuse = self.fields.get("reuse")
+        reasons = reuse.get("never") if isinstance(reuse, dict) else None
+        return tuple(map(str, reasons)) if isinstance(reasons, list) else ()
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """The program's operators that are not torch's own, by name."""
+        named = self.fields.get("operators")
+        return (
+            tuple(name for name in named if not name.startswith(WHOLE_PROGRAM))
+            if isinstance(named, dict)
+            else ()
+        )
 
 
 @dataclass(frozen=True, slots=True)

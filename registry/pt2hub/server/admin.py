@@ -21,6 +21,7 @@ from pt2hub.server.home import Home
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pt2hub.domain.key_audits import KeyFinding
     from pt2hub.domain.statistics import QueueStatistics, RepeatedBuild
     from pt2hub.domain.tokens import TokenInfo
     from pt2hub.server.config import ServerConfig
@@ -78,6 +79,20 @@ def reindex(config: ServerConfig) -> dict[str, Any]:
     """
     with _services(config) as container:
         return container.reindex.reindex()
+
+
+def audit_keys(config: ServerConfig) -> tuple[KeyFinding, ...]:
+    """Finds artifacts that reuse code by a program key that names less than today's; changes nothing.
+
+    Args:
+        config: The server's settings.
+
+    Raises:
+        SchemaOlder: The schema must be brought up to date first.
+        DatabaseUnavailable: The database does not answer.
+    """
+    with _services(config, upgrading=False) as container:
+        return container.key_audits.audit()
 
 
 def migrate(config: ServerConfig) -> tuple[str, str]:

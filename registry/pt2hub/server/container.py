@@ -25,6 +25,7 @@ from pt2hub.server.services.generated import GeneratedService
 from pt2hub.server.services.health import HealthService
 from pt2hub.server.services.inspecting import InspectingService
 from pt2hub.server.services.isolation import IsolationService
+from pt2hub.server.services.key_audits import KeyAuditService
 from pt2hub.server.services.log_windows import LogWindowService
 from pt2hub.server.services.logs import LogService
 from pt2hub.server.services.measuring import MeasuringService
@@ -79,6 +80,7 @@ class Container:
         access: API tokens.
         web_sessions: Browsers that signed in with one.
         reindex: Rebuilding rows from the storage.
+        key_audits: Which artifacts reuse code that may not be their own.
         blobs: Storing bytes so that they stay until they are referred to.
         uploads: Uploads of clients that reach the storage by themselves; closed with the container.
         storage: Blobs and manifests, to be read.
@@ -112,6 +114,7 @@ class Container:
     access: AccessService
     web_sessions: WebSessionService
     reindex: ReindexService
+    key_audits: KeyAuditService
     blobs: BlobService
     uploads: UploadService
     storage: Storage
@@ -194,6 +197,7 @@ def compose(
         access=base.access,
         web_sessions=base.web_sessions,
         reindex=ReindexService(sessions, storage),
+        key_audits=KeyAuditService(sessions, storage),
         blobs=base.blobs,
         uploads=base.uploads,
         storage=storage,

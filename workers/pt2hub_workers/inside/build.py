@@ -25,13 +25,16 @@ from pt2hub_workers.inside import (
     eager,
     files,
     inputs,
+    loaded_code,
     packing,
     settings,
+    torch_patches,
     weights,
 )
 from pt2hub_workers.inside.exporting import Exported, export, used_constants
 from pt2hub_workers.inside.keying import constants_of, program_key
 from pt2hub_workers.inside.model import build_module, in_dtype, moved
+from pt2hub_workers.inside.operator_sources import CodeIdentity, identify_code
 from pt2hub_workers.inside.proving import Proof, Subject
 from pt2hub_workers.inside.recipe import compile_options, frozen_options
 from pt2hub_workers.inside.smallest import check_smallest
@@ -127,7 +130,7 @@ class Build:
         self._job = job
         self._channel = channel
         self._compilers = compilers
-        self._before = settings.compiler_configuration()
+        self._before = settings.compiler_configuration() | torch_patches.constants_of_inductor()
         self._device = job.target.device
         self._baked = weights_form(job.spec.canonical(), job.request.model_dump()) == "baked"
         self._out = job.directory / "out"
@@ -138,7 +141,7 @@ class Build:
             model = self._build_model()
             exported = self._export(model)
         with self._channel.step("key"):
-            key, options = self._key(exported, model)
+            key, options = self._key(exported, self._identify(exported), model)
             self._tell_of(options, exported)
             reused = self._channel.ask("code", key=encode(key))
         packed, tuned = self._code(model, exported, options, reused)
@@ -197,7 +200,19 @@ class Build:
         converted = model.module is not model.original
         return moved(tensors, self._job.request, self._device, converted=converted)
 
-    def _key(self, exported: Exported, model: Model) -> tuple[ProgramKey, dict[str, Any]]:
+    def _identify(self, exported: Exported) -> CodeIdentity:
+        """The code that the program only names; the log says what of it is in the key."""
+        job = self._job
+        source = job.spec.canonical()["source"]
+        root = job.directory / "tmp" / "source"
+        identity = identify_code(exported.program, lambda: loaded_code.digest_loaded_code(source, root))
+        for line in identity.lines:
+            self._channel.log(line)
+        return identity
+
+    def _key(
+        self, exported: Exported, identity: CodeIdentity, model: Model
+    ) -> tuple[ProgramKey, dict[str, Any]]:
         job = self._job
         asked = self._asked()
         # A frozen buffer keeps no state: what the model writes to it is folded away (seen with torch 2.13).
@@ -205,10 +220,14 @@ class Build:
             options = frozen_options(job.target, asked, _dtypes(exported))
         else:
             options = compile_options(job.target, asked)
-        changed = settings.changed(self._before, settings.compiler_configuration())
+        now = settings.compiler_configuration() | torch_patches.constants_of_inductor()
+        changed = settings.changed(
+            self._before, {name: now[name] for name in now.keys() & self._before.keys()}
+        )
         tuned_within = shaping(options, job.spec.limits.autotune_seconds)
         key = program_key(
             exported,
+            identity,
             separate=weights.names_for(model.module, model.layer),
             options=options,
             settings={**settings.numeric_settings(), "changed": changed, **tuned_within},

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._export.serde.serialize import serialize
 
-from pt2hub.domain.artifacts import ProgramKey
+from pt2hub.domain.artifacts import KEY_SCHEMA, ProgramKey
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import digest_bytes, digest_json
 from pt2hub_workers.inside.exporting import used_constants
+from pt2hub_workers.inside.settings import UNNAMED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,17 +20,15 @@ if TYPE_CHECKING:
     from pt2hub.domain.digests import Digest
     from pt2hub.domain.targets import Target
     from pt2hub_workers.inside.exporting import Exported
+    from pt2hub_workers.inside.operator_sources import CodeIdentity
 
-KEY_SCHEMA = 1
 SHAPING = frozenset({"torch", "triton", "cuda", "compiler", "pt2hub"})
 """The toolchain's fields that shape code; the interpreter's and libc's patch releases do not."""
-_NOISE = frozenset({"metadata", "stack_trace", "torch_version", "verifiers", "schema_version", "guards_code"})
-"""Fields of the serialised graph that hold stack traces, paths and versions: with these dropped the same
-program gives the same bytes in every process (facts/aoti.md, section 5)."""
 
 
 def program_key(  # noqa: PLR0913  # the parts of one value
     exported: Exported,
+    identity: CodeIdentity,
     *,
     separate: Iterable[str],
     options: Mapping[str, Any],
@@ -43,6 +41,7 @@ def program_key(  # noqa: PLR0913  # the parts of one value
 
     Args:
         exported: The program.
+        identity: The program's graph, and the code that it only names.
         separate: Names of the constants that travel in the weights layer; the values of all others are
             part of the code layer, hence of the key.
         options: Inductor's options, complete.
@@ -58,7 +57,8 @@ def program_key(  # noqa: PLR0913  # the parts of one value
     read = {*used_constants(program), *program.constants}
     fields = {
         "schema": KEY_SCHEMA,
-        "graph": digest_json(_graph(program)),
+        "graph": identity.graph,
+        "operators": dict(identity.operators),
         "signature": digest_json(encode(exported.signature)),
         "constants": digest_json([_described(name, value) for name, value in sorted(constants.items())]),
         "literals": {k: _value_digest(v) for k, v in sorted(constants.items()) if k in read - weights},
@@ -69,6 +69,8 @@ def program_key(  # noqa: PLR0913  # the parts of one value
         "toolchain": {key: value for key, value in encode(toolchain).items() if key in SHAPING},
         **({"baked": baked} if baked else {}),
     }
+    if reasons := [*identity.reasons, *_unnamed(settings)]:
+        fields["reuse"] = {"never": reasons, "nonce": uuid.uuid4().hex}
     return ProgramKey(digest_json(fields), fields)
 
 
@@ -79,16 +81,14 @@ def constants_of(program: torch.export.ExportedProgram) -> dict[str, torch.Tenso
     return {name: tensor.detach() for name, tensor in found.items()}
 
 
-def _graph(program: torch.export.ExportedProgram) -> Any:  # noqa: ANN401  # any JSON value
-    return _without_noise(json.loads(serialize(program).exported_program))
-
-
-def _without_noise(value: Any) -> Any:  # noqa: ANN401  # any JSON value
-    if isinstance(value, dict):
-        return {key: _without_noise(item) for key, item in value.items() if key not in _NOISE}
-    if isinstance(value, list):
-        return [_without_noise(item) for item in value]
-    return repr(value) if isinstance(value, float) else value
+def _unnamed(settings: Mapping[str, Any]) -> list[str]:
+    """The compiler's settings whose values have no digest."""
+    changed = settings.get("changed", {})
+    return [
+        f"{name} is {value.removeprefix(UNNAMED)}"
+        for name, value in changed.items()
+        if value.startswith(UNNAMED)
+    ]
 
 
 def _described(name: str, tensor: torch.Tensor) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import warnings
 from contextlib import contextmanager
@@ -10,11 +11,42 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pt2hub.domain.digests import canonical_json, digest_json
+from pt2hub_workers.inside.code_values import CannotName, CodeValues
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _PLACES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TMPDIR")
 """Variables that name the build's own directories (`build.isolate_caches`)."""
+UNNAMED = "without a digest: "
+"""Begins the text of a compiler's setting whose value is code that cannot be named."""
+_VARIABLES = (
+    *(
+        "CFLAGS",
+        "CXXFLAGS",
+        "CPPFLAGS",
+        "LDFLAGS",
+        "CPATH",
+        "C_INCLUDE_PATH",
+        "CPLUS_INCLUDE_PATH",
+        "LIBRARY_PATH",
+    ),
+    *("COMPILER_PATH", "GCC_EXEC_PREFIX", "CUDAHOSTCXX", "CUDA_HOME", "CUDA_PATH", "TORCH_CUDA_ARCH_LIST"),
+    *("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG"),
+)
+"""Variables that compilers and libraries read. Not CXX: the toolchain names the compiler's version."""
+_PREFIXES = ("TORCHINDUCTOR_", "TORCHDYNAMO_", "TRITON_", "AOTI_", "ATEN_", "ONEDNN_", "DNNL_")
+_LOCAL = frozenset({*_PLACES, "TORCHINDUCTOR_COMPILE_THREADS", "TRITON_HOME"})
+_CONFIGURATIONS = {
+    "inductor": "torch._inductor.config",
+    "dynamo": "torch._dynamo.config",
+    "functorch": "torch._functorch.config",
+    "fx": "torch.fx.experimental._config",
+    "compiler": "torch.compiler.config",
+}
+_MAX_TEXT = 300
+"""Characters of a setting's value that are kept as text; of longer ones the digest."""
 _entered: list[torch.inference_mode] = []
 """Modes that are never left; torch leaves one that is collected."""
 
@@ -35,20 +67,61 @@ def numeric_settings() -> dict[str, Any]:
             "mem_efficient": torch.backends.cuda.mem_efficient_sdp_enabled(),
             "math": torch.backends.cuda.math_sdp_enabled(),
         },
+        **_further_settings(),
         "environment": {key: value for key, value in sorted(os.environ.items()) if _shapes_code(key)},
     }
 
 
-def compiler_configuration() -> dict[str, str]:
-    """Every portable setting of Inductor and Dynamo, as text, for comparing before and after an import."""
-    import torch._dynamo.config
-    import torch._inductor.config
-
+def _further_settings() -> dict[str, Any]:
+    """Settings that not every version of torch has."""
+    matmul, backends = torch.backends.cuda.matmul, torch.backends
     return {
-        f"{name}.{key}": repr(value)
-        for name, module in (("inductor", torch._inductor.config), ("dynamo", torch._dynamo.config))  # noqa: SLF001  # compilers are configured through private modules
-        for key, value in module.save_config_portable().items()
+        "reduced_precision": {
+            name: str(getattr(matmul, f"allow_{name}", None))
+            for name in (
+                "fp16_reduced_precision_reduction",
+                "bf16_reduced_precision_reduction",
+                "fp16_accumulation",
+            )
+        },
+        "fp32_precision": {
+            name: str(getattr(getattr(backends, name), "fp32_precision", None))
+            for name in ("cudnn", "mkldnn")
+        },
+        "cudnn": {name: str(getattr(backends.cudnn, name)) for name in ("enabled", "deterministic")},
+        "cudnn_sdp": backends.cuda.cudnn_sdp_enabled(),
+        "sdpa_order": str(torch._C._get_sdp_priority_order()),  # noqa: SLF001  # torch has no public name for it
+        "linalg": str(backends.cuda.preferred_linalg_library()),
+        "blas": str(backends.cuda.preferred_blas_library()),
+        "opt_einsum": [backends.opt_einsum.enabled, str(backends.opt_einsum.strategy)],
+        "nnpack": torch._C._get_nnpack_enabled(),  # noqa: SLF001  # the same
+        "fill_uninitialized_memory": getattr(torch.utils.deterministic, "fill_uninitialized_memory", None),
+        "mha_fastpath": backends.mha.get_fastpath_enabled(),
     }
+
+
+def compiler_configuration() -> dict[str, str]:
+    """Every setting of the compiler's parts, as text, for comparing before and after an import.
+
+    Also those that `save_config_portable` leaves out, such as custom passes: they shape code, too.
+    """
+    return {
+        f"{name}.{key}": _as_text(value)
+        for name, module in _CONFIGURATIONS.items()
+        for key, value in importlib.import_module(module).get_config_copy().items()
+    }
+
+
+def _as_text(value: Any) -> str:  # noqa: ANN401  # any setting
+    """A setting's value; code by its content."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return repr(value)
+    try:
+        described = CodeValues().describe(value)
+    except CannotName as error:
+        return f"{UNNAMED}{error}"
+    text = canonical_json(described).decode()
+    return text if len(text) <= _MAX_TEXT else digest_json(described)
 
 
 def changed(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
@@ -119,5 +192,4 @@ def _all() -> dict[str, str]:
 
 
 def _shapes_code(variable: str) -> bool:
-    local = ("TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS")
-    return variable.startswith(("TORCHINDUCTOR_", "TORCHDYNAMO_")) and variable not in local
+    return variable in _VARIABLES or (variable.startswith(_PREFIXES) and variable not in _LOCAL)

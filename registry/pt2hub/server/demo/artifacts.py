@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain import artifacts as oci
 from pt2hub.domain.artifacts import (
+    KEY_SCHEMA,
     ArtifactConfig,
     Constants,
     Descriptor,
@@ -202,7 +203,7 @@ def _key_fields(version: Version, build: Build) -> dict[str, Any]:
     program = model.program(version.number)
     toolchain = encode(build.machine.toolchain)
     return {
-        "schema": 1,
+        "schema": KEY_SCHEMA,
         "graph": made_up(f"graph of {model.name}, {program}"),
         "signature": made_up(f"signature of {model.name}"),
         "constants": made_up(f"constants of {model.name}"),
@@ -257,6 +258,9 @@ def _provenance(version: Version, build: Build, attempt: Attempt) -> dict[str, A
         "isolation": "sandbox",
         "isolation_profile": made_up("profile of the sandbox"),
         "code_reused_from": made_up(f"code of {build.key}") if build.reuses else None,
+        "key_schema": KEY_SCHEMA,
+        "operators": [],
+        "never_reused": None,
         "compiler_processes": [] if build.reuses else ["g++", "g++", "ld"],
         "autotuning": tuning,
         "request": build.request,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pt2hub.domain.artifacts import KEY_SCHEMA
 from pt2hub.server.db.stores.codes import CodeStore
 from pt2hub.server.db.stores.verdicts import EvidenceStore
 from pt2hub.server.services.kernels import differences
@@ -68,15 +69,24 @@ def untuned(code: Code, name: str) -> str:
 
 def _same(before: Code, after: Code) -> str:
     one, other = _names(before, after)
+    follows = _what_follows(before, after)
     if before.reused and after.reused:
         whose = f" that was compiled for {_origin(after)}" if after.origin else ""
-        return f"Both reuse the same code{whose}, so that no kernel can differ."
+        return f"Both reuse the same code{whose}{follows}."
     if before.reused or after.reused:
         later, earlier = (other, one) if after.reused else (one, other)
-        return (
-            f"{_upper(later)} reuses the code that was compiled for {earlier}, so that no kernel can differ."
-        )
-    return "Both were compiled, to the same code byte for byte, so that no kernel can differ."
+        return f"{_upper(later)} reuses the code that was compiled for {earlier}{follows}."
+    return f"Both were compiled, to the same code byte for byte{follows}."
+
+
+def _what_follows(before: Code, after: Code) -> str:
+    """What equal code says of kernels, as far as the program keys name them."""
+    oldest = min(before.key_schema, after.key_schema)
+    if oldest < KEY_SCHEMA:
+        return f", by a program key of schema {oldest}, which does not name the kernels of operators that are not torch's own"
+    if before.program_key != after.program_key and (before.calls_others or after.calls_others):
+        return ", which calls operators by name that are not torch's own and may differ"
+    return ", so that no kernel can differ"
 
 
 def _different(before: Code, after: Code) -> str:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 # their own columns decide, and each is asked for kernels by an index.
 _CODES = text("""
     SELECT own.digest AS artifact, models.name AS model, versions.number, builds.target, own.code AS digest,
-        own.program_key, own.provenance ->> 'code_reused_from' IS NOT NULL AS reused,
+        own.program_key, coalesce((own.provenance ->> 'key_schema')::int, 1) AS key_schema,
+        coalesce(own.provenance -> 'operators', '[]') <> '[]' AS calls_others, own.provenance ->> 'code_reused_from' IS NOT NULL AS reused,
         own.provenance -> 'autotuning' ->> 'choices' IS NOT NULL AS chosen,
         versions.spec #> '{compile,options}' AS asked, builds.request -> 'options' AS wanted,
         origin.digest AS origin, origin.name AS made, origin.number AS made_number, tuned.digest AS tuned
@@ -56,6 +57,8 @@ class Code:
         target: Its target's name.
         digest: Digest of the code layer.
         program_key: What the code was compiled from.
+        key_schema: The schema of that key; an older one names less.
+        calls_others: Whether the program calls operators that are not torch's own.
         reused: Whether it was compiled for another artifact.
         chosen: Whether the compiler chose anything by timing when it was compiled.
         options: The spec's options of the compiler, the target's above them.
@@ -70,6 +73,8 @@ class Code:
     target: str
     digest: Digest
     program_key: Digest
+    key_schema: int
+    calls_others: bool
     reused: bool
     chosen: bool
     options: dict[str, Any]

@@ -1,0 +1,89 @@
+"""A digest of all code in this process that the toolchain's versions do not name.
+
+It stands for code that is only a name in the graph and whose content is out of reach, such as the kernel of an
+operator from a C++ library: whatever runs there is in the uploaded source, in an installed distribution or in a file
+that this process has loaded.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pt2hub.domain.digests import digest_bytes, digest_file, digest_json
+from pt2hub_workers.inside import own_code
+from pt2hub_workers.inside.code_values import CannotName
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MAPS = Path("/proc/self/maps")
+_FIRST_PATH = 5
+"""Fields before a mapping's path."""
+
+
+def digest_loaded_code(source: dict[str, Any], root: Path) -> str:
+    """Digests the source, the distributions and the files that this process has loaded.
+
+    Args:
+        source: The spec's source, which names the uploaded archive by its digest.
+        root: Where that archive is unpacked.
+
+    Raises:
+        CannotName: A loaded file cannot be read.
+    """
+    named: dict[str, str] = {}
+    for path in sorted({*_modules(), *_libraries()}):
+        if path.is_relative_to(root) or own_code.is_own_file(str(path)):
+            continue
+        name, digest = _owners().get(str(path)) or (f"file {path.name} {_digest(path)}", "")
+        named[name] = digest
+    return digest_json({"source": source, "python": sys.version, "loaded": named})
+
+
+def _modules() -> Iterator[Path]:
+    for name, module in sys.modules.copy().items():
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and not own_code.is_own_module(name.partition(".")[0]):
+            yield Path(file).resolve()
+
+
+def _libraries() -> Iterator[Path]:
+    """Every shared library of this process."""
+    try:
+        lines = _MAPS.read_text().splitlines()
+    except OSError as error:
+        raise CannotName(f"{_MAPS} cannot be read") from error
+    for line in lines:
+        fields = line.split(maxsplit=_FIRST_PATH)
+        if len(fields) > _FIRST_PATH and "x" in fields[1] and fields[-1].startswith("/"):
+            yield Path(fields[-1])
+
+
+@functools.cache
+def _owners() -> dict[str, tuple[str, str]]:
+    """The distribution of each installed file that is code: its name, and the digest of its version and files."""
+    owners: dict[str, tuple[str, str]] = {}
+    for item in importlib.metadata.distributions():
+        record = item.read_text("RECORD")
+        folder = os.path.realpath(str(item.locate_file("")))
+        lines = [
+            line for line in (record or "").splitlines() if ".pyc," not in line and ".dist-info/" not in line
+        ]
+        if lines and not own_code.is_own_file(f"{folder}/{lines[0].partition(',')[0]}"):
+            digest = digest_json([item.version, digest_bytes("\n".join(sorted(lines)).encode())])
+            files = (line.rpartition(",")[0].rpartition(",")[0].strip('"') for line in lines)
+            entry = f"distribution {item.name} {item.version}", digest
+            owners.update({f"{folder}/{file}": entry for file in files})
+    return owners
+
+
+def _digest(path: Path) -> str:
+    try:
+        return digest_file(path)
+    except OSError as error:
+        raise CannotName(f"{path.name} cannot be read") from error

@@ -1,0 +1,82 @@
+"""Tells code that the toolchain's versions name (torch, Triton, Python, pt2hub) from everybody else's."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import importlib.util
+import re
+import sys
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+import pt2hub
+import pt2hub_workers
+
+if TYPE_CHECKING:
+    from types import FunctionType
+
+_PACKAGES = ("triton", "numpy", "functorch", "torchgen")
+"""What torch imports beside its declared requirements; their versions come with torch's."""
+
+
+@functools.cache
+def own_folders() -> tuple[str, ...]:
+    """Folders whose code the program key names by a version."""
+    stdlib = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
+    packages = [Path(module.__file__ or "").parent for module in (torch, pt2hub, pt2hub_workers)]
+    required = {re.split(r"[^\w-]", line)[0] for line in importlib.metadata.requires("torch") or []}
+    for name in (*_PACKAGES, *sorted(required)):
+        found = importlib.util.find_spec(name.replace("-", "_")) if name else None
+        if found is not None and found.origin and found.origin != "built-in":
+            place = Path(found.origin)
+            packages.append(place.parent if found.submodule_search_locations else place)
+    return (*sorted(str(path) for path in packages), *sorted(filter(None, stdlib)))
+
+
+@functools.cache
+def is_own_file(path: str) -> bool:
+    """Whether a file belongs to torch, what torch requires, Python or pt2hub."""
+    inside = any(path == folder or path.startswith(f"{folder}/") for folder in own_folders())
+    if not inside:
+        return False
+    # Other distributions lie below the standard library's folder.
+    packages = next((part for part in ("/site-packages/", "/dist-packages/") if part in path), None)
+    folders = [folder for folder in own_folders() if path == folder or path.startswith(f"{folder}/")]
+    return packages is None or any(packages in f"{folder}/" for folder in folders)
+
+
+@functools.cache
+def is_own_module(name: str) -> bool:
+    """Whether a module of this name belongs to them."""
+    top = name.partition(".")[0]
+    if top in sys.stdlib_module_names:
+        return True
+    module = sys.modules.get(name) or sys.modules.get(top)
+    file = getattr(module, "__file__", None)
+    return file is not None and is_own_file(str(file))
+
+
+def is_own_function(function: FunctionType) -> bool:
+    """Whether a Python function belongs to them; of generated code, whether its globals are a module's of theirs."""
+    file = function.__code__.co_filename
+    if not file.startswith("<"):
+        return is_own_file(file)
+    name = str(function.__globals__.get("__name__", ""))
+    module = sys.modules.get(name)
+    return module is not None and vars(module) is function.__globals__ and is_own_module(name)
+
+
+def is_foreign_function(function: FunctionType) -> bool:
+    """Whether a Python function within one of their modules comes from elsewhere.
+
+    Not the opposite of `is_own_function`: code that they generate has globals that belong to nobody.
+    """
+    file = function.__code__.co_filename
+    if not file.startswith("<"):
+        return not is_own_file(file)
+    name = str(function.__globals__.get("__name__", ""))
+    return name in sys.modules and name != "builtins" and not is_own_module(name)

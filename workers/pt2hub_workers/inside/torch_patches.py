@@ -1,0 +1,116 @@
+"""Finds others' code in torch's own modules: replaced functions, decompositions, lowerings, passes, kernels of ATen."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pt2hub_workers.inside import own_code
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_REGISTRIES = frozenset(
+    {"torch._library.custom_ops", "torch._library.triton", "torch._library.simple_registry"}
+)
+"""Modules whose tables hold others' operators by design; a program's own are looked at one by one."""
+_LINE = re.compile(
+    r"^(\w+)(?:\[alias\])?: (?:registered at|fallthrough registered at) (.+\.py):\d+", re.MULTILINE
+)
+_ATEN = ("aten", "prims")
+
+
+def find_patches() -> list[str]:
+    """Places of torch that hold code which no version names, sorted."""
+    return sorted({*_in_modules(), *_in_operators()})
+
+
+def _in_modules() -> Iterator[str]:
+    for name, module in sys.modules.copy().items():
+        if (
+            name.partition(".")[0] == "torch"
+            and name not in _REGISTRIES
+            and isinstance(module, types.ModuleType)
+        ):
+            for key, value in vars(module).copy().items():
+                yield from _in_value(f"{name}.{key}", value, name)
+
+
+def _in_value(place: str, value: Any, module: str) -> Iterator[str]:  # noqa: ANN401  # whatever a module holds
+    kind = type(value)  # not isinstance: objects that are deprecated warn when they are asked
+    if issubclass(kind, types.FunctionType):
+        if own_code.is_foreign_function(value):
+            yield place
+    elif issubclass(kind, type):
+        yield from _in_class(place, value) if value.__module__ == module else ()
+    elif issubclass(kind, dict):
+        yield from (f"{place}[{key}]" for key, item in value.copy().items() if _is_foreign(item))
+    elif issubclass(kind, list):
+        for number, item in enumerate(value):
+            if _is_pattern_pass(item) or _is_foreign(item):
+                yield from _in_entry(f"{place}[{number}]", item)
+    elif _is_pattern_pass(value):
+        yield from _in_entry(place, value)
+
+
+def _in_class(place: str, value: type) -> Iterator[str]:
+    for key, item in vars(value).copy().items():
+        inner = item.__func__ if isinstance(item, staticmethod | classmethod) else item
+        if isinstance(inner, types.FunctionType) and own_code.is_foreign_function(inner):
+            yield f"{place}.{key}"
+
+
+def _is_pattern_pass(value: Any) -> bool:  # noqa: ANN401  # whatever a module holds
+    return type(value).__name__ == "PatternMatcherPass"
+
+
+def _in_entry(place: str, value: Any) -> Iterator[str]:  # noqa: ANN401  # a function, or a pass of the pattern matcher
+    if not _is_pattern_pass(value):
+        yield place
+        return
+    entries = [entry for listed in value.patterns.values() for entry in listed]
+    yield from (place for entry in entries if any(map(_is_foreign, vars(entry).values())))
+
+
+def _is_foreign(value: Any) -> bool:  # noqa: ANN401  # whatever a table holds
+    """Whether a value is a function, or a list of functions, from elsewhere."""
+    if isinstance(value, list | tuple):
+        return any(map(_is_foreign, value))
+    inner = getattr(value, "__wrapped__", value) if isinstance(value, types.FunctionType) else value
+    return isinstance(inner, types.FunctionType) and own_code.is_foreign_function(inner)
+
+
+def constants_of_inductor() -> dict[str, str]:
+    """Plain values in Inductor's modules, by dotted name, for comparing before and after an import."""
+    return {
+        f"{name}.{key}": repr(value)
+        for name, module in sys.modules.copy().items()
+        if name.startswith("torch._inductor.") and "config" not in name
+        for key, value in vars(module).copy().items()
+        if type(value) in (bool, int, float, str) and not key.startswith("__")
+    }
+
+
+def _in_operators() -> Iterator[str]:
+    """Kernels and Python decompositions that others registered for torch's own operators."""
+    for name in torch._C._dispatch_get_all_op_names():  # noqa: SLF001  # torch has no public name for it
+        if name.partition("::")[0] in _ATEN:
+            for key, place in _LINE.findall(torch._C._dispatch_dump(name)):  # noqa: SLF001  # the same
+                if not own_code.is_own_file(place) or place.endswith("torch/library.py"):
+                    yield f"{name} ({key})"
+    for packet in (item for space in _ATEN for item in vars(getattr(torch.ops, space)).copy().values()):
+        if isinstance(packet, torch._ops.OpOverloadPacket):  # noqa: SLF001  # the same
+            for overload in vars(packet).copy().values():
+                if isinstance(overload, torch._ops.OpOverload):  # noqa: SLF001  # the same
+                    yield from _in_kernels(overload)
+
+
+def _in_kernels(operator: torch._ops.OpOverload) -> Iterator[str]:
+    for key, kernel in operator.py_kernels.items():
+        inner = getattr(kernel, "__wrapped__", kernel)
+        if isinstance(inner, types.FunctionType) and own_code.is_foreign_function(inner):
+            yield f"{operator} ({key})"
