@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pt2hub.wire.performance import ChangeView, HistoryView, PolicyView, SeriesView
 
 NO_FIGURES = (
-    "No such figures yet. A build measures its artifact; pt2hub measure {model} measures what is there again, "
-    "pt2hub history {model} --list lists what was measured."
+    "No such figures yet. An artifact is measured after it is published; pt2hub versions {model} says what waits for "
+    "that, pt2hub measure {model} measures it now, pt2hub history {model} --list lists what was measured."
 )
 _SPARKLINE = 20
 """Figures of a sparkline."""

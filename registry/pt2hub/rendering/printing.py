@@ -69,7 +69,7 @@ def named(build: BuildView) -> str:
 
 def measures(build: BuildView) -> str:
     """What a measuring job times, and beside what."""
-    return f"measures {build.measures} again" + (f", beside {build.beside}" if build.beside else "")
+    return f"measures {build.measures}" + (f", beside {build.beside}" if build.beside else "")
 
 
 def measurement_state(state: str) -> str:
@@ -290,7 +290,7 @@ def worker(view: WorkerView) -> Sheet:
 
 def doing(build: WorkerBuild) -> str:
     """What a worker has, in a list: the version, and whether it is only measured."""
-    measured = " (measured again)" if build.kind == "measure" else ""
+    measured = " (measuring job)" if build.kind == "measure" else ""
     return f"{build.model}@{build.number}{measured}"
 
 

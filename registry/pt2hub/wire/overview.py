@@ -55,6 +55,8 @@ class ModelGlance:
         ready_at: When its newest ready version was submitted, None without one.
         trends: `latency_p50` at the example batch, one per target; those of the newest versions first.
         failed: Targets that the build of its newest version failed for.
+        measurement: Where the newest ready version stands that is not measured whole: `measuring`, `waiting`, `failed`
+            or `not_measured`; empty where it is.
     """
 
     model: ModelView
@@ -63,6 +65,7 @@ class ModelGlance:
     ready_at: str | None = None
     trends: tuple[Trend, ...] = ()
     failed: tuple[str, ...] = ()
+    measurement: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pt2hub.errors import UNSEEN
 from pt2hub.rendering.moves import moved
+from pt2hub.rendering.printing import measurement_state
 from pt2hub.rendering.quantities import quantity
 
 if TYPE_CHECKING:
@@ -73,4 +74,5 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "plain": plain,
     "quantity": quantity,
     "moved": moved,
+    "measurement": measurement_state,
 }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from flask import redirect, request, url_for
 
 from pt2hub.domain.builds import BuildState
+from pt2hub.domain.measurements import MeasurementState
 from pt2hub.errors import Pt2hubError
 from pt2hub.rendering.printing import circumstances, confined, standing
 from pt2hub.server.api.context import container
@@ -69,6 +70,12 @@ class Row:
     isolation: str | None = None
     fit: Fit | None = None
 
+    @property
+    def is_unmeasured(self) -> bool:
+        """Whether it has an artifact that nobody has measured."""
+        status = self.build.measurement
+        return status is not None and status.state != MeasurementState.MEASURED
+
 
 @routes.get(f"/models/<team>/<name>/versions/<int(max={MOST_VERSION}):number>")
 def version(team: str, name: str, number: int) -> Response:
@@ -85,6 +92,7 @@ def version(team: str, name: str, number: int) -> Response:
         name=name,
         reference=f"{whole}@{number}",
         rows=rows,
+        unmeasured_rows=[row for row in rows if row.is_unmeasured],
         pieces=pieces,
         pulls=_pulls(view, rows),
         spec=write_document(services.publish.document(whole, number)),

@@ -72,4 +72,5 @@ class OverviewService:
 def _glance(model: ModelView, standing: Standing | None, trends: tuple[Trend, ...]) -> ModelGlance:
     if standing is None:
         return ModelGlance(model)
-    return ModelGlance(model, standing.state, standing.at, standing.ready_at, trends, standing.failed)
+    told = standing.failed, standing.measurement
+    return ModelGlance(model, standing.state, standing.at, standing.ready_at, trends, *told)

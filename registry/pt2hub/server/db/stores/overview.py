@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from sqlalchemy import func, select, text
 
 from pt2hub.domain.builds import BuildState, readiness
+from pt2hub.domain.measurements import MeasurementState
 from pt2hub.server.db.schema import Worker as SQLWorker
+from pt2hub.server.db.stores.measurement_states import MeasurementStateStore
 from pt2hub.server.db.stores.values import optional_stamp
 from pt2hub.server.db.stores.workers import lives
 from pt2hub.wire.overview import CHANGED_DAYS, FAILED_DAYS, MOST, Totals
@@ -23,7 +25,10 @@ if TYPE_CHECKING:
 
 # `ready` is the number of the newest ready version as the list of models says it.
 _STANDINGS = text("""
-    SELECT given.name, newest.created_at, newest.states, newest.failed, ready.created_at
+    SELECT given.name, newest.created_at, newest.states, newest.failed, ready.created_at, ARRAY(
+            SELECT artifacts.digest FROM builds JOIN artifacts ON artifacts.build_id = builds.id
+            WHERE builds.version_id = ready.id AND builds.kind = 'build'
+        ) AS artifacts
     FROM unnest(CAST(:names AS text[]), CAST(:ready AS integer[])) AS given (name, ready)
     JOIN models ON models.name = given.name
     JOIN LATERAL (
@@ -39,6 +44,12 @@ _STANDINGS = text("""
     ) AS newest ON true
     LEFT JOIN versions AS ready ON ready.model_id = models.id AND ready.number = given.ready
 """)
+_UNMEASURED = (
+    MeasurementState.MEASURING,
+    MeasurementState.WAITING,
+    MeasurementState.FAILED,
+    MeasurementState.NOT_MEASURED,
+)
 _TOTALS = text("""
     SELECT
         (SELECT count(*) FROM (SELECT 1 FROM models LIMIT :most) AS counted),
@@ -73,12 +84,19 @@ class Standing:
         at: When it was submitted, ISO 8601, UTC.
         ready_at: When the newest ready one was submitted, None where none is ready.
         failed: Targets that its build failed for.
+        measurement: Where the artifacts of the newest ready one stand that are not measured: the state that comes first
+            of `measuring`, `waiting`, `failed` and `not_measured`; empty where all are measured.
     """
 
     state: str
     at: str | None
     ready_at: str | None
     failed: tuple[str, ...] = ()
+    measurement: str = ""
+
+
+def _foremost(states: set[str]) -> str:
+    return next((state for state in _UNMEASURED if state in states), "")
 
 
 class OverviewStore:
@@ -91,14 +109,17 @@ class OverviewStore:
     def standings(self, models: Sequence[ModelView]) -> dict[str, Standing]:
         """Where the newest version of each model stands, by the model's name; models without versions are left out."""
         given = {"names": [model.name for model in models], "ready": [model.newest_ready for model in models]}
+        rows = self._session.execute(_STANDINGS, given).all()
+        measured = MeasurementStateStore(self._session).of(digest for row in rows for digest in row.artifacts)
         return {
             name: Standing(
                 readiness([BuildState(state) for state in states]),
                 optional_stamp(at),
                 optional_stamp(ready_at),
                 tuple(failed),
+                _foremost({measured[digest].state for digest in artifacts}),
             )
-            for name, at, states, failed, ready_at in self._session.execute(_STANDINGS, given)
+            for name, at, states, failed, ready_at, artifacts in rows
         }
 
     def totals(self, silence: timedelta) -> Totals:
