@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch._inductor.select_algorithm
 
+from pt2hub_workers.inside.candidates import TOO_LATE
 from pt2hub_workers.inside.compiling import compile_program
 from pt2hub_workers.inside.tuning import Tuning
 from support.tiny_models import Mlp
@@ -44,6 +45,44 @@ def test_every_candidate_is_recorded_with_its_time_and_the_chosen_one(
         assert [c["chosen"] for c in candidates] == [True] + [False] * (len(candidates) - 1)
         assert all(float(str(c["milliseconds"])) > 0 for c in candidates)
         assert all(str(c["dtypes"]).count("float32") >= 2 for c in candidates)
+        assert all(len(c["strides"]) == len(c["shapes"]) for c in candidates)  # type: ignore[arg-type]
+        assert all(float(str(c["benchmark_seconds"])) > 0 for c in candidates)
+    kernels = {choice["template"]: choice["parameters"] for choice in choices}
+    assert kernels.pop("extern: addmm") == {}
+    ((template, parameters),) = kernels.items()
+    assert template.startswith("cpp_")
+    assert not template[-1].isdigit()
+    assert sorted(parameters) == ["block_k", "block_m", "block_n"]
+
+
+@pytest.mark.compiles
+def test_a_candidate_that_fails_is_kept_with_its_reason_and_the_taken_one_is_said_to_be_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    before = torch._inductor.select_algorithm.ExternKernelCaller.benchmark
+    bad: list[object] = []
+
+    def benchmark(self: Any, *args: Any, out: torch.Tensor) -> float:
+        if self.name == "addmm":
+            bad.append(self)
+            raise RuntimeError("out of resource: shared memory")
+        return before(self, *args, out=out)
+
+    monkeypatch.setattr(torch._inductor.select_algorithm.ExternKernelCaller, "benchmark", benchmark)
+    model = torch.nn.Linear(8, 80).eval().requires_grad_(False)  # a size of its own: the process keeps times
+    program = torch.export.export(model, (torch.randn(32, 8),))
+    tuning = Tuning()
+    options = {"max_autotune": True, "max_autotune_gemm_backends": "ATEN,CPP"}
+    compile_program(program, options, tmp_path / "package.pt2", tuning)
+    assert bad
+    timed = [choice for choice in tuning.choices if choice["milliseconds"] is not None]
+    (failed,) = (choice for choice in tuning.choices if choice["milliseconds"] is None)
+    assert (failed["template"], failed["reason"]) == (
+        "extern: addmm",
+        "RuntimeError: out of resource: shared memory",
+    )
+    assert [choice["chosen"] for choice in (*timed, failed)] == [True] + [False] * len(timed)
 
 
 @pytest.mark.compiles
@@ -57,7 +96,8 @@ def test_once_its_budget_is_used_up_nothing_more_is_timed_and_the_rest_takes_the
 
     compile_program(program, options, tmp_path / "package.pt2", tuning)
 
-    assert [(item["rank"], item["chosen"]) for item in tuning.choices] == [(1, True)]
+    assert [(item["rank"], item["chosen"]) for item in tuning.choices] == [(1, True), (2, False)]
+    assert [item["reason"] for item in tuning.choices] == ["", TOO_LATE]
     assert (tuning.made, tuning.skipped) == (1, 1)
     assert "1 left to the default: the budget of 1e-06 s was used up" in str(tuning)
     model = torch._inductor.aoti_load_package(str(tmp_path / "package.pt2"))

@@ -202,6 +202,29 @@ def test_show_takes_every_reference_and_says_how_to_pull(shell: Shell, served: R
         "weights": "split", "isolation": "sandbox", "profile": None,
     }  # fmt: skip
     assert AUTOTUNE_TYPE in {item["type"] for item in told_of["referrers"]}
+    assert "autotune" not in told_of
+
+
+def test_show_prints_the_candidates_of_autotuning_as_the_compiler_does(
+    shell: Shell, served: Registry
+) -> None:
+    served.worker("w1")
+    served.published(served.submit(targets=[HERE]))
+    assert (
+        f"""{HERE}:
+AUTOTUNE mm(2x512, 512x1000)
+strides: [512, 1], [1, 512]
+dtypes: float32
+  cpp_gemm 0.1000 ms 100.0% block_m=8 <- chosen
+  mkl 0.2000 ms 50.0%
+  cpp_gemm_7 (cpp_gemm) failed: RuntimeError: out of registers block_m=64
+3 candidates, 1 failed; precompiling 1.500 s, benchmarking 0.250 s
+"""
+        in shell("show", MODEL, "--autotune").out
+    )
+    code, document = shell.json("show", MODEL, "--autotune")
+    rows = document["artifacts"][HERE]["autotune"]
+    assert (code, [row["milliseconds"] for row in rows]) == (0, [0.1, 0.2, None])
 
 
 def test_show_and_the_artifact_say_that_its_weights_are_baked(shell: Shell, served: Registry) -> None:

@@ -11,6 +11,7 @@ import pytest
 from pt2hub.domain.codec import encode
 from pt2hub.domain.measurements import Measurement
 from pt2hub.errors import Ambiguous, InvalidInput, NotFound, UnknownTarget
+from pt2hub.rendering.comparing import kernels
 from support.figures import Run, latency, measured, ratios, steady, versions
 from support.registry import ENVIRONMENT, GPU, V3, V4
 
@@ -339,14 +340,21 @@ def test_the_artifacts_that_are_meant_are_found_or_the_choice_is_listed(registry
         services.compare(FIRST, f"{MODEL}@9")
 
 
-def choice(candidate: str, milliseconds: float, *, chosen: bool = False, **changes: Any) -> dict[str, Any]:
+def choice(
+    candidate: str, milliseconds: float | None, *, chosen: bool = False, **changes: Any
+) -> dict[str, Any]:
     row = {"op": "mm", "shapes": [["2", "512"], ["512", "1000"]], "dtypes": ["float32", "float32"]}
+    template, _, number = candidate.rpartition("_")
     return {
         **row,
         "candidate": candidate,
         "milliseconds": milliseconds,
         "rank": 1,
         "chosen": chosen,
+        "template": template if number.isdigit() else f"extern: {candidate}",
+        "parameters": {},
+        "reason": "" if milliseconds is not None else "OutOfResources: shared memory",
+        "operation": 1,
         **changes,
     }
 
@@ -354,53 +362,84 @@ def choice(candidate: str, milliseconds: float, *, chosen: bool = False, **chang
 def tuned(registry: Registry, artifact: str, *rows: dict[str, Any]) -> None:
     registry.sql("DELETE FROM autotune_choices WHERE artifact = %s", artifact)
     for row in rows:
+        values = [json.dumps(item) if isinstance(item, list | dict) else item for item in row.values()]
         registry.sql(
-            "INSERT INTO autotune_choices (artifact, op, shapes, dtypes, candidate, milliseconds, rank, chosen) "
-            "VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
+            f"INSERT INTO autotune_choices (artifact, {', '.join(row)}) VALUES (%s{', %s' * len(values)})",
             artifact,
-            row["op"],
-            json.dumps(row["shapes"]),
-            json.dumps(row["dtypes"]),
-            *(row[name] for name in ("candidate", "milliseconds", "rank", "chosen")),
+            *values,
         )
+
+
+SMALL, LARGE = {"BLOCK_M": 64, "num_warps": 4}, {"BLOCK_M": 256, "num_warps": 8}
 
 
 def test_kernels_that_changed_are_named_with_what_they_cost(registry: Registry) -> None:
     one, other = versions(registry, 2)
-    conv: dict[str, Any] = {"op": "convolution"}
+    conv: dict[str, Any] = {"op": "convolution", "operation": 2}
     tuned(
         registry,
         one,
-        choice("triton_mm_3", 0.2, chosen=True),
-        choice("triton_mm_4", 0.3),
+        choice("triton_mm_3", 0.2, chosen=True, parameters=SMALL),
+        choice("triton_mm_4", 0.3, parameters=LARGE),
         choice("mkl", 0.4),
         choice("mkl", 1.0, chosen=True, **conv),
-        choice("cpp_gemm_0", 0.5, chosen=True, op="bmm"),
+        choice("cpp_gemm_0", 0.5, chosen=True, op="bmm", operation=3),
     )
     tuned(
         registry,
         other,
-        choice("triton_mm_19", 0.25, chosen=True),  # counted on from other operations: the same kernel
-        choice("triton_mm_20", 0.35),
+        choice("triton_mm_20", 0.25, chosen=True, parameters=SMALL),  # elsewhere in the list: the same kernel
+        choice("triton_mm_19", None, parameters=LARGE),
         choice("mkl", 1.5, **conv),
-        choice("cpp_gemm_1", 1.2, chosen=True, **conv),
-        choice("cpp_gemm_2", 1.3, **conv),
-        choice("mkl", 0.1, chosen=True, op="addmm"),
+        choice("cpp_gemm_1", 1.2, chosen=True, parameters=SMALL, **conv),
+        choice("cpp_gemm_2", 1.3, parameters=LARGE, **conv),
+        choice("mkl", 0.1, chosen=True, op="addmm", operation=3),
     )
     found = {item.op: encode(item) for item in registry.services.comparing.compare(FIRST, SECOND).autotune}
     assert sorted(found) == ["addmm", "bmm", "convolution"]
     assert found["convolution"] | {"shapes": 0} == {
         "op": "convolution",
         "shapes": 0,
-        "before": "mkl",
-        "after": "cpp_gemm_1",
+        "before": "extern: mkl",
+        "after": "cpp_gemm",
         "before_ms": 1.0,
         "after_ms": 1.2,
         "cost_ms": pytest.approx(-0.3),
+        "before_parameters": {},
+        "after_parameters": SMALL,
     }
     assert (found["addmm"]["before"], found["addmm"]["after"], found["addmm"]["cost_ms"]) == (
         None,
-        "mkl",
+        "extern: mkl",
         None,
     )
-    assert (found["bmm"]["before"], found["bmm"]["after"]) == ("cpp_gemm_0", None)
+    assert (found["bmm"]["before"], found["bmm"]["after"]) == ("cpp_gemm", None)
+
+
+def test_one_name_in_two_builds_is_two_kernels_where_the_parameters_differ(registry: Registry) -> None:
+    one, other = versions(registry, 2)
+    tuned(registry, one, choice("triton_mm_3", 0.2, chosen=True, parameters=SMALL))
+    now = choice("triton_mm_3", 0.3, chosen=True, parameters={**SMALL, "num_warps": 8})
+    tuned(registry, other, now, choice("triton_mm_4", 0.5, parameters=SMALL))
+    (found,) = registry.services.comparing.compare(FIRST, SECOND).autotune
+    assert kernels(found) == ("triton_mm num_warps=4", "triton_mm num_warps=8")
+    assert found.cost_ms == pytest.approx(-0.2)
+
+
+def test_operations_that_are_alike_are_compared_one_by_one(registry: Registry) -> None:
+    one, other = versions(registry, 2)
+    same = [choice("triton_mm_3", 0.2, chosen=True, parameters=SMALL, operation=n) for n in (1, 2)]
+    tuned(registry, one, *same)
+    tuned(registry, other, same[0], choice("mkl", 0.1, chosen=True, operation=2))
+    (found,) = registry.services.comparing.compare(FIRST, SECOND).autotune
+    assert (found.before, found.after) == ("triton_mm", "extern: mkl")
+
+
+def test_kernels_of_which_only_names_were_kept_are_not_compared_by_them(registry: Registry) -> None:
+    one, other = versions(registry, 2)
+    tuned(registry, one, choice("triton_mm_3", 0.2, chosen=True, template="", parameters=None, operation=0))
+    tuned(registry, other, choice("triton_mm_4", 0.2, chosen=True, parameters=SMALL))
+    view = registry.services.comparing.compare(FIRST, SECOND)
+    assert view.autotune == ()
+    assert view.code is not None
+    assert view.code.tuning.startswith("The kernels of version 1 cannot be compared")

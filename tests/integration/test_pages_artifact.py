@@ -89,7 +89,9 @@ def test_its_page_opens_an_artifact_up(web: FlaskClient, served: Registry) -> No
         "fetch 100 ms 1 %",
         "compile 12.5 s 99 %",
         "AUTOTUNE mm(2x512, 512x1000) float32",
-        "cpp_gemm chosen 0.1000 ms 100.0 %",
+        "cpp_gemm chosen block_m=8 0.1000 ms 100.0 %",
+        "cpp_gemm block_m=64 failed: RuntimeError: out of registers",
+        "strides [512, 1], [1, 512] 3 candidates, 1 failed; precompiling 1.5 s, benchmarking 250 ms",
         "mkl 0.2000 ms 50.0 %",
         "model/ 2 files 5 B",
         "version 1 B",
@@ -234,7 +236,10 @@ def test_whatever_a_build_wrote_is_text(web: FlaskClient, served: Registry) -> N
         },
     }
     digest = published(served, **changes)
-    served.sql("UPDATE autotune_choices SET candidate = %s, milliseconds = 0", MARKUP)
+    served.sql(
+        "UPDATE autotune_choices SET candidate = %s, template = %s, reason = %s, milliseconds = NULLIF(rank, 2)",
+        *[MARKUP] * 3,
+    )
     page = read(web, f"/artifacts/{digest}")
     assert MARKUP in page.text
     assert "\u202e" not in page.text

@@ -58,12 +58,26 @@ AUTOTUNE = [
         "op": "mm",
         "shapes": [[2, 512], [512, 1000]],
         "dtypes": ["float32", "float32"],
+        "strides": [["512", "1"], ["1", "512"]],
         "candidate": name,
-        "milliseconds": 0.1 * rank,
+        "template": template,
+        "parameters": parameters,
+        "milliseconds": 0.1 * rank if not reason else None,
+        "reason": reason,
         "rank": rank,
         "chosen": rank == 1,
+        "operation": 1,
+        "precompile_seconds": 1.5,
+        "benchmark_seconds": 0.25,
     }
-    for rank, name in enumerate(("cpp_gemm", "mkl"), 1)
+    for rank, (name, template, parameters, reason) in enumerate(
+        (
+            ("cpp_gemm", "cpp_gemm", {"block_m": 8}, ""),
+            ("mkl", "extern: mkl", {}, ""),
+            ("cpp_gemm_7", "cpp_gemm", {"block_m": 64}, "RuntimeError: out of registers"),
+        ),
+        1,
+    )
 ]
 MEASUREMENTS = [
     Measurement(

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from pt2hub.domain import autotuning
 from pt2hub.domain.artifacts import Member, StepTiming
 from pt2hub.domain.codec import decode
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.domain.publications import AutotuneChoice
 from pt2hub.errors import BadResponse
 from pt2hub.server.pages import filters
-from pt2hub.server.pages.exhibits import bars, documents, trees, tuning
+from pt2hub.server.pages.exhibits import bars, documents, trees
 from pt2hub.server.pages.exhibits.highlighting import highlighted
 from pt2hub.server.pages.proofs import Proof
 
@@ -30,7 +33,7 @@ def choice(candidate: str, milliseconds: float, rank: int, op: str = "mm") -> Au
 
 
 def test_each_operation_has_its_candidates_and_how_far_they_are_from_the_best() -> None:
-    found = tuning.operations(
+    found = autotuning.operations(
         [
             choice("a", 0.5, 1),
             choice("b", 1.0, 2),
@@ -41,16 +44,33 @@ def test_each_operation_has_its_candidates_and_how_far_they_are_from_the_best() 
     assert [(item.name, item.inputs, item.dtypes) for item in found] == [
         ("mm", "s0x8, 8x4", "float16"), ("mm", "s0x8, 8x4", "float16"), ("bmm", "s0x8, 8x4", "float16"),
     ]  # fmt: skip
-    assert [(item.name, item.share, item.chosen) for item in found[0].shown] == [
+    assert [(item.name, item.share, item.chosen) for item in found[0].candidates] == [
         ("a", 100, True),
         ("b", 50, False),
     ]
-    assert (len(found[2].shown), len(found[2].others)) == (8, 3)
+    assert len(found[2].candidates) == 11
+
+
+def test_a_candidate_that_failed_has_a_reason_and_no_time_and_operations_that_are_alike_stay_two() -> None:
+    rest: dict[str, Any] = {"template": "triton_mm", "parameters": {"BLOCK_M": 64, "num_warps": 4}}
+    good = replace(choice("triton_mm_3", 0.5, 1), operation=1, strides=[["8", "1"], ["4", "1"]], **rest)
+    bad = replace(good, candidate="triton_mm_4", milliseconds=None, rank=2, chosen=False, reason="too large")
+    one, other = autotuning.operations([good, bad, replace(good, operation=2, rank=3)])
+    assert (one.strides, one.failed, other.failed) == ("[8, 1], [4, 1]", 1, 0)
+    assert [(item.milliseconds, item.share, item.reason) for item in one.candidates] == [
+        (0.5, 100, ""),
+        (None, 0, "too large"),
+    ]
+    assert (one.candidates[0].kernel, one.candidates[0].parameters) == (
+        "triton_mm",
+        "BLOCK_M=64, num_warps=4",
+    )
+    assert autotuning.parameters_text({"BLOCK_M": 64, "num_warps": 4}, {"BLOCK_M": 64}) == "num_warps=4"
 
 
 def test_a_table_without_times_has_no_shares_to_fail_on() -> None:
-    (one,) = tuning.operations([choice("a", 0.0, 1), choice("b", 0.0, 2)])
-    assert [item.share for item in one.shown] == [100, 100]
+    (one,) = autotuning.operations([choice("a", 0.0, 1), choice("b", 0.0, 2)])
+    assert [item.share for item in one.candidates] == [100, 100]
 
 
 def test_steps_fill_the_bar_in_their_order() -> None:

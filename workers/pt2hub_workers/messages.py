@@ -27,6 +27,9 @@ MAX_MEASUREMENTS = 16
 MAX_SAMPLES = 40
 MAX_FIGURE = 1e12
 MAX_BATCH = 1 << 40
+MAX_COUNT = 1 << 31
+MAX_PARAMETERS = 64
+"""Of a candidate of autotuning: templates of torch have some twenty."""
 MAX_DETAIL = 500
 """Characters of a step's detail: it is a short line."""
 
@@ -124,7 +127,8 @@ def read_result(value: Any) -> Result:  # noqa: ANN401  # whatever was sent
         OutputRefused: It is none.
     """
     result = read(Result, value)
-    read(list[AutotuneChoice], result.autotune)
+    for choice in read(list[AutotuneChoice], result.autotune):
+        _check_choice(choice)
     return result
 
 
@@ -145,6 +149,27 @@ def read_baselines(value: Any) -> list[Measurement]:  # noqa: ANN401  # whatever
     for item in found:
         _check_measurement(item)
     return found
+
+
+def _check_choice(item: AutotuneChoice) -> None:
+    """Refuses a candidate of autotuning whose numbers or texts cannot be."""
+    times = (item.milliseconds, item.precompile_seconds, item.benchmark_seconds)
+    if any(time is not None and not (math.isfinite(time) and 0 <= time <= MAX_FIGURE) for time in times):
+        raise refused(f"the candidate {item.candidate[:40]!r} has a time that is none")
+    if (item.milliseconds is None) != bool(item.reason):
+        raise refused(f"the candidate {item.candidate[:40]!r} has neither a time nor a reason, or both")
+    texts = (item.op, item.candidate, item.template, item.reason, *(item.parameters or {}))
+    values = (item.parameters or {}).values()
+    if any(len(text) > MAX_DETAIL for text in (*texts, *(item for item in values if isinstance(item, str)))):
+        raise refused(f"the candidate {item.candidate[:40]!r} has a text that is too long")
+    if len(values) > MAX_PARAMETERS or not all(_is_parameter(value) for value in values):
+        raise refused(f"the candidate {item.candidate[:40]!r} has parameters that are none")
+    if not all(0 <= number < MAX_COUNT for number in (item.rank, item.operation)):
+        raise refused(f"the candidate {item.candidate[:40]!r} has a number that is none")
+
+
+def _is_parameter(value: object) -> bool:
+    return isinstance(value, str) or (isinstance(value, int | float) and -MAX_FIGURE <= value <= MAX_FIGURE)
 
 
 def _check_measurement(item: Measurement) -> None:

@@ -10,7 +10,7 @@ import typer
 from pt2hub.cli import panels
 from pt2hub.cli.listing import Limit  # noqa: TC001  # typer reads annotations when it runs
 from pt2hub.cli.output import AsJson, emit
-from pt2hub.cli.words import NOTHING, when
+from pt2hub.cli.words import when
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -131,23 +131,22 @@ def _print_comparison(out: Console, view: ComparisonView) -> None:
 
 
 def _kernel_row(item: AutotuneDifference) -> tuple[Cell, ...]:
-    from pt2hub.rendering.comparing import cost
+    from pt2hub.rendering.comparing import cost, kernels
 
+    before, after = kernels(item)
     shapes = ["x".join(map(str, shape)) if isinstance(shape, list) else str(shape) for shape in item.shapes]
     return (
         item.op,
         " ".join(shapes),
-        _kernel(item.before, item.before_ms),
-        _kernel(item.after, item.after_ms),
+        _kernel(before, item.before_ms),
+        _kernel(after, item.after_ms),
         cost(item.cost_ms),
     )
 
 
-def _kernel(name: str | None, milliseconds: float | None) -> str:
+def _kernel(name: str, milliseconds: float | None) -> str:
     from pt2hub.rendering.quantities import quantity
 
-    if name is None:
-        return NOTHING
     return f"{name} {quantity(milliseconds, 'ms')}" if milliseconds is not None else name
 
 

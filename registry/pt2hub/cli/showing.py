@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from pt2hub.cli import panels
+from pt2hub.cli.autotuning import print_autotune
 from pt2hub.cli.output import AsJson, emit
 from pt2hub.cli.references import Reference, version_of
 from pt2hub.cli.words import took, when
@@ -13,7 +16,6 @@ from pt2hub.domain.codec import encode
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import typer
     from rich.console import Console
 
     from pt2hub.client.client import Client
@@ -29,11 +31,24 @@ _RUNS = "runs here"
 def register(app: typer.Typer) -> None:
     """Adds the command."""
     panels.add(
-        app, show, panels.READING, "pt2hub show vision/resnet18@prod", "pt2hub show vision/resnet18@3 --json"
+        app,
+        show,
+        panels.READING,
+        "pt2hub show vision/resnet18@prod",
+        "pt2hub show vision/resnet18@3 --autotune",
+        "pt2hub show vision/resnet18@3 --json",
     )
 
 
-def show(reference: Reference, *, as_json: AsJson = False) -> None:
+def show(
+    reference: Reference,
+    *,
+    autotune: Annotated[
+        bool,
+        typer.Option("--autotune", help="Also the candidates that the compiler timed, as it prints them."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Show a version, and which of its artifacts run here."""
     from pt2hub.client.client import Client
 
@@ -42,6 +57,7 @@ def show(reference: Reference, *, as_json: AsJson = False) -> None:
         aliases = _aliases(client, version)
         artifacts = {b.target: client.artifact(b.artifact) for b in version.builds if b.artifact}
     verdicts = judged(version, artifacts)
+    tables = {target: view.autotune for target, view in artifacts.items()} if autotune else {}
     document: dict[str, Any] = encode(version) | {
         "aliases": aliases,
         "runs_here": verdicts,
@@ -51,12 +67,19 @@ def show(reference: Reference, *, as_json: AsJson = False) -> None:
                 "isolation": view.provenance.get("isolation"),
                 "profile": encode(view.profile),
                 "referrers": [{"digest": r.digest, "type": r.artifact_type} for r in view.referrers],
+                **({"autotune": encode(tables[target])} if autotune else {}),
             }
             for target, view in artifacts.items()
         },
         "pull": pull_command(version, verdicts),
     }
-    emit(document, lambda out: print_version(out, version, verdicts, aliases, artifacts), as_json=as_json)
+
+    def tell(out: Console) -> None:
+        print_version(out, version, verdicts, aliases, artifacts)
+        for target, choices in tables.items():
+            print_autotune(out, target, choices)
+
+    emit(document, tell, as_json=as_json)
 
 
 def judged(version: VersionView, artifacts: Mapping[str, ArtifactView] | None = None) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pt2hub.domain.artifacts import ArtifactConfig, Descriptor, Manifest
@@ -11,25 +11,45 @@ from pt2hub.domain.measurements import MeasurementRun
 
 @dataclass(frozen=True, slots=True)
 class AutotuneChoice:
-    """A candidate that was timed for an operation.
+    """A candidate for an operation. Its template and its parameters say which kernel it is.
 
     Attributes:
         op: The operation.
         shapes: Shapes of its inputs.
         dtypes: Their dtypes.
-        candidate: The kernel tried.
-        milliseconds: Its time.
-        rank: Place among the candidates, from 1.
+        candidate: The compiler's name of the candidate, for display: its number counts the templates of a whole compile
+            (`triton_mm_17`), so that the same kernel has another name in another build.
+        milliseconds: Its time; None for one that could not be timed.
+        rank: Place among the candidates, from 1; those without a time come last.
         chosen: Whether the compiler took it.
+        template: What the kernel is made from: `triton_mm`, `cpp_CppMicroGemmFP32Vec`; `extern: addmm` for a library's.
+        parameters: What the template was given: tile sizes, stages, warps. None where an older pt2hub did not keep them.
+        reason: Why there is no time; empty where there is one.
+        strides: Strides of the inputs.
+        operation: Number of the operation in its compile, from 1: operations may be alike.
+        precompile_seconds: What the compiler waited for the candidates of the operation to be compiled.
+        benchmark_seconds: What timing them took.
     """
 
     op: str
     shapes: list[Any]
     dtypes: list[Any]
     candidate: str
-    milliseconds: float
+    milliseconds: float | None
     rank: int
     chosen: bool
+    template: str = ""
+    parameters: dict[str, Any] | None = None
+    reason: str = ""
+    strides: list[Any] = field(default_factory=list)
+    operation: int = 0
+    precompile_seconds: float | None = None
+    benchmark_seconds: float | None = None
+
+    @property
+    def kernel(self) -> str:
+        """What the candidate is: its template, or its name where an older pt2hub kept no more."""
+        return self.template or self.candidate
 
 
 @dataclass(frozen=True, slots=True)

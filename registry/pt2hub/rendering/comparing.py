@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pt2hub.domain.autotuning import parameters_text
 from pt2hub.domain.names import team_of
 from pt2hub.domain.performance import OF_JOBS
 from pt2hub.printed import Sheet
@@ -12,7 +13,15 @@ from pt2hub.rendering.quantities import quantity
 from pt2hub.rendering.reasons import HOW, NOTHING, because
 
 if TYPE_CHECKING:
-    from pt2hub.wire.performance import ComparisonView, EventView, MetricComparison, SideView
+    from typing import Any
+
+    from pt2hub.wire.performance import (
+        AutotuneDifference,
+        ComparisonView,
+        EventView,
+        MetricComparison,
+        SideView,
+    )
 
 _UNKNOWN = "unknown"
 _WIDEST = 10
@@ -108,6 +117,23 @@ def change(
     if high > _WIDEST * low:
         return _UNKNOWN if low <= 1 <= high else moved(ratio, *what)
     return f"{moved(ratio, *what)} ({between(low, high, *what)})"
+
+
+def kernels(item: AutotuneDifference) -> tuple[str, str]:
+    """Both kernels with their parameters; of two of one template with those that differ."""
+    alike = item.before == item.after
+    one, other = item.before_parameters, item.after_parameters
+    return (
+        _kernel(item.before, one, other if alike else None),
+        _kernel(item.after, other, one if alike else None),
+    )
+
+
+def _kernel(name: str | None, parameters: dict[str, Any] | None, beside: dict[str, Any] | None) -> str:
+    if name is None:
+        return NOTHING
+    text = parameters_text(parameters, beside)
+    return f"{name} {text}" if text else name
 
 
 def cost(milliseconds: float | None) -> str:

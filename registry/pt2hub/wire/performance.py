@@ -250,12 +250,14 @@ class AutotuneDifference:
     Attributes:
         op: The operation.
         shapes: Shapes of its inputs.
-        before: The kernel of the first side, None where it has no such operation.
+        before: What the first side's kernel is made from, such as `triton_mm`; None where it has no such operation.
         after: That of the second side, likewise.
         before_ms: Its time when the first side was tuned.
         after_ms: That of the other when the second was.
         cost_ms: What the change costs by the second side's own table: time of `after` less that of `before` there; None
             where it did not time both.
+        before_parameters: Parameters of the first side's kernel, None where it has none.
+        after_parameters: Those of the second side's.
     """
 
     op: str
@@ -265,6 +267,8 @@ class AutotuneDifference:
     before_ms: float | None = None
     after_ms: float | None = None
     cost_ms: float | None = None
+    before_parameters: dict[str, Any] | None = None
+    after_parameters: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

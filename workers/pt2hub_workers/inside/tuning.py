@@ -11,6 +11,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pt2hub_workers.inside.candidates import TOO_LATE, Operation, failure
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -41,7 +43,7 @@ class Tuning:
         budget: Seconds it may take in all, None for no end. What has begun then is finished; every further choice
             takes the compiler's default.
         on_begin: Called before anything is timed first.
-        choices: One entry per candidate timed, best first within an operation; times in milliseconds.
+        operations: Those whose candidates were compared, in the order of the compile.
         made: Choices made by timing.
         skipped: Choices left to the default because the budget was used up.
         seconds: Time used so far.
@@ -50,13 +52,19 @@ class Tuning:
 
     budget: float | None = None
     on_begin: Callable[[], object] = lambda: None
-    choices: list[dict[str, Any]] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
     made: int = 0
     skipped: int = 0
     seconds: float = 0.0
     begun: bool = False
     _since: float | None = None
     _timed: int = 0
+    _failures: dict[int, tuple[Any, str]] = field(default_factory=dict)
+
+    @property
+    def choices(self) -> list[dict[str, Any]]:
+        """One entry per candidate: fields of `domain.publications.AutotuneChoice`."""
+        return [entry for operation in self.operations for entry in operation.entries()]
 
     def over(self) -> bool:
         """Whether the budget is used up."""
@@ -101,18 +109,19 @@ class Tuning:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Within the block, Inductor's autotuning is recorded and kept within the budget."""
-        from torch._inductor import select_algorithm
+        from torch._inductor import ir, select_algorithm
         from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
         selector = select_algorithm.AlgorithmSelectorCache
         with ExitStack() as stack:
-            stack.callback(select_algorithm.clear_feedback_savers)
-            select_algorithm.add_feedback_saver(self._save)
             stack.callback(select_algorithm.clear_preprocessing_fns)
             select_algorithm.add_preprocessing_fn(self._without_candidates)
             for holder, name, around in (
                 (selector, "do_autotuning", self._around_operation),
                 (selector, "benchmark_choice", self._around_candidate),
+                (select_algorithm, "_log_autotune_exceptions", self._around_failures),
+                (ir.MultiTemplateBuffer, "finalize_as_triton_caller", self._around_decision),
+                (ir.MultiTemplateBuffer, "finalize_as_triton_callers", self._around_decision),
                 (CachingAutotuner, "autotune_to_one_config", self._around_kernel),
                 (CachingAutotuner, "coordinate_descent_tuning", self._around_descent),
             ):
@@ -128,18 +137,76 @@ class Tuning:
 
     def _around_operation(self, choose: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  # Inductor's
         """Candidates of an operation, compiled and timed; for Triton templates only after all lowering is done."""
+        bound = inspect.signature(choose).bind(*args, **kwargs)
+        candidates = bound.arguments["choices"]
         if self.over():
             self.skipped += 1
-            candidates = inspect.signature(choose).bind(*args, **kwargs).arguments["choices"]
             return {_default(candidates): 0.0}
-        with self._choosing():
-            return choose(*args, **kwargs)
+        operation = self._operation(bound.arguments)
+        if "precompile_fn" in bound.arguments:
+            bound.arguments["precompile_fn"] = _Timed(bound.arguments["precompile_fn"], operation)
+        with self._choosing():  # may wait for the device, which is no part of the operation's time
+            began = time.monotonic()
+            try:
+                times = choose(*bound.args, **bound.kwargs)
+                operation.times = dict(times or {})
+            finally:
+                operation.benchmark_seconds = time.monotonic() - began - operation.precompile_seconds
+                self._explain(operation)
+        return times
+
+    def _explain(self, operation: Operation) -> None:
+        for choice in operation.choices:
+            if id(choice) in self._failures:
+                operation.reasons[id(choice)] = self._failures[id(choice)][1]
+
+    def _fail(self, choice: Any, reason: str) -> None:  # noqa: ANN401  # Inductor's
+        self._failures[id(choice)] = (
+            choice,
+            reason,
+        )  # the object keeps its id from being given to another one
+
+    def _operation(self, given: Mapping[str, Any]) -> Operation:
+        """The operation that is being decided; it is told which of its candidates Inductor takes."""
+        nodes, choices = list(given.get("input_nodes") or ()), list(given["choices"])
+        operation = Operation(len(self.operations) + 1, str(given.get("name", "")), nodes, choices)
+        self.operations.append(operation)
+        for choice in choices:
+            _listen(choice, operation)
+        return operation
 
     def _around_candidate(self, benchmark: Callable[..., float], *args: Any, **kwargs: Any) -> float:  # noqa: ANN401  # Inductor's
+        choice = args[0] if args else kwargs.get("choice")
         if self._timed and self.over():
+            self._fail(choice, TOO_LATE)
             return math.inf  # as Inductor itself marks those that it could not time
         self._timed += 1
-        return benchmark(*args, **kwargs)
+        try:
+            return benchmark(*args, **kwargs)
+        except Exception as error:  # most of them Inductor takes for the end of this candidate alone
+            self._fail(choice, failure(error))
+            raise
+
+    def _around_failures(self, log: Callable[..., Any], exceptions: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  # Inductor's
+        """Candidates that could not be compiled, each with its error."""
+        for choice, error in exceptions:
+            self._fail(choice, failure(error))
+        return log(exceptions, *args, **kwargs)
+
+    def _around_decision(
+        self,
+        finalize: Callable[..., Any],
+        buffer: Any,  # noqa: ANN401  # Inductor's
+        callers: Any,  # noqa: ANN401  # Inductor's
+        *args: Any,  # noqa: ANN401  # Inductor's
+        **kwargs: Any,  # noqa: ANN401  # Inductor's
+    ) -> Any:  # noqa: ANN401  # Inductor's
+        """The template that is taken once it is known what is fused into it: not always the quickest by itself."""
+        for choice in callers.values() if isinstance(callers, dict) else (callers,):
+            for operation in self.operations:
+                if any(choice is item for item in operation.choices):
+                    operation.chosen = choice
+        return finalize(buffer, callers, *args, **kwargs)
 
     def _around_kernel(self, tune: Callable[..., Any], kernel: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  # Inductor's
         """Configurations of one Triton kernel."""
@@ -165,16 +232,51 @@ class Tuning:
         with self._choosing():
             return tune(kernel, launcher, *args, **kwargs)
 
-    def _save(self, *arguments: Any) -> None:  # noqa: ANN401  # six of them in 2.11 and 2.13; naming five breaks the compile
-        timings, name, nodes = arguments[:3]
-        self.choices.extend(_entries(timings, str(name), nodes))
+
+@dataclass(slots=True)
+class _Timed:
+    """Inductor's function that waits for compilers, which counts its seconds."""
+
+    wait: Any
+    operation: Operation
+
+    def __call__(self) -> Any:  # noqa: ANN401  # Inductor's
+        began = time.monotonic()
+        try:
+            return self.wait()
+        finally:
+            self.operation.precompile_seconds += time.monotonic() - began
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # such as `precompile_key`
+        return getattr(self.wait, name)
+
+
+def _listen(choice: Any, operation: Operation) -> None:  # noqa: ANN401  # Inductor's
+    """Has an operation know the candidate whose output node Inductor asks for: the one that it takes."""
+    make = getattr(choice, "output_node", None)
+    if make is None:
+        return
+
+    def output_node() -> Any:  # noqa: ANN401  # Inductor's
+        operation.chosen = choice
+        return make()
+
+    choice.output_node = output_node
 
 
 @contextmanager
-def _wrapped(holder: type, name: str, around: Callable[..., Any]) -> Iterator[None]:
-    """Replaces a method within the block; `around` gets the original before the arguments."""
-    before = vars(holder)[name]
-    if isinstance(before, classmethod):
+def _wrapped(holder: Any, name: str, around: Callable[..., Any]) -> Iterator[None]:  # noqa: ANN401  # a class or a module
+    """Replaces a method or function within the block; `around` gets the original before the arguments.
+
+    One that this torch does not have stays away: what it would tell is left out.
+    """
+    before = vars(holder).get(name)
+    if before is None:
+        yield
+        return
+    if not isinstance(holder, type):
+        setattr(holder, name, functools.partial(around, before))
+    elif isinstance(before, classmethod):
         bound = getattr(holder, name)
         setattr(holder, name, staticmethod(functools.partial(around, bound)))
     else:
@@ -200,22 +302,3 @@ def _default(candidates: Sequence[Any]) -> Any:  # noqa: ANN401  # Inductor's
     from torch._inductor.select_algorithm import ExternKernelCaller
 
     return next((item for item in candidates if isinstance(item, ExternKernelCaller)), candidates[0])
-
-
-def _entries(timings: Mapping[Any, float], op: str, nodes: Any) -> list[dict[str, Any]]:  # noqa: ANN401  # Inductor's IR
-    timed = [(choice, float(time)) for choice, time in timings.items() if math.isfinite(time)]
-    ranked = sorted(timed, key=lambda item: item[1])
-    shapes = [[str(size) for size in node.get_size()] for node in nodes]
-    dtypes = [str(node.get_dtype()).removeprefix("torch.") for node in nodes]
-    return [
-        {
-            "op": op,
-            "shapes": shapes,
-            "dtypes": dtypes,
-            "candidate": choice.name,
-            "milliseconds": milliseconds,
-            "rank": rank,
-            "chosen": rank == 1,
-        }
-        for rank, (choice, milliseconds) in enumerate(ranked, start=1)
-    ]

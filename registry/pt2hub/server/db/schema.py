@@ -429,7 +429,7 @@ class ArchiveMember(Base):
 
 
 class AutotuneChoice(Base):
-    """A candidate that was timed for an operation."""
+    """A candidate for an operation, timed or failed."""
 
     __tablename__ = "autotune_choices"
 
@@ -439,9 +439,16 @@ class AutotuneChoice(Base):
     shapes: Mapped[list[Any]]
     dtypes: Mapped[list[Any]]
     candidate: Mapped[str]
-    milliseconds: Mapped[float]
+    milliseconds: Mapped[float | None]
     rank: Mapped[int] = mapped_column(Integer)
     chosen: Mapped[bool]
+    template: Mapped[str] = mapped_column(server_default="")
+    parameters: Mapped[dict[str, Any] | None]
+    reason: Mapped[str] = mapped_column(server_default="")
+    strides: Mapped[list[Any]] = mapped_column(server_default="[]")
+    operation: Mapped[int] = mapped_column(Integer, server_default="0")
+    precompile_seconds: Mapped[float | None]
+    benchmark_seconds: Mapped[float | None]
 
 
 class ApiToken(Base):

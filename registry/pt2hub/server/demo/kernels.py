@@ -15,7 +15,7 @@ from pt2hub.server.demo.plan import made_up
 from pt2hub.server.demo.templates import KERNEL, TRITON, WRAPPER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from random import Random
 
     from pt2hub.server.demo.models import Model
@@ -167,7 +167,8 @@ def autotune(version: Version, build: Build) -> list[dict[str, Any]]:
         return []
     rows: list[dict[str, Any]] = []
     for place, weight in enumerate(_weights(version.model)):
-        rows += _timed(build, _operation(version.model, weight), _luck(version, build, place), len(rows))
+        candidates = _timed(build, _operation(version.model, weight), _luck(version, build, place), len(rows))
+        rows += [{**row, "operation": place + 1} for row in candidates]
     return rows
 
 
@@ -214,14 +215,46 @@ def _timed(
                 "op": op,
                 "shapes": [[str(size) for size in shape] for shape in shapes],
                 "dtypes": [dtype, dtype],
+                "strides": [_strides(shape) for shape in shapes],
                 "candidate": template if number is None else f"{template}_{counter + number}",
+                "template": f"extern: {template}" if number is None else template,
+                "parameters": {} if number is None else _PARAMETERS[template.partition("_")[0]](number),
                 "milliseconds": round(milliseconds, 5),
+                "reason": "",
                 "rank": rank,
                 "chosen": rank == 1,
             }
         )
         milliseconds *= 1 + luck.expovariate(1 / 0.06)
-    return rows
+    seconds = {
+        "precompile_seconds": round(luck.uniform(0.5, 4), 3),
+        "benchmark_seconds": round(luck.uniform(0.3, 2), 3),
+    }
+    if build.arch.startswith("sm"):
+        rows[-1] |= {"milliseconds": None, "reason": _TOO_LARGE, "chosen": False}
+    return [{**row, **seconds} for row in rows]
+
+
+def _strides(shape: list[int]) -> list[str]:
+    """Strides of a contiguous tensor."""
+    return [str(math.prod(shape[place + 1 :])) for place in range(len(shape))]
+
+
+_TOO_LARGE = (
+    "NoTritonConfigsError: out of resource: triton_mm Required: 262144 Hardware limit: 232448 Reducing block sizes or "
+    "`num_stages` may help."
+)
+_PARAMETERS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "triton": lambda number: {
+        "BLOCK_K": 32 << number % 2,
+        "BLOCK_M": 32 << number % 3,
+        "BLOCK_N": 32 << number // 2 % 3,
+        "num_stages": 2 + number % 4,
+        "num_warps": 2 << number % 3,
+    },
+    "cpp": lambda number: {"block_k": 1, "block_m": 4 + 4 * (number % 2), "block_n": 16 << number % 3},
+    "mkldnn": lambda number: {"blocking": 8 << number % 4},
+}
 
 
 def _candidates(build: Build, op: str) -> list[tuple[str, int | None]]:

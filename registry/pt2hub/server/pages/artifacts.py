@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from flask import redirect, request, url_for
 
+from pt2hub.domain import autotuning
 from pt2hub.domain.artifacts import (
     AUTOTUNE_TYPE,
     LOG_TYPE,
     MEASUREMENT_RUN_TYPE,
     MEASUREMENTS_TYPE,
+    OLD_AUTOTUNE_TYPE,
     PROFILE_TYPE,
     SOURCES_TYPE,
     TRACE_TYPE,
@@ -22,7 +24,7 @@ from pt2hub.rendering.printing import confined, standing
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
 from pt2hub.server.pages import machines, sessions
-from pt2hub.server.pages.exhibits import bars, documents, figures, runs, spent, trees, tuning
+from pt2hub.server.pages.exhibits import bars, documents, figures, runs, spent, trees
 from pt2hub.server.pages.exhibits.highlighting import highlighted
 from pt2hub.server.pages.numbers import in_address, whole
 from pt2hub.server.pages.proofs import Proof
@@ -40,6 +42,7 @@ _DONE = {"measuring": "A job that measures this artifact again is queued: it is 
 _KINDS = {
     SOURCES_TYPE: ("Generated sources", "sources.zip"),
     AUTOTUNE_TYPE: ("Timings of autotuning", "autotune.json"),
+    OLD_AUTOTUNE_TYPE: ("Timings of autotuning", "autotune.json"),
     MEASUREMENT_RUN_TYPE: ("Measurements of one run", "measurements.json"),
     MEASUREMENTS_TYPE: ("Measurements of the build", "measurements.json"),
     LOG_TYPE: ("Log of the build", "build.log.jsonl"),
@@ -150,7 +153,7 @@ def _exhibits(found: InspectionView) -> dict[str, Any]:
         "bar": bars.bar(view.steps),
         "spending": spent.spending(view.profile) if view.profile else None,
         "trace": next((item.digest for item in view.referrers if item.artifact_type == TRACE_TYPE), None),
-        "operations": tuning.operations(view.autotune),
+        "operations": autotuning.operations(view.autotune),
         "tree": trees.tree(view.members),
         "blob": parsed.constants.blob_member if parsed else "",
         "groups": [group for group in groups if not group.lasting],

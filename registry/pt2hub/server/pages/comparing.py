@@ -10,7 +10,7 @@ from flask import redirect, request, url_for
 
 from pt2hub.domain.names import parse_model_name
 from pt2hub.errors import Ambiguous, InvalidInput, NotFound, NotReady, UnknownTarget
-from pt2hub.rendering.comparing import code_lines, compared, cost, remarks
+from pt2hub.rendering.comparing import code_lines, compared, cost, kernels, remarks
 from pt2hub.rendering.quantities import quantity
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
@@ -153,12 +153,13 @@ def _command(view: ComparisonView) -> str:
 
 
 def _kernel(item: AutotuneDifference) -> dict[str, str]:
+    before, after = kernels(item)
     shapes = ["x".join(map(str, shape)) if isinstance(shape, list) else str(shape) for shape in item.shapes]
     return {
         "op": item.op,
         "shapes": " ".join(shapes),
-        "before": item.before or "-",
-        "after": item.after or "-",
+        "before": before,
+        "after": after,
         "before_ms": _time(item.before_ms),
         "after_ms": _time(item.after_ms),
         "cost": cost(item.cost_ms),

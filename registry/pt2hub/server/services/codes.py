@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.artifacts import KEY_SCHEMA
 from pt2hub.server.db.stores.codes import CodeStore
 from pt2hub.server.db.stores.verdicts import EvidenceStore
-from pt2hub.server.services.kernels import differences
+from pt2hub.server.services.kernels import are_known, differences
 from pt2hub.wire.performance import CodeComparison
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _TUNING = ("coordinate_descent_tuning", "max_autotune", "max_autotune_gemm", "max_autotune_pointwise")
 """Options of the compiler that make it choose by timing."""
+_UNKNOWN = "The kernels of {} cannot be compared: an older pt2hub kept the compiler's names of them without their parameters."
 
 
 def compared(
@@ -38,7 +40,11 @@ def compared(
     if one.digest == other.digest or one.tuned is None or other.tuned is None:
         return said_of(one, other), ()
     tables = EvidenceStore(session).choices([one.tuned, other.tuned])
-    return said_of(one, other), differences(tables[one.tuned], tables[other.tuned])
+    before_rows, after_rows = tables[one.tuned], tables[other.tuned]
+    names = zip(_names(one, other), (before_rows, after_rows), strict=True)
+    if unknown := [name for name, rows in names if not are_known(rows)]:
+        return replace(said_of(one, other), tuning=_UNKNOWN.format(" and of ".join(unknown))), ()
+    return said_of(one, other), differences(before_rows, after_rows)
 
 
 def said_of(before: Code, after: Code) -> CodeComparison:

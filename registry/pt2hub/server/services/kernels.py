@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pt2hub.domain.digests import canonical_json
@@ -12,18 +11,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 _Choice: TypeAlias = "Mapping[str, Any]"
-_Kernel: TypeAlias = tuple[str, int | None]
-_COUNTED = re.compile(r"(?P<family>.*\D)_(?P<count>\d+)")
 
 
 def differences(before: Iterable[_Choice], after: Iterable[_Choice]) -> tuple[AutotuneDifference, ...]:
-    """Operations for which the second side has another kernel than the first, in the second's order.
+    """Return the operations for which the second side has another kernel than the first, in the second's order.
 
-    An operation is told by its name and the shapes and dtypes of its inputs.
+    An operation is told by its name, the shapes and dtypes of its inputs, and its place among those that are alike. A
+    kernel is its template and the template's parameters; the compiler's name of it says nothing in another build.
 
     Args:
-        before: The rows of the first side's autotuning: `op`, `shapes`, `dtypes`, `candidate`, `milliseconds`,
-            `chosen`.
+        before: The rows of the first side's autotuning: fields of `AutotuneChoice`.
         after: Those of the second.
     """
     one, other = _by_operation(before), _by_operation(after)
@@ -31,30 +28,40 @@ def differences(before: Iterable[_Choice], after: Iterable[_Choice]) -> tuple[Au
     return tuple(item for item in compared if item is not None)
 
 
-def _by_operation(rows: Iterable[_Choice]) -> dict[bytes, list[_Choice]]:
-    found: dict[bytes, list[_Choice]] = {}
+def are_known(rows: Iterable[_Choice]) -> bool:
+    """Whether it was kept what every kernel is; an older pt2hub kept only the compiler's names."""
+    return all(row["parameters"] is not None for row in rows)
+
+
+def _by_operation(rows: Iterable[_Choice]) -> dict[tuple[bytes, int], list[_Choice]]:
+    found: dict[tuple[bytes, int], list[_Choice]] = {}
+    alike: dict[bytes, dict[int, int]] = {}
     for row in rows:
-        found.setdefault(canonical_json([row["op"], row["shapes"], row["dtypes"]]), []).append(row)
+        what = canonical_json([row["op"], row["shapes"], row["dtypes"]])
+        numbers = alike.setdefault(what, {})
+        place = numbers.setdefault(row["operation"], len(numbers))
+        found.setdefault((what, place), []).append(row)
     return found
 
 
 def _difference(before: Sequence[_Choice], after: Sequence[_Choice]) -> AutotuneDifference | None:
     was, now = _chosen(before), _chosen(after)
-    if not (was or now) or (was and now and _kernel(was, before) == _kernel(now, after)):
+    if not (was or now) or (was and now and _kernel(was) == _kernel(now)):
         return None
-    instead = _kernels(after).get(_kernel(was, before)) if was else None
+    instead = _times(after).get(_kernel(was)) if was else None
     shown = now or was
     assert shown is not None, "one of them was chosen"
-    before_ms = was["milliseconds"] if was else None
     after_ms = now["milliseconds"] if now else None
     return AutotuneDifference(
         op=shown["op"],
         shapes=shown["shapes"],
-        before=was["candidate"] if was else None,
-        after=now["candidate"] if now else None,
-        before_ms=before_ms,
+        before=_name(was),
+        after=_name(now),
+        before_ms=was["milliseconds"] if was else None,
         after_ms=after_ms,
         cost_ms=after_ms - instead if after_ms is not None and instead is not None else None,
+        before_parameters=was["parameters"] if was else None,
+        after_parameters=now["parameters"] if now else None,
     )
 
 
@@ -62,27 +69,18 @@ def _chosen(rows: Sequence[_Choice]) -> _Choice | None:
     return next((row for row in rows if row["chosen"]), None)
 
 
-def _kernels(rows: Sequence[_Choice]) -> dict[_Kernel, float]:
+def _times(rows: Sequence[_Choice]) -> dict[bytes, float]:
     """The time of each kernel of an operation; of one that was timed twice the first."""
-    found: dict[_Kernel, float] = {}
+    found: dict[bytes, float] = {}
     for row in rows:
-        found.setdefault(_kernel(row, rows), row["milliseconds"])
+        if row["milliseconds"] is not None:
+            found.setdefault(_kernel(row), row["milliseconds"])
     return found
 
 
-def _kernel(row: _Choice, rows: Sequence[_Choice]) -> _Kernel:
-    """What a kernel is called in any build.
-
-    The compiler counts the kernels of a template over a whole process (`triton_mm_17`), so that an operation more or
-    less before this one shifts them all: only the place among the operation's own says the same in another build.
-    """
-    family, count = _counted(row["candidate"])
-    if count is None:
-        return family, None
-    counts = [other for kind, other in (_counted(item["candidate"]) for item in rows) if kind == family]
-    return family, count - min(other for other in counts if other is not None)
+def _kernel(row: _Choice) -> bytes:
+    return canonical_json([_name(row), row["parameters"]])
 
 
-def _counted(candidate: str) -> tuple[str, int | None]:
-    match = _COUNTED.fullmatch(candidate)
-    return (match["family"], int(match["count"])) if match else (candidate, None)
+def _name(row: _Choice | None) -> str | None:
+    return (row["template"] or row["candidate"]) if row else None

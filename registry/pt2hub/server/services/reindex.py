@@ -14,6 +14,7 @@ from pt2hub.domain.artifacts import (
     LOG_TYPE,
     MEASUREMENT_RUN_TYPE,
     MEASUREMENTS_TYPE,
+    OLD_AUTOTUNE_TYPE,
     ArtifactConfig,
     Manifest,
 )
@@ -120,7 +121,7 @@ class ReindexService:
             manifest=manifest,
             config=config,
             referrers=ordered,
-            autotune=self._table(ordered, AUTOTUNE_TYPE),
+            autotune=self._table(ordered, AUTOTUNE_TYPE) or self._table(ordered, OLD_AUTOTUNE_TYPE),
         )
         with self._sessions.begin() as session:
             added = _restore_rows(session, publication)

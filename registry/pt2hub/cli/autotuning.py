@@ -1,0 +1,67 @@
+"""The candidates of autotuning as text, in the form that PyTorch prints them in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pt2hub.cli.words import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import Console
+
+    from pt2hub.domain.autotuning import Candidate, Operation
+    from pt2hub.domain.publications import AutotuneChoice
+
+
+def print_autotune(out: Console, target: str, choices: Iterable[AutotuneChoice]) -> None:
+    """Print one AUTOTUNE block for each operation of an artifact.
+
+    Args:
+        out: Where to.
+        target: The artifact's target.
+        choices: The candidates, as the artifact has them.
+    """
+    from pt2hub.domain.autotuning import operations
+
+    found = operations(choices)
+    if not found:
+        said = "no times of candidates are kept beside this artifact. Reused code was tuned with the version it was compiled for."
+        out.print(f"{target}: {said}", markup=False)
+        return
+    out.print(f"{target}:", markup=False)
+    for operation in found:
+        for line in _lines(operation):
+            out.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _lines(operation: Operation) -> Iterable[str]:
+    yield one_line(f"AUTOTUNE {operation.name}({operation.inputs})")
+    if operation.strides:
+        yield one_line(f"strides: {operation.strides}")
+    yield one_line(f"dtypes: {operation.dtypes}")
+    for candidate in operation.candidates:
+        yield f"  {one_line(_line(candidate))}"
+    count = len(operation.candidates)
+    told = f"{count} {'candidate' if count == 1 else 'candidates'}, {operation.failed} failed"
+    if operation.benchmark_seconds is None:
+        yield told
+        return
+    precompiling = operation.precompile_seconds or 0.0
+    yield f"{told}; precompiling {precompiling:.3f} s, benchmarking {operation.benchmark_seconds:.3f} s"
+
+
+def _line(item: Candidate) -> str:
+    time = (
+        f"failed: {item.reason}"
+        if item.milliseconds is None
+        else f"{item.milliseconds:.4f} ms {item.share:.1f}%"
+    )
+    name = (
+        f"{item.name} ({item.kernel})"
+        if item.kernel not in (item.name, f"extern: {item.name}")
+        else item.name
+    )
+    text = " ".join(part for part in (name, time, item.parameters) if part)
+    return f"{text} <- chosen" if item.chosen else text
