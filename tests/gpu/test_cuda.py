@@ -21,13 +21,12 @@ from pt2hub.client.exports import write_model
 from pt2hub.domain.artifacts import TRACE_TYPE
 from pt2hub.domain.codec import encode
 from pt2hub.errors import GateRefused
-from support.gpu import check_confined
+from support.gpu import QUICK, await_measured, publish
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pt2hub.client.client import Client
-    from pt2hub.domain.digests import Digest
 
 pytestmark = pytest.mark.gpu
 STOCK = """
@@ -39,11 +38,7 @@ torch.save(model(x), sys.argv[3])
 
 
 def _published(client: Client, **fields: Any) -> str:
-    spec = {**demo.SPEC, **fields}
-    build, seconds = demo.publish(client, spec, print)
-    print(json.dumps({"target": build.target, "seconds": seconds, "steps": demo.steps_of(build)}))
-    check_confined(client, build)
-    return f"{spec['model']}@{build.number}"
+    return publish(client, {**demo.SPEC, "measure": QUICK, **fields})
 
 
 def _eager(dtype: torch.dtype = torch.float32) -> torch.nn.Module:
@@ -89,10 +84,11 @@ def test_half_precision_override_has_weights_of_its_own(client: Client) -> None:
 
 
 def test_a_second_version_is_timed_beside_the_first_by_events_of_the_device(client: Client) -> None:
-    spec = {"model": "vision/resnet18-twice", "measure": {"processes": 3, "torch_compile": False}}
-    first = client.resolve(_published(client, **spec)).artifacts[0].digest
+    measure = {"processes": 3, "torch_compile": False, "profile": False}
+    spec = {"model": "vision/resnet18-twice", "measure": measure}
+    first = await_measured(client, _published(client, **spec))
     source = {**demo.SPEC["source"], "seed": 1}
-    second = client.resolve(_published(client, **spec, source=source)).artifacts[0].digest
+    second = await_measured(client, _published(client, **spec, source=source))
 
     own = {(m.metric, m.subject): m for m in client.artifact(second).measurements}
     latency, rate = own["latency_p50", "artifact"], own["throughput", "artifact"]
@@ -110,35 +106,44 @@ def test_a_second_version_is_timed_beside_the_first_by_events_of_the_device(clie
     assert [len(m.replicates or []) for m in beside] == [3, len(latency.replicates or [])]
     environment = client.artifact(second).environment
     print(json.dumps(environment, default=str))
-    _check_profile(client, second)
     compared = {m.metric: m for m in client.compare(f"{spec['model']}@1", f"{spec['model']}@2").metrics}
     print(json.dumps({name: [m.ratio, m.low, m.high, m.verdict, m.why] for name, m in compared.items()}))
     assert compared["latency_p50"].method == "paired"
     assert compared["latency_p50"].verdict == "same"
 
 
-def _check_profile(client: Client, digest: Digest) -> None:
-    """Where a call's time goes, as the GPU's own events tell it."""
+def test_where_a_calls_time_goes_is_told_by_the_gpus_own_events(client: Client) -> None:
+    measure = {**QUICK, "seconds": 0.5, "profile": True}
+    digest = await_measured(client, _published(client, model="vision/resnet18-profile", measure=measure))
     view = client.artifact(digest)
-    assert view.profile is not None, "no trace was made: the build's log says why"
-    rows = view.profile.rows
-    print(json.dumps([[row.name, row.calls, row.mean_us, row.share] for row in rows[:8]]))
-    assert view.profile.device == "cuda"
-    assert [row.name for row in rows if row.name.startswith("triton_")]
-    assert (
-        0 < sum(row.share for row in rows) <= 1.05
-    )  # streams may overlap, clocks of two devices differ a little
+    profile = view.profile
+    assert profile is not None, "no trace was made: the log of the measuring job says why"
+    print(json.dumps([[row.name, row.calls, row.mean_us, row.share] for row in profile.rows[:8]]))
+    print(json.dumps({name: value for name, value in encode(profile).items() if name.endswith("_us")}))
+    assert profile.device == "cuda"
+    assert [row.name for row in profile.rows if row.name.startswith("triton_")]
+    assert not [row.name for row in profile.rows if row.name.startswith("model_")]
+    assert sum(row.share for row in profile.rows) == pytest.approx(1.0, abs=0.01)
+    assert profile.device_us is not None
+    assert profile.gap_us is not None
+    assert profile.plain_us is not None
+    assert 0 < profile.device_us < profile.call_us
+    parts = profile.device_us + profile.gap_us + profile.rest_us
+    assert parts == pytest.approx(profile.call_us, rel=0.02)
+    # A call without the profiler holds the same kernels, and fewer microseconds of waiting for launches.
+    assert profile.device_us * 0.8 < profile.plain_us < profile.call_us * 1.1
     assert TRACE_TYPE in {item.artifact_type for item in view.referrers}
 
 
 def test_a_slower_version_is_flagged_and_may_not_become_prod(client: Client) -> None:
-    measure = {"processes": 3, "torch_compile": False}
+    measure = {"processes": 3, "torch_compile": False, "profile": False}
     # A deeper network at random weights says little about its last bias; what is tried here is time.
     spec = {"model": "vision/resnet-slower", "measure": measure, "checks": {"accept": ["no_power"]}}
-    _published(client, **spec)
+    await_measured(client, _published(client, **spec))
     client.set_policy(spec["model"], {"gates": [{"metric": "latency_p50", "max_worse": 0.1}]})
     client.move_alias(spec["model"], "prod", 1, reason="the first one")
-    _published(client, **spec, source={**demo.SPEC["source"], "factory": "torchvision.models:resnet34"})
+    slower = {**demo.SPEC["source"], "factory": "torchvision.models:resnet34"}
+    await_measured(client, _published(client, **spec, source=slower))
 
     events, end = client.events(spec["model"]), time.monotonic() + 30
     while not events and time.monotonic() < end:  # the worker looks for changes once the build is over
@@ -150,4 +155,4 @@ def test_a_slower_version_is_flagged_and_may_not_become_prod(client: Client) -> 
         client.move_alias(spec["model"], "prod", 2, reason="newer")
     print(refused.value)
     print(client.history(spec["model"], "latency_p50"))
-    print(json.dumps(encode(fingerprint.environment("cuda"))))
+    print(json.dumps(encode(fingerprint.environment(device="cuda"))))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 from pt2hub.cli import demo
-from support.gpu import check_confined
+from support.gpu import QUICK, await_measured, check_confined, publish
 
 if TYPE_CHECKING:
     from pt2hub.client.client import Client
@@ -31,26 +30,13 @@ def _ids(name: str, high: int, low: int = 0) -> dict[str, Any]:
     }
 
 
-def _built(client: Client, spec: dict[str, Any]) -> str:
-    build, seconds = demo.publish(client, spec, print)
-    print(json.dumps({"model": spec["model"], "seconds": seconds, "steps": demo.steps_of(build)}))
-    check_confined(client, build)
-    assert build.artifact is not None
-    found = {
-        item.subject: item.value
-        for item in client.artifact(build.artifact).measurements
-        if item.metric == "latency_p50"
-    }
-    print(json.dumps({"p50_ms": found}))
-    return f"{spec['model']}@{build.number}"
-
-
 def test_a_transformers_model_in_half_precision_keeps_one_output(client: Client) -> None:
     import transformers
 
-    reference = _built(
+    reference = publish(
         client,
         {
+            "measure": QUICK,
             "model": "text/bert",
             "source": {"factory": "transformers:BertModel", "config": BERT},
             "inputs": [_ids("input_ids", 30522), _ids("attention_mask", 2, 1)],
@@ -98,6 +84,7 @@ def test_a_program_that_was_exported_on_the_cpu_is_built_for_the_gpu(client: Cli
         {"scale": 0.5},
         name="team/pair",
         dynamic_shapes={"pair": {"a": {0: batch}, "b": {0: batch}}, "scale": None},
+        measure=QUICK,
         wait=True,
     )
 
@@ -114,8 +101,14 @@ def test_a_program_that_was_exported_on_the_cpu_is_built_for_the_gpu(client: Cli
 def test_baked_weights_agree_and_are_timed_beside_split_ones(client: Client) -> None:
     import torchvision
 
-    spec = {**demo.SPEC, "model": "vision/resnet18-baked", "compile": {"weights": "baked"}}
-    reference = _built(client, spec)
+    measure = {**QUICK, "split": True}
+    spec = {
+        **demo.SPEC,
+        "model": "vision/resnet18-baked",
+        "compile": {"weights": "baked"},
+        "measure": measure,
+    }
+    reference = publish(client, spec)
     torch.manual_seed(0)
     eager = torchvision.models.resnet18().eval().cuda()
     x = torch.randn(4, 3, 224, 224, device="cuda")
@@ -125,3 +118,6 @@ def test_baked_weights_agree_and_are_timed_beside_split_ones(client: Client) -> 
     found = client.load(reference)(x)
 
     torch.testing.assert_close(found, expected, rtol=5e-3, atol=5e-3)  # tf32 convolutions
+    digest = await_measured(client, reference)
+    timed = {m.subject for m in client.artifact(digest).measurements if m.metric == "latency_p50"}
+    assert timed >= {"artifact", "split"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -76,10 +77,10 @@ def test_of_a_gpu_the_rows_are_its_kernels_and_arrows_lead_to_them(tmp_path: Pat
 
     profile = trace.profile()
     assert [(row.name, row.share) for row in profile.rows] == [
-        ("triton_poi_fused_relu_0", 0.5),
-        ("Memcpy DtoD", 0.1),
+        ("triton_poi_fused_relu_0", 0.83333),
+        ("Memcpy DtoD", 0.16667),
     ]
-    assert profile.rest_us == 40.0
+    assert (profile.device_us, profile.gap_us, profile.rest_us) == (60.0, 10.0, 30.0)
     places = {item["name"]: (item["pid"], item["tid"]) for item in kept(trace) if item["ph"] == "X"}
     assert places == {
         CALL: (1, 1),
@@ -91,6 +92,90 @@ def test_of_a_gpu_the_rows_are_its_kernels_and_arrows_lead_to_them(tmp_path: Pat
         ("s", 1),
         ("f", 10),
     ]
+
+
+H100 = {"launches": 70, "launch_us": 5.0, "every_us": 20.0, "kernel_us": 5.6, "latency_us": 12.0}
+"""A call of resnet18 as an H100 told of it: 1,480 us under the profiler, 400 of them kernels; 550 without it."""
+
+
+def cuda_call(at: float, number: int) -> list[dict[str, Any]]:
+    """A call as CUPTI and Kineto tell of it: launches on the host, kernels on a stream, and what links the two."""
+    found = [call(at, 1480.0)]
+    for place in range(H100["launches"]):  # type: ignore[arg-type]
+        launched = at + 10 + place * H100["every_us"]
+        correlation = {"correlation": number * 1000 + place, "External id": place}
+        kind = "cuda_driver" if place % 2 else "cuda_runtime"
+        name = "cuLaunchKernel" if place % 2 else "cudaLaunchKernel"
+        found.append(event(name, launched, H100["launch_us"], kind, args={"cbid": 211, **correlation}))
+        kernel = (
+            f"model_triton_poi_fused_relu_{place % 3}"
+            if place % 2
+            else "void cudnn::nhwcToNchwKernel<float>(int)"
+        )
+        args = {"queued": 0, "device": 0, "stream": 7, "grid": [4, 1, 1], "block": [128, 1, 1], **correlation}
+        begin = launched + H100["latency_us"]
+        found.append({**event(kernel, begin, H100["kernel_us"], "kernel", args=args), "pid": 0, "tid": 7})
+    found.append(event("cudaDeviceSynchronize", at + 1420, 55, "cuda_runtime", args={"cbid": 165}))
+    return found
+
+
+def test_a_call_that_waits_for_launches_is_told_as_that_and_shares_are_of_what_the_gpu_ran(
+    tmp_path: Path,
+) -> None:
+    events = [item for number in range(3) for item in cuda_call(1000 + 1600 * number, number)]
+    trace = replace(of(tmp_path, *events, device="cuda"), plain_us=550.0)
+    profile = trace.profile()
+    assert sum(row.share for row in profile.rows) == pytest.approx(1.0, abs=1e-4)
+    assert [(row.name, row.calls, row.share) for row in profile.rows[:2]] == [
+        ("void cudnn::nhwcToNchwKernel<float>(int)", 105, 0.5),
+        ("triton_poi_fused_relu_0", 36, pytest.approx(12 / 70, abs=1e-4)),
+    ]
+    assert {row.name for row in profile.rows[1:]} == {f"triton_poi_fused_relu_{n}" for n in range(3)}
+    assert profile.device_us == pytest.approx(70 * 5.6)
+    assert profile.gap_us == pytest.approx(69 * 14.4)
+    assert profile.rest_us == pytest.approx(1480 - 70 * 5.6 - 69 * 14.4)
+    assert profile.profiler_us == 930.0
+    assert profile.idle_us == pytest.approx(550 - 70 * 5.6)
+    assert read_profile(json.loads(json.dumps(encode(profile)))) == profile
+    table = spent.spending(profile)
+    assert table.rest_share is None
+    assert [item.generated for item in table.shown] == ["", *(row.name for row in profile.rows[1:])]
+    assert [name for name, _ in table.whole] == [
+        "the GPU runs kernels and copies",
+        "the GPU waits for the next launch (launch gaps)",
+        "before the first kernel and after the last",
+        "a call under the profiler",
+        "a call without it",
+        "the profiler's own cost",
+        "the GPU is idle in a call without the profiler",
+    ]
+    assert sum(time for _, time in table.whole[:3]) == pytest.approx(1480)
+
+
+def test_streams_that_run_beside_each_other_are_no_gap_and_no_more_than_the_time_of_a_call(
+    tmp_path: Path,
+) -> None:
+    def kernel(name: str, ts: float, dur: float, stream: int) -> dict[str, Any]:
+        return {**event(name, ts, dur, "kernel"), "pid": 0, "tid": stream}
+
+    profile = of(
+        tmp_path,
+        call(1000),
+        *(kernel("a", 1010, 60, 7), kernel("b", 1020, 20, 8), kernel("c", 1080, 10, 7)),
+        device="cuda",
+    ).profile()
+    assert (profile.device_us, profile.gap_us, profile.rest_us) == (70.0, 10.0, 20.0)
+    assert [(row.name, row.share) for row in profile.rows] == [("a", 0.66667), ("b", 0.22222), ("c", 0.11111)]
+
+
+def test_a_table_of_an_older_pt2hub_is_read_with_shares_of_what_the_gpu_ran() -> None:
+    rows = [{**ROW, "name": "model_triton_poi_fused_0", "total_us": 400.0, "share": 0.27}]
+    old = {**PROFILE, "device": "cuda", "call_us": 1480.0, "rest_us": 1080.0, "rows": rows}
+    profile = read_profile(old)
+    assert (profile.rows[0].share, profile.device_us, profile.gap_us) == (1.0, 400.0, None)
+    table = spent.spending(profile)
+    assert table.shown[0].generated == "triton_poi_fused_0"
+    assert table.whole[:2] == (("the GPU runs kernels and copies", 400.0), ("the GPU is idle", 1080.0))
 
 
 def test_a_gpu_that_tells_of_no_kernels_is_not_called_idle(tmp_path: Path) -> None:
@@ -179,6 +264,9 @@ PROFILE = {"schema": 1, "device": "cpu", "calls": 1, "call_us": 2.0, "rest_us": 
         {"calls": True},
         {"left_out": -1},
         {"call_us": float("inf")},
+        {"plain_us": float("inf")},
+        {"device_us": -1.0},
+        {"gap_us": "1"},
     ],
 )
 def test_a_table_that_lies_is_none(changes: dict[str, Any]) -> None:

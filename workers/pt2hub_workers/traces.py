@@ -10,12 +10,12 @@ import gzip
 import json
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from pt2hub.domain.profiles import MOST_ROWS, PROFILE_SCHEMA, Profile, ProfileRow, fit_name
 from pt2hub.errors import OutputRefused
-from pt2hub_workers.inside.files import CALL, MOST_TRACE_BYTES
+from pt2hub_workers.inside.files import CALL, MOST_TRACE_BYTES, STEM
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -50,6 +50,7 @@ _ARGS = frozenset(
 )
 _MOST_PARTS = 8
 _PATH = re.compile(r"(?:/[^\s/:;,()<>\"']+){2,}")
+_PACKAGE = re.compile(rf"{re.escape(STEM)}_(?=triton_)")
 _HOST, _DEVICES = 1, 10
 """Numbers of processes in what is kept: the host's, and of the devices from there on."""
 
@@ -96,6 +97,7 @@ class Trace:
         events: Everything within them, by their beginnings, the calls among it.
         links: Arrows between events, rebuilt.
         batch: The calls' batch size, None where they have none.
+        plain_us: Microseconds of a call without the profiler, from the same process; None where that is not known.
     """
 
     device: str
@@ -103,6 +105,7 @@ class Trace:
     events: tuple[Event, ...]
     links: tuple[_Raw, ...] = ()
     batch: int | None = None
+    plain_us: float | None = None
 
     def packed(self) -> bytes | None:
         """The trace as viewers read it; of the last call alone where all of them are too much, None where that is."""
@@ -115,12 +118,15 @@ class Trace:
 
     def profile(self) -> Profile:
         """The table of it."""
-        spent = _on_device(self.events) if self.device == "cuda" else _by_themselves(self.events, self.calls)
+        on_device = self.device == "cuda"
+        spent = _on_device(self.events) if on_device else _by_themselves(self.events, self.calls)
         whole = sum(call.length for call in self.calls)
-        rows = [_row(name, times, whole) for name, times in spent.items()]
+        inside = math.fsum(time for times in spent.values() for time in times)
+        rows = [_row(name, times, inside if on_device else whole) for name, times in spent.items()]
         rows.sort(key=lambda row: (-row.total_us, row.name))
         count = len(self.calls)
-        rest = max(0.0, whole - sum(row.total_us for row in rows))
+        busy, gaps = self._on_timeline() if on_device else (inside, 0.0)
+        rest = max(0.0, whole - busy - gaps)
         return Profile(
             schema=PROFILE_SCHEMA,
             device=self.device,
@@ -130,13 +136,31 @@ class Trace:
             rows=tuple(rows[:MOST_ROWS]),
             left_out=max(0, len(rows) - MOST_ROWS),
             batch=self.batch,
+            device_us=round(busy / count, 3) if on_device else None,
+            gap_us=round(gaps / count, 3) if on_device else None,
+            plain_us=self.plain_us,
         )
+
+    def _on_timeline(self) -> tuple[float, float]:
+        """Microseconds in all calls in which a device ran anything, and those in which it waited for a launch."""
+        busy = gaps = 0.0
+        work = [item for item in self.events if item.category in _ON_DEVICE]
+        for call in self.calls:
+            until: float | None = None
+            for item in work:  # by their beginnings
+                if not item.within(call):
+                    continue
+                gaps += max(0.0, item.begin - until) if until is not None else 0.0
+                until = item.begin if until is None else until
+                busy += max(0.0, item.end - max(item.begin, until))
+                until = max(until, item.end)
+        return busy, gaps
 
     def _last(self) -> Trace:
         last = self.calls[-1]
         events = tuple(item for item in self.events if item.within(last))
         links = tuple(item for item in self.links if last.begin <= item["ts"] < last.end)
-        return Trace(self.device, (last,), events, links)
+        return replace(self, calls=(last,), events=events, links=links)
 
     def documents(self) -> Iterator[_Raw]:
         """The events as viewers read them."""
@@ -233,7 +257,7 @@ def _event(item: _Raw, origin: float, places: _Places) -> Event:
     args = item.get("args")
     return Event(
         category=category,
-        name=_name(item.get("name")),
+        name=_kernel(item) if category in _ON_DEVICE else _name(item.get("name")),
         process=process,
         thread=thread,
         begin=round(_time(item.get("ts")) - origin, 3),
@@ -269,6 +293,11 @@ def _name(given: object) -> str:
     if not isinstance(given, str):
         raise TypeError("an event has no name")
     return fit_name(_PATH.sub(lambda match: match[0].rpartition("/")[2], given[:2000])) or "(no name)"
+
+
+def _kernel(item: _Raw) -> str:
+    """A kernel's name as the generated sources have it, in front of which the compiler puts the package's name."""
+    return _PACKAGE.sub("", _name(item.get("name")))
 
 
 def _time(given: object) -> float:

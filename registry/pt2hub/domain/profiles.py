@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pt2hub.domain.codec import decode
 from pt2hub.errors import UNSEEN, BadResponse
 
-PROFILE_SCHEMA = 1
+PROFILE_SCHEMA = 2
 MOST_ROWS = 200
 MOST_NAME = 300
 """Characters of a name: the kernels of templates in C++ have long ones."""
@@ -27,7 +27,8 @@ class ProfileRow:
         calls: How often it ran, in all of them.
         total_us: Time in it in all of them, microseconds, without what it calls that has a row of its own.
         mean_us: The same for each time it ran.
-        share: Of the time of the calls, from 0 to 1.
+        share: From 0 to 1: on a GPU of the time in which it ran anything (kernels and copies, all streams added up), on
+            a CPU of the time of the calls.
     """
 
     name: str
@@ -45,11 +46,16 @@ class Profile:
         schema: `PROFILE_SCHEMA`.
         device: `cpu`: the rows are operations and kernels of the calling thread. `cuda`: kernels and copies of the GPU.
         calls: How many calls of the artifact.
-        call_us: Time of one of them, microseconds, the mean.
-        rest_us: Time of one of them that is in no row: between operations, or with an idle GPU.
+        call_us: Time of one of them under the profiler, microseconds, the mean.
+        rest_us: Time of one of them that is in no row: between operations; of a GPU before its first kernel began and
+            after its last one ended.
         rows: The longest first, `MOST_ROWS` at most.
         left_out: Rows that are not listed.
         batch: The calls' batch size, None where they have none.
+        device_us: Time of one call in which the GPU ran something, microseconds; None for a CPU.
+        gap_us: Time of one call in which the GPU was idle between two kernels, waiting for a launch; None for a CPU, and
+            where an older pt2hub did not tell it from `rest_us`.
+        plain_us: Time of one call without the profiler, from the same process; None where it is not known.
     """
 
     schema: int
@@ -60,6 +66,21 @@ class Profile:
     rows: tuple[ProfileRow, ...]
     left_out: int = 0
     batch: int | None = None
+    device_us: float | None = None
+    gap_us: float | None = None
+    plain_us: float | None = None
+
+    @property
+    def profiler_us(self) -> float | None:
+        """What the profiler adds to a call: launching while it is watched is slow. None where that is not known."""
+        return None if self.plain_us is None else max(0.0, self.call_us - self.plain_us)
+
+    @property
+    def idle_us(self) -> float | None:
+        """Time of a call without the profiler in which the GPU is idle; None for a CPU or where it is not known."""
+        if self.plain_us is None or self.device_us is None:
+            return None
+        return max(0.0, self.plain_us - self.device_us)
 
 
 def read_profile(value: Any) -> Profile:  # noqa: ANN401  # any JSON value
@@ -69,8 +90,14 @@ def read_profile(value: Any) -> Profile:  # noqa: ANN401  # any JSON value
         BadResponse: It is none, or its numbers cannot be.
     """
     try:
-        found = decode(Profile, value)
-        numbers = [found.call_us, found.rest_us, *(n for row in found.rows for n in _times(row))]
+        found = _upgraded(decode(Profile, value))
+        further = [found.device_us, found.gap_us, found.plain_us]
+        numbers = [
+            found.call_us,
+            found.rest_us,
+            *(n for n in further if n is not None),
+            *(n for row in found.rows for n in _times(row)),
+        ]
         counts = [found.calls, found.left_out, found.batch or 0, *(row.calls for row in found.rows)]
         sound = len(found.rows) <= MOST_ROWS and all(_is_time(number) for number in numbers)
         sound = sound and all(_is_count(count) for count in counts) and found.calls > 0
@@ -79,6 +106,18 @@ def read_profile(value: Any) -> Profile:  # noqa: ANN401  # any JSON value
     if not sound:
         raise BadResponse("Its figures are none, or more than there can be")
     return found
+
+
+def _upgraded(found: Profile) -> Profile:
+    """A profile of schema 1, whose shares of a GPU were of the calls' time, as one of today."""
+    if found.schema != 1 or found.device != "cuda":
+        return found
+    device = found.call_us - found.rest_us
+    whole = device * found.calls
+    rows = tuple(
+        replace(row, share=min(1.0, row.total_us / whole) if whole > 0 else 0.0) for row in found.rows
+    )
+    return replace(found, rows=rows, device_us=max(0.0, device))
 
 
 def fit_name(name: str) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pt2hub.errors import UNSEEN
 from pt2hub.printed import Sheet
 from pt2hub.rendering import speeds
+from pt2hub.rendering.quantities import quantity
 from pt2hub.wire.problems import from_dict
 
 if TYPE_CHECKING:
@@ -132,8 +133,22 @@ def made(view: ArtifactView) -> tuple[tuple[str, str], ...]:
     """What an artifact's maker says of it: where its weights are, and how the build was confined."""
     form = "baked into the code" if view.weights_form == "baked" else "split from the code"
     isolation = view.provenance.get("isolation")
-    spent = (("time in", found),) if (found := _spent(view)) else ()
+    spent = _spent_fields(view)
     return (("weights", form), ("isolated", confined(isolation) if isolation else "unknown"), *spent)
+
+
+def _spent_fields(view: ArtifactView) -> tuple[tuple[str, str], ...]:
+    """Where the time of a call goes; on a GPU what runs there, and beside it the time in which nothing does."""
+    found, profile = _spent(view), view.profile
+    if not found or profile is None:
+        return ()
+    if profile.device != "cuda":
+        return (("time in", found),)
+    own, idle, added = profile.plain_us, profile.idle_us, profile.profiler_us
+    if own is None or idle is None or added is None:
+        return (("GPU time in", found),)
+    told = f"{quantity(idle, 'us')} of a call of {quantity(own, 'us')}; the profiler adds {quantity(added, 'us')}"
+    return (("GPU time in", found), ("GPU idle", told))
 
 
 def _spent(view: ArtifactView) -> str:

@@ -1,5 +1,7 @@
 """Files of a room that both sides of the channel know by name, relative to the room."""
 
+STEM = "model"
+"""Fixed file stem of generated code: part of kernel symbols, so that equal programs give equal bytes."""
 WEIGHTS = "out/weights.safetensors"
 """The weights that a version's first build writes."""
 GOLDEN = {"inputs": "out/golden-inputs.safetensors", "outputs": "out/golden-outputs.safetensors"}

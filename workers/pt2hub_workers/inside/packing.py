@@ -18,7 +18,8 @@ from pt2hub.domain.codec import decode
 from pt2hub.domain.targets import Target
 from pt2hub.errors import CompileFailed
 from pt2hub_workers.inside import layout, native
-from pt2hub_workers.inside.recipe import HOST_CODE_LEVEL, STEM
+from pt2hub_workers.inside.files import STEM
+from pt2hub_workers.inside.recipe import HOST_CODE_LEVEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch._inductor.config as inductor
 
+from pt2hub_workers.inside.files import STEM
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from pt2hub.domain.targets import Target
-
-STEM = "model"
-"""Fixed file stem: part of kernel symbols, so that equal programs give equal bytes."""
 
 _SIMD = {"x86_64": 1, "x86_64_v2": 1, "x86_64_v3": 256, "x86_64_v4": 512}
 HOST_CODE_LEVEL = "x86_64_v3"

@@ -120,6 +120,7 @@ class Tuning:
                 (selector, "do_autotuning", self._around_operation),
                 (selector, "benchmark_choice", self._around_candidate),
                 (select_algorithm, "_log_autotune_exceptions", self._around_failures),
+                (select_algorithm.TritonTemplateCaller, "precompile", self._around_precompile),
                 (ir.MultiTemplateBuffer, "finalize_as_triton_caller", self._around_decision),
                 (ir.MultiTemplateBuffer, "finalize_as_triton_callers", self._around_decision),
                 (CachingAutotuner, "autotune_to_one_config", self._around_kernel),
@@ -192,6 +193,20 @@ class Tuning:
         for choice, error in exceptions:
             self._fail(choice, failure(error))
         return log(exceptions, *args, **kwargs)
+
+    def _around_precompile(
+        self,
+        precompile: Callable[..., Any],
+        choice: Any,  # noqa: ANN401  # Inductor's
+        *args: Any,  # noqa: ANN401  # Inductor's
+        **kwargs: Any,  # noqa: ANN401  # Inductor's
+    ) -> Any:  # noqa: ANN401  # Inductor's
+        """One candidate that is compiled in this process."""
+        try:
+            return precompile(choice, *args, **kwargs)
+        except Exception as error:  # Inductor takes it for the end of this candidate alone
+            self._fail(choice, failure(error))
+            raise
 
     def _around_decision(
         self,

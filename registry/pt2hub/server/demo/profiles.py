@@ -44,7 +44,7 @@ def profile(version: Version, build: Build, run: MeasurementRun) -> tuple[Profil
     p50 = next(m.value for m in run.measurements if (m.metric, m.subject, m.batch) == wanted)
     call_us = p50 * 1000 * luck.uniform(1.03, 1.09)
     spans = _spans(version, luck.uniform(0.5, 1.5) * _IDLE, gpu=gpu)
-    table = replace(_table(spans, call_us, gpu=gpu), batch=example)
+    table = replace(_table(spans, call_us, gpu=gpu), batch=example, plain_us=round(p50 * 1000, 3))
     return table, _trace(spans, call_us, gpu=gpu)
 
 
@@ -67,21 +67,27 @@ def _table(spans: list[tuple[str, float]], call_us: float, *, gpu: bool) -> Prof
     shares: dict[str, list[float]] = {}
     for name, share in spans:
         shares.setdefault(name, []).append(share)
-    rows = [_row(name, found, call_us) for name, found in shares.items()]
+    busy = sum(share for _, share in spans)
+    idle = call_us * (1 - busy)
+    gaps = idle * (len(spans) - 1) / len(spans) if gpu else 0.0
+    whole = busy if gpu else 1.0
+    rows = [_row(name, found, call_us, whole) for name, found in shares.items()]
     return Profile(
         schema=PROFILE_SCHEMA,
         device="cuda" if gpu else "cpu",
         calls=_CALLS,
         call_us=round(call_us, 3),
-        rest_us=round(call_us * (1 - sum(share for _, share in spans)), 3),
+        rest_us=round(idle - gaps, 3),
         rows=tuple(sorted(rows, key=lambda row: -row.total_us)),
+        device_us=round(call_us * busy, 3) if gpu else None,
+        gap_us=round(gaps, 3) if gpu else None,
     )
 
 
-def _row(name: str, shares: list[float], call_us: float) -> ProfileRow:
+def _row(name: str, shares: list[float], call_us: float, whole: float) -> ProfileRow:
     calls, share = _CALLS * len(shares), sum(shares)
     total = _CALLS * call_us * share
-    return ProfileRow(name, calls, round(total, 3), round(total / calls, 3), round(share, 5))
+    return ProfileRow(name, calls, round(total, 3), round(total / calls, 3), round(share / whole, 5))
 
 
 def _trace(spans: list[tuple[str, float]], call_us: float, *, gpu: bool) -> bytes:

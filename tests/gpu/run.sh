@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Runs the GPU tests on a machine with its own torch, which reaches no package registry.
+#
+#   tests/gpu/run.sh [WHEELS] [pytest arguments]
+#
+# WHEELS is the folder with the carried packages, .whl by default; docs/how-to/gpu-machine.md says which they are.
+# Leave the device to it: other programs' work shows in its timings.
+set -euo pipefail
+
+cd "$(dirname "$0")/../.."
+wheels=${1:-.whl}
+shift || true
+carried=$(mktemp -d)/carried
+python3 -m pip install --quiet --no-index --no-deps --no-compile --no-cache-dir --target "$carried" "$wheels"/*.whl
+
+export PYTHONPATH=$carried${PYTHONPATH:+:$PYTHONPATH}
+# Some images preset a compiler that links the C++ library statically: packages built with it crash when loaded.
+export CXX=/usr/bin/g++ CUDAHOSTCXX=/usr/bin/g++
+export PYTHONUNBUFFERED=1
+make test-gpu PYTHON=python3 PYTEST="--durations=0 -p no:cacheprovider $*"
