@@ -120,6 +120,35 @@ def test_the_page_shows_the_table_and_leads_to_the_trace_and_to_lines_of_the_sou
     )
 
 
+def test_of_a_gpu_the_shares_are_of_what_it_ran_and_the_whole_call_stands_below(
+    web: FlaskClient, served: Registry
+) -> None:
+    kernel = {
+        "name": "model_triton_poi_fused_0",
+        "calls": 3,
+        "total_us": 1200.0,
+        "mean_us": 400.0,
+        "share": 1.0,
+    }
+    told = {"schema": 2, "device": "cuda", "call_us": 1480.0, "rest_us": 180.0, "rows": [kernel]}
+    told |= {"device_us": 400.0, "gap_us": 900.0, "plain_us": 550.0, "left_out": 0}
+    digest = published(served, profile(**told))
+    page = read(web, f"/artifacts/{digest}")
+    for said in (
+        "100.0 % 400 µs",
+        "the GPU waits for the next launch (launch gaps) 900 µs",
+        "before the first kernel and after the last 180 µs",
+        "the profiler's own cost 930 µs",
+        "the GPU is idle in a call without the profiler 150 µs",
+    ):
+        assert said in page.text, said
+    assert "between them" not in page.text
+    assert f"/artifacts/{digest}/sources?find=triton_poi_fused_0" in page.links
+    text = " ".join(str(served.services.resolve.artifact(digest)).split())
+    assert "GPU time in model_triton_poi_fused_0 100 %" in text
+    assert "GPU idle 150 µs of a call of 550 µs; the profiler adds 930 µs" in text
+
+
 def test_the_api_has_it_and_it_comes_back_with_the_index(served: Registry, web: FlaskClient) -> None:
     digest = published(served, profile())
     before = served.services.resolve.artifact(digest)

@@ -12,23 +12,31 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pt2hub.domain.autotuning import Candidate, Operation
-    from pt2hub.domain.publications import AutotuneChoice
+    from pt2hub.wire.artifacts import ArtifactView
+
+_REUSED = (
+    "its code is reused; candidates, if any were timed, stand beside the version that it was compiled for"
+)
+_UNTUNED = (
+    "nothing was tuned: max_autotune is not in compile.options, or the compiler had nothing to choose between"
+)
 
 
-def print_autotune(out: Console, target: str, choices: Iterable[AutotuneChoice]) -> None:
+def print_autotune(out: Console, target: str, view: ArtifactView) -> None:
     """Print one AUTOTUNE block for each operation of an artifact.
 
     Args:
         out: Where to.
         target: The artifact's target.
-        choices: The candidates, as the artifact has them.
+        view: The artifact.
     """
     from pt2hub.domain.autotuning import operations
 
-    found = operations(choices)
+    found = operations(view.autotune)
     if not found:
-        said = "no times of candidates are kept beside this artifact. Reused code was tuned with the version it was compiled for."
-        out.print(f"{target}: {said}", markup=False)
+        out.print(
+            f"{target}: {_REUSED if view.provenance.get('code_reused_from') else _UNTUNED}", markup=False
+        )
         return
     out.print(f"{target}:", markup=False)
     for operation in found:

@@ -57,7 +57,6 @@ def show(
         aliases = _aliases(client, version)
         artifacts = {b.target: client.artifact(b.artifact) for b in version.builds if b.artifact}
     verdicts = judged(version, artifacts)
-    tables = {target: view.autotune for target, view in artifacts.items()} if autotune else {}
     document: dict[str, Any] = encode(version) | {
         "aliases": aliases,
         "runs_here": verdicts,
@@ -67,7 +66,7 @@ def show(
                 "isolation": view.provenance.get("isolation"),
                 "profile": encode(view.profile),
                 "referrers": [{"digest": r.digest, "type": r.artifact_type} for r in view.referrers],
-                **({"autotune": encode(tables[target])} if autotune else {}),
+                **({"autotune": encode(view.autotune)} if autotune else {}),
             }
             for target, view in artifacts.items()
         },
@@ -76,8 +75,8 @@ def show(
 
     def tell(out: Console) -> None:
         print_version(out, version, verdicts, aliases, artifacts)
-        for target, choices in tables.items():
-            print_autotune(out, target, choices)
+        for target, view in artifacts.items() if autotune else ():
+            print_autotune(out, target, view)
 
     emit(document, tell, as_json=as_json)
 
