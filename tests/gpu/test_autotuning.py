@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from support.gpu import QUICK, check_confined
+from support.gpu import UNMEASURED, check_confined
 
 if TYPE_CHECKING:
     from pt2hub.client.client import Client
@@ -42,7 +42,7 @@ def _published(client: Client, *, before: bool) -> list[AutotuneChoice]:
         (torch.randn(256, 512),),
         name=NAME,
         compile={"options": options},
-        measure=QUICK,
+        measure=UNMEASURED,
         wait=True,
     )
     (build,) = version.builds

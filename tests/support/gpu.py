@@ -15,13 +15,7 @@ if TYPE_CHECKING:
 
 LEVEL = os.environ.get("PT2HUB_ISOLATION", "sandbox")
 """How the worker confines builds in this run."""
-QUICK: dict[str, Any] = {
-    "processes": 1,
-    "seconds": 0.1,
-    "torch_compile": False,
-    "split": False,
-    "profile": False,
-}
+UNMEASURED: dict[str, Any] = {"processes": 0}
 """Measure settings of versions whose times no test looks at: the device is needed for the next test."""
 MEASURED_S = 240.0
 """Longest that a measuring job may take, those before it included."""
