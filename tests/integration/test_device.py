@@ -326,3 +326,73 @@ def test_a_lock_that_is_a_link_or_cannot_be_opened_is_refused_by_name(tmp_path: 
 def test_each_device_of_a_machine_has_a_lock_of_its_own() -> None:
     assert device_path("cpu").name == "pt2hub-device-cpu.lock"
     assert device_path("GPU-6c1e/../x").name == "pt2hub-device-GPU-6c1e----x.lock"
+
+
+_YIELDING = """
+say("ready")
+sys.stdin.readline()
+with device.shared(halt, yields=True) as hold:
+    for _ in range(3):
+        hold.become("exclusive")
+        say("exclusive")
+        time.sleep(0.3)
+        say("left")
+        hold.become("shared")
+"""
+_BUILD = """
+say("ready")
+sys.stdin.readline()
+say("waits")
+with getattr(device, sys.argv[2])(halt):
+    say("held")
+    time.sleep(0.2)
+    say("gone")
+"""
+
+
+@pytest.mark.parametrize("mode", ["shared", "exclusive"])
+def test_a_build_that_waits_has_the_device_before_the_next_timed_block(path: Path, mode: str) -> None:
+    with _running(path, _YIELDING) as benchmark, _running(path, _BUILD, mode) as build:
+        assert [benchmark.heard()[0], build.heard()[0]] == ["ready", "ready"]
+        benchmark.go()
+        assert benchmark.heard()[0] == "exclusive"
+        build.go()
+        told = sorted([*benchmark.rest(), *build.rest()], key=lambda said: said[1])
+    words = [word for word, _ in told]
+    # The first block ends, the build has the device, and only then the second block begins.
+    assert words[:4] == ["waits", "left", "held", "gone"]
+    assert words[4:] == ["exclusive", "left"] * 2
+
+
+def test_who_yields_waits_behind_nobody_at_the_turnstile_and_keeps_nobody_out(path: Path) -> None:
+    device, halt = Device(path), threading.Event()
+    begun = threading.Event()
+
+    def benchmark() -> None:
+        with device.shared(halt, yields=True) as hold:
+            begun.set()
+            hold.become("exclusive")
+            hold.release()
+
+    with device.shared(halt):
+        waiting = threading.Thread(target=benchmark)
+        waiting.start()
+        assert begun.wait(5)
+        time.sleep(5 * POLL_SECONDS)
+        began = time.monotonic()
+        with device.shared(halt):  # who asks for all of the device at the turnstile would keep this one out
+            assert time.monotonic() - began < 1
+        assert waiting.is_alive()
+    waiting.join(5)
+    assert not waiting.is_alive()
+
+
+def test_a_halt_ends_the_wait_of_who_yields(path: Path) -> None:
+    device, halt = Device(path), threading.Event()
+    threading.Timer(0.2, halt.set).start()
+    with (
+        device.shared(threading.Event()),
+        device.shared(halt, yields=True) as hold,
+        pytest.raises(WorkerLost),
+    ):
+        hold.become("exclusive")

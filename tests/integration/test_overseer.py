@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from pt2hub.domain.builds import MEASURE_PRIORITY
+from pt2hub.errors import StaleAttempt
 from pt2hub_workers.overseer import Overseer
-from support.registry import a_registration
+from support.registry import V3, V4, a_registration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,10 +31,10 @@ NEVER = 3600.0
 def overseer_of(registry: Registry) -> Iterator[Callable[..., Overseer]]:
     started: list[Overseer] = []
 
-    def start(name: str = "w1", *, every: float = NEVER) -> Overseer:
+    def start(name: str = "w1", *, every: float = NEVER, slots: int = 1) -> Overseer:
         overseer = Overseer(
             registry.services,
-            a_registration(name),
+            a_registration(name, concurrency=slots),
             database_url=registry.database_url,
             every=every,
             on_refused=lambda: None,
@@ -181,3 +183,86 @@ def test_a_publish_of_its_own_halts_nobody(registry: Registry, overseer_of: Call
     with overseer.holding(claim) as halt:
         registry.services.builds.publish(claim, registry.publication(claim))
         assert not halt.wait(1)
+
+
+def measuring(registry: Registry, number: int = 1) -> Claim:
+    """A measuring job that w1 has."""
+    registry.published(registry.submit(measure={"processes": 1}, checks={"tolerance": number / 1000}))
+    ((job,),) = registry.sql("SELECT id FROM builds WHERE kind = 'measure' AND state = 'queued'")
+    claim = registry.services.builds.claim(job, "w1")
+    assert claim is not None
+    return claim
+
+
+def test_a_measuring_job_gives_its_slot_to_a_build_that_is_queued(
+    registry: Registry, overseer_of: Callable[..., Overseer]
+) -> None:
+    overseer = overseer_of()
+    claim = measuring(registry)
+    with overseer.holding(claim) as halt:
+        assert not halt.wait(1)  # there is no build
+        registry.submit(model="vision/waiting")
+        assert took(halt) < SOON
+        assert halt.reason == "postponed"
+
+
+def test_a_build_that_waited_before_the_job_began_is_found_too(
+    registry: Registry, overseer_of: Callable[..., Overseer]
+) -> None:
+    overseer = overseer_of()
+    claim = measuring(registry)
+    registry.submit(model="vision/waiting")
+    time.sleep(0.5)
+    with overseer.holding(claim) as halt:
+        assert took(halt) < SOON
+        assert halt.reason == "postponed"
+
+
+def test_no_job_gives_way_to_a_build_of_another_queue_or_lower_priority_or_to_one_that_a_slot_will_take(
+    registry: Registry, overseer_of: Callable[..., Overseer]
+) -> None:
+    overseer = overseer_of(every=0.2)
+    claim = measuring(registry)
+    with overseer.holding(claim) as halt:
+        registry.submit(model="vision/elsewhere", targets=[V3])
+        registry.submit(model="vision/lower", priority=-50)
+        waits = registry.submit(model="vision/taken").builds[0].id
+        registry.sql("UPDATE procrastinate_jobs SET status = 'doing' WHERE args ->> 'build_id' = %s", waits)
+        assert not halt.wait(1.5)
+
+
+def test_as_many_jobs_give_way_as_builds_wait_and_the_youngest_first(registry: Registry) -> None:
+    jobs = [measuring(registry, number).build for number in (1, 2, 3)]
+    builds = registry.services.builds
+    assert builds.giving_way(jobs, V4) == []
+    registry.submit(model="vision/waiting")
+    time.sleep(0.3)
+    assert builds.giving_way(jobs, V4) == jobs[2:]
+    registry.submit(model="vision/waiting", targets=[V4, V3], checks={"tolerance": 0.1})
+    time.sleep(0.3)
+    assert set(builds.giving_way(jobs, V4)) == set(jobs[1:])
+    assert builds.giving_way(jobs, V3) == []
+
+
+def test_a_worker_with_a_free_slot_postpones_nothing_and_one_that_drains_hands_its_job_back(
+    registry: Registry, overseer_of: Callable[..., Overseer]
+) -> None:
+    overseer = overseer_of("two", slots=2)
+    claim = measuring(registry)
+    with overseer.holding(claim) as halt:
+        registry.submit(model="vision/waiting")
+        assert not halt.wait(1.5)
+        overseer.drain()
+        assert halt.reason == "stopping"
+
+
+def test_a_postponed_job_is_queued_behind_the_builds_and_its_attempt_does_not_count(
+    registry: Registry,
+) -> None:
+    claim = measuring(registry)
+    registry.services.builds.postpone(claim)
+    view = registry.services.builds.view(claim.build)
+    assert (view.state, view.failures, view.priority) == ("queued", 0, MEASURE_PRIORITY)
+    assert [attempt.outcome for attempt in view.attempts] == ["postponed"]
+    with pytest.raises(StaleAttempt):
+        registry.services.builds.postpone(claim)

@@ -91,7 +91,7 @@ class Attempt:
         self._halt = halt
         self._step = "fetch"
         self._reports = 0
-        self._holding = Holding(tools.device, halt, self._tell)
+        self._holding = Holding(tools.device, halt, self._tell, journal.waited)
         gate = Gate(tools.toolchain, seconds=tools.gate_seconds, halt=halt, listener=self._listener("verify"))
         self._answers = Answers(claim, tools, journal, gate, halt)
 
@@ -217,7 +217,10 @@ class Attempt:
                     raise refused("it reports of its steps without end")
                 step = read_step(message)
                 self._step = step.name
-                self._journal.step(step.name, step.state, seconds=step.seconds, detail=step.detail)
+                seconds = (
+                    None if step.seconds is None else self._journal.without_waits(step.name, step.seconds)
+                )
+                self._journal.step(step.name, step.state, seconds=seconds, detail=step.detail)
             case "log":
                 level, lines = read_log(message)
                 for line in lines:

@@ -56,7 +56,8 @@ class Baselines:
             self._bench.listener.line(f"eager and torch.compile are not measured: {why}", "warning")
             return [], f"eager and torch.compile are not measured: {why}"
         finally:
-            self._bench.become("shared")
+            if not self._bench.halt.is_set():
+                self._bench.become("shared")
 
     def _measured(self, artifact: Subject) -> list[Measurement]:
         with closing(self._bench.toolchain.take("baselines")) as hand:

@@ -64,7 +64,7 @@ class Benchmark:
         self._halt = halt
         self._step = "fetch"
         self._trace: Trace | None = None
-        self._holding = Holding(tools.device, halt, self._tell)
+        self._holding = Holding(tools.device, halt, self._tell, journal.waited, yields=True)
 
     def run(self) -> None:
         """Run every step; return when the figures are kept.

@@ -1,7 +1,8 @@
 """The device that builds on a machine share, and that timings hold alone.
 
 Two builds beside each other make every timing wrong by a factor. So whatever is timed holds the device
-exclusively, against every slot of every worker process of the machine; all other work shares it. The locks are
+exclusively, against every slot of every worker process of the machine; all other work shares it. A build's autotuning
+waits its turn; a benchmark takes the device only when it is free, one timed block at a time. The locks are
 the kernel's (flock): those of a killed process are gone with it. A process that is stopped (Ctrl-Z, SIGSTOP) keeps
 them; its builds are taken from it after a while, and so is the device.
 """
@@ -77,17 +78,20 @@ class Device:
             os.close(_opened(file))
 
     @contextlib.contextmanager
-    def shared(self, halt: Halting, on_wait: Callable[[str], object] | None = None) -> Iterator[Hold]:
+    def shared(
+        self, halt: Halting, on_wait: Callable[[str], object] | None = None, *, yields: bool = False
+    ) -> Iterator[Hold]:
         """Holds the device beside others.
 
         Args:
             halt: Ends the wait.
             on_wait: Called if it has to wait, with who uses the device; again where that changes.
+            yields: Whether the holder, where it becomes the only one, lets everybody go first who waits.
 
         Raises:
             WorkerLost: The halt came first.
         """
-        with self._held("shared", halt, on_wait) as hold:
+        with self._held("shared", halt, on_wait, yields=yields) as hold:
             yield hold
 
     @contextlib.contextmanager
@@ -105,8 +109,10 @@ class Device:
             yield hold
 
     @contextlib.contextmanager
-    def _held(self, mode: Mode, halt: Halting, on_wait: Callable[[str], object] | None) -> Iterator[Hold]:
-        hold = Hold(self._path, self._turnstile, halt)
+    def _held(
+        self, mode: Mode, halt: Halting, on_wait: Callable[[str], object] | None, *, yields: bool = False
+    ) -> Iterator[Hold]:
+        hold = Hold(self._path, self._turnstile, halt, yields=yields)
         try:
             hold.become(mode, on_wait)
             yield hold
@@ -120,16 +126,21 @@ class Hold:
     Who wants all of it passes the turnstile first and keeps it, so that nobody new comes in while those inside
     leave one by one. Those who share only pass through. Nobody waits while holding what others wait for: a change
     from one mode to the other gives up the first before it asks for the second.
+
+    Who yields never waits at the turnstile: it takes all of the device in a moment in which nobody has any of it, nor
+    waits for it. So between two of its blocks everybody gets in who came during the first.
     """
 
-    def __init__(self, path: Path, turnstile: Path, halt: Halting) -> None:
+    def __init__(self, path: Path, turnstile: Path, halt: Halting, *, yields: bool = False) -> None:
         """Holds nothing yet.
 
         Args:
             path: The lock's file.
             turnstile: The file of the turnstile before it.
             halt: Ends every wait.
+            yields: Whether it lets everybody go first who waits, where it wants all of the device.
         """
+        self._yields = yields
         self._path = path
         self._turnstile = turnstile
         self._halt = halt
@@ -156,6 +167,10 @@ class Hold:
         self.release()
         operation = fcntl.LOCK_SH if mode == "shared" else fcntl.LOCK_EX
         wait = _Wait(self._halt, on_wait)
+        if self._yields and mode == "exclusive":
+            self._locks.append(_locked_when_free(self._path, self._turnstile, wait))
+            self._mode = mode
+            return
         try:
             self._locks.append(_locked(self._turnstile, operation, wait))
             self._locks.append(_locked(self._path, operation, wait))
@@ -221,6 +236,42 @@ def _locked(path: Path, operation: int, wait: _Wait) -> int:
             os.close(descriptor)
             raise
         _unlock(descriptor)
+
+
+def _locked_when_free(path: Path, turnstile: Path, wait: _Wait) -> int:
+    """Locks a file alone in a moment in which nobody has it, and nobody is at the turnstile before it."""
+    while True:
+        wait.check()
+        gate = _tried_at(turnstile)
+        if gate is None:
+            _wait_at(turnstile, wait)
+            continue
+        try:
+            descriptor = _tried_at(path)
+        finally:
+            _unlock(gate)
+        if descriptor is not None:
+            return descriptor
+        _wait_at(path, wait)
+
+
+def _tried_at(path: Path) -> int | None:
+    """Locks a file alone if nobody has it."""
+    descriptor = _opened(path)
+    if _tried(descriptor, fcntl.LOCK_EX) and _is_at(path, descriptor):
+        return descriptor
+    _unlock(descriptor)
+    return None
+
+
+def _wait_at(path: Path, wait: _Wait) -> None:
+    descriptor = _opened(path)
+    try:
+        if wait.once(descriptor):
+            with contextlib.suppress(OSError):  # as in `_taken`
+                path.unlink()
+    finally:
+        os.close(descriptor)
 
 
 def _taken(descriptor: int, path: Path, operation: int, wait: _Wait) -> bool:

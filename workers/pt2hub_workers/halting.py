@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-Reason = Literal["stopping", "overtaken", "cancelled"]
-"""`stopping`: this worker ends, the build is handed back. `overtaken`: the build is someone else's by now.
-`cancelled`: someone cancelled it. After the last two nothing is left to record."""
+Reason = Literal["stopping", "overtaken", "cancelled", "postponed"]
+"""`stopping`: this worker ends, the build is handed back. `postponed`: a measuring job gives way to a build that waits. `overtaken`: the build is someone else's by now.
+`cancelled`: someone cancelled it. After these two nothing is left to record."""
 
 
 class Halted(Exception):  # the runner settles it, by its reason; it never leaves the worker

@@ -86,6 +86,7 @@ class Journal:
         self._lock = threading.Condition()
         self._lines = Lines(self._redactor.clean)
         self._steps: dict[str, StepReport] = {}
+        self._waits: dict[str, float] = {}
         self._printed = Classifier()
         self._stale = False
         self._sending = threading.Lock()
@@ -116,13 +117,15 @@ class Journal:
         Args:
             name: One of `domain.builds.STEPS`.
             state: How it stands.
-            seconds: Its wall time, once it ended.
+            seconds: Its wall time without what it waited for the device, once it ended.
             detail: A short line of progress or result; the last one given stays.
         """
         self._step = name
         structlog.contextvars.bind_contextvars(step=name)
         detail = None if detail is None else self._redactor.clean(detail)
-        report = StepReport(name, state, self.now() - (seconds or 0.0), seconds, detail)
+        waited = self._waits.get(name)
+        began = self.now() - (seconds or 0.0) - (waited or 0.0)
+        report = StepReport(name, state, began, seconds, detail, waited)
         with self._lock:
             if not self._stale:
                 self._steps[name] = self._merged(report)
@@ -141,9 +144,23 @@ class Journal:
     def timed(self, name: str) -> Iterator[None]:
         """A step that the parent does itself."""
         self.step(name, "running")
-        started = time.monotonic()
+        started, before = time.monotonic(), self._waits.get(name, 0.0)
         yield
-        self.step(name, "done", seconds=time.monotonic() - started)
+        waited = self._waits.get(name, 0.0) - before
+        self.step(name, "done", seconds=max(0.0, time.monotonic() - started - waited))
+
+    def waited(self, seconds: float) -> None:
+        """Note that the present step waited for the device, which is shown apart from its own time."""
+        self._waits[self._step] = self._waits.get(self._step, 0.0) + seconds
+
+    def without_waits(self, name: str, seconds: float) -> float:
+        """Return a step's own seconds.
+
+        Args:
+            name: The step.
+            seconds: Its wall time, in which everything falls that it waited.
+        """
+        return max(0.0, seconds - self._waits.get(name, 0.0))
 
     def fail_step(self) -> None:
         """Marks the step that was running as failed."""

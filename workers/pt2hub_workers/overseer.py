@@ -6,6 +6,7 @@ notification, after which it only asks sooner. An attempt that lost its build is
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from pt2hub.domain.builds import BuildState
+from pt2hub.domain.builds import BuildKind, BuildState
 from pt2hub.domain.workers import NOTABLE_SKEW
 from pt2hub.errors import IsolationRefused, NotFound, Pt2hubError
 from pt2hub.server.db.notifications import Listener
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from pt2hub.domain.workers import Registration
     from pt2hub.server.container import Container
 
+GIVE_WAY_SECONDS = 0.3
+"""How long after a build was announced it is looked whether it waits in vain; longer than the server's own grace."""
 LOOK_SECONDS = 0.05
 """Pause between two looks: a build's own progress is announced, too, several times a second."""
 JOIN_SECONDS = 5.0
@@ -70,9 +73,11 @@ class Overseer:
         self._on_refused = on_refused
         self._offset = 0.0
         self._held: dict[tuple[str, int], Halt] = {}
+        self._measuring: dict[str, Halt] = {}
         self._changed = threading.Condition()
         self._draining = False
         self._due = 0.0
+        self._give_way_due = math.inf
         self._noticed: set[str] = set()
         self._stopped = threading.Event()
         self._heart = threading.Thread(target=self._beat_for_ever, daemon=True, name="heartbeat")
@@ -109,6 +114,9 @@ class Overseer:
                 if build == claim.build and attempt < claim.attempt:
                     older.set("overtaken")  # by this very worker
             self._held[key] = halt
+            if claim.kind is BuildKind.MEASURE:
+                self._measuring[claim.build] = halt
+                self._give_way_due = time.monotonic() + GIVE_WAY_SECONDS
         self._notice(claim.build)  # a cancel between the claim and now was announced to nobody
         if self._draining:
             halt.set("stopping")  # claimed on the way to the end: better begun by others at once
@@ -117,6 +125,8 @@ class Overseer:
         finally:
             with self._changed:
                 del self._held[key]
+                if self._measuring.get(claim.build) is halt:
+                    del self._measuring[claim.build]
                 self._changed.notify_all()
 
     def lose(self, claim: Claim, halt: Halt) -> None:
@@ -126,8 +136,12 @@ class Overseer:
         halt.set("overtaken")
 
     def drain(self) -> None:
-        """Takes no more builds, and says so; those that run go on."""
+        """Takes no more builds, and says so; those that run go on, and measuring jobs are handed back."""
         self._draining = True
+        with self._changed:
+            halts = list(self._measuring.values())
+        for halt in halts:
+            halt.set("stopping")
         with suppress(Pt2hubError):  # leaving will say it too
             self._container.workers.drain(self.worker_id)
 
@@ -167,6 +181,9 @@ class Overseer:
     def _on_change(self, build: str | None) -> None:
         with self._changed:
             concerned = any(build is None or build == held for held, _ in self._held)
+            if self._measuring and not concerned:  # it may be a build that was just queued
+                self._give_way_due = min(self._give_way_due, time.monotonic() + GIVE_WAY_SECONDS)
+                self._changed.notify_all()
         if concerned:
             self._notice(build)
 
@@ -194,17 +211,36 @@ class Overseer:
     def _watch(self) -> None:
         """Waits for the next heartbeat, or for a build of which something was heard, and sees to it."""
         with self._changed:
-            while (left := self._due - time.monotonic()) > 0 and not self._noticed:
+            while (left := self._next() - time.monotonic()) > 0 and not self._noticed:
                 self._changed.wait(left)
+            now = time.monotonic()
             noticed, self._noticed = self._noticed, set()
-            if left <= 0:
-                self._due = time.monotonic() + self._every
+            beats = self._due <= now
+            looks = beats or self._give_way_due <= now
+            if beats:
+                self._due = now + self._every
+            if looks:
+                self._give_way_due = math.inf
         if self._stopped.is_set():
             return
-        if left <= 0:
+        if beats:
             self._beat()
         for build in noticed:
             self._look(build)
+        if looks:
+            self._give_way()
+
+    def _next(self) -> float:
+        return min(self._due, self._give_way_due)
+
+    def _give_way(self) -> None:
+        """Postpone measuring jobs for builds that wait while every slot is taken."""
+        with self._changed:
+            measuring = dict(self._measuring)
+            full = len(self._held) >= self._registration.concurrency
+        if measuring and full and not self._draining:
+            for job in self._container.builds.giving_way([*measuring], self._registration.target.name):
+                measuring[job].set("postponed")
 
     def _beat(self) -> None:
         with self._changed:

@@ -1,14 +1,14 @@
 """Timing in several fresh processes: what one process measures of itself is one observation, however many calls it made.
 
-The processes import what they need beside everybody else; then the device is held alone, and they run one after
-another. Each times the artifact and its baseline, which take turns.
+The processes import what they need beside everybody else; then they run one after another, each while the device is held
+alone. In between everybody gets the device who waits for it. Each times the artifact and its baseline, which take turns.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -199,16 +199,29 @@ class _Session:
         """Starts processes together beside everybody else, and runs them one by one, alone."""
         with ExitStack() as stack:
             hands = [self._taken(stack) for _ in range(count)]
-            deadline = time.monotonic() + WARM_SECONDS
-            for hand in hands:
-                self._wait_warm(hand, deadline)
-            self._bench.become("exclusive")
-            self._look()
+            self._wait_all_warm(hands)
             for hand in hands:
                 if not self._is_late():
                     self._measure(hand, stack)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Holds the device alone for one process."""
+        self._bench.become("exclusive")
+        try:
+            self._look()
+            yield
             self._after = self._seen()
-        self._bench.become("shared")
+        finally:
+            if (
+                not self._bench.halt.is_set()
+            ):  # else nothing is timed any more, and the attempt gives it up as a whole
+                self._bench.become("shared")
+
+    def _wait_all_warm(self, hands: Sequence[Hand]) -> None:
+        deadline = time.monotonic() + WARM_SECONDS
+        for hand in hands:
+            self._wait_warm(hand, deadline)
 
     def _taken(self, stack: ExitStack) -> Hand:
         hand = self._bench.toolchain.take("measure")
@@ -236,14 +249,18 @@ class _Session:
         self._bench.listener.progress(f"process {number} of {of}")
         if self._baseline is not None:
             try:
-                self._time(hand, self._subjects(number))
+                with self._alone():
+                    self._time(hand, self._subjects(number))
             except Pt2hubError as error:
+                self._bench.halt.check()
                 self._leave_out(f"beside the baseline a process failed: {error.message[:MAX_NOTE]}")
                 self._bench.listener.line(f"measured without a baseline from now on: {error}", "warning")
             else:
                 return
             hand = self._taken(stack)
-        self._time(hand, [self._plan.artifact])
+            self._wait_all_warm([hand])
+        with self._alone():
+            self._time(hand, [self._plan.artifact])
 
     def _leave_out(self, why: str) -> None:
         self._baseline = None

@@ -153,6 +153,8 @@ class _Ending:
         try:
             if self._halt.reason == "stopping":
                 self._builds.hand_back(self._claim)
+            elif self._halt.reason == "postponed":
+                self._builds.postpone(self._claim)
             elif isinstance(error, TransientError):
                 self._builds.retry_later(self._claim, error)
             else:
@@ -176,5 +178,6 @@ def _ours(error: Exception) -> Pt2hubError:
 _HALTED = {
     "cancelled": "cancelled: every process of the build was killed",
     "overtaken": "another attempt took over: every process of this one was killed",
+    "postponed": "a build waits: every process of the job was killed, and the job goes back to the queue, behind it",
     "stopping": "the worker stops: every process of the build was killed, and the build goes back to the queue",
 }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from pt2hub.client import watching
 from pt2hub.rendering.printing import attempts, measurement, measures, standing
+from pt2hub.rendering.steps import remark
 from pt2hub.wire.problems import from_dict
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Lines:
                 told = self._open[build.id][1]
             elif step.state != "running":
                 ended = "" if step.state == "done" else f" {_plain(step.state)}"
-                self._print(build, step.name + ended, f"{seconds(step.seconds):>9}  {step.detail or ''}")
+                self._print(build, step.name + ended, f"{seconds(step.seconds):>9}  {remark(step)}")
             elif build.id in self._open:
                 told = self._open[build.id][1]
             self._open[build.id] = build, told
@@ -179,7 +180,7 @@ class LiveTable:
         for step in build.steps:
             taken = seconds(self._clock.of(build, step) if step.seconds is None else step.seconds)
             table.add_row(
-                _MARKS.get(step.state, "[yellow]-[/]"), escape(step.name), taken, escape(step.detail or "")
+                _MARKS.get(step.state, "[yellow]-[/]"), escape(step.name), taken, escape(remark(step))
             )
         return table
 
@@ -242,7 +243,7 @@ def print_build(out: Console, build: BuildView) -> None:
         line = f"  attempt {item.number:<2} {item.outcome or 'running':<11}  {item.code or '-':<22}  {item.worker}"
         out.print(line, markup=False)
     for step in build.steps:
-        line = f"  {_plain(step.state):<9} {step.name:<8} {seconds(step.seconds):>10}  {step.detail or ''}"
+        line = f"  {_plain(step.state):<9} {step.name:<8} {seconds(step.seconds):>10}  {remark(step)}"
         out.print(line.rstrip(), markup=False)
     if build.artifact:
         out.print(f"  artifact {build.artifact}", markup=False)

@@ -37,7 +37,8 @@ class Outcome(StrEnum):
     """How an attempt ended. A build's state says how the build stands; an attempt may end without ending it.
 
     `retried`: a transient failure, the build waits for another attempt. `lost`: its worker went silent.
-    `handed_back`: its worker stopped in an orderly way, or an operator queued the build again.
+    `handed_back`: its worker stopped in an orderly way, or an operator queued the build again. `postponed`: a measuring
+    job gave its slot to a build that waited.
     """
 
     SUCCEEDED = "succeeded"
@@ -46,6 +47,7 @@ class Outcome(StrEnum):
     RETRIED = "retried"
     LOST = "lost"
     HANDED_BACK = "handed_back"
+    POSTPONED = "postponed"
 
 
 class Readiness(StrEnum):
@@ -202,8 +204,9 @@ class StepReport:
         name: One of `STEPS`.
         state: `running`, `done` or `failed`.
         started: Seconds since the epoch, by the database's clock as the worker knows it.
-        seconds: Wall time, None while it runs.
+        seconds: Wall time without what it waited for the device, None while it runs.
         detail: A short line of progress or result; the last one given stays.
+        waited: Seconds that it waited for the device, None where it did not.
     """
 
     name: str
@@ -211,6 +214,7 @@ class StepReport:
     started: float
     seconds: float | None = None
     detail: str | None = None
+    waited: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

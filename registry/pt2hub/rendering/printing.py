@@ -11,6 +11,7 @@ from pt2hub.errors import UNSEEN
 from pt2hub.printed import Sheet
 from pt2hub.rendering import speeds
 from pt2hub.rendering.quantities import quantity
+from pt2hub.rendering.steps import remark
 from pt2hub.wire.problems import from_dict
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ _OUTCOMES = {
     "retried": "failed",
     "lost": "lost its worker",
     "handed_back": "was handed back",
+    "postponed": "was postponed for a build",
 }
 
 _MEASUREMENTS = {
@@ -204,7 +206,7 @@ def build(view: BuildView) -> Sheet:
             step.state,
             step.name,
             f"{step.seconds:.2f} s" if step.seconds is not None else "",
-            step.detail or "",
+            remark(step),
         )
         for step in view.steps
     )

@@ -19,10 +19,11 @@ class StepView:
     Attributes:
         name: `fetch`, `export`, `key`, `compile` or `reuse`, `pack`, `verify`, `measure`, `upload` or `publish`.
         state: `running`, `done` or `failed`; where something else ended it, what: `cancelled`, `lost` (its worker went
-            silent) or `handed_back`.
+            silent), `handed_back` or `postponed`.
         started_at: ISO 8601, UTC.
-        seconds: Wall time, None while it runs.
+        seconds: Wall time without what it waited for the device, None while it runs.
         detail: A short line of progress or result, or None.
+        waited: Seconds that it waited for the device, None where it did not.
     """
 
     name: str
@@ -30,6 +31,7 @@ class StepView:
     started_at: str
     seconds: float | None = None
     detail: str | None = None
+    waited: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,8 @@ class AttemptView:
         started_at: ISO 8601, UTC.
         ended_at: Likewise; None while it runs.
         outcome: `succeeded`, `failed`, `cancelled`, `retried` (a transient failure, tried again later), `lost`
-            (its worker went silent) or `handed_back`; None while it runs.
+            (its worker went silent), `handed_back` or `postponed` (a measuring job that gave way to a build); None while it
+            runs.
         code: The code of the error it ended with, or None.
         message: That error's sentence, or None.
         log: Digest of its whole log, once it was put away; else None.

@@ -342,6 +342,7 @@ class BuildStep(Base):
     started_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
     seconds: Mapped[float | None]
     detail: Mapped[str | None]
+    waited: Mapped[float | None]
 
 
 class BuildLog(Base):

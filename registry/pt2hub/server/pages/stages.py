@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pt2hub.domain.builds import MEASURING_STEPS, STEPS, BuildKind, BuildState
 from pt2hub.rendering.quantities import quantity
+from pt2hub.rendering.steps import remark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -144,7 +145,7 @@ def _end(view: BuildView) -> str | None:
 def _stage(step: StepView, end: str | None) -> Stage:
     """A stage that began; one that failed, or was cut off, says only when it did."""
     seconds = since(step.started_at, end) if step.seconds is None else step.seconds
-    return Stage(step.name, step.state, seconds, step.detail)
+    return Stage(step.name, step.state, seconds, remark(step))
 
 
 def _expected(view: BuildView, known: Sequence[str]) -> list[str]:

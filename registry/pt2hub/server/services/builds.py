@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from pt2hub.domain.artifacts import CODE_TYPE
-from pt2hub.domain.builds import BuildKind, BuildState, Claim
+from pt2hub.domain.builds import BuildKind, BuildState, Claim, Outcome
 from pt2hub.domain.names import team_of
 from pt2hub.domain.publications import Publication, ReusableCode
 from pt2hub.errors import BadResponse, BuildActive, BuildOver, NotFound, TooLarge
@@ -23,6 +23,7 @@ from pt2hub.server.db.stores.attempts import AttemptStore
 from pt2hub.server.db.stores.blobs import BlobStore
 from pt2hub.server.db.stores.build_views import BuildViewStore
 from pt2hub.server.db.stores.builds import BuildStore, standing
+from pt2hub.server.db.stores.measuring import MeasuringStore
 from pt2hub.server.db.stores.progress import ProgressStore
 from pt2hub.server.db.stores.versions import VersionStore
 from pt2hub.server.services.documents import named_by, read_config, read_manifest
@@ -305,6 +306,25 @@ class BuildService:
         """
         with self._held(claim) as (build, transitions):
             transitions.hand_back(build)
+
+    def postpone(self, claim: Claim) -> None:
+        """Give a measuring job up for a build that waits; it is taken again when the queue has no build before it.
+
+        Raises:
+            StaleAttempt: The attempt was overtaken or is over; nothing was written.
+        """
+        with self._held(claim) as (build, transitions):
+            transitions.hand_back(build, outcome=Outcome.POSTPONED)
+
+    def giving_way(self, jobs: Sequence[str], target: str) -> list[str]:
+        """Return which of a worker's measuring jobs are to give their slots to builds that wait.
+
+        Args:
+            jobs: The worker's running measuring jobs.
+            target: The worker's target, whose queue it takes builds from.
+        """
+        with self._sessions.begin() as session:
+            return MeasuringStore(session).giving_way(jobs, target)
 
     def _record(
         self, claim: Claim, needed: Sequence[Digest], record: Callable[[VersionStore], Digest]

@@ -13,7 +13,7 @@ from pt2hub.domain.targets import parse_target
 from pt2hub.errors import BlobGone, Detail, NotFound
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.sources import StoredSource
-from pt2hub.server.db.notifications import notify_progress
+from pt2hub.server.db.notifications import notify, notify_progress
 from pt2hub.server.db.stores.blobs import BlobStore
 from pt2hub.server.db.stores.build_views import BuildViewStore
 from pt2hub.server.db.stores.builds import BuildStore
@@ -244,6 +244,7 @@ class PublishService:
                 version.id, request, position=place, first_submitted=position == 0, priority=priority
             )
             self._queue.defer(session, build_id, queue=request.target, priority=priority)
+            notify(session, build_id)  # a worker whose slots all measure gives one up
 
     def _view(self, session: Session, version: StoredVersion, *, created: bool = False) -> VersionView:
         views = BuildViewStore(session).views(version.id, silence=self._silence)

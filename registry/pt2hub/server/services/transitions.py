@@ -93,15 +93,18 @@ class Transitions:
         else:
             self.requeue(build, failures=failures)
 
-    def hand_back(self, build: HeldBuild, *, by: str | None = None) -> None:
+    def hand_back(
+        self, build: HeldBuild, *, by: str | None = None, outcome: Outcome = Outcome.HANDED_BACK
+    ) -> None:
         """Ends a running attempt, not its build, which waits for another worker; nothing is counted.
 
         Args:
             build: The build.
             by: Who asked for it, None for its worker itself.
+            outcome: What the attempt's end is called.
         """
         said = {"message": f"queued again by {by}"} if by else None
-        self._attempts.close(build.id, build.attempt, Outcome.HANDED_BACK, error=said)
+        self._attempts.close(build.id, build.attempt, outcome, error=said)
         self.requeue(build, failures=build.failures)
 
     def requeue(self, build: HeldBuild, *, failures: int, priority: int | None = None) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, cast
 
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select, text, update
 
 from pt2hub.domain.builds import BuildKind, BuildState, MeasureRequest
 from pt2hub.domain.codec import decode, encode
@@ -24,6 +25,26 @@ if TYPE_CHECKING:
     from pt2hub.domain.builds import Claim
 
 _BUILDS = cast("Table", SQLBuild.__table__)
+# As many jobs give way as builds wait in vain, those first that began last: they lose least. A build that was queued a
+# moment ago may be on its way to a slot that is free, and one that the queue does not deliver would gain nothing.
+_GIVING_WAY = text("""
+    WITH jobs AS (
+        SELECT id, priority, row_number() OVER (ORDER BY priority, started_at DESC, id) AS place
+        FROM builds WHERE kind = 'measure' AND state = 'running' AND target = :target
+    )
+    SELECT id FROM jobs
+    WHERE id = ANY(:jobs) AND place <= (
+        SELECT count(*) FROM builds
+        WHERE kind = 'build' AND state = 'queued' AND target = :target AND priority >= jobs.priority
+            AND greatest(queued_at, not_before) < clock_timestamp() - CAST(:grace AS interval)
+            AND EXISTS (
+                SELECT FROM procrastinate_jobs AS delivery
+                WHERE delivery.args ->> 'build_id' = builds.id AND delivery.status = 'todo'
+            )
+    )
+""")
+GRACE = timedelta(seconds=0.2)
+"""How long a build waits for a slot before a measuring job gives it its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +151,16 @@ class MeasuringStore:
             )
         )
         return build_id
+
+    def giving_way(self, jobs: Sequence[str], target: str) -> list[str]:
+        """Return which running measuring jobs of a target give way to builds that are queued and due.
+
+        Args:
+            jobs: Those of them that are asked about.
+            target: The target's name.
+        """
+        given = {"jobs": list(jobs), "target": target, "grace": GRACE}
+        return list(self._session.scalars(_GIVING_WAY, given))
 
     def has_referrer(self, artifact: Digest, artifact_type: str) -> bool:
         """Return whether something of this type refers to an artifact."""

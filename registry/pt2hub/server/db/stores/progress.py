@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 # One round trip for any number of rows, in plain SQL: every attempt comes here several times a second, and building
 # such statements anew costs more than PostgreSQL needs for them.
 _PUT_STEPS = text("""
-    INSERT INTO build_steps (build_id, attempt, name, state, started_at, seconds, detail)
-    SELECT :build, :attempt, name, state, to_timestamp(started), seconds, detail
+    INSERT INTO build_steps (build_id, attempt, name, state, started_at, seconds, detail, waited)
+    SELECT :build, :attempt, name, state, to_timestamp(started), seconds, detail, waited
     FROM jsonb_to_recordset(CAST(:rows AS jsonb))
-        AS given (name text, state text, started float8, seconds float8, detail text)
+        AS given (name text, state text, started float8, seconds float8, detail text, waited float8)
     ON CONFLICT (build_id, attempt, name) DO UPDATE SET state = excluded.state, seconds = excluded.seconds,
-        detail = coalesce(excluded.detail, build_steps.detail)
+        detail = coalesce(excluded.detail, build_steps.detail),
+        waited = coalesce(excluded.waited, build_steps.waited)
     WHERE EXISTS (
         SELECT 1 FROM build_attempts AS own
         WHERE own.build_id = build_steps.build_id AND own.attempt = build_steps.attempt AND own.ended_at IS NULL
@@ -45,7 +46,7 @@ _ADD_LINES = text("""
         AS given (seq int, at float8, step text, level text, text text)
     ON CONFLICT DO NOTHING
 """)
-_CUT_OFF = frozenset({Outcome.CANCELLED, Outcome.LOST, Outcome.HANDED_BACK})
+_CUT_OFF = frozenset({Outcome.CANCELLED, Outcome.LOST, Outcome.HANDED_BACK, Outcome.POSTPONED})
 """Ends of attempts that are no fault of the step that they met."""
 _PLACE = {name: place for place, name in enumerate((*STEPS[:-2], "measure", *STEPS[-2:]))}
 """Of steps in their order; builds of older releases measured before they uploaded."""
@@ -101,4 +102,4 @@ def _view(row: SQLBuildStep, outcome: str | None) -> StepView:
     """A step; the row of one that was running when its attempt ended says `failed`, however that ended."""
     cut_off = row.state == "failed" and row.seconds is None and outcome in _CUT_OFF
     state = outcome if cut_off and outcome else row.state
-    return StepView(row.name, state, stamp(row.started_at), row.seconds, row.detail)
+    return StepView(row.name, state, stamp(row.started_at), row.seconds, row.detail, row.waited)

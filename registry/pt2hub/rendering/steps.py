@@ -1,0 +1,20 @@
+"""Steps of builds in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pt2hub.wire.shapes import StepView
+
+_WAITED = "waited "
+
+
+def remark(step: StepView) -> str:
+    """Return what a step did last, and how long it waited for the device; empty where there is nothing to say."""
+    detail = step.detail or ""
+    if step.waited is None or detail.startswith(
+        _WAITED
+    ):  # which is what its worker says as long as nothing follows
+        return detail
+    return f"{_WAITED}{step.waited:.1f} s for the device" + (f"; {detail}" if detail else "")
