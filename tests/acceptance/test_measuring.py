@@ -30,9 +30,34 @@ def plane(tmp_path: Path, template: Path) -> Iterator[Plane]:
         yield plane
 
 
+UNMEASURED = {"measure": {"processes": 0}}
+
+
+def test_a_version_is_ready_before_it_is_measured_and_its_job_gives_way_to_a_build(plane: Plane) -> None:
+    worker = plane.start_worker(PT2HUB_NOOP_PAUSES="measure=2")
+    first = plane.submit("measured")
+    assert plane.await_final(first) == "succeeded"
+    (job,) = until("the job is queued", lambda: plane.client.builds(kind="measure"))
+    assert plane.client.version("crash/measured", 1).readiness == "ready"
+    plane.await_step(job.id, "measure")
+
+    second = plane.submit("beside", **UNMEASURED)
+    assert plane.await_final(second) == "succeeded"
+
+    assert plane.await_final(job.id) == "succeeded"
+    assert plane.outcomes(job.id) == ["postponed", "succeeded"]
+    (began,) = plane.sql("SELECT started_at FROM build_attempts WHERE build_id = %s AND attempt = 2", job.id)
+    (ended,) = plane.sql("SELECT ended_at FROM build_attempts WHERE build_id = %s", second)
+    assert ended < began
+    runs = plane.sql("SELECT DISTINCT run FROM measurements WHERE source = 'again'")
+    assert runs == [(f"{job.id}:2:1",)]
+    assert plane.end(worker) == 0
+    assert settled(plane) == []
+
+
 def test_a_job_outlives_its_workers_and_ends_when_it_is_cancelled(plane: Plane) -> None:
     first = plane.start_worker(slow="measure=1")
-    build = plane.submit("measured")
+    build = plane.submit("measured", **UNMEASURED)
     assert plane.await_final(build) == "succeeded"
     argv = [
         sys.executable,
@@ -52,7 +77,6 @@ def test_a_job_outlives_its_workers_and_ends_when_it_is_cancelled(plane: Plane) 
     plane.kill(first)
     second = plane.start_worker(slow="measure=600", PT2HUB_SLOW_UNTIL=str(plane.folder / "going"))
     plane.await_step(job.id, "measure", attempt=2)
-    queued = plane.submit("beside")
     (plane.folder / "going").touch()
 
     document = json.loads(waiting.communicate(timeout=60)[0])
@@ -60,7 +84,6 @@ def test_a_job_outlives_its_workers_and_ends_when_it_is_cancelled(plane: Plane) 
     assert plane.outcomes(job.id) == ["lost", "succeeded"]
     runs = plane.sql("SELECT DISTINCT run FROM measurements WHERE source = 'again' ORDER BY run")
     assert runs == [(f"{job.id}:2:{number}",) for number in (1, 2)]
-    assert plane.await_final(queued) == "succeeded"
 
     (plane.folder / "going").unlink()
     (cancelled,) = plane.client.measure("crash/measured")
