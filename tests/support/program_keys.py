@@ -55,7 +55,7 @@ def keys_of(sources: Mapping[str, str], environ: Mapping[str, str] | None = None
     done = subprocess.run(
         [sys.executable, "-m", "support.program_keys"],
         input=json.dumps(dict(sources)),
-        env={**child_environ(), **(environ or {})},
+        env=_environ() | dict(environ or {}),
         capture_output=True,
         text=True,
         check=False,
@@ -64,6 +64,14 @@ def keys_of(sources: Mapping[str, str], environ: Mapping[str, str] | None = None
     found = json.loads(done.stdout.splitlines()[-1])
     assert all(found.values()), f"{[name for name in found if not found[name]]}: {done.stderr[-8000:]}"
     return {name: Named(**value) for name, value in found.items()}
+
+
+def _environ() -> dict[str, str]:
+    """As that of all children, with what this process was given to import from."""
+    environ = child_environ()
+    return environ | {
+        "PYTHONPATH": os.pathsep.join([environ["PYTHONPATH"], os.environ.get("PYTHONPATH", "")])
+    }
 
 
 def _name(source: str) -> dict[str, Any]:
