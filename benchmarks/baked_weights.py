@@ -27,8 +27,6 @@ def main() -> None:
         publish_resnet18(client)
         demo.publish(client, {**demo.SPEC, "compile": {"weights": "baked"}}, say)
         layers = {name: _layers(client, ref) for name, ref in (("split", demo.FIRST), ("baked", BAKED))}
-        build = _of_build(client)
-        say(f"in the baked build: {build}")
         for _ in range(count):
             answer = trial.child("forms", demo.FIRST, BAKED)
             say(str({name: round(value, 2) for name, value in answer["p50_ms"].items()}))
@@ -40,15 +38,8 @@ def main() -> None:
         p50_ms={kind: summary([item["p50_ms"][kind] for item in found]) for kind in ("split", "baked")},
         split_over_baked=round(statistics.median(ratios), 3),
         relative_error=max(item["relative_error"] for item in found),
-        of_build_ms=build,
         layer_bytes=layers,
     )
-
-
-def _of_build(client: Client) -> dict[str, float]:
-    """The medians that the baked build measured."""
-    view = client.artifact(client.resolve(BAKED).artifacts[0].digest)
-    return {m.subject: round(m.value, 2) for m in view.measurements if m.metric == "latency_p50"}
 
 
 def _layers(client: Client, reference: str) -> dict[str, Any]:

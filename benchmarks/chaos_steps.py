@@ -21,7 +21,7 @@ BUILD_SECONDS = 240.0
 """A compile of a tiny model on two busy cores."""
 ROUNDS = (
     (3, ("fetch", "export", "key", "compile")),
-    (4, ("reuse", "pack", "verify", "measure")),
+    (4, ("reuse", "pack", "verify")),
     (5, ("child", "upload", "publish")),
 )
 """Seeds of the weights, and the steps whose worker dies, one attempt each: fewer than end a build. Only the first

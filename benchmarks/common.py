@@ -69,6 +69,7 @@ def noop_spec(model: str, *, seed: int) -> dict[str, Any]:
         "source": {"factory": "torchvision.models:none", "seed": seed},
         "inputs": [{"name": "x", "shape": ["batch", 8], "generate": {"normal": {}}}],
         "dims": {"batch": {"max": 16, "example": 2}},
+        "measure": {"processes": 0},
         "targets": ["torch0.0-cpu-x86_64"],
     }
 

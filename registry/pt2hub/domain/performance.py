@@ -18,10 +18,10 @@ Why: TypeAlias = Literal[
     "inputs_differ",
 ]
 """Why two figures are not comparable."""
-Method: TypeAlias = Literal["paired", "replicates", "series", "exact"]
+Method: TypeAlias = Literal["paired", "replicates", "series", "exact", "code"]
 """How a verdict was reached: by runs of both side by side in the same processes; by the processes of two separate
-runs; by what is usual between neighbours in the series, where there are single figures; or because the figure has
-no noise, such as a size."""
+runs; by what is usual between neighbours in the series, where there are single figures; because the figure has no noise,
+such as a size; or because code and toolchain are the same, so that no kernel can differ."""
 Settled: TypeAlias = Literal["steady", "too_few", "apart"]
 """What may be said of a series in which no change was found: too few figures for one to be found, or the newest lies
 apart from the level before it."""

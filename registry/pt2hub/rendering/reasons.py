@@ -17,7 +17,12 @@ _WHY = {
     "unit_differs": "units differ",
     "no_direction": "no direction",
 }
-HOW = {"paired": "side by side", "replicates": "separate runs", "series": "usual noise"}
+HOW = {
+    "paired": "side by side",
+    "replicates": "separate runs",
+    "series": "usual noise",
+    "code": "code unchanged, so that no kernel can differ",
+}
 """How verdicts are reached, in short, where the method's own name does not say it."""
 _MOST_NOISE = 10.0
 _WHOLE = 0.1
@@ -39,7 +44,7 @@ def because(item: MetricComparison) -> str:
     if item.why:
         words = _WHY.get(item.why, item.why.replace("_", " "))
         return f"{words}: {item.detail}" if item.detail else words
-    if item.min_effect is None or item.ratio is None:  # an older server says less
+    if item.method == "code" or item.min_effect is None or item.ratio is None:  # an older server says less
         return _how(item)
     return f"{_how(item)}; {_judged(item, item.min_effect)}"
 

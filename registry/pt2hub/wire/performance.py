@@ -211,7 +211,7 @@ class MetricComparison:
         ratio: After over before, by the method; None where there is none. What is too noisy has one too.
         low: Lower end of its confidence interval, or None.
         high: Its upper end, or None.
-        method: `paired`, `replicates`, `series` or `exact`; None where the figures could not be put side by side.
+        method: `paired`, `replicates`, `series`, `exact` or `code` (both run the same code); None where the figures could not be put side by side.
         min_effect: Relative change that it takes to be better or worse.
         confidence: Of the interval.
         why: Why not comparable (`environment_differs`, `too_noisy`, `too_few`, `not_measured`, `unit_differs`,

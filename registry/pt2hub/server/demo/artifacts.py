@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _EMPTY = b"{}"
 _NO_CONSTANTS = Constants("", 0, ())
-_BEFORE_GATE = frozenset(("fetch", "export", "key", "compile", "reuse", "pack", "verify", "measure"))
+_BEFORE_GATE = frozenset(("fetch", "export", "key", "compile", "reuse", "pack", "verify"))
 _KEY_FIELDS = ("torch", "triton", "cuda", "compiler", "pt2hub")
 
 

@@ -66,9 +66,6 @@ def _of_step(version: Version, build: Build, name: str) -> Iterator[Told]:
         yield "info", "code of an earlier version with the same program key"
     elif name == "verify":
         yield from _gate(version)
-    elif name == "measure":
-        for process in range(1, 6):
-            yield "info", f"process {process} of 5"
 
 
 def _compiler(build: Build) -> Iterator[Told]:

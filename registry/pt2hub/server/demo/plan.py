@@ -341,7 +341,6 @@ def _steps(version: Version, build: Build, number: int) -> Iterator[tuple[str, f
         **({"reuse": 0.12} if build.reuses else {"compile": compiling}),
         "pack": 0.5 + 0.9 * size,
         "verify": (5.0 if gpu else 14.0) + 3.0 * size,
-        "measure": 24.0 + 9.0 * len(version.model.batches),
         "upload": 0.4 + 0.8 * size,
         "publish": 0.03,
     }

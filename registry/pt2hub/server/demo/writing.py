@@ -250,8 +250,6 @@ def _error(build: Build) -> dict[str, Any] | None:
 
 
 def _detail(build: Build, name: str, *, bad: bool) -> str | None:
-    if name == "measure":
-        return "process 5 of 5"
     if name == "compile" and bad:
         return "autotuning: 11 of 20 choices made" if build.arch.startswith("sm") else None
     return {"verify": "largest error within tolerance", "reuse": "code of an earlier version"}.get(name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.measurements import OF_TARGET, differing
-from pt2hub.domain.performance import BETWEEN_RUNS, METRICS, Judgement, Threshold
+from pt2hub.domain.performance import BETWEEN_RUNS, METRICS, OF_JOBS, Judgement, Threshold
 from pt2hub.server.analysis import judging
 from pt2hub.server.db.stores.performance import Measured
 from pt2hub.server.db.stores.verdicts import Figure
@@ -39,6 +39,8 @@ _DIGITS = 9
 """Digits to which the widths of intervals are compared: beyond are errors of the arithmetic."""
 _FEWEST = 2
 """Processes that make a spread."""
+UNCHANGED = Judgement("same", ratio=1.0, low=1.0, high=1.0, method="code")
+"""Where code and toolchain are the same and there are too few figures to say more: no kernel can differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +273,8 @@ def _separate(
 ) -> Evidence:
     """Figures of two runs, in the newest environment class that both have."""
     classes = shared_class(before, after, sides)
+    if classes is None and _is_unchanged(before[0], after[0]):
+        return Evidence(before[0], after[0], UNCHANGED)
     if classes is None:
         fields = hindrances(before[0].fields, after[0].fields, across=sides.across)
         return _not(before[0], after[0], "environment_differs", in_words(fields))
@@ -284,8 +288,16 @@ def _separate(
         mood = math.hypot(*moods) / math.sqrt(2)
         verdict = judging.judge_replicates(one.replicates, other.replicates, threshold, mood)
         return Evidence(one, other, verdict)
+    if _is_unchanged(earlier[0], later[0]):
+        return Evidence(earlier[0], later[0], UNCHANGED)
     one, other = (replace(found[0], value=found[0].typical) for found in (earlier, later))
     return Evidence(one, other, usual=one.series)
+
+
+def _is_unchanged(before: Figure, after: Figure) -> bool:
+    """Return whether two figures of pt2hub's own are of the same code on the same toolchain."""
+    own = before.run is not None and after.run is not None and before.metric in OF_JOBS
+    return own and bool(before.built) and before.built == after.built
 
 
 def _spread(figures: Sequence[Figure]) -> Figure | None:

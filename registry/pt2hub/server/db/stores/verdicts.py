@@ -30,7 +30,8 @@ _MOST_AGAIN = 100
 """Artifacts of a series that were measured again, the newest, which say how much runs differ."""
 _LATEST = """
     SELECT p.artifact, p.series_id AS series, p.number, p.value AS typical, s.metric, s.unit, s.batch, s.class_digest,
-        m.value, m.replicates, m.run, m.measured_at, e.fields
+        m.value, m.replicates, m.run, m.measured_at, e.fields,
+        concat_ws(' ', a.code, a.torch, a.python, a.compiler, a.libc, a.pt2hub, a.triton, a.cuda, a.driver) AS built
     FROM series_points AS p
     JOIN series AS s ON s.id = p.series_id
     JOIN LATERAL (
@@ -38,6 +39,7 @@ _LATEST = """
         ORDER BY own.measured_at DESC, own.id DESC LIMIT :runs
     ) AS m ON true
     JOIN environments AS e ON e.digest = m.environment
+    JOIN artifacts AS a ON a.digest = p.artifact
 """
 _OF_ARTIFACTS = text(
     f"{_LATEST} WHERE p.artifact = ANY(:artifacts) AND s.subject = 'artifact' "
@@ -45,11 +47,13 @@ _OF_ARTIFACTS = text(
 )
 _OF_RUNS = text("""
     SELECT p.artifact, p.series_id AS series, p.number, p.value AS typical, s.metric, s.unit, s.batch, s.class_digest,
-        m.value, m.replicates, m.run, m.measured_at, e.fields
+        m.value, m.replicates, m.run, m.measured_at, e.fields,
+        concat_ws(' ', a.code, a.torch, a.python, a.compiler, a.libc, a.pt2hub, a.triton, a.cuda, a.driver) AS built
     FROM series_points AS p
     JOIN series AS s ON s.id = p.series_id
     JOIN measurements AS m ON m.series_id = p.series_id AND m.number = p.number AND m.run = ANY(:wanted)
     JOIN environments AS e ON e.digest = m.environment
+    JOIN artifacts AS a ON a.digest = p.artifact
     WHERE p.artifact = ANY(:artifacts) AND s.subject = 'artifact' AND (:all OR s.metric = ANY(:metrics))
 """)
 _AT_POINTS = text(
@@ -122,6 +126,7 @@ class Figure:
         run: The build or measuring job and its attempt, or None for what was reported.
         measured_at: When it was taken.
         fields: Fields of the environment class.
+        built: The artifact's code and toolchain: no kernel differs between figures that have it in common.
     """
 
     artifact: Digest
@@ -137,6 +142,7 @@ class Figure:
     run: str | None
     measured_at: datetime
     fields: dict[str, Any]
+    built: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,70 @@
+"""Versions that run the same code are compared by that where one of them has a short run only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.figures import Run, latency, measured
+from support.registry import ENVIRONMENT, TOOLCHAIN
+
+if TYPE_CHECKING:
+    from pt2hub.domain.digests import Digest
+    from pt2hub.wire.performance import MetricComparison
+    from support.registry import Registry
+
+MODEL = "vision/resnet18"
+
+
+def published(registry: Registry, number: int, **changes: object) -> Digest:
+    return registry.published(registry.submit(checks={"tolerance": number / 1000}), **changes)
+
+
+def compared(registry: Registry) -> MetricComparison:
+    found = registry.services.comparing.compare(f"{MODEL}@1", f"{MODEL}@2")
+    return next(item for item in found.metrics if (item.metric, item.batch) == ("latency_p50", 8))
+
+
+def test_a_short_run_of_the_code_of_the_version_before_is_the_same(registry: Registry) -> None:
+    one, other = published(registry, 1), published(registry, 2)
+    measured(registry, one, latency(10.0, 10.1, 9.9, 10.0, 10.0))
+    measured(registry, other, latency(15.0), run=Run(day=1))
+
+    found = compared(registry)
+    assert (found.verdict, found.method, found.ratio) == ("same", "code", 1.0)
+    assert found.because == "code unchanged, so that no kernel can differ"
+    registry.services.comparing.examine()
+    assert registry.services.comparing.events(model=MODEL).events == ()
+
+
+def test_it_is_the_same_on_another_machine_too(registry: Registry) -> None:
+    one, other = published(registry, 1), published(registry, 2)
+    measured(registry, one, latency(10.0, 10.1, 9.9))
+    elsewhere = replace(ENVIRONMENT, cpu_model="another")
+    measured(registry, other, latency(15.0), run=Run(environment=elsewhere, day=1))
+
+    assert (compared(registry).verdict, compared(registry).method) == ("same", "code")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"code": b"other code"}, {"toolchain": replace(TOOLCHAIN, torch="2.14.0+cpu")}],
+    ids=["code", "toolchain"],
+)
+def test_other_code_or_another_toolchain_is_not(registry: Registry, changes: dict[str, object]) -> None:
+    one, other = published(registry, 1), published(registry, 2, **changes)
+    measured(registry, one, latency(10.0, 10.1, 9.9))
+    measured(registry, other, latency(15.0), run=Run(day=1))
+
+    assert compared(registry).method != "code"
+    assert compared(registry).verdict != "same"
+
+
+def test_processes_of_both_say_more_than_the_code(registry: Registry) -> None:
+    one, other = published(registry, 1), published(registry, 2)
+    measured(registry, one, latency(10.0, 10.1, 9.9))
+    measured(registry, other, latency(30.0, 30.1, 29.9), run=Run(day=1))
+
+    assert compared(registry).method == "replicates"
