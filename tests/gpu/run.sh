@@ -4,6 +4,7 @@
 #   tests/gpu/run.sh [WHEELS] [pytest arguments]
 #
 # WHEELS is the folder with the carried packages, .whl by default; docs/how-to/gpu-machine.md says which they are.
+# Where a command may take only ten minutes, run two: -k test_cuda, then -k 'not test_cuda'.
 # Leave the device to it: other programs' work shows in its timings.
 set -euo pipefail
 
@@ -17,4 +18,5 @@ export PYTHONPATH=$carried${PYTHONPATH:+:$PYTHONPATH}
 # Some images preset a compiler that links the C++ library statically: packages built with it crash when loaded.
 export CXX=/usr/bin/g++ CUDAHOSTCXX=/usr/bin/g++
 export PYTHONUNBUFFERED=1
-make test-gpu PYTHON=python3 PYTEST="--durations=0 -p no:cacheprovider $*"
+chosen=$(printf '%q ' --durations=0 -p no:cacheprovider "$@")
+make test-gpu PYTHON=python3 PYTEST="$chosen"

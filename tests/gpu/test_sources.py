@@ -98,11 +98,11 @@ def test_a_program_that_was_exported_on_the_cpu_is_built_for_the_gpu(client: Cli
         torch.testing.assert_close(found[name].cpu(), expected[name], rtol=5e-3, atol=5e-3)
 
 
-def test_baked_weights_agree_and_are_timed_beside_eager_and_torch_compile(client: Client) -> None:
+def test_baked_weights_agree_and_are_timed_beside_eager(client: Client) -> None:
     import torchvision
 
     spec = {**demo.SPEC, "model": "vision/resnet18-baked", "compile": {"weights": "baked"}}
-    reference = publish(client, {**spec, "measure": {"processes": 1}})
+    reference = publish(client, {**spec, "measure": {"processes": 1, "torch_compile": False}})
     torch.manual_seed(0)
     eager = torchvision.models.resnet18().eval().cuda()
     x = torch.randn(4, 3, 224, 224, device="cuda")
@@ -114,4 +114,4 @@ def test_baked_weights_agree_and_are_timed_beside_eager_and_torch_compile(client
     torch.testing.assert_close(found, expected, rtol=5e-3, atol=5e-3)  # tf32 convolutions
     digest = await_measured(client, reference)
     timed = {m.subject for m in client.artifact(digest).measurements if m.metric == "latency_p50"}
-    assert timed == {"artifact", "eager", "torch_compile"}
+    assert timed == {"artifact", "eager"}
