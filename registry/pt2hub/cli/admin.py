@@ -118,7 +118,7 @@ def migrate(*, as_json: AsJson = False) -> None:
 
 
 def audit_keys(*, as_json: AsJson = False) -> None:
-    """List artifacts that reuse code by a program key that names less than today's.
+    """List artifacts that reuse code by an older program key.
 
     Exit code 1 where code may differ from the artifact's own program, or where nothing stored tells. To replace such an
     artifact, publish its version again: no code of an older key is reused.
