@@ -259,7 +259,7 @@ def test_what_is_not_there_is_answered_with_what_is(shell: Shell, served: Regist
 def test_a_target_of_a_newer_server_is_shown_and_said_to_be_unknown(shell: Shell, served: Registry) -> None:
     published(served)
     served.sql(
-        "INSERT INTO targets SELECT 'torch3.0-npu-v9', '3.0', 'npu', 'v9', cuda, os, machine FROM targets"
+        "INSERT INTO targets SELECT 'torch3.0-npu-v9', '3.0', 'npu', 'v9', cuda, os, machine FROM targets LIMIT 1"
     )
     served.sql("UPDATE builds SET target = 'torch3.0-npu-v9'")
     told = shell("show", f"{MODEL}@1")

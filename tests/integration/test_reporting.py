@@ -92,7 +92,9 @@ def test_the_command_takes_a_document_a_list_and_lines(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    artifact = served.published()
+    artifact = served.published(
+        served.submit(targets=["torch2.13-cpu-x86_64"])
+    )  # any machine can report on it
     document, machine = tmp_path / "figures.json", tmp_path / "machine.json"
     document.write_text(
         json.dumps({"measurements": [a_figure(artifact, environment="a")], "environments": {"a": PLACE}})

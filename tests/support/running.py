@@ -13,6 +13,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pt2hub.client.config import CPU_LEVEL
 from support.headers import PLACE
 
 if TYPE_CHECKING:
@@ -144,7 +145,9 @@ class Api:
 
 def clean_environ(home: Path) -> dict[str, str]:
     """The environment without settings of ours, on a home; real workers find the headers that all share."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("PT2HUB_")}
+    kept = {
+        key: value for key, value in os.environ.items() if not key.startswith("PT2HUB_") or key == CPU_LEVEL
+    }
     own = {"PT2HUB_HOME": str(home), "PT2HUB_HEADERS": str(PLACE), "PYTHONPATH": os.pathsep.join(sys.path)}
     return {**kept, **own}
 

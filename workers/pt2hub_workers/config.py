@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from pt2hub.client.config import cpu_level_limit
 from pt2hub.errors import BadConfiguration
 from pt2hub.server.config import DEFAULT_DRAIN_SECONDS, ServerConfig
 from pt2hub.server.db.embedded import EmbeddedPostgres
@@ -18,7 +19,7 @@ from pt2hub.server.home import Home
 from pt2hub.server.redaction import known_secrets
 from pt2hub_workers.noop import read_pauses
 from pt2hub_workers.rooms import MAX_SLOTS
-from pt2hub_workers.sandbox import SandboxSettings, allowed
+from pt2hub_workers.sandbox import SandboxSettings, allowed, at_level
 from pt2hub_workers.sandbox.limits import limits_from_environ
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class WorkerConfig:
         scratch: Where builds run. A fixed path: it becomes part of the compiled code.
         worker_id: Name of this process in the workers table.
         child_environ: Environment of the children: what of the worker's own they may see (`sandbox.environment`);
-            `PT2HUB_BUILD_ENV` ("CXX=/bin/false A=b") adds to it.
+            `PT2HUB_BUILD_ENV` ("CXX=/bin/false A=b") adds to it, and `PT2HUB_CPU_LEVEL` holds it to a CPU level.
         sandbox: How children are confined and what each may use: `PT2HUB_ISOLATION`, which the server reads as well,
             `PT2HUB_BWRAP`, `PT2HUB_SANDBOX_READABLE` (paths with `:` between them) and the limits.
         headers: Where PyTorch's precompiled headers are kept, for all workers of this user on this machine
@@ -89,6 +90,7 @@ class WorkerConfig:
             worker_id=f"{host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}",
             child_environ={
                 **allowed(environ),
+                **at_level(cpu_level_limit(environ)),
                 **_added(environ.get("PT2HUB_BUILD_ENV", "")),
                 "PT2HUB_HEADERS": str(headers),
             },

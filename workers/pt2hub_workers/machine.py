@@ -7,6 +7,7 @@ import subprocess
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pt2hub.client.config import CPU_LEVEL
 from pt2hub.domain.artifacts import Environment, Toolchain
 from pt2hub.domain.codec import decode
 from pt2hub.domain.targets import Target
@@ -60,15 +61,25 @@ def probe_machine(launcher: Launcher, environ: Mapping[str, str], target: str = 
     except (subprocess.SubprocessError, ValueError) as error:
         raise _no_torch(launcher.level, error) from error
     if "candidates" in answer:
-        raise UnknownTarget(
-            f"this machine cannot be {target[:80]!r}",
-            where="PT2HUB_WORKER_TARGET",
-            hint=f"It can be: auto, {', '.join(answer['candidates'])}.",
-        )
+        raise _no_target(target, answer["candidates"])
     machine = decode(Machine, answer)
     # In a sandbox the probe sees neither the container around the worker nor the processors' settings.
     seen = conditions.completed(machine.environment, isolation=launcher.level)
     return replace(machine, environment=replace(machine.environment, **seen))
+
+
+def _no_target(target: str, candidates: list[str]) -> UnknownTarget | BadConfiguration:
+    if not candidates:
+        return BadConfiguration(
+            "This torch compiles for the machine's own CPU only, so its level cannot be lowered",
+            where=CPU_LEVEL,
+            hint="Unset it, or install a newer torch.",
+        )
+    return UnknownTarget(
+        f"this machine cannot be {target[:80]!r}",
+        where="PT2HUB_WORKER_TARGET",
+        hint=f"It can be: auto, {', '.join(candidates)}.",
+    )
 
 
 def _no_torch(level: Level, error: Exception) -> BadConfiguration:

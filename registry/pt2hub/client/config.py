@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
+from pt2hub.domain.targets import CPU_LEVELS
 from pt2hub.errors import BadConfiguration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DEFAULT_URL = "http://127.0.0.1:8400"
+CPU_LEVEL = "PT2HUB_CPU_LEVEL"
+"""Names the CPU level that this machine is to pass for."""
 _URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
 _TOKEN = re.compile(r"[!-~]+")
 
@@ -86,6 +89,25 @@ class ClientConfig:
     def cache(self) -> Path:
         """Where pulled files are kept."""
         return self.home / "cache"
+
+
+def cpu_level_limit(environ: Mapping[str, str] | None = None) -> str | None:
+    """Return the CPU level that this machine is to pass for (`PT2HUB_CPU_LEVEL`); None for what it is.
+
+    Args:
+        environ: `os.environ` where omitted.
+
+    Raises:
+        BadConfiguration: It is no level.
+    """
+    level = (os.environ if environ is None else environ).get(CPU_LEVEL) or None
+    if level is not None and level not in CPU_LEVELS:
+        raise BadConfiguration(
+            f"Unknown CPU level {level[:80]!r}",
+            where=CPU_LEVEL,
+            hint=f"Known levels: {', '.join(CPU_LEVELS)}.",
+        )
+    return level
 
 
 def _stored(path: Path) -> dict[str, str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pt2hub.client.gpus import gpu, gpu_limits
+from pt2hub.client.processor import cpu_flags, cpuinfo
 from pt2hub.domain.artifacts import Environment
 from pt2hub.domain.targets import cpu_level
 from pt2hub.errors import BadConfiguration, InvalidInput
@@ -20,7 +21,6 @@ from pt2hub.errors import BadConfiguration, InvalidInput
 if TYPE_CHECKING:
     from pt2hub.client.gpus import Limits
 
-_CPUINFO = Path("/proc/cpuinfo")
 _FREQUENCY = Path("/sys/devices/system/cpu/cpu0/cpufreq")
 _DEVICE = re.compile(r"(cpu|cuda)(?::([0-9]{1,3}))?")
 _CGROUP = Path("/proc/self/cgroup")
@@ -46,7 +46,7 @@ def environment(*, device: str | None = None) -> Environment:
 
     Raises:
         InvalidInput: `device` has another form.
-        BadConfiguration: `device` is a GPU, and this process can use no such one.
+        BadConfiguration: `device` is a GPU, and this process can use no such one; or `PT2HUB_CPU_LEVEL` is wrong.
     """
     index = _index(device)
     name = None if index is None else gpu(index)
@@ -63,10 +63,9 @@ def environment(*, device: str | None = None) -> Environment:
 def _described(name: str | None, limits: Limits | None) -> Environment:
     on_gpu = limits is not None
     torch, cuda = torch_versions()
-    cpu = cpuinfo()
     return Environment(
-        cpu_model=cpu.get("model name"),
-        cpu_level=cpu_level(frozenset(cpu.get("flags", "").split())),
+        cpu_model=cpuinfo().get("model name"),
+        cpu_level=cpu_level(cpu_flags()),
         cores=cores(),
         memory_bytes=memory_bytes(),
         torch=torch,
@@ -82,17 +81,6 @@ def _described(name: str | None, limits: Limits | None) -> Environment:
         container=container(),
         isolation="none",
     )
-
-
-def cpuinfo() -> dict[str, str]:
-    """What the kernel says of the first processor; empty where it says nothing."""
-    fields: dict[str, str] = {}
-    for line in (_read(_CPUINFO) or "").splitlines():
-        if not line.strip():
-            break
-        key, _, value = line.partition(":")
-        fields[key.strip()] = value.strip()
-    return fields
 
 
 def cores() -> int:

@@ -10,6 +10,7 @@ import re
 import sys
 from pathlib import Path
 
+from pt2hub.client.processor import cpu_flags
 from pt2hub.domain.targets import cpu_level
 from pt2hub.domain.verdicts import Host
 
@@ -24,13 +25,16 @@ def this_host(*, gpu: bool = False, gpu_index: int = 0) -> Host:
     Args:
         gpu: Also ask the GPU driver, which takes up to a tenth of a second.
         gpu_index: Which GPU, as CUDA counts them.
+
+    Raises:
+        BadConfiguration: `PT2HUB_CPU_LEVEL` is no level, or one that the CPU does not have.
     """
     torch, cuda = _torch()
     return Host(
         os=sys.platform,
         machine=os.uname().machine,
         torch=torch,
-        cpu_flags=_cpu_flags(),
+        cpu_flags=cpu_flags(),
         cuda=cuda,
         sm=_compute_capability(gpu_index) if gpu else None,
         glibc=_glibc(),
@@ -56,16 +60,6 @@ def _torch() -> tuple[str | None, str | None]:
     version = re.search(r"^__version__ = '(\d+\.\d+)", text, re.MULTILINE)
     cuda = re.search(r"^cuda\b[^=]*= '([\d.]+)'", text, re.MULTILINE)
     return (version[1] if version else None), (cuda[1].replace(".", "") if cuda else None)
-
-
-@functools.cache
-def _cpu_flags() -> frozenset[str]:
-    try:
-        with Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
-            line = next((line for line in lines if line.startswith("flags")), "")
-    except OSError:
-        return frozenset()
-    return frozenset(line.partition(":")[2].split())
 
 
 def _glibc() -> str | None:

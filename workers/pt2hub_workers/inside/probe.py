@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from pt2hub import __version__
+from pt2hub.client.config import cpu_level_limit
 from pt2hub.client.gpus import Limits, gpu_limits
+from pt2hub.client.processor import cpu_flags, cpuinfo
 from pt2hub.domain.artifacts import Environment, Toolchain
 from pt2hub.domain.codec import encode
 from pt2hub.domain.targets import CPU_LEVELS, Target, cpu_level
@@ -34,19 +36,18 @@ def probe(wanted: str = "auto") -> dict[str, Any]:
         Target, toolchain, environment, package versions, CPU flags and the device that timings hold alone; or
         `candidates`, where the machine cannot be what is wanted.
     """
-    cpu = _cpuinfo()
-    flags = frozenset(cpu.get("flags", "").split())
+    flags = cpu_flags()
     level = cpu_level(flags) or "x86_64"
-    targets = [*_gpu_targets(), Target(torch=_line(), device="cpu", arch=level)]
+    targets = [*_gpu_targets(), *_cpu_targets(level)]
     if wanted != "auto":
         targets += _lower_levels(level)
-    target = targets[0] if wanted == "auto" else next((t for t in targets if t.name == wanted), None)
+    target = next((t for t in targets if wanted in ("auto", t.name)), None)
     if target is None:
         return {"candidates": [t.name for t in targets]}
-    return {**_machine(target, cpu, level), "cpu_flags": sorted(flags)}
+    return {**_machine(target, level), "cpu_flags": sorted(flags)}
 
 
-def _machine(target: Target, cpu: dict[str, str], level: str) -> dict[str, Any]:
+def _machine(target: Target, level: str) -> dict[str, Any]:
     import torch
 
     packages = _packages()
@@ -65,7 +66,7 @@ def _machine(target: Target, cpu: dict[str, str], level: str) -> dict[str, Any]:
     )
     limits = gpu_limits() if on_gpu else Limits()
     environment = Environment(
-        cpu_model=cpu.get("model name", platform.processor() or "unknown"),
+        cpu_model=cpuinfo().get("model name", platform.processor() or "unknown"),
         cpu_level=level,
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -103,27 +104,25 @@ def _gpu_targets() -> list[Target]:
     return [Target(torch=_line(), device="cuda", arch=f"sm{major}{minor}", cuda=cuda)]
 
 
-def _lower_levels(level: str) -> list[Target]:
-    """CPU levels below this machine's, highest first, where this torch can compile for them.
+def _cpu_targets(level: str) -> list[Target]:
+    """The CPU target of this machine; none where a lowered level is asked of a torch that cannot compile for it."""
+    held = cpu_level_limit() is not None
+    return [] if held and not _compiles_below() else [Target(torch=_line(), device="cpu", arch=level)]
 
-    Without `cpp.march` the compiler builds host code for this very CPU, whatever level is asked for.
-    """
+
+def _compiles_below() -> bool:
+    """Whether this torch compiles for other CPUs than this one: without `cpp.march` its host code is for this very CPU."""
     import torch._inductor.config as inductor
 
-    if not hasattr(inductor.cpp, "march"):
+    return hasattr(inductor.cpp, "march")
+
+
+def _lower_levels(level: str) -> list[Target]:
+    """CPU levels below this machine's, highest first, where this torch can compile for them."""
+    if not _compiles_below():
         return []
     lower = list(CPU_LEVELS)[: list(CPU_LEVELS).index(level)]
     return [Target(torch=_line(), device="cpu", arch=name) for name in reversed(lower)]
-
-
-def _cpuinfo() -> dict[str, str]:
-    fields: dict[str, str] = {}
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if not line.strip():
-            break
-        key, _, value = line.partition(":")
-        fields[key.strip()] = value.strip()
-    return fields
 
 
 def _packages() -> dict[str, str]:

@@ -7,7 +7,7 @@ child's own room, there is no network, no other process and no privilege, and a 
 from it.
 """
 
-from pt2hub_workers.sandbox.environment import SECRETS, allowed
+from pt2hub_workers.sandbox.environment import SECRETS, allowed, at_level
 from pt2hub_workers.sandbox.finding import Isolation, SandboxSettings, open_launcher
 from pt2hub_workers.sandbox.launching import Launcher, Level, ProcessLauncher, SandboxLauncher
 from pt2hub_workers.sandbox.limits import Exceeded, Limits
@@ -25,5 +25,6 @@ __all__ = [
     "SandboxSettings",
     "Started",
     "allowed",
+    "at_level",
     "open_launcher",
 ]

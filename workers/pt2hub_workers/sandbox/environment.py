@@ -7,6 +7,7 @@ import site
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pt2hub.client.config import CPU_LEVEL
 from pt2hub_workers.inside.shortage import OWN_TMP
 
 if TYPE_CHECKING:
@@ -35,6 +36,13 @@ PREFIXES = (
 )
 _CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_HOME")
 """Directories of the worker that a sandboxed child must not share; every job sets its own."""
+_AT_LEVEL: dict[str, tuple[str, str, str]] = {
+    "x86_64": ("default", "SSE41", "SSE4_2"),  # the lowest that these libraries know
+    "x86_64_v2": ("default", "SSE41", "SSE4_2"),
+    "x86_64_v3": ("avx2", "AVX2", "AVX2"),
+    "x86_64_v4": ("avx512", "AVX512_CORE", "AVX512"),
+}
+"""For each CPU level the most that ATen, oneDNN and MKL may use."""
 _USER = "pt2hub"
 TMPFS = ("/tmp", "/dev/shm")  # noqa: S108  # the child's own
 """Directories in memory that every sandboxed child has for itself."""
@@ -48,6 +56,23 @@ def allowed(environ: Mapping[str, str]) -> dict[str, str]:
     """
     kept = {key: value for key, value in environ.items() if key in NAMES or key.startswith(PREFIXES)}
     return without_secrets(kept)
+
+
+def at_level(level: str | None) -> dict[str, str]:
+    """The variables that hold a child to a CPU level: what pt2hub reports, and what torch's own operators use.
+
+    Args:
+        level: The level; None for all that the CPU has.
+    """
+    if level is None:
+        return {}
+    aten, onednn, mkl = _AT_LEVEL[level]
+    return {
+        CPU_LEVEL: level,
+        "ATEN_CPU_CAPABILITY": aten,
+        "ONEDNN_MAX_CPU_ISA": onednn,
+        "MKL_ENABLE_INSTRUCTIONS": mkl,
+    }
 
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
