@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pt2hub.domain.digests import digest_bytes
-from pt2hub.errors import BadConfiguration, ExportFailed, OutputRefused, WorkerLost
+from pt2hub.errors import BadConfiguration, ExportFailed, ModelInterferes, OutputRefused, WorkerLost
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.services.documents import read_manifest
 from pt2hub_workers.children import ChildDied
 from pt2hub_workers.inside import files
+from pt2hub_workers.inside.channel import CHANNEL_LOST
 from pt2hub_workers.noop import NoopToolchain
 from pt2hub_workers.rooms import Room
 from support.hands import Beside
@@ -207,7 +208,8 @@ def test_weights_are_baked_where_that_was_asked_for_and_then_the_weights_layer_i
     ("died", "kind"),
     [
         (ChildDied(0, "start"), ExportFailed),
-        (ChildDied(None, "export"), ExportFailed),
+        (ChildDied(None, "export"), ModelInterferes),
+        (ChildDied(CHANNEL_LOST, "export"), ModelInterferes),
         (ChildDied(-9, "export", stopped=True), ExportFailed),
         (ChildDied(-11, "export"), ExportFailed),
         (ChildDied(-9, "export"), WorkerLost),

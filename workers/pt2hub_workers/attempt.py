@@ -17,6 +17,7 @@ from pt2hub.errors import (
     CompileFailed,
     ExportFailed,
     InternalError,
+    ModelInterferes,
     Pt2hubError,
 )
 from pt2hub.server.container import Container
@@ -181,7 +182,8 @@ class Attempt:
             return lost(died, "the build's process")
         step = self._step
         if died.by_itself and step not in ("fetch", "compile"):
-            return ExportFailed(
+            kind = ModelInterferes if died.lost_channel else ExportFailed
+            return kind(
                 f"the build's process {died.how} during {step}",
                 where=step,
                 hint="A model must leave the process alone: it may neither end nor stop it, nor close its files.",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pt2hub.errors import InternalError, LimitExceeded, OutputRefused, Pt2hubError, StaleAttempt
 from pt2hub.wire.problems import from_dict
+from pt2hub_workers.inside.channel import CHANNEL_LOST
 from pt2hub_workers.mailbox import MAX_LINE, Mailbox, read_message
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class ChildDied(Exception):  # the runner turns it into one of our errors, by wh
     Attributes:
         signal_name: The signal that ended it, or None.
         how: How it ended, as the end of a sentence about it.
+        lost_channel: Whether code that ran there closed its channel to the worker.
         doing: The last thing it announced.
     """
 
@@ -57,6 +59,7 @@ class ChildDied(Exception):  # the runner turns it into one of our errors, by wh
         """
         self.doing = doing
         self.signal_name = None if stopped else _signal_name(exit_code)
+        self.lost_channel = not stopped and exit_code in (None, CHANNEL_LOST)
         self.how = "stopped itself and was killed" if stopped else _how(exit_code, self.signal_name)
         super().__init__(f"{self.how} during {doing}")
 
@@ -300,6 +303,8 @@ def _ignore(line: str) -> None:
 def _how(exit_code: int | None, signal_name: str | None) -> str:
     if exit_code is None:
         return "left its channel to the worker, lived on and was killed"
+    if exit_code == CHANNEL_LOST:
+        return "lost its channel to the worker and ended"
     return f"was ended by {signal_name}" if signal_name else f"exited with code {exit_code}"
 
 

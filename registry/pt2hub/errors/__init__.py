@@ -11,7 +11,7 @@ This package imports nothing of pt2hub and knows no transport: the HTTP status o
     |   +-- UnsupportedTensor, InputMutated, WeightsUnavailable
     |   +-- ExampleOutOfRange, DimensionSpecialised, NondeterministicModel, UnsupportedOutput, NanOutput
     |   +-- WeightsMismatch, ExportFailed (DataDependent), SourceDrifted, NoPower, ToleranceMissed, BuildTimedOut
-    |   +-- LimitExceeded, OutputRefused
+    |   +-- LimitExceeded, ModelInterferes, OutputRefused
     |   +-- NotFound, Ambiguous, Unauthorized, Forbidden, TooLarge, UploadTruncated, RangeNotSatisfiable
     |   +-- Conflict
     |   |   +-- AliasMoved, NotReady, NotMeasured, BuildActive, BuildOver, UploadIncomplete, GateRefused, PolicyChanged
@@ -93,6 +93,7 @@ from pt2hub.errors.usage import (
     InvalidInput,
     IsolationRefused,
     LimitExceeded,
+    ModelInterferes,
     NamespacesRefused,
     NanOutput,
     NoLiveWorker,
@@ -170,6 +171,7 @@ __all__ = [
     "LayoutUnproven",
     "LimitExceeded",
     "MissingRequirement",
+    "ModelInterferes",
     "NamespacesRefused",
     "NanOutput",
     "NoLiveWorker",

@@ -327,3 +327,9 @@ class OutputRefused(UsageError):
     """The build left something other than a plain file among its results."""
 
     code = "output_refused"
+
+
+class ModelInterferes(UsageError):
+    """The model's code interfered with its build's process: its channel to the worker, or pt2hub's own functions."""
+
+    code = "model_interferes"

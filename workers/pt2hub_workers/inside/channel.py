@@ -9,6 +9,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from pt2hub.errors import ModelInterferes
 from pt2hub.wire.problems import from_dict
 
 if TYPE_CHECKING:
@@ -16,6 +17,17 @@ if TYPE_CHECKING:
 
 CHANNEL_FD = "PT2HUB_CHANNEL_FD"
 """Environment variable that names the inherited socket."""
+CHANNEL_LOST = 76
+"""Exit code of a child that cannot tell its worker anything any more: EX_PROTOCOL of sysexits.h."""
+
+
+def _broken(how: str) -> ModelInterferes:
+    return ModelInterferes(
+        f"The model's code {how} the channel between its build's process and the worker",
+        where="build",
+        hint="A model must leave the file descriptors of its build alone: look for os.close, os.dup2 and os.closerange, "
+        "and for daemons and pools that close everything they inherit.",
+    )
 
 
 class Channel:
@@ -39,12 +51,16 @@ class Channel:
         """Waits for the parent's next message.
 
         Raises:
-            SystemExit: The parent is gone; there is nobody to work for.
+            ModelInterferes: There is none, or it is damaged: nobody but the model's code shares the channel. Where the
+                parent is gone instead, there is nobody left to be told.
         """
         line = self._reader.readline()
-        if not line:
-            raise SystemExit(0)
-        message: dict[str, Any] = json.loads(line)
+        try:
+            message = json.loads(line)
+        except ValueError as error:
+            raise _broken("closed" if not line else "read from") from error
+        if not isinstance(message, dict):
+            raise _broken("wrote to")
         return message
 
     def ask(self, question: str, **values: Any) -> Any:  # noqa: ANN401  # JSON values

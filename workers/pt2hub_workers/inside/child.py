@@ -14,8 +14,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from pt2hub.errors import ExportFailed, InternalError, Pt2hubError, TransientError
-from pt2hub_workers.inside.channel import Channel
+from pt2hub.errors import (
+    ExportFailed,
+    InternalError,
+    ModelInterferes,
+    Pt2hubError,
+    TransientError,
+    UsageError,
+)
+from pt2hub_workers.inside.channel import CHANNEL_LOST, Channel
+from pt2hub_workers.inside.integrity import OwnFunctions
 from pt2hub_workers.inside.places import is_models
 from pt2hub_workers.inside.shortage import shortage
 
@@ -31,15 +39,45 @@ def main(role: str) -> None:
     """
     channel = Channel.inherited()
     work = _ROLES[role]()
+    own = OwnFunctions()
     channel.send("ready")
-    message = channel.receive()
     try:
-        channel.send("result", value=work(message, channel))
+        message = channel.receive()
+    except ModelInterferes:
+        return  # no model was here yet: the worker ended, or wants no job done
+    try:
+        _do(work, message, channel, own, role)
+    except OSError:  # nothing can be told: the model's code closed the channel, or the worker is gone
+        traceback.print_exc()
+        sys.exit(CHANNEL_LOST)
+
+
+def _do(work: Work, message: dict[str, Any], channel: Channel, own: OwnFunctions, role: str) -> None:
+    """Does the job and tells how it ended.
+
+    Raises:
+        OSError: The channel takes nothing more.
+    """
+    try:
+        value = work(message, channel)
+        own.check(role)
+        channel.send("result", value=value)
     except SystemExit as ended:  # else the parent would see a process that ends for no reason
         said = f"the model's code called sys.exit({'' if ended.code is None else repr(ended.code)})"
         tell(channel, ExportFailed(said, where=role, hint="A model must leave the process alone."), role)
     except Exception as error:  # noqa: BLE001  # the last resort: whatever it is, the build must say it
-        tell(channel, error, role)
+        tell(channel, _cause(error, own, role), role)
+
+
+def _cause(error: Exception, own: OwnFunctions, role: str) -> Exception:
+    """The error, or the interference that explains one which would be a defect of ours."""
+    if not isinstance(error, UsageError | TransientError):
+        try:
+            own.check(role)
+        except ModelInterferes as interferes:
+            interferes.__cause__ = error
+            return interferes
+    return error
 
 
 def tell(channel: Channel, error: Exception, role: str) -> None:
