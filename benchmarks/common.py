@@ -8,16 +8,15 @@ import json
 import os
 import statistics
 import sys
-import tempfile
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.cli import demo
-from pt2hub.cli.trial import Trial
+from pt2hub.cli.trial import Trial, temporary_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from pt2hub.client.client import Client
 
@@ -46,10 +45,10 @@ def compile_bytecode() -> None:
 @contextmanager
 def served(**environ: str) -> Iterator[tuple[Trial, Client, Path]]:
     """A server in a temporary home, its client, and a folder for whatever else is needed."""
-    with tempfile.TemporaryDirectory(prefix="pt2hub-benchmark-") as name:
-        trial = Trial(Path(name), **environ)
+    with temporary_home("pt2hub-benchmark-") as folder:
+        trial = Trial(folder, **environ)
         with trial.server() as client:
-            yield trial, client, Path(name)
+            yield trial, client, folder
 
 
 def publish_resnet18(client: Client) -> None:

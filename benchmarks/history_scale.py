@@ -32,6 +32,7 @@ from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import Container, open_container
 from pt2hub.server.db import migrating, seeding
 from pt2hub.server.db.embedded import EmbeddedPostgres
+from pt2hub.server.processes import tied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -214,7 +215,11 @@ def serving(folder: Path, environ: dict[str, str]) -> Iterator[http.client.HTTPC
     command = [sys.executable, "-m", "pt2hub", "api", "--json", "--port", "0", "--processes", "1"]
     with (folder / "api.log").open("wb") as log:
         process = subprocess.Popen(
-            command, env=Trial(folder / "trial", **environ).environ, stdout=subprocess.PIPE, stderr=log
+            command,
+            env=Trial(folder / "trial", **environ).environ,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            preexec_fn=tied(signal.SIGTERM),  # noqa: PLW1509  # one system call through an already loaded library
         )
     try:
         assert process.stdout is not None

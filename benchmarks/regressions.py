@@ -41,6 +41,7 @@ from pt2hub.cli.trial import Trial
 from pt2hub.domain.codec import encode
 from pt2hub.domain.performance import default_threshold
 from pt2hub.server.analysis.judging import judge_paired
+from pt2hub.server.processes import tied
 from pt2hub_workers.pool import PATIENT
 
 if TYPE_CHECKING:
@@ -249,6 +250,7 @@ def _waiting(
                 stdout=subprocess.PIPE,
                 text=True,
                 start_new_session=True,  # Ctrl-C ends the comparison, not a process in the middle of it
+                preexec_fn=tied(),  # noqa: PLW1509  # one system call through an already loaded library
             )
             stack.enter_context(process)
             stack.callback(process.kill)
@@ -318,7 +320,7 @@ def _beside(condition: str, cores: Sequence[int]) -> Iterator[None]:
     if condition == "quiet":
         yield
         return
-    burner = subprocess.Popen([sys.executable, "-c", BURNER], start_new_session=True)
+    burner = subprocess.Popen([sys.executable, "-c", BURNER], start_new_session=True, preexec_fn=tied())  # noqa: PLW1509  # one system call through an already loaded library
     try:
         os.sched_setaffinity(burner.pid, cores)
         yield

@@ -22,6 +22,7 @@ from urllib.parse import urlencode
 
 from common import publish_resnet18, report, say, served, summary
 from load import closed_loop, open_loop
+from pt2hub.server.processes import tied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,7 +100,14 @@ def _mlflow(executable: str, folder: Path) -> Iterator[str]:
     command = [executable, "server", "--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--host",
                "127.0.0.1", "--port", str(port), "--workers", PROCESSES]  # fmt: skip
     with (folder / "mlflow.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, start_new_session=True)
+        process = subprocess.Popen(
+            command,
+            stdout=log,
+            stderr=log,
+            cwd=folder,
+            start_new_session=True,
+            preexec_fn=tied(signal.SIGTERM),  # noqa: PLW1509  # one system call through an already loaded library
+        )
     try:
         _await(url, process, folder / "mlflow.log")
         name = {"name": "resnet18"}

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,9 +15,9 @@ import pytest
 
 from pt2hub.errors import BadConfiguration, InternalError, PortTaken
 from pt2hub.server.config import ServerConfig
+from pt2hub.server.interrupts import SIGNALS, Interrupted, Interrupts
 from pt2hub.server.processes import Child, spawn, tail
 from pt2hub.server.up.confining import confining, warning
-from pt2hub.server.up.interrupts import Interrupted, Interrupts
 from pt2hub.server.up.listening import Probe, listen, listen_for_each
 from pt2hub.server.up.running import _environ
 from pt2hub.server.up.services import Service, stop_all
@@ -92,14 +93,69 @@ while time.monotonic() < end:
     assert [tail(log) for log in logs] == ["ready\ntold"] * 6
 
 
-def test_the_first_signal_interrupts_and_the_next_are_ignored() -> None:
+def test_a_signal_is_noted_and_acted_on_only_where_our_own_code_waits() -> None:
     before = signal.getsignal(signal.SIGTERM)
     interrupts = Interrupts()
     with interrupts.installed():
+        interrupts.check()
+        signal.raise_signal(signal.SIGTERM)  # raises nothing: this might be the middle of a query
         with pytest.raises(Interrupted):
-            signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGINT)
+            interrupts.check()
+        with pytest.raises(Interrupted):
+            interrupts.pause(60)
+        with pytest.raises(Interrupted):
+            interrupts.call(lambda: pytest.fail("nothing more is begun"))
+        assert interrupts.wait(0) == signal.SIGTERM
+        assert interrupts.wait(0) is None
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_signal_leaves_what_a_library_is_at_where_it_is() -> None:
+    interrupts, began, go_on, ended = Interrupts(), threading.Event(), threading.Event(), threading.Event()
+
+    def library() -> None:
+        began.set()
+        go_on.wait(60)
+        ended.set()
+
+    def send() -> None:
+        began.wait(60)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with interrupts.installed():
+        threading.Thread(target=send).start()
+        with pytest.raises(Interrupted):
+            interrupts.call(library)
+    assert not ended.is_set(), "it was not waited for"
+    go_on.set()
+    assert ended.wait(60), "and no exception was thrown into it"
+
+
+def test_a_call_beside_returns_and_raises_as_one_in_place() -> None:
+    interrupts = Interrupts()
+    assert interrupts.call(lambda: 3) == 3
+    with pytest.raises(ZeroDivisionError):
+        interrupts.call(lambda: 1 / 0)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_during_a_childs_start_waits_for_its_handlers(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    code = """
+import time
+time.sleep(0.5)
+from pt2hub.server.interrupts import Interrupted, Interrupts
+interrupts = Interrupts()
+with interrupts.installed():
+    try:
+        interrupts.pause(60)
+    except Interrupted:
+        raise SystemExit(7)
+"""
+    child = spawn([sys.executable, "-c", code], log=tmp_path / "log", environ=os.environ, signals_held=True)
+    child.send(number)
+    assert child.stop((signal.SIGCONT, 60.0)) == 7, tail(tmp_path / "log")
 
 
 def test_a_taken_port_and_a_foreign_address_are_told_apart() -> None:

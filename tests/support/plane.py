@@ -219,7 +219,13 @@ class Plane:
     def _start(self, name: str, argv: list[str], **environ: str) -> Member:
         self._started += 1
         log = self.folder / f"{name}.log"
-        child = spawn(argv, log=log, environ={**self.environ, **environ}, at_parents_death=signal.SIGKILL)
+        child = spawn(
+            argv,
+            log=log,
+            environ={**self.environ, **environ},
+            at_parents_death=signal.SIGKILL,
+            signals_held=True,
+        )
         return Member(name, child)
 
     def kill(self, member: Member) -> None:

@@ -6,9 +6,6 @@ A second signal hands them back at once. Whatever hangs in the end, the process 
 from __future__ import annotations
 
 import os
-import select
-import signal
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -16,60 +13,26 @@ from typing import TYPE_CHECKING
 import structlog
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from pt2hub.server.db.queue import BuildConsumer
+    from pt2hub.server.interrupts import Interrupts
     from pt2hub_workers.overseer import Overseer
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 HUNG_SECONDS = 12.0
 """A slot may hang in a call to a storage that does not answer. Its build is fenced, so nothing is lost by going."""
 _LOOK_SECONDS = 0.05
 _log = structlog.get_logger()
 
 
-class Signals:
-    """SIGTERM and SIGINT: the end at once while the worker starts, a drain from then on."""
-
-    def __init__(self) -> None:
-        """Takes the signals over; call it from the main thread."""
-        # A handler interrupts the main thread anywhere, so it takes no lock: it writes to a pipe.
-        self._reader, self._writer = os.pipe()
-        os.set_blocking(self._writer, False)
-        self._serving = False
-        for number in SIGNALS:
-            signal.signal(number, self._handle)
-
-    def serve(self) -> None:
-        """From now on signals are kept for `wait`."""
-        self._serving = True
-
-    def wait(self, seconds: float | None = None) -> signal.Signals | None:
-        """The next signal; None where none comes in time."""
-        readable, _, _ = select.select([self._reader], [], [], seconds)
-        return signal.Signals(os.read(self._reader, 1)[0]) if readable else None
-
-    def end(self) -> None:
-        """Ends the worker as SIGTERM does, from any thread, once it serves."""
-        os.write(self._writer, bytes([signal.SIGTERM]))
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        del frame
-        if not self._serving:
-            sys.exit(0)  # nothing has begun: whoever started something ends it on the way out
-        os.write(self._writer, bytes([number]))
-
-
 class Drain:
     """Waits in a thread for the signal, then ends the worker step by step."""
 
     def __init__(
-        self, signals: Signals, consumer: BuildConsumer, overseer: Overseer, *, seconds: float
+        self, signals: Interrupts, consumer: BuildConsumer, overseer: Overseer, *, seconds: float
     ) -> None:
         """Prepares; `start` begins to wait.
 
         Args:
-            signals: Tell when to end.
+            signals: Tells when to end; signals that came before `start` count.
             consumer: Takes builds off the queue; its `run` returns when it is stopped and nothing runs.
             overseer: Halts what runs.
             seconds: How long what runs may go on.
@@ -81,7 +44,6 @@ class Drain:
 
     def start(self) -> None:
         """Begins to wait for a signal."""
-        self._signals.serve()
         threading.Thread(target=self._run, daemon=True, name="drain").start()
 
     def _run(self) -> None:

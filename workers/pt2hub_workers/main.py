@@ -8,7 +8,8 @@ import os
 import sys
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
 
 import structlog
 
@@ -19,13 +20,14 @@ from pt2hub.server import logs
 from pt2hub.server.container import open_container
 from pt2hub.server.db import migrating
 from pt2hub.server.db.queue import BuildConsumer
+from pt2hub.server.interrupts import Interrupted, Interrupts, release
 from pt2hub.server.reaper import Reaper
 from pt2hub.server.redaction import Redactor
 from pt2hub_workers import headers, rooms
 from pt2hub_workers.attempt import Tools
 from pt2hub_workers.config import WorkerConfig, host
 from pt2hub_workers.device import Device, device_path
-from pt2hub_workers.draining import Drain, Signals
+from pt2hub_workers.draining import Drain
 from pt2hub_workers.headers import Headers
 from pt2hub_workers.overseer import Overseer
 from pt2hub_workers.runner import BuildRunner
@@ -55,7 +57,7 @@ _log = structlog.get_logger()
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs a worker until SIGTERM or SIGINT, or checks on one.
+    """Runs a worker until SIGTERM, SIGINT or SIGHUP, or checks on one.
 
     Args:
         argv: The command line without the program.
@@ -65,11 +67,16 @@ def main(argv: Sequence[str]) -> int:
     """
     options = _options(argv)
     logs.configure()
+    interrupts = Interrupts()
     try:
         config = WorkerConfig.from_environ({**os.environ, **_chosen(options)})
         if options.check:
+            release()
             return _check(config, as_json=options.json)
-        _run(config, Signals())
+        with interrupts.installed():
+            _run(config, interrupts)
+    except Interrupted:
+        _leave()
     except Pt2hubError as error:
         if options.json:
             print(json.dumps({"error": error.as_dict()}))
@@ -107,39 +114,56 @@ def _check(config: WorkerConfig, *, as_json: bool) -> int:
     return 0 if alive else 1
 
 
-def _run(config: WorkerConfig, signals: Signals) -> None:
+def _run(config: WorkerConfig, interrupts: Interrupts) -> None:
+    with ExitStack() as stack:
+        tools = interrupts.call(partial(_prepare, config, stack))
+        _serve(config, tools, interrupts, stack)
+
+
+def _prepare(config: WorkerConfig, stack: ExitStack) -> Tools:
+    """Makes everything that a worker needs before it takes builds: minutes, the first time on a machine."""
     config.check_storage()
     rooms.prepare(config.scratch)
     launcher = _launcher(config)
     _await_database(config.database_url)
-    with ExitStack() as stack:
-        toolchain = open_toolchain(config, launcher)
-        stack.callback(toolchain.close)
-        machine = toolchain.machine()
-        container = stack.enter_context(open_container(config.server, database_url=config.database_url))
-        container.health.check_storage()
-        device = Device(device_path(machine.device))
-        if launcher is not None:
-            confining = launcher.for_device(machine.device)
-            _log.info("how models' code is confined", profile=confining.profile, document=confining.document)
-            prepared = Headers(config.headers, toolchain, config.child_environ)
-            stack.callback(prepared.close)
-            prepared.ensure(device)
-        toolchain.refill()
-        tools = Tools(
-            container,
-            machine,
-            toolchain,
-            device,
-            config.server.factories,
-            config.gate_seconds,
-            Redactor(config.secrets),
-            config.image,
-        )
-        if not toolchain.wait_warm(WARM_SECONDS):
-            # Builds will say why; a slow disk is no reason to stay away.
-            _log.warning("the children are not ready yet", seconds=WARM_SECONDS)
-        _serve(config, tools, signals, stack)
+    toolchain = open_toolchain(config, launcher)
+    stack.callback(toolchain.close)
+    machine = toolchain.machine()
+    container = stack.enter_context(open_container(config.server, database_url=config.database_url))
+    container.health.check_storage()
+    device = Device(device_path(machine.device))
+    if launcher is not None:
+        confining = launcher.for_device(machine.device)
+        _log.info("how models' code is confined", profile=confining.profile, document=confining.document)
+        prepared = Headers(config.headers, toolchain, config.child_environ)
+        stack.callback(prepared.close)
+        prepared.ensure(device)
+    toolchain.refill()
+    tools = Tools(
+        container,
+        machine,
+        toolchain,
+        device,
+        config.server.factories,
+        config.gate_seconds,
+        Redactor(config.secrets),
+        config.image,
+    )
+    if not toolchain.wait_warm(WARM_SECONDS):
+        # Builds will say why; a slow disk is no reason to stay away.
+        _log.warning("the children are not ready yet", seconds=WARM_SECONDS)
+    return tools
+
+
+def _leave() -> NoReturn:
+    """Ends a worker that was told to stop before it served, whatever its preparation is still at.
+
+    Nothing has begun that must be handed back, and children die with this process.
+    """
+    _log.info("stopped before it was ready")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _launcher(config: WorkerConfig) -> Launcher | None:
@@ -158,12 +182,12 @@ def _launcher(config: WorkerConfig) -> Launcher | None:
     return launcher
 
 
-def _serve(config: WorkerConfig, tools: Tools, signals: Signals, stack: ExitStack) -> None:
+def _serve(config: WorkerConfig, tools: Tools, interrupts: Interrupts, stack: ExitStack) -> None:
     """Takes builds until a signal has ended it."""
     container, every = tools.container, config.server.heartbeat_seconds
     registration = _registration(config, tools.toolchain)
     overseer = Overseer(
-        container, registration, database_url=config.database_url, every=every, on_refused=signals.end
+        container, registration, database_url=config.database_url, every=every, on_refused=interrupts.end
     )
     reaper = Reaper(container, silence=config.server.lost_worker_seconds, every=every)
     consumer = BuildConsumer(
@@ -175,7 +199,7 @@ def _serve(config: WorkerConfig, tools: Tools, signals: Signals, stack: ExitStac
     for part in (reaper, overseer):
         stack.callback(part.stop)
         part.start()
-    Drain(signals, consumer, overseer, seconds=config.drain_seconds).start()
+    Drain(interrupts, consumer, overseer, seconds=config.drain_seconds).start()
     _log.info(
         "worker ready",
         worker=config.worker_id,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pt2hub.cli.trial import Trial
+from pt2hub.cli.trial import Trial, temporary_home
 from pt2hub.errors import InternalError
+from pt2hub.server.interrupts import Interrupts
 from pt2hub.wire.problems import from_dict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from pt2hub.client.client import Client
     from pt2hub.client.publishing import BuildEvent
@@ -49,19 +50,28 @@ def run(say: Callable[[str], None]) -> dict[str, Any]:
 
     Raises:
         Pt2hubError: A step failed; nothing is left running.
+        Interrupted: A signal came; nothing is left running.
     """
-    with tempfile.TemporaryDirectory(prefix="pt2hub-demo-") as name:
-        folder = Path(name)
-        trial, weights = Trial(folder), folder / "retrained.safetensors"
-        say("pt2hub up: PostgreSQL, API and a worker for this machine")
-        with trial.server() as client:
-            figures = publish_first(client, say)
-            figures |= first_inferences(trial, folder, say)
-            figures |= latencies(trial, say)
-            trial.child("retrain", FIRST, str(weights))
-        say("pt2hub up again on the same home; this worker's builds have CXX=/bin/false")
-        with trial.server(NO_COMPILER) as client:
-            return figures | publish_retrained(client, weights, say)
+    interrupts = Interrupts()
+    with interrupts.installed(), temporary_home("pt2hub-demo-") as folder:
+        trial = Trial(folder)
+        try:
+            return interrupts.call(partial(_run, trial, folder, say))
+        finally:
+            trial.end()
+
+
+def _run(trial: Trial, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
+    weights = folder / "retrained.safetensors"
+    say("pt2hub up: PostgreSQL, API and a worker for this machine")
+    with trial.server() as client:
+        figures = publish_first(client, say)
+        figures |= first_inferences(trial, folder, say)
+        figures |= latencies(trial, say)
+        trial.child("retrain", FIRST, str(weights))
+    say("pt2hub up again on the same home; this worker's builds have CXX=/bin/false")
+    with trial.server(NO_COMPILER) as client:
+        return figures | publish_retrained(client, weights, say)
 
 
 def publish_first(client: Client, say: Callable[[str], None], spec: dict[str, Any] = SPEC) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import traceback
 from contextlib import suppress
@@ -23,8 +24,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON value and n
 """The option every command has."""
 
 
-INTERRUPTED = 130
-"""The exit code after Ctrl-C: 128 and SIGINT, as shells count."""
+_SIGNALLED = 128
+"""What shells add to the number of the signal that ended a command."""
+INTERRUPTED = _SIGNALLED + signal.SIGINT
+"""The exit code after Ctrl-C."""
 
 
 def emit(value: Any, human: Callable[[Console], None], *, as_json: bool) -> None:  # noqa: ANN401  # any dataclass or JSON value
@@ -69,14 +72,19 @@ def _told(text: str) -> str:
     return spelled(text, sys.stderr.encoding)
 
 
-def interrupted(*, as_json: bool) -> int:
-    """What is left to say after Ctrl-C, for programs only, and the exit code."""
+def interrupted(number: int = signal.SIGINT, *, as_json: bool) -> int:
+    """Tell a program that a signal ended its command; return the exit code.
+
+    Args:
+        number: The signal.
+        as_json: Whether a program reads along; people know what they pressed.
+    """
     if as_json:
         error = UsageError(
             "It was interrupted", hint="What the server has taken stays; look before you repeat it."
         )
         complain(error, as_json=True)
-    return INTERRUPTED
+    return _SIGNALLED + number
 
 
 def unencodable(exc: UnicodeEncodeError) -> InvalidInput:

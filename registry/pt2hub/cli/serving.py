@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pt2hub.cli import admin, panels
+from pt2hub.cli import admin, output, panels
 from pt2hub.cli.output import AsJson, complain, emit, print_json
 from pt2hub.errors import Pt2hubError
 from pt2hub.extras import require
@@ -92,7 +92,11 @@ def demo(*, as_json: AsJson = False) -> None:
     """Publish, prove, pull, load and time resnet18 in its own home."""
     require("pt2hub demo", "server", "worker")
     from pt2hub.cli.demo import run
+    from pt2hub.server.interrupts import Interrupted
 
-    figures = run(lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True))
+    try:
+        figures = run(lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True))
+    except Interrupted as exc:
+        raise typer.Exit(output.interrupted(exc.number, as_json=as_json)) from None
     lines = "\n".join(f"{name:<30} {value}" for name, value in figures.items() if not isinstance(value, dict))
     emit(figures, lambda console: console.print(f"\n{lines}", markup=False), as_json=as_json)

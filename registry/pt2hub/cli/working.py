@@ -79,5 +79,8 @@ def worker(  # noqa: PLR0913  # each is an option
 
 
 def _become(arguments: list[str]) -> NoReturn:
+    from pt2hub.server.interrupts import hold
+
     sys.stdout.flush()
+    hold()  # also while the new program starts
     os.execv(sys.executable, [sys.executable, "-m", "pt2hub_workers", *arguments])  # noqa: S606  # our own program, no shell

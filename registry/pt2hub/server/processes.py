@@ -16,8 +16,10 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, BinaryIO
 
+from pt2hub.server.interrupts import hold
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -94,6 +96,16 @@ def follow(parent: int, number: signal.Signals) -> None:
         os._exit(1)
 
 
+def tied(number: signal.Signals = signal.SIGKILL) -> Callable[[], None]:
+    """A `preexec_fn` for processes that must not outlive the thread that starts them.
+
+    Args:
+        number: What they get at its death.
+    """
+    parent = os.getpid()
+    return lambda: follow(parent, number)
+
+
 def spawn(
     argv: Sequence[str],
     *,
@@ -101,6 +113,7 @@ def spawn(
     environ: Mapping[str, str],
     at_parents_death: signal.Signals = signal.SIGTERM,
     keep_open: Sequence[int] = (),
+    signals_held: bool = False,
 ) -> Child:
     """Starts a child that the kernel signals when this process dies.
 
@@ -112,8 +125,16 @@ def spawn(
         environ: Its whole environment.
         at_parents_death: What it gets when this process dies.
         keep_open: File descriptors it inherits under the same numbers.
+        signals_held: Whether signals wait until it lets them through (`interrupts.release`), so that one which comes
+            while it starts is handled, too. It must do so.
     """
     parent = os.getpid()
+
+    def begin() -> None:
+        if signals_held:
+            hold()
+        follow(parent, at_parents_death)
+
     with _open_log(log) if log else contextlib.nullcontext() as output:
         start = output.tell() if output else 0
         process = subprocess.Popen(
@@ -124,7 +145,7 @@ def spawn(
             env=dict(environ),
             pass_fds=keep_open,
             start_new_session=True,
-            preexec_fn=lambda: follow(parent, at_parents_death),  # noqa: PLW1509  # one system call through an already loaded library
+            preexec_fn=begin,  # noqa: PLW1509  # one system call through an already loaded library
         )
     return Child(process, log, start)
 

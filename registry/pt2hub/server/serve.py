@@ -21,7 +21,7 @@ from gunicorn.glogging import Logger
 from gunicorn.http import message
 
 from pt2hub.errors import BadConfiguration, Pt2hubError, TransientError
-from pt2hub.server import logs
+from pt2hub.server import interrupts, logs
 from pt2hub.server.api import expecting
 from pt2hub.server.api.app import create_app
 from pt2hub.server.api.worker import Worker
@@ -68,6 +68,7 @@ _SETTINGS: dict[str, Any] = {
     "control_socket_disable": True,  # it would lie in the user's home directory, which is not ours
     "preload_app": False,  # each process opens its own connections: none may be shared across a fork
     "pre_request": expecting.hold,
+    "when_ready": lambda _arbiter: interrupts.release(),  # its handlers stand, and nothing was forked yet
     "forwarder_headers": "",  # else a header moves a request to a path that the proxy's own rules never saw
 }
 

@@ -26,7 +26,7 @@ from pt2hub.errors import BadConfiguration, DatabaseUnavailable, HomeInUse, Home
 from pt2hub.server.processes import Child, spawn, tail
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
 USER = "pt2hub"
@@ -56,17 +56,26 @@ class EmbeddedPostgres:
     lock, and not a process id that may belong to somebody else by now, says whether the directory is in use.
     """
 
-    def __init__(self, directory: Path, *, durable: bool = True, patience: float = 30.0) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        durable: bool = True,
+        patience: float = 30.0,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
         """Names the server; nothing is touched before `start`.
 
         Args:
             directory: Holds the data, the socket, the lock and the log.
             durable: Whether commits survive a power cut; tests do without.
             patience: Seconds to wait for a predecessor to end and for this server to answer.
+            pause: Waits some seconds while it starts; what it raises ends the start.
         """
         self._directory = directory.absolute()
         self._settings = _SETTINGS | ({} if durable else _NOT_DURABLE)
         self._patience = patience
+        self._pause = pause
         self._child: Child | None = None
 
     @property
@@ -125,6 +134,7 @@ class EmbeddedPostgres:
         self._prepare()
         with self._locked(deadline) as lock:
             self._initialise(binaries, prefix)
+            self._pause(0)  # making the data took a while
             self._clear_stale_pid()
             self._child = spawn(
                 [*prefix, str(binaries / "postgres"), *self._arguments()],
@@ -204,7 +214,7 @@ class EmbeddedPostgres:
                         where=str(self._directory),
                         hint="Stop the other server, or set PT2HUB_HOME to another directory.",
                     )
-                time.sleep(_POLL_SECONDS)
+                self._pause(_POLL_SECONDS)
             yield lock
         finally:
             os.close(lock)
@@ -255,7 +265,7 @@ class EmbeddedPostgres:
                 return _create_database(self._socket)
             except psycopg.Error as exc:
                 if self.exit_code() is None and time.monotonic() < deadline:
-                    time.sleep(_POLL_SECONDS)
+                    self._pause(_POLL_SECONDS)
                     continue
                 ended = "ended" if self.exit_code() is not None else "did not answer in time"
                 raise DatabaseUnavailable(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from pt2hub.server.interrupts import Interrupts
     from pt2hub.server.processes import Child
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ def api_services(
 
     def launch(number: int) -> Child:
         argv = [sys.executable, "-m", "pt2hub.server.serve", "--fd", str(number)]
-        return spawn(argv, log=log, environ=environ, keep_open=[number])
+        return spawn(argv, log=log, environ=environ, keep_open=[number], signals_held=True)
 
     return [
         Service("API", partial(launch, listener.fileno()), patience=grace + _KILLED_AFTER, report=report)
@@ -65,22 +66,25 @@ def worker_service(
     """
 
     def launch() -> Child:
-        return spawn([sys.executable, "-m", "pt2hub_workers"], log=log, environ=environ)
+        return spawn([sys.executable, "-m", "pt2hub_workers"], log=log, environ=environ, signals_held=True)
 
     patience = drain + HAND_BACK_SECONDS + _KILLED_AFTER
     return Service("worker", launch, patience=patience, report=report)
 
 
-def await_service(service: Service, look: Callable[[], T | None], seconds: float) -> T:
+def await_service(
+    service: Service, look: Callable[[], T | None], seconds: float, interrupts: Interrupts
+) -> T:
     """Waits until a look finds something true, and returns it.
 
     Raises:
         InternalError: The service ended meanwhile, or its time is over.
+        Interrupted: A signal has come.
     """
     deadline = time.monotonic() + seconds
-    while not (found := look()):
+    while not (found := interrupts.call(look)):
         service.require_running()
         if time.monotonic() > deadline:
             raise service.failure(f"was not ready within {seconds:g} s")
-        time.sleep(TICK_SECONDS)
+        interrupts.pause(TICK_SECONDS)
     return found

@@ -23,15 +23,19 @@ _PAUSE_SECONDS = 0.5
 class Database:
     """The embedded PostgreSQL, kept running under the same address."""
 
-    def __init__(self, server: EmbeddedPostgres, *, report: Callable[[str], None]) -> None:
+    def __init__(
+        self, server: EmbeddedPostgres, *, report: Callable[[str], None], pause: Callable[[float], None]
+    ) -> None:
         """Looks after a server that its owner starts and stops.
 
         Args:
             server: The server.
             report: Takes a line for the user when it had to be started again.
+            pause: Waits some seconds, or raises where a signal has come.
         """
         self._server = server
         self._report = report
+        self._wait = pause
         self._deaths: list[float] = []
 
     def tend(self) -> None:
@@ -62,7 +66,7 @@ class Database:
             except DatabaseUnavailable:
                 if self._died_too_often():
                     raise
-                time.sleep(_PAUSE_SECONDS)  # it may have been hit again while it recovered
+                self._wait(_PAUSE_SECONDS)  # it may have been hit again while it recovered
             else:
                 return
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,8 +18,8 @@ from pt2hub.errors import BadConfiguration
 from pt2hub.server import logs
 from pt2hub.server.container import open_container
 from pt2hub.server.db import migrating
+from pt2hub.server.interrupts import Interrupted, Interrupts
 from pt2hub.server.up.children import api_services, await_service
-from pt2hub.server.up.interrupts import Interrupted, Interrupts
 from pt2hub.server.up.listening import Probe, listen_for_each
 from pt2hub.server.up.services import stop_all, tend_all
 
@@ -56,20 +57,26 @@ def run_api(config: ServerConfig, *, announce: Callable[[dict[str, Any]], None] 
     logs.configure()
     database_url, demanded, interrupts = _database_of(config), _demanded_of(config), Interrupts()
     with interrupts.installed(), contextlib.suppress(Interrupted), ExitStack() as stack:
-        migrating.require(database_url)
-        with open_container(config, database_url=database_url) as container:
-            container.health.check_storage()
-            container.isolation.allow(demanded)
+        interrupts.call(partial(_check, config, database_url, demanded))
         try:
-            _serve(config, stack, announce)
+            _serve(config, stack, announce, interrupts)
         finally:
-            interrupts.disarm()
             _log.info("the API stops", grace_seconds=config.grace_seconds)
     return 0
 
 
+def _check(config: ServerConfig, database_url: str, demanded: Required) -> None:
+    migrating.require(database_url)
+    with open_container(config, database_url=database_url) as container:
+        container.health.check_storage()
+        container.isolation.allow(demanded)
+
+
 def _serve(
-    config: ServerConfig, stack: ExitStack, announce: Callable[[dict[str, Any]], None] | None
+    config: ServerConfig,
+    stack: ExitStack,
+    announce: Callable[[dict[str, Any]], None] | None,
+    interrupts: Interrupts,
 ) -> NoReturn:
     listeners = listen_for_each(config.host, config.port, processes=config.api_processes)
     services = api_services(listeners, os.environ, log=None, grace=config.grace_seconds, report=_log.warning)
@@ -80,11 +87,11 @@ def _serve(
     for service in services:
         service.start()
     for service in services:
-        await_service(service, probe.alive, _START_SECONDS)
+        await_service(service, probe.alive, _START_SECONDS, interrupts)
     _log.info("the API answers", url=probe.url, processes=len(services))
     if announce:
         announce({"url": probe.url, "processes": len(services)})
-    tend_all(services)
+    tend_all(services, pause=interrupts.pause)
 
 
 def _database_of(config: ServerConfig) -> str:

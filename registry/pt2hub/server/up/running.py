@@ -16,10 +16,10 @@ from pt2hub.server.container import open_container
 from pt2hub.server.db import migrating
 from pt2hub.server.db.embedded import EmbeddedPostgres
 from pt2hub.server.home import Home
+from pt2hub.server.interrupts import Interrupted, Interrupts
 from pt2hub.server.up.children import HAND_BACK_SECONDS, api_services, await_service, worker_service
 from pt2hub.server.up.confining import confining, warning
 from pt2hub.server.up.database import Database
-from pt2hub.server.up.interrupts import Interrupted, Interrupts
 from pt2hub.server.up.listening import Probe, listen_for_each
 from pt2hub.server.up.services import Service, stop_all, tend_all
 
@@ -126,15 +126,13 @@ def run(config: ServerConfig, options: UpOptions | None = None) -> int:
     """
     chosen, interrupts = options or UpOptions(), Interrupts()
     with interrupts.installed(), contextlib.suppress(Interrupted), ExitStack() as stack:
-        try:
-            _serve(config, chosen, stack)
-        finally:
-            interrupts.disarm()  # stopping takes bounded time: a second Ctrl-C must not tear it
+        # Once it stops nobody looks for signals: that takes bounded time, and a second Ctrl-C must not tear it.
+        _serve(config, chosen, stack, interrupts)
     chosen.progress("stopped")
     return 0
 
 
-def _serve(config: ServerConfig, options: UpOptions, stack: ExitStack) -> NoReturn:
+def _serve(config: ServerConfig, options: UpOptions, stack: ExitStack, interrupts: Interrupts) -> NoReturn:
     """Starts one thing after the other; the stack stops them in the opposite order."""
     home = Home(config.home)
     stack.enter_context(home.held())
@@ -144,15 +142,12 @@ def _serve(config: ServerConfig, options: UpOptions, stack: ExitStack) -> NoRetu
     ]
     probe = Probe(listeners[0])
     home.announce(probe.url)
-    database = None if config.database_url else EmbeddedPostgres(home.database)
+    database = None if config.database_url else EmbeddedPostgres(home.database, pause=interrupts.pause)
     database_url = _start_database(database, options, stack) if database else str(config.database_url)
     options.progress("the database's schema is brought up to date")
-    migrating.upgrade(database_url)
+    interrupts.call(partial(migrating.upgrade, database_url))
     confined = confining(config.isolation, listeners[0])
-    with open_container(config, database_url=database_url) as container:
-        container.health.check_storage()
-        container.isolation.allow(confined.required)
-        token = _ensure_token(container, home, probe.url)
+    token = interrupts.call(partial(_prepare, config, database_url, confined, home, probe.url))
     environ = _environ(config, database_url, confined.worker)
     apis = api_services(
         listeners, environ, log=home.logs / "api.log", grace=config.grace_seconds, report=options.report
@@ -162,24 +157,35 @@ def _serve(config: ServerConfig, options: UpOptions, stack: ExitStack) -> NoRetu
     if workers:
         ends = f"worker stops; a build that runs is handed back ({_hand_back(config):g} s at most)"
         _start_services(workers, options, stack, begins=_WORKER_BEGINS, ends=ends)
-    isolation = _await_services(apis, workers, probe, options)
+    isolation = _await_services(apis, workers, probe, options, interrupts)
     if isolation == "process":
         _warn(config, options, confined)
     elif isolation == "sandbox" and confined.worker == "auto":
-        _demand_sandbox(config, database_url)
+        interrupts.call(partial(_demand_sandbox, config, database_url))
+    targets = interrupts.call(probe.live_targets)
     options.announce(
         Started(
             url=probe.url,
             home=str(home.path),
             storage=config.storage,
-            targets=probe.live_targets(),
+            targets=targets,
             isolation=isolation,
             settings=str(home.settings),
             token=token,
         )
     )
-    watched = [Database(database, report=options.report).tend] if database else []
-    tend_all([*apis, *workers], *watched)
+    watched = [Database(database, report=options.report, pause=interrupts.pause).tend] if database else []
+    tend_all([*apis, *workers], *watched, pause=interrupts.pause)
+
+
+def _prepare(
+    config: ServerConfig, database_url: str, confined: Confining, home: Home, url: str
+) -> str | None:
+    """Tries the storage out, and records how workers must confine; returns a token that was made."""
+    with open_container(config, database_url=database_url) as container:
+        container.health.check_storage()
+        container.isolation.allow(confined.required)
+        return _ensure_token(container, home, url)
 
 
 def _warn(config: ServerConfig, options: UpOptions, confined: Confining) -> None:
@@ -252,13 +258,13 @@ def _hand_back(config: ServerConfig) -> float:
 
 
 def _await_services(
-    apis: list[Service], workers: list[Service], probe: Probe, options: UpOptions
+    apis: list[Service], workers: list[Service], probe: Probe, options: UpOptions, interrupts: Interrupts
 ) -> str | None:
     """Waits until the API is ready and the worker registered; how that confines models' code."""
     for api in apis:
-        await_service(api, probe.ready, options.api_seconds)
+        await_service(api, probe.ready, options.api_seconds, interrupts)
     found = [
-        await_service(worker, partial(probe.isolation_of, worker.pid), options.worker_seconds)
+        await_service(worker, partial(probe.isolation_of, worker.pid), options.worker_seconds, interrupts)
         for worker in workers
     ]
     return found[0] if found else None

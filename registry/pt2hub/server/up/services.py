@@ -117,19 +117,22 @@ class Service:
             self._child = None
 
 
-def tend_all(services: Sequence[Service], *others: Callable[[], None]) -> NoReturn:
+def tend_all(
+    services: Sequence[Service], *others: Callable[[], None], pause: Callable[[float], None]
+) -> NoReturn:
     """Tends services until an exception ends it.
 
     Args:
         services: What should always run.
         *others: Further things to look after each time.
+        pause: Waits some seconds, or raises where a signal has come.
     """
     while True:
         for look in others:
             look()
         for service in services:
             service.tend()
-        time.sleep(TICK_SECONDS)
+        pause(TICK_SECONDS)
 
 
 def stop_all(services: Sequence[Service]) -> None:
