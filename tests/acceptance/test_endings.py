@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pt2hub.cli import trial
+from support.plane import descendants
 from support.running import Up, clean_environ, processes_of, wait_for_none
 from support.working import until
 
@@ -146,10 +147,19 @@ def test_a_worker_that_is_ended_takes_the_processes_of_its_builds_along(
     works: Works, number: signal.Signals
 ) -> None:
     worker = works.start("--drain-seconds", "0")
-    until(lambda: len(processes_of(works.folder)) > 1)
+    until(lambda: len(descendants({worker.process.pid})) > 2)  # children that wait for a build
+    below = descendants({worker.process.pid})
     worker.signal(number)
     assert worker.wait() == (-number if number == signal.SIGKILL else 0), worker.output
-    assert wait_for_none(works.folder, seconds=PATIENCE) == {}
+    until(lambda: not [pid for pid in below if lives(pid)], PATIENCE)
+
+
+def lives(pid: int) -> bool:
+    """Whether a process does more than wait to be reaped."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def test_a_worker_that_is_told_to_stop_before_it_began_ends_with_0(works: Works) -> None:
