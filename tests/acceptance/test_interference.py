@@ -31,8 +31,8 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.compiles
 def test_a_model_that_interferes_with_its_build_is_told_so_and_never_published(works: Works) -> None:
-    builds = {name: works.publish(source=source) for name, (source, _) in CASES.items()}
     works.start()
+    builds = {name: works.publish(source=source) for name, (source, _) in CASES.items()}
     for name, build in builds.items():
         view = works.await_state(build, "failed", "succeeded")
         error = view.error or {}

@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import sys
@@ -17,6 +18,7 @@ from pt2hub.errors import BadConfiguration, InternalError, PortTaken
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.interrupts import SIGNALS, Interrupted, Interrupts
 from pt2hub.server.processes import Child, spawn, tail
+from pt2hub.server.starting import StartGate, may_serve
 from pt2hub.server.up.confining import confining, warning
 from pt2hub.server.up.listening import Probe, listen, listen_for_each
 from pt2hub.server.up.running import _environ
@@ -156,6 +158,19 @@ with interrupts.installed():
     child = spawn([sys.executable, "-c", code], log=tmp_path / "log", environ=os.environ, signals_held=True)
     child.send(number)
     assert child.stop((signal.SIGCONT, 60.0)) == 7, tail(tmp_path / "log")
+
+
+def test_a_process_of_the_api_serves_only_once_it_may() -> None:
+    with StartGate() as gate:
+        gate.launched()
+        waiting = os.dup(gate.reader)
+        assert select.select([waiting], [], [], 0)[0] == [], "the checks still run"
+        gate.open()
+        assert may_serve(waiting)
+        gate.launched()  # one that is started again
+        assert may_serve(os.dup(gate.reader))
+        left = os.dup(gate.reader)
+    assert not may_serve(left), "the supervisor has gone, or refused"
 
 
 def test_a_taken_port_and_a_foreign_address_are_told_apart() -> None:

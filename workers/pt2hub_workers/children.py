@@ -218,7 +218,12 @@ class Child:
                 self._send({"error": error.as_dict()})
             raise
         took = time.monotonic() - began
-        self._send({"answer": answer})  # one that does not read it has all its time to do so
+        try:
+            self._write({"answer": answer})  # one that does not read it has all its time to do so
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # it hears no answers any more: its last words, or its end, are read next
+        except OSError as error:
+            raise self._ended() from error
         return took
 
     def _next(self, deadline: float, seconds: float, halt: Halt) -> dict[str, Any]:
@@ -264,9 +269,12 @@ class Child:
 
     def _send(self, message: Mapping[str, Any]) -> None:
         try:
-            self._started.channel.sendall(json.dumps(message).encode() + b"\n")
+            self._write(message)
         except OSError as error:
             raise self._ended() from error
+
+    def _write(self, message: Mapping[str, Any]) -> None:
+        self._started.channel.sendall(json.dumps(message).encode() + b"\n")
 
     def _read_channel(self) -> None:
         with self._started.channel.makefile("rb") as reader, contextlib.suppress(OSError):

@@ -15,7 +15,7 @@ from pt2hub.extras import require
 
 if TYPE_CHECKING:
     from pt2hub.server.config import ServerConfig
-    from pt2hub.server.up import Started, UpOptions
+    from pt2hub.server.up.running import Started, UpOptions
 
 
 def register(app: typer.Typer) -> None:
@@ -38,7 +38,7 @@ def up(
     require("pt2hub up", "server")
     if worker:
         require("A worker", "worker", otherwise=", or start without one: pt2hub up --no-worker")
-    from pt2hub.server.up import UpOptions, run
+    from pt2hub.server.up.running import UpOptions, run
 
     config = admin.server_config()
     options = UpOptions(worker=worker)
@@ -48,7 +48,7 @@ def up(
 
 def _run_for_programs(config: ServerConfig, options: UpOptions) -> int:
     """Prints one JSON value: what runs, or why it did not start. What goes wrong later goes to standard error."""
-    from pt2hub.server.up import run
+    from pt2hub.server.up.running import run
 
     announced = False
 

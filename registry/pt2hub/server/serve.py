@@ -29,6 +29,7 @@ from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import open_container
 from pt2hub.server.pages.installing import install
 from pt2hub.server.reaper import Reaper
+from pt2hub.server.starting import may_serve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -137,14 +138,17 @@ def main() -> int:
     """Serves until a signal ends it; returns the exit code where it does not even begin."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="file descriptor of the listening socket")
-    number = parser.parse_args().fd
+    parser.add_argument("--gate", type=int, help="file descriptor to read the leave to serve from")
+    given = parser.parse_args()
+    if given.gate is not None and not may_serve(given.gate):
+        return 0  # the supervisor says why
     logs.configure()
     try:
         config = ServerConfig.from_environ(os.environ)
     except Pt2hubError as error:
         print(f"pt2hub api: {error}", file=sys.stderr)
         return 1
-    _Server(f"fd://{number}", config).run()
+    _Server(f"fd://{given.fd}", config).run()
     return 0
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from pt2hub.server.interrupts import Interrupts
     from pt2hub.server.processes import Child
+    from pt2hub.server.starting import StartGate
 
 T = TypeVar("T")
 _KILLED_AFTER = 5.0
@@ -32,6 +33,7 @@ def api_services(
     log: Path | None,
     grace: float,
     report: Callable[[str], None],
+    gate: StartGate | None = None,
 ) -> list[Service]:
     """One process of the API for each socket, which it inherits.
 
@@ -41,11 +43,17 @@ def api_services(
         log: Where they write; None for our own output.
         grace: Seconds they may take for what they were asked before they stop.
         report: Takes a line when one had to be started again.
+        gate: What they wait for once they are ready to serve; None where they may serve at once.
     """
 
     def launch(number: int) -> Child:
         argv = [sys.executable, "-m", "pt2hub.server.serve", "--fd", str(number)]
-        return spawn(argv, log=log, environ=environ, keep_open=[number], signals_held=True)
+        if gate is None:
+            return spawn(argv, log=log, environ=environ, keep_open=[number], signals_held=True)
+        argv += ["--gate", str(gate.reader)]
+        child = spawn(argv, log=log, environ=environ, keep_open=[number, gate.reader], signals_held=True)
+        gate.launched()
+        return child
 
     return [
         Service("API", partial(launch, listener.fileno()), patience=grace + _KILLED_AFTER, report=report)

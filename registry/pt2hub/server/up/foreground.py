@@ -16,9 +16,8 @@ import structlog
 
 from pt2hub.errors import BadConfiguration
 from pt2hub.server import logs
-from pt2hub.server.container import open_container
-from pt2hub.server.db import migrating
 from pt2hub.server.interrupts import Interrupted, Interrupts
+from pt2hub.server.starting import StartGate
 from pt2hub.server.up.children import api_services, await_service
 from pt2hub.server.up.listening import Probe, listen_for_each
 from pt2hub.server.up.services import stop_all, tend_all
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     from pt2hub.domain.workers import Required
     from pt2hub.server.config import ServerConfig
+    from pt2hub.server.up.services import Service
 
 _START_SECONDS = 60.0
 _log = structlog.get_logger(__name__)
@@ -57,15 +57,32 @@ def run_api(config: ServerConfig, *, announce: Callable[[dict[str, Any]], None] 
     logs.configure()
     database_url, demanded, interrupts = _database_of(config), _demanded_of(config), Interrupts()
     with interrupts.installed(), contextlib.suppress(Interrupted), ExitStack() as stack:
+        listeners = listen_for_each(config.host, config.port, processes=config.api_processes)
+        gate = StartGate()
+        services = api_services(
+            listeners, os.environ, log=None, grace=config.grace_seconds, report=_log.warning, gate=gate
+        )
+        stack.callback(stop_all, services)
+        stack.enter_context(gate)  # closed first: those that wait for it leave at once
+        for listener in listeners:
+            stack.enter_context(
+                listener
+            )  # closed before the processes stop: who comes later is refused at once
+        for service in services:
+            service.start()  # they import for a second or two, while the checks do the same
         interrupts.call(partial(_check, config, database_url, demanded))
+        gate.open()
         try:
-            _serve(config, stack, announce, interrupts)
+            _serve(services, Probe(listeners[0]), announce, interrupts)
         finally:
             _log.info("the API stops", grace_seconds=config.grace_seconds)
     return 0
 
 
 def _check(config: ServerConfig, database_url: str, demanded: Required) -> None:
+    from pt2hub.server.container import open_container
+    from pt2hub.server.db import migrating
+
     migrating.require(database_url)
     with open_container(config, database_url=database_url) as container:
         container.health.check_storage()
@@ -73,19 +90,11 @@ def _check(config: ServerConfig, database_url: str, demanded: Required) -> None:
 
 
 def _serve(
-    config: ServerConfig,
-    stack: ExitStack,
+    services: list[Service],
+    probe: Probe,
     announce: Callable[[dict[str, Any]], None] | None,
     interrupts: Interrupts,
 ) -> NoReturn:
-    listeners = listen_for_each(config.host, config.port, processes=config.api_processes)
-    services = api_services(listeners, os.environ, log=None, grace=config.grace_seconds, report=_log.warning)
-    stack.callback(stop_all, services)
-    for listener in listeners:
-        stack.enter_context(listener)  # closed before the processes stop: who comes later is refused at once
-    probe = Probe(listeners[0])
-    for service in services:
-        service.start()
     for service in services:
         await_service(service, probe.alive, _START_SECONDS, interrupts)
     _log.info("the API answers", url=probe.url, processes=len(services))
