@@ -9,6 +9,7 @@ import os
 import statistics
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.cli import demo
@@ -16,7 +17,6 @@ from pt2hub.cli.trial import Trial, temporary_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from pt2hub.client.client import Client
 
