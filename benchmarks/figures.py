@@ -12,6 +12,7 @@ import os
 import platform
 import re
 import subprocess
+import tempfile
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,13 +20,17 @@ from typing import Any
 
 import figure_spans
 import first_inference
+import retrained
 from common import compile_bytecode, say
 from pt2hub.cli import demo
+from pt2hub.cli.trial import Trial
 from pt2hub.client.fingerprint import environment
 
+RETRAINED = 2
+"""Publishes of retrained weights."""
 GOALS = {
     "retrained_ratio": ("at most", 0.2),
-    "retrained_beyond_verify_s": ("at most", 2.0),
+    "retrained_beyond_verification_s": ("at most", 2.0),
     "first_publish_over_compile_ratio": ("at most", 1.4),
     "demo_s": ("at most", 150.0),
     "cold_compile_times": ("at least", 90.0),
@@ -45,8 +50,13 @@ def main() -> None:
         say(f"The machine is not idle (load average {load:.2f}): do not publish these figures.")
     compile_bytecode()
     figures = demonstrated()
-    say("first inferences in fresh processes, the kinds in turns")
-    figures |= first_inferences(given.rounds)
+    with tempfile.TemporaryDirectory(prefix="pt2hub-benchmark-") as name:
+        trial, folder = Trial(Path(name)), Path(name)
+        say("publishes of retrained weights, after a first one")
+        figures |= publishes(trial, folder)
+        say("first inferences in fresh processes, the kinds in turns")
+        with trial.server():
+            figures |= first_inferences(given.rounds, trial, folder)
     document = {
         "command": "make figures",
         "date": datetime.now(UTC).date().isoformat(),
@@ -71,20 +81,30 @@ def demonstrated() -> dict[str, Any]:
 
     started = time.monotonic()
     found = demo.run(keep)
-    first, retrained = found["first_publish_s"], found["retrained_publish_s"]
     return {
-        **{name: value for name, value in found.items() if not name.endswith("digest")},
+        **{f"demo_{name}": value for name, value in found.items() if not name.endswith("digest")},
         "demo_s": round(time.monotonic() - started, 1),
         "demo_lines": lines,
-        "retrained_ratio": round(retrained / first, 3),
-        "retrained_beyond_verify_s": round(retrained - found["retrained_publish_steps"]["verify"], 2),
-        "first_publish_over_compile_ratio": round(first / found["first_publish_steps"]["compile"], 3),
     }
 
 
-def first_inferences(rounds: int) -> dict[str, Any]:
+def publishes(trial: Trial, folder: Path) -> dict[str, Any]:
+    """A first publish until it is ready, and retrained ones with nothing beside them."""
+    found = retrained.measure(RETRAINED, trial, folder)
+    return {
+        "first_publish_s": found["first_publish_s"],
+        "first_publish_steps": found["first_steps"],
+        "first_publish_over_compile_ratio": found["first_over_compile"],
+        "retrained_publish_s": found["retrained_s"]["median"],
+        "retrained_publish_steps": found["retrained_steps"],
+        "retrained_ratio": found["over_first"],
+        "retrained_beyond_verification_s": found["beyond_verification_s"]["median"],
+    }
+
+
+def first_inferences(rounds: int, trial: Trial, folder: Path) -> dict[str, Any]:
     """Medians of first inferences, and how many times faster the artifact's is than `torch.compile`."""
-    found = first_inference.measure(rounds, cold_every=1)
+    found = first_inference.measure(rounds, trial, folder, cold_every=1)
     medians = {kind: values["median"] for kind, values in found["first_ms"].items()}
     return {
         "first_inference_rounds": rounds,

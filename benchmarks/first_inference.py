@@ -40,28 +40,28 @@ def run(trial: Trial, kind: str, caches: Path) -> tuple[float, float, int]:
     return answer["milliseconds"], (time.perf_counter() - started) * 1000, answer["threads"]
 
 
-def measure(count: int, *, cold_every: int = COLD_EVERY) -> dict[str, Any]:
+def measure(count: int, trial: Trial, folder: Path, *, cold_every: int = COLD_EVERY) -> dict[str, Any]:
     """Runs all kinds in turns.
 
     Args:
         count: Rounds.
+        trial: Its server runs, and has resnet18 as version 1.
+        folder: Where compilers keep their caches.
         cold_every: Rounds per compile with cold caches.
     """
     first: dict[str, list[float]] = {kind: [] for kind in KINDS}
     process: dict[str, list[float]] = {kind: [] for kind in KINDS}
     threads = 0
-    with served() as (trial, client, folder):
-        publish_resnet18(client)
-        for kind in ("artifact", "torch_compile_warm"):  # fills the caches
-            run(trial, kind, folder)
-        for number in range(count):
-            for kind in KINDS:
-                if kind.endswith("cold") and number % cold_every:
-                    continue
-                milliseconds, whole, threads = run(trial, kind, folder)
-                first[kind].append(milliseconds)
-                process[kind].append(whole)
-                say(f"{number + 1}/{count} {kind:20} first {milliseconds:9.1f} ms   process {whole:9.1f} ms")
+    for kind in ("artifact", "torch_compile_warm"):  # fills the caches
+        run(trial, kind, folder)
+    for number in range(count):
+        for kind in KINDS:
+            if kind.endswith("cold") and number % cold_every:
+                continue
+            milliseconds, whole, threads = run(trial, kind, folder)
+            first[kind].append(milliseconds)
+            process[kind].append(whole)
+            say(f"{number + 1}/{count} {kind:20} first {milliseconds:9.1f} ms   process {whole:9.1f} ms")
     medians = {kind: summary(values)["median"] for kind, values in first.items()}
     whole_medians = {kind: summary(values)["median"] for kind, values in process.items()}
     return {
@@ -78,7 +78,9 @@ def main() -> None:
     """Runs and prints."""
     count = rounds(__doc__, 6)
     compile_bytecode()
-    report("first_inference", **measure(count))
+    with served() as (trial, client, folder):
+        publish_resnet18(client)
+        report("first_inference", **measure(count, trial, folder))
 
 
 if __name__ == "__main__":
