@@ -1,4 +1,4 @@
-"""`pt2hub demo`: the main job from the first publish to a retrained one, in a home of its own, measured."""
+"""`pt2hub demo`: a first publish, a retrained one, and then the measurements of both, in a home of its own."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.cli.trial import Trial, temporary_home
-from pt2hub.errors import InternalError
+from pt2hub.errors import InternalError, NotMeasured
+from pt2hub.rendering import speeds
 from pt2hub.server.interrupts import Interrupts
 from pt2hub.wire.problems import from_dict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from pt2hub.client.client import Client
     from pt2hub.client.publishing import BuildEvent
     from pt2hub.domain.digests import Digest
+    from pt2hub.wire.artifacts import ArtifactView
     from pt2hub.wire.shapes import BuildView
 
 SPEC: dict[str, Any] = {
@@ -30,13 +32,15 @@ SPEC: dict[str, Any] = {
     "targets": ["auto"],
     "checks": {"tolerance": 1.0e-3},
 }
-FIRST = "vision/resnet18@1"
+FIRST, SECOND = "vision/resnet18@1", "vision/resnet18@2"
 SHAPES = '{"x": [2, 3, 224, 224]}'
 """Of the example inputs, for a process that is to load the artifact before it knows anything of it."""
 NO_COMPILER = {"PT2HUB_BUILD_ENV": "CXX=/bin/false"}
 """Builds get a compiler that always fails, so that reuse is shown and not said."""
-REPEATS = 3
-"""Fresh processes per first-inference figure, except torch.compile with cold caches; the median is reported."""
+_SHOWN = frozenset(("latency_p50", "throughput", "load_time", "first_inference", "eager", "torch.compile"))
+"""Rows of the table: metrics of the artifact, and what ran beside it."""
+_SUBJECTS = {"artifact": "aot", "eager": "eager", "torch_compile": "torch_compile"}
+"""What the median time of a call is shown of, and how the figures name it."""
 
 
 def run(say: Callable[[str], None]) -> dict[str, Any]:
@@ -66,16 +70,15 @@ def _run(trial: Trial, folder: Path, say: Callable[[str], None]) -> dict[str, An
     say("pt2hub up: PostgreSQL, API and a worker for this machine")
     with trial.server() as client:
         figures = publish_first(client, say)
-        figures |= first_inferences(trial, folder, say)
-        figures |= latencies(trial, say)
+        figures |= loaded(trial, FIRST, say)
         trial.child("retrain", FIRST, str(weights))
-    say("pt2hub up again on the same home; this worker's builds have CXX=/bin/false")
-    with trial.server(NO_COMPILER) as client:
-        return figures | publish_retrained(client, weights, say)
+        figures |= publish_retrained(client, weights, say)
+        figures |= loaded(trial, SECOND, say)
+        return figures | measurements(client, (FIRST, SECOND), say)
 
 
 def publish_first(client: Client, say: Callable[[str], None], spec: dict[str, Any] = SPEC) -> dict[str, Any]:
-    """The first publish: export, compile, prove, measure, store."""
+    """The first publish: export, compile, prove, store."""
     say("publish torchvision's resnet18, batch 1 to 32")
     build, seconds = publish(client, spec, say)
     return {
@@ -109,37 +112,54 @@ def publish_retrained(
     }
 
 
-def first_inferences(trial: Trial, folder: Path, say: Callable[[str], None]) -> dict[str, float]:
-    """Milliseconds from `import torch` to the first result, each in a fresh process."""
-    say("first inference in fresh processes, after import torch")
-    trial.child("artifact", FIRST, SHAPES)  # fills the client's cache
-    caches = folder / "caches"
-    caches.mkdir()
-    own = {"TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"), "TMPDIR": str(caches)}
+def loaded(trial: Trial, reference: str, say: Callable[[str], None]) -> dict[str, float]:
+    """Pull a version, load it and call it, in a fresh process; the worker may measure meanwhile."""
+    name = f"{'first' if reference == FIRST else 'retrained'}_call_ms"
+    seconds = float(trial.child("artifact", reference, SHAPES)["milliseconds"])
+    say(f"  pulled, loaded and called in a fresh process: {seconds:.0f} ms after import torch")
+    return {name: round(seconds, 3)}
 
-    def median(what: str, environ: dict[str, str] | None = None, repeats: int = REPEATS) -> float:
-        values = sorted(_first_milliseconds(trial, what, environ, repeats))
-        return round(values[repeats // 2], 3)
 
-    figures = {
-        "aot_first_inference_ms": median("artifact"),
-        "eager_first_inference_ms": median("eager"),
-        "torch_compile_cold_ms": median("torch_compile", own, repeats=1),
-        "torch_compile_warm_ms": median("torch_compile", own),
-    }
-    for name, value in figures.items():
-        say(f"  {name:26} {value:10.1f} ms")
+def measurements(client: Client, references: Sequence[str], say: Callable[[str], None]) -> dict[str, Any]:
+    """Wait for the measurements that each publication queued, and show them.
+
+    Raises:
+        NotMeasured: A measuring job failed or was cancelled.
+    """
+    say("the measurements, which each publication queued")
+    started = time.monotonic()
+    versions = [_measured(client, reference, say) for reference in references]
+    figures: dict[str, Any] = {"measurements_s": round(time.monotonic() - started, 3)}
+    for reference, build in zip(references, versions, strict=True):
+        view = client.artifact(_digest(build))
+        say(f"  {reference}")
+        for metric, value, note in speeds.rows(view.measurements):
+            if metric in _SHOWN:
+                say(f"    {metric:24} {value:>12}  {note}".rstrip())
+        figures |= _medians(view) if reference == FIRST else {}
     return figures
 
 
-def latencies(trial: Trial, say: Callable[[str], None]) -> dict[str, Any]:
-    """p50 latency of the three forms, interleaved in one process."""
-    say("steady latency, batch 2, interleaved in one process")
-    found = trial.child("latencies", FIRST)
-    figures = {f"{name}_p50_ms": round(value, 3) for name, value in found["p50_ms"].items()}
-    for name, value in figures.items():
-        say(f"  {name:26} {value:10.1f} ms on {found['threads']} threads")
-    return figures | {"relative_error": found["relative_error"], "threads": found["threads"]}
+def _measured(client: Client, reference: str, say: Callable[[str], None]) -> BuildView:
+    """The build of a version whose artifact is measured, once it is."""
+    number = int(reference.rpartition("@")[2])
+    version = client.follow(
+        client.version(SPEC["model"], number), progress=False, until="measured", on_event=_steps_to(say)
+    )
+    build = version.builds[0]
+    status = build.measurement
+    if status is None or status.state != "measured":
+        raise NotMeasured(
+            f"{reference} was not measured: {status.reason if status else 'nothing is known of it'}"
+        )
+    return build
+
+
+def _medians(view: ArtifactView) -> dict[str, float]:
+    """Median milliseconds of a call of the artifact and of what ran beside it, and the verified error."""
+    found = {item.subject: item.value for item in view.measurements if item.metric == "latency_p50"}
+    medians = {f"{name}_p50_ms": round(found[of], 3) for of, name in _SUBJECTS.items() if of in found}
+    return {**medians, "relative_error": view.verification.get("relative_error", 0.0)}
 
 
 def publish(client: Client, spec: dict[str, Any], say: Callable[[str], None]) -> tuple[BuildView, float]:
@@ -148,18 +168,13 @@ def publish(client: Client, spec: dict[str, Any], say: Callable[[str], None]) ->
     Raises:
         Pt2hubError: The build failed, with its own error.
     """
-
-    def show(event: BuildEvent) -> None:
-        if event.step and event.step.state == "done":
-            say(f"  {event.step.name:26} {event.step.seconds or 0:10.2f} s")
-
     started = time.monotonic()
-    version = client.publish(spec, wait=True, on_event=show)
+    version = client.publish(spec, wait="ready", on_event=_steps_to(say))
     seconds = time.monotonic() - started
     build = version.builds[0]
     if build.error:
         raise from_dict(build.error)
-    say(f"  {version.model}@{version.number} for {build.target}: proven and stored in {seconds:.1f} s")
+    say(f"  {version.model}@{version.number} for {build.target}: proven, stored and ready in {seconds:.1f} s")
     return build, seconds
 
 
@@ -168,12 +183,14 @@ def steps_of(build: BuildView) -> dict[str, float]:
     return {step.name: round(step.seconds or 0.0, 3) for step in build.steps}
 
 
-def _first_milliseconds(
-    trial: Trial, what: str, environ: dict[str, str] | None, repeats: int
-) -> Iterator[float]:
-    arguments = (FIRST, SHAPES) if what == "artifact" else (FIRST,)
-    for _ in range(repeats):
-        yield float(trial.child(what, *arguments, environ=environ)["milliseconds"])
+def _steps_to(say: Callable[[str], None]) -> Callable[[BuildEvent], None]:
+    """What shows each step that ended."""
+
+    def show(event: BuildEvent) -> None:
+        if event.step and event.step.state == "done":
+            say(f"  {event.step.name:26} {event.step.seconds or 0:10.2f} s")
+
+    return show
 
 
 def _digest(build: BuildView) -> Digest:
