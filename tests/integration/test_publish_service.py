@@ -49,7 +49,7 @@ def test_limits_and_what_is_measured_are_settings_that_the_latest_submission_rep
     registry: Registry,
 ) -> None:
     first = registry.submit(limits={"seconds": 60}, measure={"processes": 3, "batches": [4]})
-    again = registry.submit(limits={"seconds": 600})
+    again = registry.submit(limits={"seconds": 600}, measure={})
     assert (again.number, again.created, again.identity) == (1, False, first.identity)
     assert first.settings == {"limits": {"seconds": 60}, "measure": {"processes": 3, "batches": [4]}}
     assert again.settings == {"limits": {"seconds": 600}}

@@ -50,6 +50,7 @@ _ALIKE = tuple(
         r"(?m)^  (time in|speed)  .*": r"  \1  <measured>",  # which kernels come first depends on the machine
         r"(?m)^((?:latency_p\d\d|throughput|first_inference|load_time|host_memory_peak|relative_error|\w+_time)"
         r"(?: batch \d+)?)  .*": r"\1  <measured>",  # a row of a comparison: even its verdict depends on the machine
+        r"(?m)^  measured  .*": "  measured  <state>",  # the job may have begun already
         r"process \d+ of \d+": "process <number> of <number>",
         r"sha256:[0-9a-f]{6,64}|\b[0-9a-f]{64}\b": "<digest>",
         r"\b[0-9a-f]{16}\b": "<id>",
