@@ -116,6 +116,16 @@ def test_commands_say_that_a_ready_version_is_not_measured_yet(shell: Shell, ser
     assert "10 ms at batch 2" in shown
 
 
+def test_a_history_says_why_a_version_is_in_no_table(shell: Shell, served: Registry) -> None:
+    first = published_unmeasured(served)
+    measure_now(served, the_job(served, first))
+    second = published_unmeasured(served, served.submit(checks={"tolerance": 0.01}), code=b"second")
+    job = the_job(served, second)
+    told = shell("history", f"{MODEL}@2").out
+    assert f"Version 2 is in no table. {V4}: waiting to be measured: pt2hub logs -f {job}" in told
+    assert "is in no table" not in shell("history", f"{MODEL}@1").out
+
+
 def test_values_in_a_prompt_say_it_too(client: Client, served: Registry) -> None:
     artifact = published_unmeasured(served)
     job = the_job(served, artifact)

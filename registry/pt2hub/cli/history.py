@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         SeriesSummary,
         SeriesView,
     )
+    from pt2hub.wire.shapes import VersionView
 
 _METRIC = "latency_p50"
 _SPARKLINE = 60
@@ -117,13 +118,19 @@ def history(  # noqa: PLR0913  # each is an argument or option of the command li
             _list(client, reference, {"metric": metric, **chosen}, as_json=as_json)
             return
         view = client.history(reference, metric or _METRIC, before=before, limit=limit, **chosen)
-        marked = _marked(client, reference)
+        version = _named_version(client, reference)
+        marked = version.number if version else None
         failed = not view.series and before is None and _all_failed(client, view.model)
     if as_csv:
         sys.stdout.write(history_csv(view))
     else:
         empty = _empty(view.model, before=before, failed=failed)
-        emit(view, lambda out: _print(out, view, marked, reference, empty), as_json=as_json)
+        absent = _absent(view, version) if version else ""
+        emit(
+            view,
+            lambda out: _print(out, view, {marked: reference} if marked else {}, empty, absent),
+            as_json=as_json,
+        )
 
 
 def _list(client: Client, reference: str, chosen: Mapping[str, Any], *, as_json: bool) -> None:
@@ -161,29 +168,41 @@ def _all_failed(client: Client, model: str) -> bool:
     return bool(newest) and all(item.readiness in ("failed", "cancelled") for item in newest)
 
 
-def _marked(client: Client, reference: str) -> int | None:
-    """The number of the version that a reference names, None where it names a model alone."""
+def _named_version(client: Client, reference: str) -> VersionView | None:
+    """The version that a reference names, None where it names a model alone."""
     from pt2hub.cli.references import version_of
 
-    return version_of(client, reference).number if "@" in reference else None
+    return version_of(client, reference) if "@" in reference else None
 
 
-def _print(out: Console, view: HistoryView, marked: int | None, reference: str, empty: str) -> None:
+def _absent(view: HistoryView, version: VersionView) -> str:
+    """Why a version that was asked for is in none of the tables; empty where it is in one."""
+    from pt2hub.rendering.printing import measurement
+
+    if any(point.number == version.number for series in view.series for point in series.points):
+        return ""
+    states = [(build.target, measurement(build.measurement)) for build in version.builds]
+    if waiting := [f"{target}: {state}" for target, state in states if state]:
+        return f"Version {version.number} is in no table. " + "; ".join(waiting)
+    return f"Version {version.number} is not among these; --before and --limit reach it."
+
+
+def _print(out: Console, view: HistoryView, marked: Mapping[int, str], empty: str, absent: str) -> None:
     from pt2hub.domain.performance import METRICS
 
     known = METRICS.get(view.metric)
     title = f"{view.metric} of {view.model}" + (f": {known.text}" if known else "")
     out.print(one_line(title), style="bold", markup=False)
     for series in view.series:
-        _print_series(out, series, {marked: reference} if marked else {})
+        _print_series(out, series, marked)
     if any(_differs(series) for series in view.series):
         out.print(f"\n{_TWO_FIGURES}", markup=False)
     if not view.series:
         out.print(empty, markup=False)
     if view.more:
         out.print("\nThere are more series; name a --target, a --batch or an --environment.", markup=False)
-    if marked and not any(point.number == marked for series in view.series for point in series.points):
-        out.print(f"\nVersion {marked} is not among these; --before and --limit reach it.", markup=False)
+    if absent:
+        out.print(f"\n{one_line(absent)}", markup=False)
 
 
 def _print_series(out: Console, series: SeriesView, marked: Mapping[int, str]) -> None:
