@@ -144,7 +144,10 @@ def _measured(client: Client, reference: str, say: Callable[[str], None]) -> Bui
     """The build of a version whose artifact is measured, once it is."""
     number = int(reference.rpartition("@")[2])
     version = client.follow(
-        client.version(SPEC["model"], number), progress=False, until="measured", on_event=_steps_to(say)
+        client.version(SPEC["model"], number),
+        progress=False,
+        until="measured",
+        on_event=_steps_to(say, "measure"),
     )
     build = version.builds[0]
     status = build.measurement
@@ -183,11 +186,11 @@ def steps_of(build: BuildView) -> dict[str, float]:
     return {step.name: round(step.seconds or 0.0, 3) for step in build.steps}
 
 
-def _steps_to(say: Callable[[str], None]) -> Callable[[BuildEvent], None]:
-    """What shows each step that ended."""
+def _steps_to(say: Callable[[str], None], kind: str = "build") -> Callable[[BuildEvent], None]:
+    """What shows each step that ended, of builds or of measuring jobs."""
 
     def show(event: BuildEvent) -> None:
-        if event.step and event.step.state == "done":
+        if event.step and event.step.state == "done" and event.build.kind == kind:
             say(f"  {event.step.name:26} {event.step.seconds or 0:10.2f} s")
 
     return show
