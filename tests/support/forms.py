@@ -44,7 +44,7 @@ def adapted(model: nn.Module, spec: Spec) -> tuple[nn.Module, Tensors]:
 def exported(model: nn.Module, spec: Spec) -> tuple[Exported, tuple[str, ...]]:
     """The model exported at the example, and the notes on its outputs."""
     module, made = adapted(model, spec)
-    notes = adapting.settle(module, made)
+    notes = adapting.settle(module, made).notes
     return exporting.export(module, made, spec, TargetSpec(target="auto"), "cpu"), notes
 
 

@@ -360,3 +360,113 @@ def sleeping(note: str) -> nn.Module:
     Path(note).write_text(f"{os.getpid()} {program.pid}")
     time.sleep(600)
     return Mlp()
+
+
+class Summed(nn.Module):
+    """Two inputs, neither of which may take the other's place."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.cos(x) + torch.sin(y)
+
+
+class Seeded(nn.Module):
+    """Noise that a seed makes the same in each eager call, and other numbers in another dtype."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(0)
+        y = self.linear(x)
+        return y + 0.1 * torch.rand_like(y)
+
+
+class RightOnce(nn.Module):
+    """Doubles from its second call on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x)
+        self.calls += 1
+        return y if self.calls <= 1 else 2 * y
+
+
+class RightLater(RightOnce):
+    """Doubles from its eighth call on."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x)
+        self.calls += 1
+        few = 7
+        return y if self.calls <= few else 2 * y
+
+
+class FirstBatch(nn.Module):
+    """Scales by a statistic of its first batch, kept as a Python number, as ActNorm does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.scale: float | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.scale is None:
+            self.scale = float(x.abs().max())
+        return self.linear(x) / self.scale
+
+
+SEEN: list[float] = []
+
+
+class FirstBatchOfAll(nn.Module):
+    """The same, kept in a global, which no copy of the model is free of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not SEEN:
+            SEEN.append(float(x.abs().max()))
+        return self.linear(x) / SEEN[0]
+
+
+class OtherwiseExported(nn.Module):
+    """Something else while it is exported."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x)
+        return y * 2 if torch.compiler.is_exporting() else y
+
+
+class Innocent(nn.Module):
+    """What only looks like a fault: an argument that is ignored, buffers that are written, dropout in eval mode, a table
+    kept from the first call, a call counter that nothing reads, and much rounding."""
+
+    steps: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.dropout = nn.Dropout(0.5)
+        self.register_buffer("steps", torch.zeros(1))
+        self.table: torch.Tensor | None = None
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor, spare: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        del spare
+        self.steps.add_(1)
+        self.calls += 1
+        if self.table is None:
+            self.table = torch.arange(8.0)
+        hidden = self.dropout(self.linear(x)) + self.table
+        return hidden * self.steps, (hidden + 1.0e5) - 1.0e5

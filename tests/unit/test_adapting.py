@@ -254,7 +254,7 @@ def test_outputs_that_share_memory_are_found_named_and_copied() -> None:
             )
 
     model, made = adapted(Model(), spec_of(tensor("x")))
-    notes = adapting.settle(model, made)
+    notes = adapting.settle(model, made).notes
 
     assert [note.removesuffix(": the artifact returns a copy") for note in notes] == [
         "output 1 shares memory with input x",
@@ -267,7 +267,7 @@ def test_outputs_that_share_memory_are_found_named_and_copied() -> None:
     results = eager.run(model, made)
     places = [made["x"], *model.parameters(), model.kept, model.plain, *results]
     assert len({item.untyped_storage().data_ptr() for item in places}) == len(places)
-    assert adapting.settle(model, made) == notes
+    assert adapting.settle(model, made).notes == notes
 
 
 @pytest.mark.parametrize("write", [lambda x: x.mul_(2), lambda x: x[:, 0].zero_()], ids=["all", "a part"])
@@ -292,7 +292,7 @@ def test_complex_outputs_are_refused_with_a_way_on() -> None:
     with pytest.raises(UnsupportedOutput, match=r"complex64[\s\S]*`outputs`"):
         adapting.settle(model, made)
     model, made = adapted(Model(), spec_of(tensor("x"), outputs=[".x"]))
-    assert adapting.settle(model, made) == ()
+    assert adapting.settle(model, made).notes == ()
 
 
 def test_a_program_is_adapted_and_copied_like_any_model() -> None:

@@ -9,12 +9,13 @@ import torch
 from torch import nn
 
 from pt2hub.domain.specs import TargetSpec
-from pt2hub.errors import ExportFailed
-from pt2hub_workers.inside import adapting, caches, exporting, inputs
+from pt2hub.errors import ExportFailed, HiddenState
+from pt2hub_workers.inside import caches, exporting, inputs, statefulness
 from support.forms import adapted, spec_of, tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 class Keeping(nn.Module):
@@ -32,28 +33,30 @@ class Keeping(nn.Module):
         return x + self.table
 
 
-def check(model: Keeping) -> tuple[frozenset[str], exporting.Exported]:
-    spec = spec_of(tensor("x"))
-    module, first = adapted(nn.Sequential(model), spec_of(tensor("input")))
-    second = inputs.make(spec_of(tensor("input")), inputs.points(spec, {})[1], {})
-    kept = caches.kept_from_inputs(module, first, second)
-    assert model.table is None
-    assert not hasattr(model, "last")
-    adapting.settle(module, first)
+def check(model: Keeping, scratch: Path) -> tuple[frozenset[str], exporting.Exported]:
     spec = spec_of(tensor("input"))
+    module, first = adapted(nn.Sequential(model), spec)
+    second = inputs.make(spec, inputs.points(spec, {})[1], {})
+    seen = statefulness.observe(module, first, second, scratch=scratch)
     found = exporting.export(module, first, spec, TargetSpec(target="auto"), "cpu")
-    caches.check_unread(found.program, kept)
-    return kept, found
+    caches.check_unread(found.program, seen.kept)
+    return seen.kept, found
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_table_that_is_the_same_for_all_inputs_may_be_kept() -> None:
-    kept, found = check(Keeping(lambda x: torch.arange(x.shape[1]) * 1.0))
+def test_a_table_that_is_the_same_for_all_inputs_may_be_kept(tmp_path: Path) -> None:
+    kept, found = check(Keeping(lambda x: torch.arange(x.shape[1]) * 1.0), tmp_path)
     assert kept == {"0.last"}
     assert list(found.program.constants) == ["0.table"]
 
 
+def test_a_table_that_is_computed_from_the_first_inputs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(HiddenState, match="called on other inputs first") as caught:
+        check(Keeping(lambda x: x.sum(0)), tmp_path)
+    assert "A call changes 0.last, 0.table." in str(caught.value.hint)
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_table_that_is_computed_from_the_first_inputs_is_refused() -> None:
+def test_a_table_of_the_first_inputs_that_moves_nothing_is_not_left_in_the_program(tmp_path: Path) -> None:
     with pytest.raises(ExportFailed, match=r"keeps 0\.table, .* the inputs of its first call"):
-        check(Keeping(lambda x: x.sum(0)))
+        check(Keeping(lambda x: x.sum(0) * 1e-12), tmp_path)

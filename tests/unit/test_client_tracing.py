@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 from torch.export import Dim, ShapesCollection
 
-from pt2hub.archive.programs import check_program
+from pt2hub.archive.programs import check_program, join_program
 from pt2hub.client.tracing import traced
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.specs import Spec
@@ -19,16 +20,18 @@ from pt2hub.errors import (
     DataDependent,
     DimensionSpecialised,
     ExampleOutOfRange,
+    HiddenState,
     InputRefused,
     InvalidInput,
+    ProgramDiffers,
     Pt2hubError,
     UnsupportedTensor,
+    UnusedInput,
 )
 from support.tiny_models import FixedBatch, Mlp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from pt2hub.client.parts import Parts
 
@@ -399,3 +402,86 @@ def test_the_same_model_gives_the_same_bytes_and_a_retrained_one_another_weights
     retrained = files(Mlp().eval())
     assert retrained[:2] == first[:2]
     assert retrained[2] != first[2]
+
+
+def run(traced: Traced, tmp_path: Path) -> nn.Module:
+    """The shipped program, as a worker would load it."""
+    assert traced.parts.program
+    assert traced.parts.weights
+    join_program(
+        Path(traced.parts.program), Path(traced.parts.weights), tmp_path / "joined.pt2", device="cpu"
+    )
+    return torch.export.load(tmp_path / "joined.pt2").module()
+
+
+def test_one_tensor_for_two_arguments_is_two_inputs(trace: Trace, tmp_path: Path) -> None:
+    found = trace(lambda x, y: torch.cos(x) + torch.sin(y), (X, X))
+
+    x, y = torch.randn(4, 8), torch.randn(4, 8)
+    torch.testing.assert_close(run(found, tmp_path)(x, y), torch.cos(x) + torch.sin(y))
+    assert found.spec.checks.accept == []
+
+
+def test_attention_of_one_tensor_to_itself_has_three_inputs(trace: Trace, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    found = trace(model, (X[None], X[None], X[None]))
+
+    query, key, value = (torch.randn(1, 4, 8) for _ in range(3))
+    expected = model(query, key, value)
+    result = run(found, tmp_path)(query, key, value)
+    torch.testing.assert_close(result[0], expected[0])
+
+
+def test_a_weight_given_as_an_argument_stays_apart_from_it(trace: Trace, tmp_path: Path) -> None:
+    model = nn.Linear(8, 8, bias=False).eval()
+    found = trace(model, (model.weight.detach(),))
+
+    x = torch.randn(8, 8)
+    torch.testing.assert_close(run(found, tmp_path)(x), model(x))
+
+
+def test_an_argument_that_the_model_ignores_is_accepted_by_name_and_one_that_is_lost_is_not(
+    trace: Trace,
+) -> None:
+    found = trace(lambda x, spare: x * 2, (X, X))  # noqa: ARG005  # the case
+    assert found.spec.checks.accept == ["unused:spare"]
+    assert found.spec.checks.tolerance == 1e-3
+    with pytest.raises(UnusedInput, match="its output moves") as caught:
+        trace(lambda x, y: x if torch.compiler.is_exporting() else x + 1e-4 * y, (X, X))
+    assert caught.value.where == "y"
+
+
+def test_a_program_that_never_reads_an_input_is_refused_unless_the_spec_says_so(trace: Trace) -> None:
+    class Summed(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return torch.cos(x) + torch.sin(y)
+
+    merged = torch.export.export(Summed(), (X, X))
+    with pytest.raises(UnusedInput, match="never reads") as caught:
+        trace(merged)
+    assert "x.clone()" in str(caught.value.hint)
+    assert trace(merged, checks={"accept": ["unused:x"]}).spec.checks.accept == ["unused:x"]
+
+
+class OtherwiseExported(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if torch.compiler.is_exporting() else x
+
+
+class RightOnce(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x if self.calls <= 1 else 2 * x
+
+
+def test_a_model_that_its_program_is_not_is_refused_where_it_is_and_never_called_itself(trace: Trace) -> None:
+    with pytest.raises(ProgramDiffers, match="off by"):
+        trace(OtherwiseExported().eval(), (X,))
+    model = RightOnce().eval()
+    with pytest.raises(HiddenState, match="after other calls"):
+        trace(model, (X,))

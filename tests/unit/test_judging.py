@@ -110,7 +110,7 @@ def test_right_outputs_of_every_dtype_pass_and_the_report_lists_each_comparison(
         ("example.1", 2, None),
         ("example.0", 2, "Linear.weight"),
     }
-    assert len(report["comparisons"]) == 10
+    assert len(report["comparisons"]) == 12
     assert set(report["comparisons"][0]) == {
         *("point", "threads", "group", "error", "output", "signal", "eager_error", "allowed")
     }
@@ -125,6 +125,18 @@ def test_an_output_that_is_just_off_or_far_off_is_told_apart(case: Case) -> None
     case.found[run][0] = case.found[run][0] + 1.0
     with pytest.raises(ArtifactWrong, match=r"is off by 1\.02"):
         case.judge()
+
+
+def test_two_calls_on_one_input_that_differ_within_the_tolerance_are_wrong_unless_random_operators_are_accepted(
+    case: Case,
+) -> None:
+    (second,) = (run for run in case.runs if run.call == 2)
+    assert second.point == "example.0"
+    case.found[second][0] = case.found[second][0] + ALLOWED / 2
+    with pytest.raises(ArtifactWrong, match="between two calls on the same inputs"):
+        case.judge()
+    case.accept = ["random:aten.rand_like"]
+    assert case.judge()["repeated"] == pytest.approx(0.5, rel=1e-3)
 
 
 def test_one_wrong_integer_and_an_output_that_does_not_follow_its_weights_are_wrong(case: Case) -> None:

@@ -113,7 +113,6 @@ def test_eager_runs_leave_the_buffers_that_the_model_writes_as_they_were() -> No
     calls = model.calls
 
     product, counted = eager.run_flat(model, {"x": x})
-    eager.check_deterministic(model, {"x": x})
 
     assert product.tolist() == [1, 1]
     assert counted.tolist() == [1]

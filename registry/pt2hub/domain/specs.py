@@ -5,7 +5,7 @@ Validated by the server and read by the worker; the light client sends it as tex
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BaseModel, Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
@@ -55,6 +55,9 @@ SPEC_SCHEMA = 1
 
 SETTINGS = frozenset({"limits", "measure"})
 """Fields that say how a version is built and measured, and are no part of what it is."""
+
+ACCEPT_PATTERN = r"no_power|random:[A-Za-z_][\w.]*|unused:[^\s:][^\n]*"
+"""What `checks.accept` takes: a verdict, an operator's name, an input's."""
 
 MAX_ELEMENTS = 1 << 31
 """Elements of one example input: 8 GiB of float32."""
@@ -142,10 +145,12 @@ class Checks(_Part):
         ),
     ] = 1.0e-3
     accept: Annotated[
-        list[Literal["no_power"]],
+        list[Annotated[str, Field(pattern=whole(ACCEPT_PATTERN), max_length=200)]],
         Field(
-            description="Failures to publish in spite of: `no_power` takes a model that the gate cannot prove, "
-            "and the report says so.",
+            max_length=64,
+            description="Failures to publish in spite of; the report says so. `no_power` takes a model that the gate cannot "
+            "prove, `random:aten.rand_like` a program that draws random numbers by this operator, `unused:mask` one that "
+            "never reads its input `mask`.",
             examples=[[]],
         ),
     ] = []

@@ -8,10 +8,10 @@ This package imports nothing of pt2hub and knows no transport: the HTTP status o
     |   |   +-- UnknownTarget, NoLiveWorker, UnknownMetric
     |   +-- UnknownFactory, FactoryFailed, FactoryArguments, UnknownInput, InputRefused, IndexOutOfRange
     |   +-- UnknownEntry, MissingRequirement, BadCodeArchive, NotAModule, BadProgram, ProgramNewer
-    |   +-- UnsupportedTensor, InputMutated, WeightsUnavailable
+    |   +-- UnsupportedTensor, InputMutated, UnusedInput, HiddenState, RandomOperators, WeightsUnavailable
     |   +-- ExampleOutOfRange, DimensionSpecialised, NondeterministicModel, UnsupportedOutput, NanOutput
-    |   +-- WeightsMismatch, ExportFailed (DataDependent), SourceDrifted, NoPower, ToleranceMissed, BuildTimedOut
-    |   +-- LimitExceeded, ModelInterferes, OutputRefused
+    |   +-- WeightsMismatch, ExportFailed (DataDependent, ProgramDiffers), SourceDrifted, NoPower, ToleranceMissed
+    |   +-- BuildTimedOut, LimitExceeded, ModelInterferes, OutputRefused
     |   +-- NotFound, Ambiguous, Unauthorized, Forbidden, TooLarge, UploadTruncated, RangeNotSatisfiable
     |   +-- Conflict
     |   |   +-- AliasMoved, NotReady, NotMeasured, BuildActive, BuildOver, UploadIncomplete, GateRefused, PolicyChanged
@@ -40,12 +40,16 @@ from pt2hub.errors.models import (
     BadCodeArchive,
     BadProgram,
     DataDependent,
+    HiddenState,
     InputMutated,
     MissingRequirement,
     NotAModule,
+    ProgramDiffers,
     ProgramNewer,
+    RandomOperators,
     UnknownEntry,
     UnsupportedTensor,
+    UnusedInput,
     WeightsUnavailable,
 )
 from pt2hub.errors.others import (
@@ -159,6 +163,7 @@ __all__ = [
     "Forbidden",
     "ForkedProcess",
     "GateRefused",
+    "HiddenState",
     "HomeInUse",
     "HomeUnusable",
     "Incompatible",
@@ -184,8 +189,10 @@ __all__ = [
     "OutputRefused",
     "PolicyChanged",
     "PortTaken",
+    "ProgramDiffers",
     "ProgramNewer",
     "Pt2hubError",
+    "RandomOperators",
     "RangeNotSatisfiable",
     "SandboxUnavailable",
     "SchemaNewer",
@@ -208,6 +215,7 @@ __all__ = [
     "UnknownTarget",
     "UnsupportedOutput",
     "UnsupportedTensor",
+    "UnusedInput",
     "UploadIncomplete",
     "UploadTruncated",
     "UsageError",

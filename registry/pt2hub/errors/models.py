@@ -54,6 +54,30 @@ class InputMutated(UsageError):
     code = "input_mutated"
 
 
+class HiddenState(UsageError):
+    """What the model answers depends on earlier calls, by state that is not in its buffers."""
+
+    code = "hidden_state"
+
+
+class RandomOperators(UsageError):
+    """The exported program draws random numbers that the spec does not accept."""
+
+    code = "random_operators"
+
+
+class UnusedInput(UsageError):
+    """The exported program never reads an input that the model uses, or may use."""
+
+    code = "unused_input"
+
+
+class ProgramDiffers(ExportFailed):
+    """The exported program computes something else than the model does."""
+
+    code = "program_differs"
+
+
 class DataDependent(ExportFailed):
     """The model's control flow depends on the values of tensors."""
 

@@ -206,7 +206,22 @@ def _copied(result: Any, places: frozenset[int]) -> Any:  # noqa: ANN401  # what
     )
 
 
-def settle(module: torch.nn.Module, inputs: Tensors) -> tuple[str, ...]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class FirstCalls:
+    """What two calls of a model on the same inputs showed, from the same buffers.
+
+    Attributes:
+        first: Outputs of the first one.
+        second: Outputs of the second one.
+        notes: What the artifact returns copies of.
+    """
+
+    first: eager.Outputs
+    second: eager.Outputs
+    notes: tuple[str, ...]
+
+
+def settle(module: torch.nn.Module, inputs: Tensors) -> FirstCalls:
     """Has the model return copies of outputs that share memory with anything else.
 
     Compiled code would hand out the caller's own tensor, or memory of the weights that every call reads.
@@ -215,32 +230,33 @@ def settle(module: torch.nn.Module, inputs: Tensors) -> tuple[str, ...]:
         module: Adapted, on the device, in the target's dtype.
         inputs: Those of the example, as the target takes them.
 
-    Returns:
-        Notes on what is copied.
-
     Raises:
         InputMutated: The model writes to an input.
         UnsupportedOutput: The model returns something other than dense tensors.
     """
     setattr(module, _COPIES, frozenset())
-    first, second = ({name: tensor.clone() for name, tensor in inputs.items()} for _ in range(2))
+    given, also = ({name: tensor.clone() for name, tensor in inputs.items()} for _ in range(2))
     before = {name: buffer.clone() for name, buffer in module.named_buffers(remove_duplicate=False)}
     with eager.buffers_kept(module):
-        outputs = eager.check_outputs(eager.run(module, first))
+        outputs = eager.check_outputs(eager.run(module, given))
+        first = eager.copied(outputs)
         setattr(module, _WRITES, frozenset(_rewritten(module, before)))
-        for name, tensor in first.items():
-            if not _equal(tensor, inputs[name]):
-                raise mutated(name)
-        again = eager.check_outputs(eager.run(module, second))
-        known = {f"input {name}": tensor for name, tensor in first.items()}
+    for name, tensor in given.items():
+        if not _equal(tensor, inputs[name]):
+            raise mutated(name)
+    with eager.buffers_kept(module):
+        again = eager.check_outputs(eager.run(module, also))
+        second = eager.copied(again)
+        known = {f"input {name}": tensor for name, tensor in given.items()}
         known |= {f"the weight {name}": tensor.detach() for name, tensor in module.named_parameters()}
         known |= {f"the buffer {name}": tensor for name, tensor in module.named_buffers()}
         shared = dict(_shared(outputs, again, known))
     setattr(module, _COPIES, frozenset(shared))
-    return tuple(
+    notes = (
         f"output {place} shares memory with {what}: the artifact returns a copy"
         for place, what in shared.items()
     )
+    return FirstCalls(first, second, tuple(notes))
 
 
 def mutated(name: str) -> InputMutated:

@@ -6,7 +6,7 @@ What needs the storage, the database or another process is asked of the parent o
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +19,7 @@ from pt2hub.domain.digests import digest_file
 from pt2hub.domain.specs import Spec, TargetSpec
 from pt2hub.domain.targets import Target
 from pt2hub_workers.inside import (
-    adapting,
-    caches,
     compiling,
-    eager,
     files,
     inputs,
     loaded_code,
@@ -31,13 +28,14 @@ from pt2hub_workers.inside import (
     torch_patches,
     weights,
 )
-from pt2hub_workers.inside.exporting import Exported, export, used_constants
+from pt2hub_workers.inside.examination import Candidate, Examination
+from pt2hub_workers.inside.exporting import used_constants
 from pt2hub_workers.inside.keying import constants_of, program_key
 from pt2hub_workers.inside.model import build_module, in_dtype, moved
 from pt2hub_workers.inside.operator_sources import CodeIdentity, identify_code
+from pt2hub_workers.inside.program_checks import program_module
 from pt2hub_workers.inside.proving import Proof, Subject
 from pt2hub_workers.inside.recipe import compile_options, frozen_options
-from pt2hub_workers.inside.smallest import check_smallest
 from pt2hub_workers.inside.sources.building import Given
 from pt2hub_workers.inside.tensors import dtype_name
 from pt2hub_workers.inside.tuning import Tuning, asked_for, shaping
@@ -46,6 +44,7 @@ if TYPE_CHECKING:
     from pt2hub.domain.artifacts import ProgramKey
     from pt2hub_workers.inside.channel import Channel
     from pt2hub_workers.inside.compiling import CompilerCount
+    from pt2hub_workers.inside.exporting import Exported
     from pt2hub_workers.inside.packing import Packed
 
 DTYPE_TOLERANCE = {"float16": 1.0e-2, "bfloat16": 5.0e-2}
@@ -134,6 +133,7 @@ class Build:
         self._device = job.target.device
         self._baked = weights_form(job.spec.canonical(), job.request.model_dump()) == "baked"
         self._out = job.directory / "out"
+        self._proof = Proof(job.spec, job.examples, channel, job.directory)
 
     def run(self) -> dict[str, Any]:
         """Runs the steps up to the verification; returns the parts of the artifact's config and files."""
@@ -177,20 +177,18 @@ class Build:
     def _export(self, model: Model) -> Exported:
         spec = self._job.spec
         example, other = (self._inputs(point, model) for point in inputs.points(spec, {})[:2])
-        kept = caches.kept_from_inputs(model.module, example, other)
-        shared = adapting.settle(model.module, example)
-        eager.check_deterministic(model.module, example)
-        exported = export(model.module, example, spec, self._job.request, self._device)
-        caches.check_unread(exported.program, kept)
-        renamed = weights.name_by_last(exported.program, model.module)
-        mutated = frozenset(renamed.get(name, name) for name in exported.mutated)
-        exported = replace(exported, mutated=mutated, notes=(*shared, *exported.notes))
-        for note in exported.notes:
-            self._channel.log(note)
-        if "no_power" not in spec.checks.accept:
-            eager.check_moves(model.module, example, other)
-        check_smallest(model.original, spec, self._job.examples)
-        return exported
+        candidate = Candidate(
+            original=model.original,
+            module=model.module,
+            moved=lambda tensors: self._moved(tensors, model),
+            example=example,
+            other=other,
+            request=self._job.request,
+            device=self._device,
+            tolerance=self._tolerance(),
+        )
+        examination = Examination(spec, self._channel, self._job.directory / "tmp")
+        return examination.export(candidate, self._proof, self._job.golden)
 
     def _inputs(self, point: inputs.Point, model: Model) -> inputs.Tensors:
         return self._moved(inputs.make(self._job.spec, point, self._job.examples), model)
@@ -319,14 +317,15 @@ class Build:
             original=model.original,
             module=model.module,
             moved=lambda tensors: self._moved(tensors, model),
+            program=program_module(exported.program),
             used=used_constants(exported.program),
             swappable=frozenset(item.fqn for item in packed.constants.table),
             baked=packed.constants.baked,
+            stateful=bool(exported.mutated),
             tolerance=self._tolerance(),
             notes=(*exported.notes, *filter(None, [self._unfrozen(exported)])),
         )
-        proof = Proof(self._job.spec, self._job.examples, self._channel, self._job.directory)
-        return proof.run(subject, parts, self._job.golden)
+        return self._proof.run(subject, parts)
 
     def _named(self, path: Path) -> str:
         """A file of the room as the parent, who sees the room elsewhere, is told of it."""

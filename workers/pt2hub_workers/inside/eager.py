@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import re
 import traceback
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,6 @@ from pt2hub.errors import (
     IndexOutOfRange,
     InputRefused,
     NanOutput,
-    NondeterministicModel,
     NoPower,
     Pt2hubError,
     UnsupportedOutput,
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from pt2hub_workers.inside.inputs import Tensors
 
 Outputs = list[torch.Tensor]
+_ABOUT_DTYPES = re.compile(r"dtype|scalar type|Input type", re.IGNORECASE)
+"""What torch says where two tensors of an operation have different dtypes."""
+_TARGETS = ("float16", "bfloat16", "float32")
+"""What a target may override the dtype with."""
 
 
 def run(module: torch.nn.Module, inputs: Tensors) -> Any:  # noqa: ANN401  # whatever the model returns
@@ -56,6 +60,12 @@ def run(module: torch.nn.Module, inputs: Tensors) -> Any:  # noqa: ANN401  # wha
                 f"the model refuses the example ids: {error}",
                 where=ids,
                 hint="Lower randint's high to the size of the vocabulary (the embedding's num_embeddings).",
+            ) from error
+        if said := _dtypes_at_odds(module, inputs, str(error)):
+            raise InputRefused(
+                f"the model raised {type(error).__name__}: {str(error).strip()[:500]}",
+                where=said[0],
+                hint=said[1],
             ) from error
         raise InputRefused(
             f"the model raised {type(error).__name__}: {str(error).strip()[:500]}",
@@ -86,7 +96,19 @@ def run_flat(module: torch.nn.Module, inputs: Tensors) -> Outputs:
         UnsupportedOutput: Something other than a tensor is among them.
     """
     with buffers_kept(module):  # until the outputs are copied: one may be a buffer itself
-        return [leaf.detach().to("cpu", copy=True) for leaf in check_outputs(run(module, inputs))]
+        return copied(check_outputs(run(module, inputs)))
+
+
+def run_twice(module: torch.nn.Module, inputs: Tensors) -> Outputs:
+    """As `run_flat`, of a second call that finds the buffers as the first one left them."""
+    with buffers_kept(module):
+        run(module, inputs)
+        return copied(check_outputs(run(module, inputs)))
+
+
+def copied(outputs: Outputs) -> Outputs:
+    """The same values on the CPU, in memory of their own."""
+    return [leaf.detach().to("cpu", copy=True) for leaf in outputs]
 
 
 def check_outputs(result: Any) -> Outputs:  # noqa: ANN401  # whatever the model returns
@@ -128,25 +150,6 @@ def _unfit(value: Any) -> Iterator[str]:  # noqa: ANN401  # whatever the model r
         yield type(value).__name__
 
 
-def check_deterministic(module: torch.nn.Module, inputs: Tensors) -> None:
-    """Refuses models whose own results cannot serve as a reference.
-
-    Raises:
-        NanOutput: The output is not finite.
-        NondeterministicModel: Two runs on the same inputs differ.
-    """
-    first, second = run_flat(module, inputs), run_flat(module, inputs)
-    check_finite(first, inputs)
-    for index, (left, right) in enumerate(zip(first, second, strict=True)):
-        if left.shape != right.shape or not torch.equal(left, right):
-            raise NondeterministicModel(
-                f"output {index} differs between two eager runs on the same inputs",
-                where="source",
-                hint="Dropout or another random layer is active: build the model in eval mode, "
-                f"without randomness. {_training_modules(module)}".strip(),
-            )
-
-
 def check_finite(outputs: Outputs, inputs: Tensors) -> None:
     """Refuses outputs that nothing can be compared with.
 
@@ -167,15 +170,16 @@ def check_finite(outputs: Outputs, inputs: Tensors) -> None:
             )
 
 
-def check_moves(module: torch.nn.Module, first: Tensors, second: Tensors) -> None:
+def check_moves(one: Outputs, other: Outputs) -> None:
     """Refuses, before anything is compiled, a model whose output does not depend on its inputs.
 
+    Args:
+        one: Outputs on some inputs.
+        other: Outputs on others.
+
     Raises:
-        NanOutput: The output is not finite.
-        NoPower: Every output is the same for two different inputs.
+        NoPower: Every output is the same for both.
     """
-    one, other = run_flat(module, first), run_flat(module, second)
-    check_finite(one, first)
     outputs = zip(one, other, strict=True)
     if all(left.shape == right.shape and torch.equal(left, right) for left, right in outputs):
         raise NoPower(
@@ -201,13 +205,29 @@ def converted(inputs: Tensors, dtype: torch.dtype) -> Tensors:
     return {k: v.to(dtype) if v.is_floating_point() else v for k, v in inputs.items()}
 
 
-def _training_modules(module: torch.nn.Module) -> str:
-    names = [name or "the model" for name, child in module.named_modules() if child.training]
-    return f"In training mode: {', '.join(names[:5])}." if names else ""
-
-
 def _integer_inputs(inputs: Tensors) -> str:
     return ", ".join(f"inputs.{k}" for k, v in inputs.items() if not v.is_floating_point())
+
+
+def _dtypes_at_odds(module: torch.nn.Module, inputs: Tensors, text: str) -> tuple[str, str] | None:
+    """Which input has another floating dtype than the weights, and what of the spec to change; None where none has."""
+    weights = {parameter.dtype for parameter in module.parameters() if parameter.is_floating_point()}
+    odd = [name for name, item in inputs.items() if item.is_floating_point() and item.dtype not in weights]
+    if not (weights and odd and _ABOUT_DTYPES.search(text)):
+        return None
+    given, own = _dtype(inputs[odd[0]].dtype), "/".join(sorted(map(_dtype, weights)))
+    named = ", ".join(f"inputs.{name}" for name in odd)
+    hint = f"Write dtype: {own} to {named}: the model's weights are {own}, and the spec declares {given}."
+    if given in _TARGETS:
+        hint += (
+            f" To run the model in {given}, leave the inputs at {own} and write `dtype: {given}` to the target "
+            f"(targets: [{{target: auto, dtype: {given}}}]): weights and inputs are converted together."
+        )
+    return f"inputs.{odd[0]}.dtype", hint
+
+
+def _dtype(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _shapes(inputs: Tensors) -> str:

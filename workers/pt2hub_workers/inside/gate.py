@@ -78,11 +78,14 @@ class _Candidate:
     def run(self, item: Run) -> list[torch.Tensor]:
         """The outputs of one run."""
         under = f"with perturbed {item.group}" if item.group else f"{item.point} {self._sizes[item.point]}"
+        under += " a second time" if item.call > 1 else ""
         self._channel.send("progress", text=f"run {under} on {item.threads} threads")
         torch.set_num_threads(item.threads)
         self._model.reset()  # a model with mutable buffers starts every run from the same state
         if item.group is not None:
             self._perturb(self._groups[item.number])
+        for _ in range(item.call - 1):
+            self._model(**self._call(item.point))
         leaves, _ = pytree.tree_flatten(self._model(**self._call(item.point)))
         return [leaf.cpu() for leaf in leaves]
 

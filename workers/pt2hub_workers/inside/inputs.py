@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pt2hub.domain.specs import Input, Spec
 
 Tensors = dict[str, torch.Tensor]
+_ROLLS = 16
+"""Ways to roll an input's elements that are tried to make it unlike the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Point:
     """One size at which the gate runs, and which drawing of values.
 
     Attributes:
-        name: `smallest`, `example` or `largest`.
+        name: `smallest`, `example`, `largest` or `between`.
         sizes: The dynamic dimensions' sizes.
         draw: Values of different draws differ; the gate needs two to see that outputs follow inputs.
     """
@@ -62,13 +64,32 @@ def make(spec: Spec, point: Point, examples: Mapping[str, Path]) -> Tensors:
             version has the same golden inputs.
         examples: Files of uploaded example tensors by input name.
     """
-    return {item.name: _make_one(item, point, examples.get(item.name)) for item in spec.inputs}
+    made: Tensors = {}
+    for item in spec.inputs:
+        made[item.name] = _unlike(made, _make_one(item, point, examples.get(item.name)))
+    return made
 
 
 def batch_of(spec: Spec, tensors: Mapping[str, torch.Tensor]) -> int | None:
     """The batch size of some inputs: the first input's first size; None where it has none."""
     first = tensors[spec.inputs[0].name]
     return int(first.shape[0]) if first.dim() else None
+
+
+def _unlike(others: Tensors, tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, with its elements rolled where another input has the same values in the same places.
+
+    With equal inputs, an artifact that takes one for the other is right. Constants and single elements stay equal.
+    """
+    for shift in range(min(tensor.numel(), _ROLLS)):
+        rolled = tensor.flatten().roll(shift).reshape(tensor.shape) if shift else tensor
+        if not any(_equal(rolled, other) for other in others.values()):
+            return rolled
+    return tensor
+
+
+def _equal(left: torch.Tensor, right: torch.Tensor) -> bool:
+    return left.dtype == right.dtype and left.shape == right.shape and torch.equal(left, right)
 
 
 def _make_one(item: Input, point: Point, example: Path | None) -> torch.Tensor:

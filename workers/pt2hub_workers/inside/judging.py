@@ -18,7 +18,7 @@ import safetensors
 
 from pt2hub.domain.codec import decode
 from pt2hub.errors import ArtifactWrong, BadResponse, Detail, NoPower, OutputRefused, ToleranceMissed
-from pt2hub_workers.inside.allowances import Allowance
+from pt2hub_workers.inside.allowances import EAGER_FACTOR, Allowance
 from pt2hub_workers.inside.trial import EXAMPLE, EXPECTED, FOUND, Run, is_floating, plan, stored_as
 
 if TYPE_CHECKING:
@@ -55,12 +55,14 @@ class Expected:
         base: What passes at the golden weights, per output, by point.
         groups: What passes under perturbed constants.
         dtypes: Dtypes of the model's own outputs, by point.
+        again: Whether the model's second call on the example gives something else than its first, by its buffers.
     """
 
     points: list[str]
     base: dict[str, list[Allowance]]
     groups: list[Responded]
     dtypes: dict[str, list[str]]
+    again: bool
 
     def __post_init__(self) -> None:
         """Refuses what no comparison could be made with.
@@ -80,6 +82,8 @@ class Expected:
 
     def of(self, run: Run) -> tuple[str, list[Allowance], list[str]]:
         """Where a run's expected outputs stand, what passes, and their dtypes."""
+        if run.call > 1 and self.again:
+            return "again", self.base[run.point], self.dtypes[run.point]
         if run.group is None:
             return f"golden/{run.point}", self.base[run.point], self.dtypes[run.point]
         return f"group/{run.number}", self.groups[run.number].allowances, self.dtypes[run.point]
@@ -119,9 +123,11 @@ def judge(job: dict[str, Any], channel: Channel) -> dict[str, Any]:
         row for number, run in enumerate(runs) for row in _compared(number, run, expected, tensors, found)
     ]
     _decide(rows)
+    repeated = None if expected.again else _repeated(runs, expected, found, job["accept"])
     return {
         "verdict": "no_power" if powerless else "passed",
         "comparisons": rows,
+        "repeated": repeated,
         "no_power": [item.path + ": " + item.message for item in powerless],
         "relative_error": max(
             (r["error"] / r["signal"] for r in rows if r["signal"] and not r["group"]), default=None
@@ -173,6 +179,10 @@ class _Found:
             raise _wrong(f"outputs that nobody asked for: {', '.join(sorted(extra)[:5])[:200]}", "verify")
         return cls(tensors, dtypes)
 
+    def plain(self, name: str) -> NDArray[Any]:
+        """An output that `get` has looked at."""
+        return self._tensors.get(name)
+
     def get(self, name: str, dtype: str, shape: tuple[int, ...], label: str) -> NDArray[Any]:
         """An output, if it has the dtype and shape that it must have."""
         try:
@@ -223,6 +233,33 @@ def _compared(
         where = {"point": run.point, "threads": run.threads, "group": run.group}
         rows.append({**where, "error": gap, **allowance.as_dict()})
     return rows
+
+
+def _repeated(runs: list[Run], expected: Expected, found: _Found, accept: list[str]) -> float:
+    """By how much two calls of the artifact on the same inputs differ, of the most that may; 0 where they are equal.
+
+    Raises:
+        ArtifactWrong: They differ by more than rounding explains, and the spec accepts no random operators.
+    """
+    second = next(number for number, run in enumerate(runs) if run.call > 1)
+    point = runs[second].point
+    first = next(number for number, run in enumerate(runs) if run == Run(point, runs[second].threads))
+    _, allowances, dtypes = expected.of(runs[second])
+    worst = 0.0
+    for allowance, dtype in zip(allowances, dtypes, strict=True):
+        name = f"{allowance.output}"
+        one, other = (found.plain(f"{number}/{name}") for number in (first, second))
+        gap = _difference(one, other, floating=is_floating(dtype))
+        within = EAGER_FACTOR * allowance.eager_error
+        if any(item.startswith("random:") for item in accept):
+            within = max(within, allowance.allowed)
+        if not gap <= within:
+            raise _wrong(
+                f"output {name} differs by {gap:.3g} between two calls on the same inputs; rounding explains {within:.3g}",
+                point,
+            )
+        worst = max(worst, gap / within if gap else 0.0)
+    return worst
 
 
 def _difference(left: NDArray[Any], right: NDArray[Any], *, floating: bool) -> float:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pt2hub_workers.inside import eager, files, inputs, reference
-from pt2hub_workers.inside.golden import Golden, check_drift, load_golden, make_golden, save_golden
+from pt2hub.errors import ArtifactWrong, InputRefused, InternalError, NanOutput, ProgramDiffers
+from pt2hub_workers.inside import eager, files, inputs, reference, rounding, sizes, statefulness
+from pt2hub_workers.inside.allowances import EAGER_FACTOR
+from pt2hub_workers.inside.golden import Given, Golden, check_drift, load_golden, make_golden, save_golden
 from pt2hub_workers.inside.memory import largest_sizes
+from pt2hub_workers.inside.program_checks import RANDOM, check_program
+from pt2hub_workers.inside.smallest import check_smallest
 from pt2hub_workers.inside.trial import EXAMPLE
 
 if TYPE_CHECKING:
@@ -36,9 +40,11 @@ class Subject:
         original: In its own dtype, on the device: computes the golden outputs.
         module: In the target's dtype; the same object where nothing is overridden.
         moved: Turns inputs into what the target takes (device, dtype, memory format).
+        program: The exported program as a module, which runs in eager mode.
         used: Names of the constants that the exported program reads.
         swappable: Names of the constants that the compiled code reads.
         baked: Whether it holds its weights, so that no others can be tried.
+        stateful: Whether it writes to its buffers.
         tolerance: Relative to signal.
         notes: What callers should know of the artifact.
     """
@@ -46,11 +52,28 @@ class Subject:
     original: torch.nn.Module
     module: torch.nn.Module
     moved: Callable[[inputs.Tensors], inputs.Tensors]
+    program: torch.nn.Module
     used: Iterable[str]
     swappable: frozenset[str]
     baked: bool
+    stateful: bool
     tolerance: float
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """Golden values before the compile.
+
+    Attributes:
+        golden: The version's.
+        now: The same as this machine computes them.
+        document: Of new ones, to be recorded.
+    """
+
+    golden: Golden
+    now: Golden
+    document: dict[str, Any] | None
 
 
 class Proof:
@@ -70,33 +93,71 @@ class Proof:
         self._channel = channel
         self._room = directory
         self._notes: list[str] = []
+        self._prepared: _Prepared | None = None
 
-    def run(self, subject: Subject, parts: dict[str, Any], stored: dict[str, Any] | None) -> dict[str, Any]:
+    def prepare(
+        self, original: torch.nn.Module, seen: Sequence[Given], stored: dict[str, Any] | None, seconds: float
+    ) -> Golden:
+        """Computes the golden values, or whether the source still does, before anything is compiled.
+
+        Args:
+            original: The model in its own dtype, on the device.
+            seen: What it returned already.
+            stored: The version's golden document and files; None for the first build.
+            seconds: What a call at the example takes.
+
+        Returns:
+            The golden values as this machine computes them.
+
+        Raises:
+            SourceDrifted: The source does not reproduce the version's golden outputs.
+            HiddenState: The model's answer to its example has changed since its first call.
+            InputRefused: It fails at its smallest or largest sizes, or between.
+            NanOutput: Its output is not finite there.
+        """
+        self._prepared = self._golden(original, seen, stored, seconds)
+        now = self._prepared.now
+        device = eager.device_of(original)
+        example = {name: tensor.to(device) for name, tensor in self._prepared.golden.inputs[EXAMPLE].items()}
+        statefulness.check_later(original, example, now.single[EXAMPLE], within=self._random_within(now))
+        return now
+
+    def run(self, subject: Subject, parts: dict[str, Any]) -> dict[str, Any]:
         """Computes the reference and has the gate compare; records golden values that have proven themselves.
 
         Args:
-            subject: The model.
+            subject: The model, after `prepare`.
             parts: The artifact's parts, for the gate.
-            stored: The version's golden document and files; None for the first build.
 
         Returns:
             The gate's report.
 
         Raises:
-            SourceDrifted: The source does not reproduce the version's golden outputs.
+            ProgramDiffers: The artifact is wrong, and so is the program that it was compiled from.
             Pt2hubError: What the gate found.
         """
-        golden, now, document = self._golden(subject, stored)
+        if self._prepared is None:
+            raise InternalError("the proof was not prepared", where="verify")
+        golden, now, document = self._prepared.golden, self._prepared.now, self._prepared.document
         own = self._own(subject, golden, now)
-        base = reference.golden_allowances(golden, own, subject.tolerance)
+        base = self._allowances(subject, golden, own)
         found = self._responses(subject, golden, base[EXAMPLE])
         # Two files: what runs the artifact must not know what it should compute.
         reference.save_trial(found, golden, self._room / files.TRIAL)
-        reference.save_expected(found, base, golden, own, self._room / files.EXPECTED)
-        report: dict[str, Any] = self._channel.ask("verify", parts=parts)
-        error = report["relative_error"]
+        again = (
+            eager.run_twice(subject.module, subject.moved(golden.inputs[EXAMPLE]))
+            if subject.stateful
+            else None
+        )
+        reference.save_expected(found, base, golden, own, self._room / files.EXPECTED, again=again)
+        try:
+            report: dict[str, Any] = self._channel.ask("verify", parts=parts)
+        except ArtifactWrong as error:
+            self._blame(subject, golden, own, error)
+            raise
+        worst = report["relative_error"]
         self._channel.detail(
-            "verify", "no power" if error is None else f"largest error {error:.2g} of the signal"
+            "verify", "no power" if worst is None else f"largest error {worst:.2g} of the signal"
         )
         if document:
             # Only now: outputs of a machine whose artifacts fail must not bind every later build.
@@ -108,20 +169,91 @@ class Proof:
         }
 
     def _golden(
-        self, subject: Subject, stored: dict[str, Any] | None
-    ) -> tuple[Golden, Golden, dict[str, Any] | None]:
-        """The version's golden values, the same as this machine computes them, and their document if new."""
+        self, original: torch.nn.Module, seen: Sequence[Given], stored: dict[str, Any] | None, seconds: float
+    ) -> _Prepared:
         if stored:
             golden = _load(stored)
-            self._channel.detail("verify", "does the source still compute the golden outputs?")
-            return golden, check_drift(golden, subject.original), None
-        self._channel.detail("verify", "golden outputs")
-        largest, note = largest_sizes(self._spec, subject.original, self._examples)
-        self._notes += [note] if note else []
-        points = inputs.points(self._spec, largest)
+            self._channel.detail("export", "does the source still compute the golden outputs?")
+            return _Prepared(golden, check_drift(golden, original, seen), None)
+        self._channel.detail("export", "golden outputs")
+        largest, note = largest_sizes(self._spec, original, self._examples)
+        between = sizes.between(self._spec, largest, seconds)
+        self._notes += [said for said in (note, between.note) if said]
+        points = [*inputs.points(self._spec, largest), *between.points]
         given = {point.label: inputs.make(self._spec, point, self._examples) for point in points}
-        golden = make_golden(subject.original, points, given)
-        return golden, golden, save_golden(golden, self._room)
+        try:
+            golden = make_golden(original, points, given, seen)
+        except (InputRefused, NanOutput):
+            check_smallest(original, self._spec, self._examples)  # says which dimension it is
+            raise
+        golden = self._believed(golden, original)
+        return _Prepared(golden, golden, save_golden(golden, self._room))
+
+    def _believed(self, golden: Golden, original: torch.nn.Module) -> Golden:
+        """Golden values without float64 ones, where rounding does not explain how far eager is from them."""
+        own = golden.errors_of(golden.single)
+        most = self._explained(original, golden, golden.single, self._spec.checks.tolerance)
+        for label, limits in most.items():
+            for place, (error, limit) in enumerate(zip(own[label], limits, strict=True)):
+                if error > limit:
+                    note = (
+                        f"no float64 reference, eager serves instead: in float64 output {place} is {error:.3g} away, and "
+                        f"rounding explains {limit:.3g}"
+                    )
+                    return replace(golden, double={}, notes=(*golden.notes, note))
+        return golden
+
+    def _explained(
+        self,
+        original: torch.nn.Module,
+        golden: Golden,
+        own: Mapping[str, list[torch.Tensor]],
+        tolerance: float,
+    ) -> dict[str, list[float]]:
+        """The most that rounding explains of eager's own error, at the points where it would raise what passes."""
+        signals, errors = golden.signals(), golden.errors_of(own)
+        found = {}
+        for label in golden.double:
+            pairs = zip(signals[label], errors[label], strict=True)
+            if any(EAGER_FACTOR * error > tolerance * signal for signal, error in pairs):
+                device = eager.device_of(original)
+                wide = {
+                    k: v.to(device) for k, v in eager.converted(golden.inputs[label], torch.float64).items()
+                }
+                floats = [tensor.dtype for tensor in own[label] if tensor.is_floating_point()]
+                eps = max((rounding.unit(dtype, device) for dtype in floats), default=0.0)
+                moved = rounding.explained(eager.in_double(original), wide, golden.double[label], eps)
+                found[label] = [rounding.EXPLAINED * distance for distance in moved]
+        return found
+
+    def _allowances(
+        self, subject: Subject, golden: Golden, own: Mapping[str, list[torch.Tensor]]
+    ) -> reference.Allowances:
+        explained = self._explained(subject.original, golden, own, subject.tolerance)
+        return reference.golden_allowances(golden, own, subject.tolerance, explained)
+
+    def _blame(
+        self, subject: Subject, golden: Golden, own: Mapping[str, list[torch.Tensor]], error: ArtifactWrong
+    ) -> None:
+        """Tells a program that is not the model from code that is not the program.
+
+        Raises:
+            ProgramDiffers: The program itself is off, at one of the points.
+        """
+        points = [
+            Given(point.label, subject.moved(golden.inputs[point.label]), own[point.label])
+            for point in golden.points
+        ]
+        try:
+            check_program(subject.program, subject.module, points, subject.tolerance)
+        except ProgramDiffers as found:
+            raise found from error
+
+    def _random_within(self, golden: Golden) -> float:
+        """The difference between calls that a spec with random operators accepts."""
+        if not any(item.startswith(RANDOM) for item in self._spec.checks.accept):
+            return 0.0
+        return self._spec.checks.tolerance * max(golden.signals()[EXAMPLE], default=0.0)
 
     def _own(self, subject: Subject, golden: Golden, now: Golden) -> dict[str, Any]:
         if subject.module is subject.original:
@@ -138,7 +270,9 @@ class Proof:
         self._channel.detail("verify", "reference under perturbed constants")
         started = time.monotonic()
         example = subject.moved(golden.inputs[EXAMPLE])
-        found = reference.responses(subject.module, example, base, subject.used)
+        found = reference.responses(
+            subject.module, example, base, subject.used, in_double=bool(golden.double)
+        )
         self._channel.log(f"reference of {len(found)} perturbations in {time.monotonic() - started:.2f} s")
         return [item for item in found if self._counts(item, subject)]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from pt2hub_workers.inside.golden import Golden
+    from pt2hub_workers.inside.golden import Golden, PerPoint
 
 MAX_SCALE = 256.0
 """Largest multiple of the base noise: a layer whose response is lost in rounding is moved further."""
@@ -55,7 +55,9 @@ class Response:
         return any(item.powerful for item in self.allowances)
 
 
-def golden_allowances(golden: Golden, own: Mapping[str, Outputs], tolerance: float) -> Allowances:
+def golden_allowances(
+    golden: Golden, own: Mapping[str, Outputs], tolerance: float, explained: PerPoint | None = None
+) -> Allowances:
     """What passes at the golden weights.
 
     Args:
@@ -63,8 +65,11 @@ def golden_allowances(golden: Golden, own: Mapping[str, Outputs], tolerance: flo
         own: Eager outputs on this target by point label: its own error is what rounding explains here, not that
             of the machine which made the golden values.
         tolerance: Relative to signal.
+        explained: The most that rounding explains of eager's own error, per output, where that was asked.
     """
     signals, errors = golden.signals(), golden.errors_of(own)
+    for label, most in (explained or {}).items():
+        errors[label] = [*map(min, errors[label], most)]
     return {
         label: base_allowances(
             signals[label], errors[label], tolerance, rounding=[*map(comparing.rounding, own[label])]
@@ -74,7 +79,12 @@ def golden_allowances(golden: Golden, own: Mapping[str, Outputs], tolerance: flo
 
 
 def responses(
-    module: torch.nn.Module, inputs: Tensors, base: list[Allowance], used: Iterable[str]
+    module: torch.nn.Module,
+    inputs: Tensors,
+    base: list[Allowance],
+    used: Iterable[str],
+    *,
+    in_double: bool = True,
 ) -> list[Response]:
     """Perturbs each group of constants in eager mode and records the response.
 
@@ -83,8 +93,9 @@ def responses(
         inputs: Those of the example, as the target takes them.
         base: Allowances at the golden weights there.
         used: Names of the constants that the program reads.
+        in_double: Whether the model computes the same in float64, so that it may serve as the reference.
     """
-    subject = _Subject.prepare(module, inputs)
+    subject = _Subject.prepare(module, inputs, in_double=in_double)
     return [_respond(subject, base, group) for group in groups_of(module, used)]
 
 
@@ -96,11 +107,13 @@ class _Subject:
     before: Outputs
 
     @classmethod
-    def prepare(cls, module: torch.nn.Module, inputs: Tensors) -> _Subject:
+    def prepare(cls, module: torch.nn.Module, inputs: Tensors, *, in_double: bool) -> _Subject:
         """The module and its float64 copy, where float64 runs, with the outputs before any perturbation.
 
         The copy has the target's rounded weights, so that only the perturbation counts as response.
         """
+        if not in_double:
+            return cls(module, None, inputs, eager.run_flat(module, inputs))
         with contextlib.suppress(Pt2hubError, RuntimeError, TypeError):  # then it has no float64 reference
             precise = eager.in_double(module)
             return cls(module, precise, inputs, _run_double(precise, inputs))
@@ -171,7 +184,13 @@ def save_trial(found: list[Response], golden: Golden, path: Path) -> None:
 
 
 def save_expected(
-    found: list[Response], base: Allowances, golden: Golden, own: Mapping[str, Outputs], path: Path
+    found: list[Response],
+    base: Allowances,
+    golden: Golden,
+    own: Mapping[str, Outputs],
+    path: Path,
+    *,
+    again: Outputs | None = None,
 ) -> None:
     """Writes what the judge compares with: golden outputs, responses, and what may differ.
 
@@ -181,8 +200,10 @@ def save_expected(
         golden: The version's golden values.
         own: Eager outputs on this target by point label, for their dtypes.
         path: Where to.
+        again: Outputs of a second call on the example, where the model's buffers make it another than the first.
     """
     tensors = {f"group/{n}/{i}": t for n, item in enumerate(found) for i, t in enumerate(item.outputs)}
+    tensors |= {f"again/{i}": tensor for i, tensor in enumerate(again or ())}
     for point in golden.points:
         best = golden.best(point.label)
         tensors |= {f"golden/{point.label}/{i}": tensor for i, tensor in enumerate(best)}
@@ -192,6 +213,7 @@ def save_expected(
         "groups": [
             {"name": item.group.name, "allowances": [a.as_dict() for a in item.allowances]} for item in found
         ],
+        "again": again is not None,
         "dtypes": {label: [dtype_name(tensor) for tensor in outputs] for label, outputs in own.items()},
     }
     packed = {name: storable(tensor) for name, tensor in tensors.items()}

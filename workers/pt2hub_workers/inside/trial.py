@@ -31,16 +31,18 @@ class Run:
         threads: OpenMP threads.
         group: Name of the perturbed constants, None for the artifact as it is.
         number: The group's place among the groups.
+        call: Which call of the artifact is looked at; before a second one comes a first one on the same inputs.
     """
 
     point: str
     threads: int
     group: str | None = None
     number: int = 0
+    call: int = 1
 
 
 def plan(points: Iterable[str], groups: Iterable[str], *, threads: int, device: str) -> list[Run]:
-    """Every run of the gate: all points with the default threads, two of them with others, then the perturbations.
+    """Every run of the gate: all points, the example's second call, two points on other threads, the perturbations.
 
     Args:
         points: Their labels.
@@ -52,6 +54,7 @@ def plan(points: Iterable[str], groups: Iterable[str], *, threads: int, device: 
     others = [n for n in OTHER_THREADS if n != threads] if device == "cpu" else []
     some = [label for label in labels if label in (EXAMPLE, SMALLEST)]
     runs = [Run(label, threads) for label in labels]
+    runs.append(Run(EXAMPLE, threads, call=2))
     runs += [Run(label, n) for n in others for label in some]
     return runs + [Run(EXAMPLE, threads, name, number) for number, name in enumerate(groups)]
 

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from pt2hub.archive.programs import split_program
 from pt2hub.client.parts import CODE_HINT, Parts, as_path
 from pt2hub.client.tracing.arguments import bound, dtype_name, taken_apart
+from pt2hub.client.tracing.believing import UNUSED, check_believable, check_read, distinct, ignored_inputs
 from pt2hub.client.tracing.dimensions import as_spec, declared_sizes, torch_shapes, wanted_dims
 from pt2hub.client.tracing.exporting import exported, save
 from pt2hub.client.tracing.tensors import state_of, write_tensors
@@ -50,10 +51,15 @@ def traced(
     if isinstance(model, ExportedProgram):
         _check_decided(options)
         call = taken_apart(_arguments_of(model, args, kwargs))
+        check_read(model, call, _accepted(options))
         return _as_program(model, call, {}, options, scratch)
     module = _as_module(model)
+    declared = _shapes(
+        module, args, kwargs, options
+    )  # before the copies: a collection knows tensors themselves
+    args, kwargs = distinct(args, kwargs)
     call = taken_apart(bound(module.forward, args, kwargs))
-    wanted = wanted_dims(_shapes(module, args, kwargs, options), call)
+    wanted = wanted_dims(declared, call)
     if options.get("code") is not None:
         return _as_code(model, call, wanted, options, scratch)
     _check_no_code(options)
@@ -68,6 +74,12 @@ def traced(
             module, args, kwargs, call
         )  # where the model itself refuses the call, that is what to say
         raise
+    accept = _accepted(options)
+    if not any(item.startswith("random:") for item in accept):
+        check_believable(module, program, args, kwargs)
+    if ignored := ignored_inputs(module, program, args, kwargs, call):
+        unused = [f"{UNUSED}{path}" for path in ignored if f"{UNUSED}{path}" not in accept]
+        options = {**options, "checks": {**(options.get("checks") or {}), "accept": [*accept, *unused]}}
     return _as_program(program, call, wanted, options, scratch)
 
 
@@ -89,6 +101,12 @@ def _as_program(
         )
     document, examples = _document(options, call, sizes, wanted), _examples(call, scratch)
     return document, Parts(program=stripped, weights=weights, examples=examples)
+
+
+def _accepted(options: ModelOptions) -> list[str]:
+    """What `checks.accept` lists, as far as it is a list of text: the server judges it."""
+    accept = (options.get("checks") or {}).get("accept")
+    return [item for item in accept if isinstance(item, str)] if isinstance(accept, list | tuple) else []
 
 
 def _as_code(

@@ -1,0 +1,202 @@
+"""Whether an exported program is the model that it was made from: asked here, where the model still is.
+
+A worker gets the program alone: what the export lost or fixed, it takes for the truth.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from pt2hub.client.tracing.unread import unread_inputs
+from pt2hub.errors import HiddenState, ProgramDiffers, UnusedInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torch.export import ExportedProgram
+
+    from pt2hub.client.tracing.arguments import Call
+
+    Outputs = list[torch.Tensor]
+
+TOLERANCE = 1.0e-3
+"""Relative to how far the outputs move when the inputs change, as the gate's own default."""
+_ROUNDING = 64.0
+"""Units in the last place of the largest output that pass in any case."""
+UNUSED = "unused:"
+"""What an entry of `checks.accept` begins with that names an input."""
+
+
+def distinct(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same arguments with tensors of their own: torch.export makes one input of two that are one tensor.
+
+    One that is a weight of the model, or a constant that it reads, would be merged with that as well.
+    """
+    copied = pytree.tree_map_only(
+        torch.Tensor, lambda item: item.detach().clone(), (tuple(args), dict(kwargs))
+    )
+    return copied[0], copied[1]
+
+
+def check_believable(
+    model: torch.nn.Module, program: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Refuses a program that computes something else than the model, and a model that changes with its calls.
+
+    The model itself is not called: copies are, which share its parameters.
+
+    Args:
+        model: In eval mode.
+        program: What it was exported to.
+        args: Example arguments by position.
+        kwargs: Example arguments by name.
+
+    Raises:
+        ProgramDiffers: The program's outputs are not the model's.
+        HiddenState: Two calls of the model on the same arguments differ.
+    """
+    try:
+        one, other = _copied(model), _copied(model)
+        first = _outputs(one, args, kwargs)
+        _outputs(other, *_rolled(args, kwargs))
+    except Exception:  # noqa: BLE001  # it cannot be copied, or does not take these values: nothing is found
+        return
+    for found in (_outputs(one, args, kwargs), _outputs(other, args, kwargs)):
+        if said := _difference(first, found):
+            raise HiddenState(
+                f"The model answers otherwise after other calls, or at random: {said}",
+                where="model",
+                hint="Keep such a value in a registered buffer that is written in place, compute it in every call, or make "
+                "random numbers an argument.",
+            )
+    runs = program.module(check_guards=False)
+    kept = {name: buffer.clone() for name, buffer in runs.named_buffers()}
+    found = _outputs(runs, args, kwargs)
+    for name, buffer in runs.named_buffers():
+        if name in kept:
+            buffer.copy_(kept[name])
+    if said := _difference(first, found):
+        raise ProgramDiffers(
+            f"The exported program computes something else than the model: {said}",
+            where="model",
+            hint="The model behaves differently while it is exported. Look for torch.compiler.is_exporting(), "
+            "is_compiling(), torch.jit.is_tracing(), and Python values that calls change.",
+        )
+
+
+def ignored_inputs(
+    model: torch.nn.Module,
+    program: ExportedProgram,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    call: Call,
+) -> list[str]:
+    """Paths of the inputs that the program never reads, and that the model ignores as well.
+
+    Args:
+        model: In eval mode; copies of it are called.
+        program: What it was exported to.
+        args: Example arguments by position.
+        kwargs: Example arguments by name.
+        call: The same, taken apart.
+
+    Raises:
+        UnusedInput: The model does not ignore one.
+    """
+    unread = unread_inputs(program, list(call.tensors))
+    for path in unread:
+        tensor = call.tensors[path]
+        try:
+            before = _outputs(_copied(model), args, kwargs)
+            after = _outputs(_copied(model), *_replaced(args, kwargs, tensor))
+        except Exception as exc:
+            raise _unused(path, f"the model does not take other values of it: {exc}") from exc
+        if len(before) != len(after) or not all(map(torch.equal, before, after)):
+            raise _unused(path, "the model does: its output moves when this input alone changes")
+    return unread
+
+
+def check_read(program: ExportedProgram, call: Call, accept: Sequence[str]) -> None:
+    """Refuses a program that never reads one of its inputs, unless the spec accepts that.
+
+    Args:
+        program: As somebody exported it.
+        call: How it is called.
+        accept: What `checks.accept` lists.
+
+    Raises:
+        UnusedInput: It does not.
+    """
+    for path in unread_inputs(program, list(call.tensors)):
+        if f"{UNUSED}{path}" not in accept:
+            raise _unused(path, "there is no model to tell whether that is right")
+
+
+def _unused(path: str, why: str) -> UnusedInput:
+    return UnusedInput(
+        f"The exported program never reads this input; {why}",
+        where=path,
+        hint="torch.export makes one of two arguments that are the same tensor: export with another tensor for each "
+        f"(x.clone()). If the model ignores {path}, say so: checks={{'accept': ['{UNUSED}{path}']}}.",
+    )
+
+
+def _copied(model: torch.nn.Module) -> torch.nn.Module:
+    return copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
+
+
+def _outputs(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Outputs:
+    """The tensors of a result; buffers that a call writes to are as before it."""
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    taken = pytree.tree_map_only(torch.Tensor, torch.clone, (tuple(args), dict(kwargs)))
+    with torch.no_grad():
+        result = model(*taken[0], **taken[1])
+        found = [leaf.clone() for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        for buffer, before in buffers:
+            buffer.copy_(before)
+    return found
+
+
+def _rolled(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Other arguments of the same kind: every tensor's elements moved on by one place."""
+    rolled = pytree.tree_map_only(
+        torch.Tensor, lambda item: item.flatten().roll(1).reshape(item.shape), (tuple(args), dict(kwargs))
+    )
+    return rolled[0], rolled[1]
+
+
+def _replaced(
+    args: Sequence[Any], kwargs: Mapping[str, Any], tensor: torch.Tensor
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with other values in place of one tensor."""
+    other = tensor + 1 if tensor.is_floating_point() else torch.where(tensor == 0, 1, 0).to(tensor.dtype)
+    replaced = pytree.tree_map(lambda item: other if item is tensor else item, (tuple(args), dict(kwargs)))
+    return replaced[0], replaced[1]
+
+
+def _difference(left: Outputs, right: Outputs) -> str:
+    """In what outputs differ; empty where rounding or the tolerance explains it."""
+    if len(left) != len(right):
+        return f"{len(right)} outputs instead of {len(left)}"
+    for place, (one, other) in enumerate(zip(left, right, strict=True)):
+        if one.shape != other.shape or one.dtype != other.dtype:
+            return f"output {place} is {other.dtype} {list(other.shape)} instead of {one.dtype} {list(one.shape)}"
+        if torch.equal(one, other) or not one.numel():
+            continue
+        gap = float((one.double() - other.double()).abs().max())
+        if not gap <= _allowed(one):  # also where it is no number
+            return f"output {place} is off by {gap:.3g}"
+    return ""
+
+
+def _allowed(output: torch.Tensor) -> float:
+    """What may differ: rounding, or the tolerance of how far the elements lie apart; nothing of integers."""
+    if not output.is_floating_point():
+        return 0.0
+    wide = output.double()
+    spread = float((wide - wide.mean()).square().mean().sqrt())
+    return max(TOLERANCE * spread, _ROUNDING * torch.finfo(output.dtype).eps * float(wide.abs().max()))
