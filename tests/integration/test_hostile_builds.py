@@ -354,7 +354,10 @@ class _Toolchain:
 
 
 GOOD = np.array([1.0, 2.0], dtype=np.float32)
-RUNS = [{"point": "example.0", "threads": threads, "group": None, "number": 0} for threads in (2, 1, 8)]
+RUNS = [
+    {"point": "example.0", "threads": threads, "group": None, "number": 0, "call": call}
+    for threads, call in ((2, 1), (2, 2), (1, 1), (8, 1))
+]
 
 
 def _writes(outputs: dict[str, list[float]]) -> str:
@@ -405,24 +408,24 @@ def prove(level: Isolation, tmp_path: Path) -> Callable[[str], dict[str, Any]]:
 
 
 def test_an_artifact_that_computes_what_it_should_passes(prove: Callable[[str], dict[str, Any]]) -> None:
-    right = {f"{n}/0": [1.0, 2.0] for n in range(3)}
+    right = {f"{n}/0": [1.0, 2.0] for n in range(4)}
 
     report = prove(_writes(right) + _tells({"threads": 2, "runs": RUNS}))
 
     assert report["verdict"] == "passed"
-    assert [row["threads"] for row in report["comparisons"]] == [2, 1, 8]
+    assert [row["threads"] for row in report["comparisons"]] == [2, 2, 1, 8]
 
 
 @pytest.mark.parametrize(
     ("statements", "why"),
     [
         (
-            _writes({f"{n}/0": [1.0, 3.0] for n in range(3)}) + _tells({"threads": 2, "runs": RUNS}),
+            _writes({f"{n}/0": [1.0, 3.0] for n in range(4)}) + _tells({"threads": 2, "runs": RUNS}),
             "is off by 1",
         ),
         (_writes({"0/0": [1.0, 2.0]}) + _tells({"threads": 2, "runs": RUNS}), "0 outputs at example.0"),
         (_writes({}) + _tells({"verdict": "passed", "comparisons": [], "no_power": []}), "does not say"),
-        (_writes({}) + _tells({"threads": 2, "runs": RUNS[:1]}), "did not make the 3 runs"),
+        (_writes({}) + _tells({"threads": 2, "runs": RUNS[:1]}), "did not make the 4 runs"),
         (f"{JOB}; " + _tells({"threads": 2, "runs": RUNS}), "did not do what it was asked"),
         (
             _writes({}) + "os.remove(job['found']); os.symlink('/etc/passwd', job['found']); " + _tells({}),

@@ -62,7 +62,7 @@ class Expected:
     base: dict[str, list[Allowance]]
     groups: list[Responded]
     dtypes: dict[str, list[str]]
-    again: bool
+    again: bool = False
 
     def __post_init__(self) -> None:
         """Refuses what no comparison could be made with.
