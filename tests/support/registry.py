@@ -203,7 +203,7 @@ class Registry:
         config = replace(
             a_config(),
             version=VersionIdentity(
-                claim.model, claim.number, claim.identity, claim.spec, claim.pins, weights, golden
+                claim.model, claim.number, claim.identity, claim.version_spec, claim.pins, weights, golden
             ),
             target=claim.target,
             toolchain=TOOLCHAIN,

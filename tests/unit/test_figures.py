@@ -9,7 +9,7 @@ import pytest
 from pt2hub.errors import OutputRefused
 from pt2hub_workers.figures import Times, measurements_of, pairs_of, read_times
 from pt2hub_workers.inside.timing import KEPT, Timed, alternate
-from pt2hub_workers.messages import read_result
+from pt2hub_workers.messages import read_baselines
 
 SECONDS = 2.0
 """How long the process was at work."""
@@ -185,11 +185,10 @@ def test_kept_samples_are_spread_over_all_calls() -> None:
     ],
     ids=str,
 )
-def test_what_a_build_cannot_have_measured_is_refused(fields: dict[str, Any]) -> None:
+def test_what_the_process_of_the_baselines_cannot_have_measured_is_refused(fields: dict[str, Any]) -> None:
     sent = {"metric": "latency_p50", "value": 2.0, "unit": "ms", "subject": "eager", "batch": 2}
     sent |= {"samples": [[2.0, 2.0]], "replicates": [2.0]}
-    whole: dict[str, Any] = {"verification": {}, "autotune": []}
 
-    assert read_result({**whole, "measurements": [sent]}).measurements[0].value == 2.0
+    assert read_baselines({"measurements": [sent]})[0].value == 2.0
     with pytest.raises(OutputRefused):
-        read_result({**whole, "measurements": [{**sent, **fields}]})
+        read_baselines({"measurements": [{**sent, **fields}]})
