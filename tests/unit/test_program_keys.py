@@ -399,3 +399,12 @@ def test_a_body_that_reads_an_object_is_covered_by_all_loaded_code(keys: dict[st
     assert named.lines == [
         "operator mine.act.default: its body uses a value of type the_model.Limit, the key carries all loaded code"
     ]
+
+
+def test_equal_programs_have_equal_keys_in_every_process() -> None:
+    sources = {text: text for text in (NET, TRITON_OP, CUSTOM_OP, COND, FLEX, PATCH)}
+
+    one, other = (keys_of(sources, {"PYTHONHASHSEED": seed}) for seed in ("1", "2"))
+
+    for text in sources:
+        assert one[text].fields == other[text].fields

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
+_MOST = 10
+"""Places of torch that one line of the log names."""
 _PLACE = re.compile(r"registered at (.+):\d+")
 _HELPERS = ("torch/library.py", "torch/_library/", "torch/_custom_op/", "torch/_custom_ops.py")
 """Files of torch in which others' operators are registered: the place says nothing of whose they are."""
@@ -59,9 +61,11 @@ def identify_code(program: ExportedProgram, loaded_code: Callable[[], str]) -> C
         kernels |= inner
     covered = _name_operators(foreign, left, identity)
     patches = torch_patches.find_patches()
-    for place in patches:
+    if patches:
+        more = f" and {len(patches) - _MOST} more" if len(patches) > _MOST else ""
+        places = ", ".join(patches[:_MOST]) + more
         identity.lines.append(
-            f"the source put code of its own in place of {place}: the key carries all loaded code"
+            f"the source put code of its own into torch ({places}): the key carries all loaded code"
         )
     if covered or patches:
         _name_loaded_code([*covered, *patches], loaded_code, identity)

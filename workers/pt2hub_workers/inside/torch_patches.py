@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copyreg
 import re
 import sys
 import types
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.utils._pytree
 
 from pt2hub_workers.inside import own_code
 
@@ -30,6 +32,7 @@ def find_patches() -> list[str]:
 
 
 def _in_modules() -> Iterator[str]:
+    harmless = {id(copyreg.dispatch_table), *map(id, vars(torch.utils._pytree).values())}  # noqa: SLF001  # no public name
     for name, module in sys.modules.copy().items():
         if (
             name.partition(".")[0] == "torch"
@@ -37,7 +40,9 @@ def _in_modules() -> Iterator[str]:
             and isinstance(module, types.ModuleType)
         ):
             for key, value in vars(module).copy().items():
-                yield from _in_value(f"{name}.{key}", value, name)
+                # How classes are pickled and taken apart shapes no code: what comes of it is in the graph.
+                if id(value) not in harmless or not issubclass(type(value), dict):
+                    yield from _in_value(f"{name}.{key}", value, name)
 
 
 def _in_value(place: str, value: Any, module: str) -> Iterator[str]:  # noqa: ANN401  # whatever a module holds
