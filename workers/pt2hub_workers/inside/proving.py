@@ -16,13 +16,15 @@ from pt2hub_workers.inside.allowances import EAGER_FACTOR
 from pt2hub_workers.inside.golden import Given, Golden, check_drift, load_golden, make_golden, save_golden
 from pt2hub_workers.inside.memory import largest_sizes
 from pt2hub_workers.inside.program_checks import RANDOM, check_program
+from pt2hub_workers.inside.responses import Unperturbed, responses
 from pt2hub_workers.inside.smallest import check_smallest
 from pt2hub_workers.inside.trial import EXAMPLE
 
 if TYPE_CHECKING:
     from pt2hub.domain.specs import Spec
+    from pt2hub_workers.inside.allowances import Allowance
     from pt2hub_workers.inside.channel import Channel
-    from pt2hub_workers.inside.reference import Response
+    from pt2hub_workers.inside.responses import Response
 
 
 BAKED = (
@@ -141,7 +143,9 @@ class Proof:
         golden, now, document = self._prepared.golden, self._prepared.now, self._prepared.document
         own = self._own(subject, golden, now)
         base = self._allowances(subject, golden, own)
-        found = self._responses(subject, golden, base[EXAMPLE])
+        double = now.double.get(EXAMPLE) if subject.module is subject.original else None
+        before = Unperturbed(own[EXAMPLE], double)
+        found = self._responses(subject, golden, base[EXAMPLE], before)
         # Two files: what runs the artifact must not know what it should compute.
         reference.save_trial(found, golden, self._room / files.TRIAL)
         again = (
@@ -263,15 +267,17 @@ class Proof:
             for label, given in golden.inputs.items()
         }
 
-    def _responses(self, subject: Subject, golden: Golden, base: list[Any]) -> list[Response]:
+    def _responses(
+        self, subject: Subject, golden: Golden, base: list[Allowance], before: Unperturbed
+    ) -> list[Response]:
         if subject.baked:
             self._notes.append(BAKED)
             return []
         self._channel.detail("verify", "reference under perturbed constants")
         started = time.monotonic()
         example = subject.moved(golden.inputs[EXAMPLE])
-        found = reference.responses(
-            subject.module, example, base, subject.used, in_double=bool(golden.double)
+        found = responses(
+            subject.module, example, base, subject.used, before=before, in_double=bool(golden.double)
         )
         self._channel.log(f"reference of {len(found)} perturbations in {time.monotonic() - started:.2f} s")
         return [item for item in found if self._counts(item, subject)]
