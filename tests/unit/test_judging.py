@@ -18,7 +18,8 @@ from pt2hub_workers.inside.golden import Golden
 from pt2hub_workers.inside.inputs import Point
 from pt2hub_workers.inside.judging import _difference, judge
 from pt2hub_workers.inside.perturbing import Group
-from pt2hub_workers.inside.reference import Response, save_expected
+from pt2hub_workers.inside.reference import save_expected
+from pt2hub_workers.inside.responses import Response
 from pt2hub_workers.inside.tensors import dtype_name, storable
 from pt2hub_workers.inside.trial import FOUND, Run, is_floating, plan
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pt2hub.domain.digests import digest_json, hex_of
+from pt2hub_workers.inside.trial import EVERYTHING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,10 +35,6 @@ class Group:
     name: str
     members: tuple[str, ...]
     scale: float = 1.0
-
-
-EVERYTHING = "everything"
-"""The group of all constants at once: the run with randomised weights."""
 
 
 def groups_of(module: torch.nn.Module, constants: Iterable[str]) -> list[Group]:

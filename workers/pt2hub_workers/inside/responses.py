@@ -18,7 +18,8 @@ from pt2hub.errors import Pt2hubError
 from pt2hub_workers.inside import comparing, eager
 from pt2hub_workers.inside.allowances import Allowance, response_allowances
 from pt2hub_workers.inside.inputs import Tensors
-from pt2hub_workers.inside.perturbing import EVERYTHING, Group, groups_of, perturb
+from pt2hub_workers.inside.perturbing import Group, groups_of, perturb
+from pt2hub_workers.inside.trial import EVERYTHING
 from pt2hub_workers.inside.weights import named_tensors
 
 if TYPE_CHECKING:

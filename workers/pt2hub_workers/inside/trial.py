@@ -12,6 +12,8 @@ EXAMPLE, OTHER, SMALLEST = "example.0", "example.1", "smallest.0"
 """Labels of points: the two with the example's sizes and different values, and that with the smallest sizes."""
 OTHER_THREADS = (1, 8)
 """OpenMP thread counts tried besides the default: code built for two threads crashed on eight (facts, section 2)."""
+EVERYTHING = "everything"
+"""The group of all constants at once: the run with randomised weights."""
 TRIAL, EXPECTED, FOUND = "trial", "expected", "found"
 """Keys under which the metadata of the three files holds their documents."""
 _IN_NUMPY = frozenset(
