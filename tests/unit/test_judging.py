@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 
 from pt2hub.errors import ArtifactWrong, NoPower, OutputRefused, ToleranceMissed
-from pt2hub_workers.inside import comparing
+from pt2hub_workers.inside import comparing, judging
 from pt2hub_workers.inside.allowances import Allowance
 from pt2hub_workers.inside.golden import Golden
 from pt2hub_workers.inside.inputs import Point
@@ -299,3 +299,26 @@ def test_differences_are_those_with_which_the_allowances_were_found(dtype: torch
     scalars = left[0], right[0]
     found = _difference(*(value.numpy() for value in scalars), floating=is_floating(dtype_name(left)))
     assert found == pytest.approx(comparing.difference(*scalars), rel=1e-12)
+
+
+def test_a_group_of_constants_is_named_before_all_of_them() -> None:
+    row = {
+        "output": 0,
+        "point": "example.0",
+        "threads": 2,
+        "signal": 1.0,
+        "eager_error": 0.0,
+        "allowed": 0.01,
+    }
+    everything = {**row, "group": "everything", "error": 0.5}
+    named = {**row, "group": "Linear.weight", "error": 0.4}
+    near = {**row, "group": None, "error": 0.02}
+    for rows in ([everything, named], [named, everything, near]):
+        with pytest.raises(ArtifactWrong, match=r"with perturbed Linear\.weight is off by 0\.4"):
+            judging._decide(rows)
+    for rows in (
+        [everything],
+        [everything, near],
+    ):  # a comparison that is just off hides none that is far off
+        with pytest.raises(ArtifactWrong, match="with perturbed everything"):
+            judging._decide(rows)

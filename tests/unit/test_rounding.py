@@ -124,7 +124,11 @@ def test_sizes_between_keep_to_multiples_and_all_dimensions_vary_together() -> N
 
 def test_sizes_that_would_take_too_long_or_too_much_are_left_out_and_counted() -> None:
     assert drawn(seconds=60.0).points == ()
-    assert "6 more would take longer than 4 s" in drawn(seconds=60.0).note
+    assert "6 more would take longer than 1.5 s" in drawn(seconds=60.0).note
+    some = [point.sizes["batch"] for point in drawn(seconds=0.01).points]
+    assert 2 <= len(some) < sizes.MOST  # those that fit, also where a larger one was drawn before
+    assert max(some) <= 150
+    assert sum(some) <= 300
     large = spec_of(tensor("x", ["batch", 1 << 20]), dims=WIDE)
     assert len(sizes.between(large, {"batch": 512}, 0.0).points) < sizes.MOST
     assert sizes.between(spec_of(tensor("x", [2, 4]), dims={}), {}, 0.1).points == ()

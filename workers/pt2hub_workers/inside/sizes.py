@@ -22,8 +22,9 @@ BETWEEN = "between"
 """Name of these points."""
 MOST = 6
 """Points that are tried."""
-SECONDS = 4.0
-"""Time that eager may take for all of them, estimated from the example's."""
+SECONDS = 1.5
+"""Time that eager may take for all of them, estimated from the example's; no size takes more than half of it. The
+artifact takes as long again, and a retrained version waits for nothing else."""
 ELEMENTS = 1 << 24
 """Elements of all their inputs together: they are stored with every version."""
 
@@ -60,7 +61,7 @@ def between(spec: Spec, largest: Mapping[str, int], seconds: float) -> Between:
         sizes = {name: next(sequence) for name, sequence in sequences.items()}
         if sizes not in tried and sizes not in drawn and len(drawn) < MOST:
             drawn.append(sizes)
-    taken = list(itertools.takewhile(_Budget(spec, seconds).has_room_for, drawn))
+    taken = [*filter(_Budget(spec, seconds).has_room_for, drawn)]
     points = tuple(Point(BETWEEN, sizes, number) for number, sizes in enumerate(taken))
     return Between(points, _note(taken, len(drawn)))
 
@@ -75,13 +76,17 @@ class _Budget:
         self._elements = 0
 
     def has_room_for(self, sizes: Mapping[str, int]) -> bool:
-        """Whether these sizes can be tried too."""
+        """Whether these sizes can be tried too; if so, they take their part."""
         ratio = 1.0
         for name, size in sizes.items():
             ratio *= size / self._spec.dims[name].example
-        self._time += self._seconds * max(ratio, 1.0)
-        self._elements += sum(_elements(item.shape, sizes) for item in self._spec.inputs)
-        return self._time <= SECONDS and self._elements <= ELEMENTS
+        seconds = self._seconds * max(ratio, 1.0)
+        elements = sum(_elements(item.shape, sizes) for item in self._spec.inputs)
+        if self._time + seconds > SECONDS or 2 * seconds > SECONDS or self._elements + elements > ELEMENTS:
+            return False
+        self._time += seconds
+        self._elements += elements
+        return True
 
 
 def _elements(shape: list[int | str], sizes: Mapping[str, int]) -> int:
