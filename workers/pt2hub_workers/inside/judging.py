@@ -307,10 +307,11 @@ def _decide(rows: list[dict[str, Any]]) -> None:
     missed = [row for row in rows if not row["error"] <= row["allowed"]]
     if not missed:
         return
-    named = [
-        row for row in missed if row["group"] != EVERYTHING
-    ] or missed  # a group says more than all of them
-    worst = max(named, key=lambda row: row["error"] / (row["allowed"] or 1e-300))
+    worst = max(missed, key=_times)
+    if worst["group"] == EVERYTHING:  # one group says more than all of them
+        worst = max(
+            (row for row in missed if row["group"] not in (None, EVERYTHING)), key=_times, default=worst
+        )
     under = f" with perturbed {worst['group']}" if worst["group"] else ""
     text = (
         f"output {worst['output']} at {worst['point']} on {worst['threads']} threads{under} is off by "
