@@ -217,7 +217,9 @@ def test_everything_is_rebuilt_from_the_manifests_in_s3(first: First, tmp_path: 
         subprocess.run(command, env=other.environ, check=True, capture_output=True)
         rebuilt = client.artifact(first.digest)
         torch.testing.assert_close(client.load("tiny/mlp@1")(X), _expected(), rtol=1e-5, atol=1e-5)
-    later: dict[str, Any] = {"referrers": (), "measurements": []}
+    assert rebuilt.measurement is not None
+    assert rebuilt.measurement.state == "measured"  # by a job of which the manifests know nothing
+    later: dict[str, Any] = {"referrers": (), "measurements": [], "measurement": None}
     assert replace(rebuilt, **later) == replace(first.artifact, **later)
     # The second version runs this one's code, and was not timed beside it.
     own = first.artifact.measurements
