@@ -155,7 +155,8 @@ def test_a_build_in_the_sandbox_for_a_lower_cpu_level_reuses_code_fails_as_any_a
     shop_of: Callable[..., Shop],
 ) -> None:
     release = ".".join(importlib.metadata.version("torch").split(".")[:2])
-    shop = shop_of(f"torch{release}-cpu-x86_64_v2", level="sandbox")
+    # Below every machine that runs tests, so that no test beside this one has built for it.
+    shop = shop_of(f"torch{release}-cpu-x86_64", level="sandbox")
 
     first, retrained = (
         shop.build(seed=11),
@@ -178,9 +179,9 @@ def test_a_build_in_the_sandbox_for_a_lower_cpu_level_reuses_code_fails_as_any_a
     assert (ended.error["code"], ended.error["where"]) == ("export_failed", "export")
     assert "exited with code 0 during export" in ended.error["message"]
 
-    assert first.target.endswith("-x86_64_v2")
+    assert first.target.endswith("-x86_64")
     native = shop.services.resolve.artifact(first.artifact).config["native"]
-    assert native["cpu_level"] == "x86_64_v2", "it needs no more than the level it is for"
+    assert native["cpu_level"] == "x86_64", "it needs no more than the level it is for"
     assert not [flag for flag in native["cpu_flags"] if flag.startswith(("avx", "fma", "bmi"))]
     shop.close()
     assert list((shop.scratch / "rooms").iterdir()) == []
