@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.figures import Run, latency, measured
-from support.registry import ENVIRONMENT, TOOLCHAIN
+from support.registry import ENVIRONMENT, TOOLCHAIN, V3, V4
 
 if TYPE_CHECKING:
     from pt2hub.domain.digests import Digest
@@ -22,9 +22,9 @@ def published(registry: Registry, number: int, **changes: object) -> Digest:
     return registry.published(registry.submit(checks={"tolerance": number / 1000}), **changes)
 
 
-def compared(registry: Registry) -> MetricComparison:
+def compared(registry: Registry, metric: str = "latency_p50") -> MetricComparison:
     found = registry.services.comparing.compare(f"{MODEL}@1", f"{MODEL}@2")
-    return next(item for item in found.metrics if (item.metric, item.batch) == ("latency_p50", 8))
+    return next(item for item in found.metrics if (item.metric, item.batch) == (metric, 8))
 
 
 def test_a_short_run_of_the_code_of_the_version_before_is_the_same(registry: Registry) -> None:
@@ -46,6 +46,42 @@ def test_it_is_the_same_on_another_machine_too(registry: Registry) -> None:
     measured(registry, other, latency(15.0), run=Run(environment=elsewhere, day=1))
 
     assert (compared(registry).verdict, compared(registry).method) == ("same", "code")
+
+
+@pytest.mark.parametrize(
+    ("metric", "unit", "times", "why"),
+    [
+        ("latency_p50", "ms", 1.9, None),
+        ("latency_p50", "ms", 2.1, "too_few"),
+        ("latency_p50", "ms", 0.4, "too_few"),
+        ("throughput", "1/s", 0.4, "too_few"),
+        ("latency_p99", "ms", 3.9, None),
+        ("latency_p99", "ms", 4.1, "too_few"),
+    ],
+)
+def test_figures_of_the_same_code_that_are_far_off_need_more_processes(
+    registry: Registry, metric: str, unit: str, times: float, why: str | None
+) -> None:
+    one, other = published(registry, 1), published(registry, 2)
+    measured(registry, one, latency(10.0, metric=metric, unit=unit))
+    measured(registry, other, latency(10.0 * times, metric=metric, unit=unit), run=Run(day=1))
+
+    found = compared(registry, metric)
+    assert found.why == why
+    assert found.verdict == ("not_comparable" if why else "same")
+    assert not why or "the code is unchanged, but the figures differ by a factor of" in str(found.detail)
+
+
+def test_the_same_code_for_two_targets_is_judged_by_its_figures(registry: Registry) -> None:
+    version = registry.submit(targets=[V4, V3])
+    for build, figure in zip(version.builds, (10.0, 12.0), strict=True):
+        claim = registry.claim(build.id, registry.worker(f"w-{build.target}", build.target))
+        publication = registry.publication(claim)
+        registry.services.builds.publish(claim, publication)
+        measured(registry, publication.manifest.digest, latency(figure))
+
+    found = registry.services.comparing.compare(f"{MODEL}@1", f"{MODEL}@1", target=V4, with_target=V3)
+    assert next(item for item in found.metrics if item.metric == "latency_p50").verdict == "not_comparable"
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,11 @@ def test_each_kind_is_told_by_its_field_and_comes_back_from_its_canonical_form(
     assert Spec.model_validate({**a_spec(**changes), "source": spec.source}) == spec
 
 
+def test_what_an_older_version_measures_is_read_without_fields_that_are_gone() -> None:
+    stored = parse_spec(a_spec()).canonical() | {"measure": {"split": False, "processes": 3}}
+    assert Spec.from_canonical(stored).measure.processes == 3
+
+
 @pytest.mark.parametrize(
     ("source", "advice"),
     [

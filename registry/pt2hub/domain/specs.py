@@ -56,6 +56,9 @@ SPEC_SCHEMA = 1
 SETTINGS = frozenset({"limits", "measure"})
 """Fields that say how a version is built and measured, and are no part of what it is."""
 
+_REMOVED = frozenset({"split"})
+"""Fields of `measure` that specs of older versions still hold, and that mean nothing any more."""
+
 ACCEPT_PATTERN = r"no_power|random:[A-Za-z_][\w.]*|unused:[^\s:][^\n]*"
 """What `checks.accept` takes: a verdict, an operator's name, an input's."""
 
@@ -409,7 +412,10 @@ class Spec(_Part):
     @classmethod
     def from_canonical(cls, document: Mapping[str, Any]) -> Self:
         """Return the spec that `canonical` wrote, with the `settings` merged into it or without; it has no targets."""
-        return cls.model_validate({key: value for key, value in document.items() if key != "schema"})
+        fields = {key: value for key, value in document.items() if key != "schema"}
+        if measure := fields.get("measure"):
+            fields["measure"] = {name: value for name, value in measure.items() if name not in _REMOVED}
+        return cls.model_validate(fields)
 
     def canonical(self) -> dict[str, Any]:
         """Return the fields that make the version, without defaults, with the schema's number.

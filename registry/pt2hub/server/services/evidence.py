@@ -41,6 +41,11 @@ _FEWEST = 2
 """Processes that make a spread."""
 UNCHANGED = Judgement("same", ratio=1.0, low=1.0, high=1.0, method="code")
 """Where code and toolchain are the same and there are too few figures to say more: no kernel can differ."""
+_FAR_OFF, _FAR_OFF_CALL = 4.0, 2.0
+"""How many times the other a single figure of the same code is before more processes must say why. The same kernels may
+have other work with other weights: subnormal numbers, or sizes that depend on the data."""
+_STEADY = frozenset(("latency_p50", "throughput"))
+"""Metrics of which one process on a quiet device tells most; the others take `_FAR_OFF`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +278,7 @@ def _separate(
 ) -> Evidence:
     """Figures of two runs, in the newest environment class that both have."""
     classes = shared_class(before, after, sides)
-    if classes is None and _is_unchanged(before[0], after[0]):
+    if classes is None and _is_unchanged(sides, before[0], after[0]):
         return Evidence(before[0], after[0], UNCHANGED)
     if classes is None:
         fields = hindrances(before[0].fields, after[0].fields, across=sides.across)
@@ -288,14 +293,29 @@ def _separate(
         mood = math.hypot(*moods) / math.sqrt(2)
         verdict = judging.judge_replicates(one.replicates, other.replicates, threshold, mood)
         return Evidence(one, other, verdict)
-    if _is_unchanged(earlier[0], later[0]):
-        return Evidence(earlier[0], later[0], UNCHANGED)
+    if _is_unchanged(sides, earlier[0], later[0]):
+        return _by_code(earlier[0], later[0])
     one, other = (replace(found[0], value=found[0].typical) for found in (earlier, later))
     return Evidence(one, other, usual=one.series)
 
 
-def _is_unchanged(before: Figure, after: Figure) -> bool:
-    """Return whether two figures of pt2hub's own are of the same code on the same toolchain."""
+def _by_code(before: Figure, after: Figure) -> Evidence:
+    """Judge two single figures of the same code, which are from one environment class."""
+    one, other = before.value, after.value
+    times = max(one, other) / min(one, other) if min(one, other) > 0 else math.inf
+    if times < (_FAR_OFF_CALL if before.metric in _STEADY else _FAR_OFF):
+        return Evidence(before, after, UNCHANGED)
+    detail = f"the code is unchanged, but the figures differ by a factor of {times:.3g}"
+    return _not(before, after, "too_few", detail)
+
+
+def _is_unchanged(sides: Sides, before: Figure, after: Figure) -> bool:
+    """Return whether two figures of pt2hub's own are of the same code on the same toolchain and target.
+
+    Two GPU models may run the same code, and are compared because they are not equally fast.
+    """
+    if sides.across:
+        return False
     own = before.run is not None and after.run is not None and before.metric in OF_JOBS
     return own and bool(before.built) and before.built == after.built
 
