@@ -81,7 +81,7 @@ def history(  # noqa: PLR0913  # each is an argument or option of the command li
     batch: Annotated[int | None, typer.Option(min=1, help="Only at this batch size.")] = None,
     subject: Annotated[
         str | None,
-        typer.Option(help="What ran: artifact unless said, or beside it eager, torch_compile, split."),
+        typer.Option(help="What ran: artifact unless said, or beside it eager or torch_compile."),
     ] = None,
     environment: Annotated[
         str | None, typer.Option(help="Only in this environment class, sha256: and its first digits.")

@@ -21,7 +21,7 @@ class HistoryOptions(TypedDict, total=False):
     Attributes:
         target: On this target.
         batch: At this batch size.
-        subject: `artifact` where left out, or what ran beside it: `eager`, `torch_compile`, `split`.
+        subject: `artifact` where left out, or what ran beside it: `eager` or `torch_compile`.
         environment: In this environment class: `class_digest` of a series, or its beginning.
         before: Of versions below this number; the newest where left out.
         limit: At most so many versions of each series; 200 where left out, 1,000 at most.

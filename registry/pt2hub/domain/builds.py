@@ -75,7 +75,7 @@ MEASURE_PRIORITY = -10
 PUBLICATION = "publication"
 """Who asks for the measuring job of an artifact that was just published."""
 MAX_REPEAT = 20
-"""Runs of one measuring job: each takes the device for some seconds, and builds wait meanwhile."""
+"""Runs of one measuring job: each takes the device for some seconds at a time."""
 _PAUSES = (1.0, 4.0, 10.0, 20.0)
 """Seconds. Storage and networks come back in seconds, not at once; and what came back is used within 30 s."""
 

@@ -150,7 +150,7 @@ class NotReady(Conflict):
 
 
 class NotMeasured(Conflict):
-    """The version is not measured: its measuring job failed or was cancelled."""
+    """The version is not measured: its measuring job failed or was cancelled, or there is none."""
 
     code = "not_measured"
 

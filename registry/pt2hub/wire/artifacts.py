@@ -21,7 +21,7 @@ class MeasurementView:
         metric: What was measured (`latency_p50`).
         value: The figure.
         unit: Its unit (`ms`).
-        subject: `artifact`, `eager`, `torch_compile`, or `split` beside an artifact with baked weights.
+        subject: `artifact`, or `eager` or `torch_compile` beside it.
         measured_at: ISO 8601, UTC.
         batch: Batch size, or None where there is none.
         samples: The single calls behind it, a list of each process, or None.

@@ -45,7 +45,7 @@ class FigureView:
     Attributes:
         metric: What was measured (`latency_p50`).
         unit: Its unit (`ms`).
-        subject: `artifact`, `eager`, `torch_compile`, or `split` beside an artifact with baked weights.
+        subject: `artifact`, or `eager` or `torch_compile` beside it.
         value: The figure of its latest run; where there are reports only, the median of the latest 200.
         low: Lowest replicate of the latest 200 figures, or lowest figure where there are no replicates.
         high: Likewise the highest.

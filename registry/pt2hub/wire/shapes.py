@@ -17,7 +17,8 @@ class StepView:
     """A step of a build.
 
     Attributes:
-        name: `fetch`, `export`, `key`, `compile` or `reuse`, `pack`, `verify`, `measure`, `upload` or `publish`.
+        name: `fetch`, `export`, `key`, `compile` or `reuse`, `pack`, `verify`, `upload` or `publish`; of a measuring job
+            `fetch`, `measure` or `publish`.
         state: `running`, `done` or `failed`; where something else ended it, what: `cancelled`, `lost` (its worker went
             silent), `handed_back` or `postponed`.
         started_at: ISO 8601, UTC.

@@ -62,9 +62,7 @@ class HistoryQuery(Parameters):
     batch: Annotated[int | None, Field(ge=1, lt=2**63, description="At this batch size")] = None
     subject: Annotated[
         str,
-        Field(
-            max_length=200, description="`artifact`, or what ran beside it: `eager`, `torch_compile`, `split`"
-        ),
+        Field(max_length=200, description="`artifact`, or what ran beside it: `eager` or `torch_compile`"),
     ] = "artifact"
     environment: Annotated[
         str | None,

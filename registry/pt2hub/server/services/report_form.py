@@ -108,7 +108,8 @@ class ReportedFigure(_Part):
     ] = None
     batch: Annotated[int | None, Field(ge=1, le=_MOST_BATCH, description="Batch size.")] = None
     subject: Annotated[
-        SubjectName, Field(description="artifact, or what was measured beside it: eager, split and such.")
+        SubjectName,
+        Field(description="artifact, or what was measured beside it: eager, torch_compile and such."),
     ] = "artifact"
     replicates: Annotated[
         list[Figure] | None,

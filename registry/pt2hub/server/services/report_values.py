@@ -105,7 +105,7 @@ def subject(name: str) -> str:
     """Lets the name of what was measured pass."""
     if not _SUBJECT.fullmatch(name):
         raise _refused(
-            "this can be no subject", name, "artifact, eager, torch_compile, split, or 1 to 32 of a-z and _"
+            "this can be no subject", name, "artifact, eager, torch_compile, or 1 to 32 of a-z and _"
         )
     return name
 
