@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pt2hub.domain.artifacts import KEY_SCHEMA
 from support.figures import Run, latency, measured
 from support.registry import ENVIRONMENT, TOOLCHAIN, V3, V4
 
@@ -96,6 +97,29 @@ def test_other_code_or_another_toolchain_is_not(registry: Registry, changes: dic
 
     assert compared(registry).method != "code"
     assert compared(registry).verdict != "same"
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ({"operators": []}, True),
+        ({"operators": ["mine.act.default"]}, False),
+        ({"never_reused": ["its body has no digest"]}, False),
+        ({"key_schema": KEY_SCHEMA - 1}, False),
+    ],
+    ids=["torch's own", "others by name", "no digest", "older key"],
+)
+def test_code_that_calls_by_name_what_may_have_changed_is_not(
+    registry: Registry, key: dict[str, object], said: bool
+) -> None:
+    for number, figure in ((1, 10.0), (2, 11.0)):
+        claim = registry.claim(registry.submit(checks={"tolerance": number / 1000}).builds[0].id)
+        provenance = {"build": claim.build, "attempt": claim.attempt, "key_schema": KEY_SCHEMA, **key}
+        publication = registry.publication(claim, key=f"key {number}", provenance=provenance)
+        registry.services.builds.publish(claim, publication)
+        measured(registry, publication.manifest.digest, latency(figure), run=Run(day=number))
+
+    assert (compared(registry).method == "code") is said
 
 
 def test_processes_of_both_say_more_than_the_code(registry: Registry) -> None:

@@ -217,6 +217,9 @@ class Registry:
                 "attempt": claim.attempt,
                 "request": claim.request,
                 "isolation": "sandbox",
+                "key_schema": oci.KEY_SCHEMA,
+                "operators": [],
+                "never_reused": None,
             },
             dtype=claim.request.get("dtype"),
         )

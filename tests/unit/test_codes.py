@@ -21,6 +21,7 @@ ONE = Code(
     program_key=Digest("sha256:key"),
     key_schema=KEY_SCHEMA,
     calls_others=False,
+    is_named=True,
     reused=False,
     chosen=True,
     options={"max_autotune": True},
@@ -105,6 +106,11 @@ def test_it_is_said_whose_code_is_reused_and_what_was_compiled_anew(
             replace(ONE, calls_others=True),
             replace(ONE, number=2, calls_others=True, program_key=Digest("sha256:other")),
             ", which calls operators by name that are not torch's own and may differ.",
+        ),
+        (
+            replace(ONE, is_named=False),
+            replace(ONE, number=2, is_named=False),
+            ", by a program key that does not name all that it calls.",
         ),
         (
             replace(ONE, calls_others=True),

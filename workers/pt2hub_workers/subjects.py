@@ -60,9 +60,10 @@ class Subject:
         return {"target": self.config.target.name, "dtype": self.config.dtype}
 
     def runs_the_code_of(self, other: Subject) -> bool:
-        """Return whether no kernel can differ: code and toolchain are the same."""
+        """Return whether no kernel can differ: code, what it calls by name and toolchain are the same."""
         same = self.code_digest is not None and self.code_digest == other.code_digest
-        return same and self.config.toolchain == other.config.toolchain
+        own, theirs = self.config, other.config
+        return same and own.toolchain == theirs.toolchain and own.key.binds_kernels_with(theirs.key)
 
 
 @dataclass(frozen=True, slots=True)

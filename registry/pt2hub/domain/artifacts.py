@@ -393,6 +393,15 @@ class ProgramKey:
             else ()
         )
 
+    def binds_kernels_with(self, other: ProgramKey) -> bool:
+        """Return whether programs of both keys run the same kernels where their code is the same.
+
+        Code calls operators that are not torch's own by name, so that it stays the same where one of them changes.
+        """
+        if min(self.schema, other.schema) < KEY_SCHEMA or self.never_reused or other.never_reused:
+            return False
+        return self.digest == other.digest or not (self.operators or other.operators)
+
 
 @dataclass(frozen=True, slots=True)
 class StepTiming:

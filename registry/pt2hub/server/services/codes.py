@@ -90,6 +90,8 @@ def _what_follows(before: Code, after: Code) -> str:
     oldest = min(before.key_schema, after.key_schema)
     if oldest < KEY_SCHEMA:
         return f", by a program key of schema {oldest}, which does not name the kernels of operators that are not torch's own"
+    if not (before.is_named and after.is_named):
+        return ", by a program key that does not name all that it calls"
     if before.program_key != after.program_key and (before.calls_others or after.calls_others):
         return ", which calls operators by name that are not torch's own and may differ"
     return ", so that no kernel can differ"

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 _CODES = text("""
     SELECT own.digest AS artifact, models.name AS model, versions.number, builds.target, own.code AS digest,
         own.program_key, coalesce((own.provenance ->> 'key_schema')::int, 1) AS key_schema,
-        coalesce(own.provenance -> 'operators', '[]') <> '[]' AS calls_others, own.provenance ->> 'code_reused_from' IS NOT NULL AS reused,
+        coalesce(own.provenance -> 'operators', '[]') <> '[]' AS calls_others,
+        own.provenance ->> 'never_reused' IS NULL AS is_named, own.provenance ->> 'code_reused_from' IS NOT NULL AS reused,
         own.provenance -> 'autotuning' ->> 'choices' IS NOT NULL AS chosen,
         versions.spec #> '{compile,options}' AS asked, builds.request -> 'options' AS wanted,
         origin.digest AS origin, origin.name AS made, origin.number AS made_number, tuned.digest AS tuned
@@ -59,6 +60,7 @@ class Code:
         program_key: What the code was compiled from.
         key_schema: The schema of that key; an older one names less.
         calls_others: Whether the program calls operators that are not torch's own.
+        is_named: Whether the key names all of their content; code that is never reused has a key that does not.
         reused: Whether it was compiled for another artifact.
         chosen: Whether the compiler chose anything by timing when it was compiled.
         options: The spec's options of the compiler, the target's above them.
@@ -75,6 +77,7 @@ class Code:
     program_key: Digest
     key_schema: int
     calls_others: bool
+    is_named: bool
     reused: bool
     chosen: bool
     options: dict[str, Any]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import select, text, tuple_
 
-from pt2hub.domain.artifacts import Environment
+from pt2hub.domain.artifacts import KEY_SCHEMA, Environment
 from pt2hub.domain.codec import decode
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.measurements import class_fields
@@ -28,10 +28,17 @@ _USUAL = 50
 _MOST_PAIRS = 2000
 _MOST_AGAIN = 100
 """Artifacts of a series that were measured again, the newest, which say how much runs differ."""
-_LATEST = """
+# As `ProgramKey.binds_kernels_with`: code calls operators that are not torch's own by name, and the key names their content.
+_BUILT = f"""CASE
+        WHEN coalesce((a.provenance ->> 'key_schema')::int, 1) >= {KEY_SCHEMA} AND a.provenance ->> 'never_reused' IS NULL
+        THEN concat_ws(
+            ' ', a.code, CASE WHEN coalesce(a.provenance -> 'operators', '[]') <> '[]' THEN a.program_key END,
+            a.torch, a.python, a.compiler, a.libc, a.pt2hub, a.triton, a.cuda, a.driver
+        ) ELSE '' END"""
+_LATEST = f"""
     SELECT p.artifact, p.series_id AS series, p.number, p.value AS typical, s.metric, s.unit, s.batch, s.class_digest,
         m.value, m.replicates, m.run, m.measured_at, e.fields,
-        concat_ws(' ', a.code, a.torch, a.python, a.compiler, a.libc, a.pt2hub, a.triton, a.cuda, a.driver) AS built
+        {_BUILT} AS built
     FROM series_points AS p
     JOIN series AS s ON s.id = p.series_id
     JOIN LATERAL (
@@ -40,22 +47,22 @@ _LATEST = """
     ) AS m ON true
     JOIN environments AS e ON e.digest = m.environment
     JOIN artifacts AS a ON a.digest = p.artifact
-"""
+"""  # noqa: S608  # a text of our own
 _OF_ARTIFACTS = text(
     f"{_LATEST} WHERE p.artifact = ANY(:artifacts) AND s.subject = 'artifact' "
     "AND (:all OR s.metric = ANY(:metrics)) ORDER BY m.measured_at DESC, p.series_id"
 )
-_OF_RUNS = text("""
+_OF_RUNS = text(f"""
     SELECT p.artifact, p.series_id AS series, p.number, p.value AS typical, s.metric, s.unit, s.batch, s.class_digest,
         m.value, m.replicates, m.run, m.measured_at, e.fields,
-        concat_ws(' ', a.code, a.torch, a.python, a.compiler, a.libc, a.pt2hub, a.triton, a.cuda, a.driver) AS built
+        {_BUILT} AS built
     FROM series_points AS p
     JOIN series AS s ON s.id = p.series_id
     JOIN measurements AS m ON m.series_id = p.series_id AND m.number = p.number AND m.run = ANY(:wanted)
     JOIN environments AS e ON e.digest = m.environment
     JOIN artifacts AS a ON a.digest = p.artifact
     WHERE p.artifact = ANY(:artifacts) AND s.subject = 'artifact' AND (:all OR s.metric = ANY(:metrics))
-""")
+""")  # noqa: S608  # a text of our own
 _AT_POINTS = text(
     f"{_LATEST} JOIN unnest(CAST(:series AS bigint[]), CAST(:numbers AS int[])) AS wanted (series_id, number) "
     "ON wanted.series_id = p.series_id AND wanted.number = p.number ORDER BY m.measured_at DESC, p.series_id"
@@ -126,7 +133,8 @@ class Figure:
         run: The build or measuring job and its attempt, or None for what was reported.
         measured_at: When it was taken.
         fields: Fields of the environment class.
-        built: The artifact's code and toolchain: no kernel differs between figures that have it in common.
+        built: The artifact's code, what that calls by name, and toolchain: no kernel differs between figures that have it
+            in common. Empty where that is not known.
     """
 
     artifact: Digest
