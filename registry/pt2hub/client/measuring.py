@@ -11,7 +11,7 @@ from pt2hub.client.events import changes, over
 from pt2hub.client.following import Pace, build_path, patiently
 from pt2hub.domain.digests import canonical_json
 from pt2hub.domain.names import parse_model_name
-from pt2hub.errors import BuildActive
+from pt2hub.errors import BuildActive, InvalidInput
 from pt2hub.wire.performance import MeasuringJobs
 from pt2hub.wire.shapes import BuildView, VersionView
 
@@ -29,7 +29,18 @@ _SUCCEEDED = "succeeded"
 
 
 def time_left(timeout: float | None) -> Left:
-    """Return what tells the seconds that are left from now on; infinitely many without a time-out."""
+    """Return what tells the seconds that are left from now on; infinitely many without a time-out.
+
+    Raises:
+        InvalidInput: The time-out is no number.
+    """
+    number = isinstance(timeout, int | float) and not isinstance(timeout, bool) and not math.isnan(timeout)
+    if timeout is not None and not number:
+        raise InvalidInput(
+            f"timeout must be a number of seconds or None, got {timeout!r:.80}",
+            where="timeout",
+            hint="None waits as long as it takes.",
+        )
     until = math.inf if timeout is None else time.monotonic() + timeout
     return lambda: until - time.monotonic()
 
