@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -48,6 +49,52 @@ def test_a_table_that_is_the_same_for_all_inputs_may_be_kept(tmp_path: Path) -> 
     kept, found = check(Keeping(lambda x: torch.arange(x.shape[1]) * 1.0), tmp_path)
     assert kept == {"0.last"}
     assert list(found.program.constants) == ["0.table"]
+
+
+class Locked(nn.Module):
+    """Cannot be copied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with self.lock:
+            return x * 2
+
+
+def test_a_model_that_cannot_be_copied_is_compared_with_a_forked_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = spec_of(tensor("x"))
+    first, second = (inputs.make(spec, point, {}) for point in inputs.points(spec, {})[:2])
+
+    seen = statefulness.observe(adapted(Locked(), spec)[0], first, second, scratch=tmp_path)
+    assert seen.notes == ()
+
+    monkeypatch.setattr(statefulness, "_WAIT", -1e9)  # no time for the fork
+    seen = statefulness.observe(adapted(Locked(), spec)[0], first, second, scratch=tmp_path)
+    assert len(seen.notes) == 1
+    assert "was not tried" in seen.notes[0]
+
+
+class Unordered(nn.Module):
+    """Adds in another order in each call, as scatter_add does on CUDA."""
+
+    calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x.flip(-1).sum(-1) if self.calls % 2 else x.cumsum(-1)[:, -1]
+
+
+def test_calls_that_differ_by_rounding_alone_are_the_same(tmp_path: Path) -> None:
+    spec = spec_of(tensor("x", [8, 1000]), dims={})
+    first, second = (inputs.make(spec, point, {}) for point in inputs.points(spec, {})[:2])
+    module, _ = adapted(Unordered(), spec)
+    assert not torch.equal(module(**first), module(**first))
+
+    statefulness.observe(module, first, second, scratch=tmp_path)
 
 
 def test_a_table_that_is_computed_from_the_first_inputs_is_refused(tmp_path: Path) -> None:
