@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from torch import nn
 
-from pt2hub_workers.inside import comparing, eager, inputs, rounding, sizes
+from pt2hub_workers.inside import comparing, eager, inputs, proving, rounding, sizes
+from pt2hub_workers.inside.golden import Golden
 from support.forms import adapted, spec_of, tensor
 
 if TYPE_CHECKING:
@@ -70,6 +71,20 @@ def test_rounding_explains_the_error_of_models_that_only_round(
     assert explained < 1e4 * error
 
 
+class Conditional(nn.Module):
+    """Computes within torch.cond, which is one operation for a mode."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = torch.cond(x.sum() > 0, torch.sin, torch.cos, (x * 100.0,))
+        return found
+
+
+def test_rounding_goes_through_higher_order_operators() -> None:
+    error, explained = both(Conditional(), torch.ones(4, 4))
+
+    assert 0 < error <= explained
+
+
 def test_rounding_does_not_explain_random_numbers() -> None:
     error, explained = both(Noise(), torch.randn(64, 8))
 
@@ -83,6 +98,19 @@ def test_the_precision_of_products_that_torch_was_told_to_use_counts(monkeypatch
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "medium")
     assert rounding.unit(torch.float32, cpu) == 2.0**-7
     assert rounding.unit(torch.bfloat16, cpu) == 2.0**-7
+
+
+def test_torch_may_be_told_by_fp32_precision_as_well() -> None:
+    products: Any = torch.backends.mkldnn.matmul
+    before = products.fp32_precision
+    try:
+        products.fp32_precision = "bf16"
+        with pytest.raises(RuntimeError, match="legacy and new"):  # which pt2hub reads past
+            torch.get_float32_matmul_precision()
+        assert rounding.unit(torch.float32, torch.device("cpu")) == 2.0**-7
+    finally:
+        products.fp32_precision = before
+    assert torch.get_float32_matmul_precision() == "highest"
 
 
 WIDE = {"batch": {"min": 1, "max": 512, "example": 2}}
@@ -132,6 +160,16 @@ def test_sizes_that_would_take_too_long_or_too_much_are_left_out_and_counted() -
     large = spec_of(tensor("x", ["batch", 1 << 20]), dims=WIDE)
     assert len(sizes.between(large, {"batch": 512}, 0.0).points) < sizes.MOST
     assert sizes.between(spec_of(tensor("x", [2, 4]), dims={}), {}, 0.1).points == ()
+
+
+def test_a_report_names_inputs_that_have_one_value_throughout() -> None:
+    spec = spec_of(tensor("x"), tensor("mask", dtype="bool"))
+    points = inputs.points(spec, {"batch": 16})
+    golden = Golden(tuple(points), {point.label: inputs.make(spec, point, {}) for point in points}, {}, {})
+
+    (note,) = proving.constant_inputs(golden)
+
+    assert note.startswith("input mask was 1 throughout")
 
 
 def test_inputs_that_would_be_equal_are_not() -> None:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pt2hub.errors import ArtifactWrong, InputRefused, InternalError, NanOutput, ProgramDiffers
-from pt2hub_workers.inside import eager, files, inputs, reference, rounding, sizes, statefulness
+from pt2hub.errors import (
+    ArtifactWrong,
+    InputRefused,
+    InternalError,
+    NanOutput,
+    ProgramDiffers,
+    Pt2hubError,
+)
+from pt2hub_workers.inside import comparing, eager, files, inputs, reference, rounding, sizes, statefulness
 from pt2hub_workers.inside.allowances import EAGER_FACTOR
 from pt2hub_workers.inside.golden import Given, Golden, check_drift, load_golden, make_golden, save_golden
 from pt2hub_workers.inside.memory import largest_sizes
@@ -169,7 +176,7 @@ class Proof:
         return {
             **report,
             "tolerance": subject.tolerance,
-            "notes": [*golden.notes, *subject.notes, *self._notes],
+            "notes": [*golden.notes, *subject.notes, *self._notes, *constant_inputs(golden)],
         }
 
     def _golden(
@@ -226,7 +233,18 @@ class Proof:
                 }
                 floats = [tensor.dtype for tensor in own[label] if tensor.is_floating_point()]
                 eps = max((rounding.unit(dtype, device) for dtype in floats), default=0.0)
-                moved = rounding.explained(eager.in_double(original), wide, golden.double[label], eps)
+                try:
+                    moved = rounding.explained(eager.in_double(original), wide, golden.double[label], eps)
+                except (
+                    Pt2hubError,
+                    RuntimeError,
+                    TypeError,
+                ) as error:  # a number that rounds may be an index
+                    moved = [comparing.rounding(tensor) for tensor in own[label]]
+                    why = " ".join(str(error).split())[:300]
+                    self._channel.log(
+                        f"the model does not run with noise in place of rounding at {label}: {why}"
+                    )
                 found[label] = [rounding.EXPLAINED * distance for distance in moved]
         return found
 
@@ -302,6 +320,17 @@ class Proof:
         if winner["document"] != document:
             self._channel.log("another build of this version recorded its golden outputs first")
             check_drift(_load(winner), subject.original)
+
+
+def constant_inputs(golden: Golden) -> Iterator[str]:
+    """Say which inputs had one value everywhere: a comparison cannot see whether an artifact reads these."""
+    for name, example in golden.inputs[EXAMPLE].items():
+        value = example.flatten()[:1]
+        if value.numel() and all(bool((given[name] == value).all()) for given in golden.inputs.values()):
+            yield (
+                f"input {name} was {value.item():g} throughout: that outputs follow other values of it is not proven; "
+                "generate others to have it tried"
+            )
 
 
 def _load(stored: dict[str, Any]) -> Golden:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pt2hub_workers.inside import comparing, eager
+from pt2hub_workers.inside import comparing, eager, settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,8 +25,8 @@ EXPLAINED = 16.0
 """Eager's error counts up to this many times what the noise moves. The noise is one rounding per operation and element; a
 sum of K products inside one operation rounds K times, which adds up to the square root of K at most where signs vary, and
 blocked sums (as of every BLAS) to that of K over the block: 16 covers sums of thousands."""
-_REDUCED = {"high": 2.0**-10, "medium": 2.0**-7}
-"""Unit of products that `torch.set_float32_matmul_precision` allows: tf32, bfloat16."""
+_REDUCED = {"high": 2.0**-10, "tf32": 2.0**-10, "medium": 2.0**-7, "bf16": 2.0**-7}
+"""Unit of products that `torch.set_float32_matmul_precision` and `torch.backends.*.fp32_precision` allow."""
 
 
 def unit(dtype: torch.dtype, device: torch.device) -> float:
@@ -38,10 +39,8 @@ def unit(dtype: torch.dtype, device: torch.device) -> float:
     eps = float(torch.finfo(dtype).eps)
     if dtype is not torch.float32:
         return eps
-    units = [eps, _REDUCED.get(torch.get_float32_matmul_precision(), eps)]
-    if device.type == "cuda" and torch.backends.cudnn.allow_tf32:
-        units.append(_REDUCED["high"])
-    return max(units)
+    names = settings.precisions_of_products(device.type)
+    return max(eps, *(_REDUCED.get(name, eps) for name in names))
 
 
 def explained(precise: torch.nn.Module, inputs: Tensors, right: Outputs, eps: float) -> list[float]:
@@ -64,6 +63,8 @@ def explained(precise: torch.nn.Module, inputs: Tensors, right: Outputs, eps: fl
 
 class _Rounding(TorchDispatchMode):
     """Moves each float64 result of an operation by up to eps of itself."""
+
+    supports_higher_order_operators = True
 
     def __init__(self, eps: float) -> None:
         super().__init__()
@@ -91,6 +92,9 @@ class _Rounding(TorchDispatchMode):
     ) -> Any:  # noqa: ANN401  # torch's protocol
         del types
         given = dict(kwargs or {})
+        if not isinstance(func, torch._ops.OpOverload):  # noqa: SLF001  # torch has no public name for it
+            # torch.cond, flex_attention and the like run as one operation, whose results are moved.
+            return pytree.tree_map_only(torch.Tensor, self.moved, func(*args, **given))
         with self:  # what an operation consists of rounds too; inference mode does not take it apart
             apart = func.decompose(*args, **given)
         if apart is not NotImplemented:

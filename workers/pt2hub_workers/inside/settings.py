@@ -15,7 +15,7 @@ from pt2hub.domain.digests import canonical_json, digest_json
 from pt2hub_workers.inside.code_values import CannotName, CodeValues
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 _PLACES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TMPDIR")
 """Variables that name the build's own directories (`build.isolate_caches`)."""
@@ -45,6 +45,12 @@ _CONFIGURATIONS = {
     "fx": "torch.fx.experimental._config",
     "compiler": "torch.compiler.config",
 }
+_PRECISIONS = (
+    "",
+    *("cuda.matmul", "cudnn", "cudnn.conv", "cudnn.rnn"),
+    *("mkldnn", "mkldnn.matmul", "mkldnn.conv", "mkldnn.rnn"),
+)
+"""Places below `torch.backends` with the setting `fp32_precision`."""
 _MAX_TEXT = 300
 """Characters of a setting's value that are kept as text; of longer ones the digest."""
 _entered: list[torch.inference_mode] = []
@@ -54,9 +60,9 @@ _entered: list[torch.inference_mode] = []
 def numeric_settings() -> dict[str, Any]:
     """What a source may have changed on import and the compiler reads (facts/aoti.md, section 16)."""
     return {
-        "matmul_precision": torch.get_float32_matmul_precision(),
-        "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
-        "cuda_matmul_allow_tf32": torch.backends.cuda.matmul.allow_tf32,
+        "matmul_precision": _unless_mixed(torch.get_float32_matmul_precision),
+        "cudnn_allow_tf32": _unless_mixed(lambda: torch.backends.cudnn.allow_tf32),
+        "cuda_matmul_allow_tf32": _unless_mixed(lambda: torch.backends.cuda.matmul.allow_tf32),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "mkldnn": torch.backends.mkldnn.enabled,
@@ -72,6 +78,36 @@ def numeric_settings() -> dict[str, Any]:
     }
 
 
+def precisions_of_products(device: str) -> list[str]:
+    """What float32 products and convolutions may round their operands to, by torch's names.
+
+    Args:
+        device: `cpu` or `cuda`.
+    """
+    places = [path for path in _PRECISIONS if path.startswith("mkldnn" if device == "cpu" else "cud")]
+    convolutions = device == "cuda" and _unless_mixed(lambda: torch.backends.cudnn.allow_tf32) is True
+    return [
+        str(_unless_mixed(torch.get_float32_matmul_precision)),
+        *map(_precision, places),
+        *(["tf32"] if convolutions else []),
+    ]
+
+
+def _unless_mixed(read: Callable[[], Any]) -> Any:  # noqa: ANN401  # a setting
+    """A setting; torch refuses to read it where `fp32_precision` was set, which is part of the key as well."""
+    try:
+        return read()
+    except RuntimeError:
+        return "see fp32_precision"
+
+
+def _precision(path: str) -> str:
+    value: Any = torch.backends
+    for part in path.split(".") if path else ():
+        value = getattr(value, part, None)
+    return str(getattr(value, "fp32_precision", None))
+
+
 def _further_settings() -> dict[str, Any]:
     """Settings that not every version of torch has."""
     matmul, backends = torch.backends.cuda.matmul, torch.backends
@@ -84,10 +120,7 @@ def _further_settings() -> dict[str, Any]:
                 "fp16_accumulation",
             )
         },
-        "fp32_precision": {
-            name: str(getattr(getattr(backends, name), "fp32_precision", None))
-            for name in ("cudnn", "mkldnn")
-        },
+        "fp32_precision": {path: _precision(path) for path in _PRECISIONS},
         "cudnn": {name: str(getattr(backends.cudnn, name)) for name in ("enabled", "deterministic")},
         "cudnn_sdp": backends.cuda.cudnn_sdp_enabled(),
         "sdpa_order": str(torch._C._get_sdp_priority_order()),  # noqa: SLF001  # torch has no public name for it
