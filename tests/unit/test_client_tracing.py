@@ -464,6 +464,10 @@ def test_a_program_that_never_reads_an_input_is_refused_unless_the_spec_says_so(
     assert trace(merged, checks={"accept": ["unused:x"]}).spec.checks.accept == ["unused:x"]
 
 
+def test_outputs_that_are_not_finite_are_no_sign_of_state(trace: Trace) -> None:
+    trace(lambda x: torch.cat([torch.log(x * 0), (x * 0).log() * 0, x.softmax(-1)]), (X,))
+
+
 class OtherwiseExported(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * 2 if torch.compiler.is_exporting() else x
