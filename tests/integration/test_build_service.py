@@ -28,7 +28,8 @@ def test_a_claim_holds_all_that_an_attempt_needs(registry: Registry) -> None:
     assert (claim.attempt, claim.worker, claim.model, claim.number) == (1, "w1", "vision/resnet18", 1)
     assert claim.request == {"target": V4, "dtype": "bfloat16"}
     assert claim.target.name == V4
-    assert claim.spec == view.spec
+    assert (claim.version_spec, claim.settings) == (view.spec, view.settings)
+    assert claim.spec == {**view.spec, **view.settings}
     assert claim.pins == view.pins
     assert (claim.weights, claim.golden) == (None, None)
     running = registry.services.builds.view(claim.build)
