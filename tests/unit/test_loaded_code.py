@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import ctypes
+import hashlib
 import importlib
 import importlib.util
 import sys
@@ -13,7 +15,7 @@ import pytest
 import torch
 
 from pt2hub.operators import declare_torchvision
-from pt2hub_workers.inside import own_code
+from pt2hub_workers.inside import loaded_code, own_code
 from pt2hub_workers.inside.code_values import CannotName
 from pt2hub_workers.inside.loaded_code import digest_loaded_code
 from pt2hub_workers.inside.operator_sources import is_torchs_own
@@ -103,3 +105,25 @@ def test_operators_are_told_by_where_they_were_registered() -> None:
     assert is_torchs_own(torch.ops.aten.relu.default)
     assert is_torchs_own(torch.ops.prims.convert_element_type.default)
     assert not is_torchs_own(torch.ops.torchvision.nms.default)
+
+
+def test_an_installed_file_that_was_changed_is_named_by_its_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, info = tmp_path / "of_somebody.py", tmp_path / "somebody-1.0.dist-info"
+    file.write_text("VALUE = 1\n")
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: somebody\nVersion: 1.0\n")
+    recorded = base64.urlsafe_b64encode(hashlib.sha256(file.read_bytes()).digest()).rstrip(b"=").decode()
+    (info / "RECORD").write_text(f"of_somebody.py,sha256={recorded},10\nsomebody-1.0.dist-info/RECORD,,\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    loaded_code._owners.cache_clear()
+    try:
+        importlib.import_module("of_somebody")
+        installed = digest_loaded_code({}, NOWHERE)
+        assert digest_loaded_code({}, NOWHERE) == installed
+        file.write_text("VALUE = 2\n")
+        assert digest_loaded_code({}, NOWHERE) != installed
+    finally:
+        sys.modules.pop("of_somebody", None)
+        loaded_code._owners.cache_clear()

@@ -89,6 +89,25 @@ COND = NET.replace(
     "return torch.nn.functional.silu(x) * FACTOR",
     "return torch.cond(x.sum() > 0, lambda x: x + 1.0, lambda x: x - 1.0, (x,))",
 )
+WHILE = NET.replace(
+    "return torch.nn.functional.silu(x) * FACTOR",
+    "return while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y + 1.0), (torch.tensor(0), x))[1]",
+).replace("import torch\n", "import torch\nfrom torch._higher_order_ops.while_loop import while_loop\n")
+AUTOGRAD = (
+    _OPERATOR
+    + """
+class Act(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2.0
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2.0
+
+act = Act.apply
+"""
+)
 FLEX = """
 import torch
 from torch.nn.attention.flex_attention import flex_attention
@@ -116,6 +135,12 @@ ATEN_FUNCTIONAL = (
     NET
     + """
 torch.library.impl("aten::silu", "CPU")(lambda x: x * 2.0)
+"""
+)
+ATEN_FAKE = (
+    NET
+    + """
+torch.library.impl("aten::poisson", "Meta")(lambda x, generator=None: torch.empty_like(x))
 """
 )
 DECOMPOSITION = (
@@ -220,6 +245,9 @@ SHAPING = [
     Change("body of an explicit operator", EXPLICIT, "x * 2.0", "x * 3.0"),
     Change("body of a functional registration", FUNCTIONAL, "x * 2.0", "x * 3.0"),
     Change("branch of cond", COND, "x + 1.0", "x + 2.0"),
+    Change("body of while_loop", WHILE, "y + 1.0", "y + 2.0"),
+    Change("condition of while_loop", WHILE, "i < 3", "i < 4"),
+    Change("forward of a custom autograd function", AUTOGRAD, "x * 2.0", "x * 3.0"),
     Change("score_mod of flex_attention", FLEX, "* 2", "* 3"),
     Change("kernel options of flex_attention", FLEX, '"BLOCK_M": 32', '"BLOCK_M": 64'),
     *(
@@ -227,6 +255,7 @@ SHAPING = [
         for name, source in {
             "kernel of ATen": ATEN,
             "kernel of ATen, functional": ATEN_FUNCTIONAL,
+            "fake kernel of ATen": ATEN_FAKE,
             "decomposition": DECOMPOSITION,
             "lowering": LOWERING,
             "function of Inductor": PATCH,
@@ -248,6 +277,8 @@ SHAPING = [
         }.items()
     ),
     _added("matmul precision", 'torch.set_float32_matmul_precision("medium")'),
+    _added("precision of oneDNN's products", "torch.backends.mkldnn.matmul.fp32_precision = 'bf16'"),
+    _added("precision of products on a GPU", "torch.backends.cuda.matmul.fp32_precision = 'tf32'"),
     _added("number of threads", "torch.set_num_threads(torch.get_num_threads() + 1)"),
     _added("deterministic algorithms", "torch.use_deterministic_algorithms(True)"),
     _added("attention back-end", "torch.backends.cuda.enable_math_sdp(False)"),
@@ -279,6 +310,7 @@ HARMLESS = [
     Change("a function's name", NET, "act(", "activation("),
     Change("weights", NET, "manual_seed(0)", "manual_seed(1)"),
     Change("dropout in eval mode", NET, "Dropout(0.1)", "Dropout(0.5)"),
+    Change("backward of a custom autograd function", AUTOGRAD, "gradient * 2.0", "gradient * 3.0"),
     Change("momentum in eval mode", NET, "momentum=0.1", "momentum=0.2"),
     _added("a function that nothing calls", "def unused():\n    return 1"),
     _added("a variable that nothing reads", "import os; os.environ['MINE'] = '1'"),
@@ -299,6 +331,24 @@ HARMLESS = [
 
 
 IMPERFECT = {
+    "a higher-order operator": _OPERATOR
+    + """
+from torch._higher_order_ops.utils import autograd_not_implemented
+class Mine(torch._ops.HigherOrderOperator):
+    def __init__(self):
+        super().__init__("mine")
+    def __call__(self, x):
+        return super().__call__(x)
+act = Mine()
+act.py_autograd_impl(autograd_not_implemented(act, deferred_error=True))
+act.py_impl(torch._subclasses.FakeTensorMode)(lambda mode, x: x.clone())
+from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, track_tensor_tree
+@act.py_impl(ProxyTorchDispatchMode)
+def traced(mode, x):
+    node = mode.tracer.create_proxy("call_function", act, (mode.tracer.unwrap_proxy(x),), {})
+    return track_tensor_tree(x.clone(), node, constant=None, tracer=mode.tracer)
+act.py_functionalize_impl(lambda ctx, x: ctx.wrap_tensors(act(ctx.unwrap_tensors(x))))
+""",
     "custom_op in place of triton_op": TRITON_OP.replace("library.triton_op", "library.custom_op")
     + "\nact.register_fake(lambda x: torch.empty_like(x))\n",
     "exec'd body": NET.replace(
@@ -380,6 +430,7 @@ def test_of_an_operator_that_is_registered_twice_the_key_names_the_one_that_runs
     ("name", "reason"),
     [
         ("Python implementation of an operator of ATen", "the bodies of its operators cannot be traced"),
+        ("a higher-order operator", "the graph calls mine, a higher-order operator of the_model"),
         ("a pass that is an object", "inductor.post_grad_custom_post_pass is a value of type the_model.Mine"),
     ],
 )

@@ -42,6 +42,10 @@ class CodeValues:
         self._alive: list[object] = []
         self._parts = 0
 
+    def restart_count(self) -> None:
+        """Has the next description count its values anew."""
+        self._parts = 0
+
     def describe(self, value: Any) -> Any:  # noqa: ANN401  # any value to any JSON
         """Describes a value.
 
@@ -135,6 +139,7 @@ class CodeValues:
             "code",
             sys.implementation.cache_tag,
             code.co_code.hex(),
+            getattr(code, "co_exceptiontable", b"").hex(),  # where handlers apply, which is no instruction
             flags,
             self.describe(names),
             self.describe(list(constants)),

@@ -7,14 +7,16 @@ that this process has loaded.
 
 from __future__ import annotations
 
+import base64
 import functools
 import importlib.metadata
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pt2hub.domain.digests import digest_bytes, digest_file, digest_json
+from pt2hub.domain.digests import Digest, digest_bytes, digest_file, digest_json, hex_of
 from pt2hub_workers.inside import own_code
 from pt2hub_workers.inside.code_values import CannotName
 
@@ -22,8 +24,34 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MAPS = Path("/proc/self/maps")
+_QUOTE = '"'
 _FIRST_PATH = 5
 """Fields before a mapping's path."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Owned:
+    """An installed file.
+
+    Attributes:
+        name: Its distribution's.
+        digest: Of the distribution's version and its list of files.
+        recorded: The file's hash in that list; empty where it has none.
+    """
+
+    name: str
+    digest: str
+    recorded: str
+
+    def holds(self, path: Path) -> bool:
+        """Whether the file is as it was installed."""
+        algorithm, _, text = self.recorded.partition("=")
+        if algorithm != "sha256":
+            return False
+        return (
+            base64.urlsafe_b64encode(bytes.fromhex(hex_of(Digest(_digest(path))))).rstrip(b"=").decode()
+            == text
+        )
 
 
 def digest_loaded_code(source: dict[str, Any], root: Path) -> str:
@@ -40,8 +68,11 @@ def digest_loaded_code(source: dict[str, Any], root: Path) -> str:
     for path in sorted({*_modules(), *_libraries()}):
         if path.is_relative_to(root) or own_code.is_own_file(str(path)):
             continue
-        name, digest = _owners().get(str(path)) or (f"file {path.name} {_digest(path)}", "")
-        named[name] = digest
+        owned = _owners().get(str(path))
+        if owned is not None:
+            named[owned.name] = owned.digest
+        if owned is None or not owned.holds(path):  # of no distribution, or changed since it was installed
+            named[f"file {path.name} {_digest(path)}"] = ""
     return digest_json({"source": source, "python": sys.version, "loaded": named})
 
 
@@ -65,9 +96,9 @@ def _libraries() -> Iterator[Path]:
 
 
 @functools.cache
-def _owners() -> dict[str, tuple[str, str]]:
-    """The distribution of each installed file that is code: its name, and the digest of its version and files."""
-    owners: dict[str, tuple[str, str]] = {}
+def _owners() -> dict[str, _Owned]:
+    """The distribution of each installed file that is code."""
+    owners: dict[str, _Owned] = {}
     for item in importlib.metadata.distributions():
         record = item.read_text("RECORD")
         folder = os.path.realpath(str(item.locate_file("")))
@@ -76,9 +107,10 @@ def _owners() -> dict[str, tuple[str, str]]:
         ]
         if lines and not own_code.is_own_file(f"{folder}/{lines[0].partition(',')[0]}"):
             digest = digest_json([item.version, digest_bytes("\n".join(sorted(lines)).encode())])
-            files = (line.rpartition(",")[0].rpartition(",")[0].strip('"') for line in lines)
-            entry = f"distribution {item.name} {item.version}", digest
-            owners.update({f"{folder}/{file}": entry for file in files})
+            name = f"distribution {item.name} {item.version}"
+            for line in lines:
+                front, recorded, _ = line.rsplit(",", 2) if line.count(",") > 1 else (line, "", "")
+                owners[f"{folder}/{front.strip(_QUOTE)}"] = _Owned(name, digest, recorded)
     return owners
 
 

@@ -90,7 +90,7 @@ def is_torchs_own(operator: torch._ops.OpOverload) -> bool:
 
 def _is_torchs_place(place: str, name: str) -> bool:
     if not place.endswith(".py"):
-        return place.startswith((_torchs_build_folder(), "/dev/null"))
+        return place.startswith(f"{_torchs_build_folder()}/")
     if not own_code.is_own_file(place):
         return False
     if not any(helper in place for helper in _HELPERS):

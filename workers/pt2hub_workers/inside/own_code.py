@@ -53,11 +53,11 @@ def is_own_file(path: str) -> bool:
 def is_own_module(name: str) -> bool:
     """Whether a module of this name belongs to them."""
     top = name.partition(".")[0]
-    if top in sys.stdlib_module_names:
-        return True
     module = sys.modules.get(name) or sys.modules.get(top)
     file = getattr(module, "__file__", None)
-    return file is not None and is_own_file(str(file))
+    if file is not None:  # a source may name its own module like one of Python's: test.py, profile.py
+        return is_own_file(str(file))
+    return top in sys.stdlib_module_names
 
 
 def is_own_function(function: FunctionType) -> bool:

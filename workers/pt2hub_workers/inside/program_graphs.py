@@ -52,7 +52,7 @@ class ProgramGraph:
         self.kernels: set[str] = set()
         self.unnamed: list[str] = []
         self._program = program
-        self._code = CodeValues()
+        self._code = CodeValues()  # one for all, so that a kernel that is called often is described once
 
     def describe(self) -> list[Any]:
         """Everything about the program that may shape code, but constants' layouts and values."""
@@ -94,6 +94,9 @@ class ProgramGraph:
         if isinstance(target, torch._ops.OpOverload):  # noqa: SLF001  # torch has no public name for it
             return self._take_operator(target)
         if isinstance(target, torch._ops.HigherOrderOperator):  # noqa: SLF001  # the same
+            kind = type(target).__module__
+            if not own_code.is_own_module(kind):
+                self.unnamed.append(f"the graph calls {target.name()}, a higher-order operator of {kind}")
             return f"higher_order.{target.name()}"
         module, name = (
             getattr(target, "__module__", None),
@@ -197,6 +200,7 @@ class ProgramGraph:
         return sorted(found)
 
     def _named(self, value: Any, what: str) -> Any:  # noqa: ANN401  # any JSON value
+        self._code.restart_count()  # the limit is for what hangs on one value, and a large graph has many
         try:
             return describe_tensor(value) if isinstance(value, torch.Tensor) else self._code.describe(value)
         except CannotName as error:
