@@ -3,11 +3,12 @@
 
 PYTHON ?= python3
 CXX ?= g++
-# How many files of tests run beside each other; 0: one after the other, in one process (for -s, --pdb).
-JOBS ?= $(if $(filter-out 1,$(shell nproc 2>/dev/null || echo 1)),2,0)
+# How many files of tests run beside each other: one per core; 0: one after the other, in one process (for -s, --pdb).
+JOBS ?= $(patsubst 1,0,$(shell nproc 2>/dev/null || echo 1))
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := pyproject.toml hatch_build.py
+PARALLEL := $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+SOURCES := pyproject.toml constraints.txt hatch_build.py
 ASSETS := web/static/assets.json
 WEB := web/build.py $(wildcard web/package*.json) $(shell find web/islands web/styles web/templates 2>/dev/null)
 # A browser of the system's, as tests/support/browser.py seeks it.
@@ -15,7 +16,7 @@ BROWSER := $(shell command -v chromium || command -v chromium-browser || command
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install demo test test-slow lint web browser docs figures test-gpu clean
+.PHONY: help install demo seed-demo check test test-slow lint web browser docs figures test-gpu clean
 
 help: ## Show these lines.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,8 +26,14 @@ install: $(VENV)/.worker $(ASSETS) ## Put pt2hub with its worker and its web pag
 demo: $(VENV)/.worker $(ASSETS) ## Publish, prove, pull, load and time resnet18, in a home of its own.
 	$(BIN)/pt2hub demo
 
+check: lint $(ASSETS) ## Check style, types and contracts, and run the fast tests; some minutes less than test.
+	$(PARALLEL) -m fast $(PYTEST)
+
+seed-demo: $(VENV)/.worker ## Fill the server of PT2HUB_HOME with a made-up year, to look at its pages.
+	PYTHONPATH=tests $(BIN)/python -m support.story
+
 test: $(VENV)/.dev $(ASSETS) browser ## Run the tests (PYTEST="-k name" chooses some, JOBS=0 runs them one by one).
-	$(BIN)/pytest -m "not gpu and not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST)
+	$(PARALLEL) -m "not gpu and not slow" $(PYTEST)
 
 test-slow: $(VENV)/.dev ## Publish and load real models: resnet18, BERT, timm's MobileNetV3; some minutes.
 	$(BIN)/pytest -m slow -s $(PYTEST)
@@ -80,11 +87,11 @@ $(VENV)/.created:
 	@touch $@
 
 $(VENV)/.worker: $(VENV)/.created $(SOURCES)
-	$(BIN)/python -m pip install --editable ".[worker]"
+	$(BIN)/python -m pip install --constraint constraints.txt --editable ".[worker]"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.created $(SOURCES)
-	$(BIN)/python -m pip install --editable ".[worker,dev]"
+	$(BIN)/python -m pip install --constraint constraints.txt --editable ".[worker,dev]"
 	@touch $(VENV)/.worker $@
 
 # A wheel with Node where the machine has none.

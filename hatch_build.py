@@ -22,12 +22,12 @@ class WheelHook(BuildHookInterface[Any]):
     _folder: Path | None = None
 
     def dependencies(self) -> list[str]:
-        """What the build needs beside hatchling: a Node where this machine has none."""
+        """Return what the build needs beside hatchling: a Node where this machine has none."""
         needed: list[str] = self._web()["needs"]()
         return needed
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Runs before each build."""
+        """Run before each build."""
         if version != "standard":
             return
         # Not web/static: a server or a test may be reading it.
@@ -41,7 +41,7 @@ class WheelHook(BuildHookInterface[Any]):
         }
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002  # hatchling's
-        """Runs after each build."""
+        """Run after each build."""
         if self._folder:
             shutil.rmtree(self._folder)
 

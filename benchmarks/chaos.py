@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    """Runs and prints."""
+    """Run and prints."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that it ends what it started
     options = _options()
     seed = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
@@ -55,7 +55,7 @@ def _options() -> argparse.Namespace:
 
 
 def _part(settings: dict[str, str], run: Callable[[Plane], dict[str, Any]]) -> dict[str, Any]:
-    """Runs a part on a plane of its own; what does not happen in time is a violation."""
+    """Run a part on a plane of its own; what does not happen in time is a violation."""
     with tempfile.TemporaryDirectory(prefix="pt2hub-chaos-") as name, Plane(Path(name), settings) as plane:
         try:
             return run(plane)
@@ -64,7 +64,7 @@ def _part(settings: dict[str, str], run: Callable[[Plane], dict[str, Any]]) -> d
 
 
 def _show(parts: dict[str, Any], violations: list[str]) -> None:
-    """The tally as a table, for people."""
+    """Print the tally as a table."""
     if "faults" in (soak := parts["soak"]):
         say(f"\n{'fault':<22} {'n':>4} {'had to recover':>15} {'p50 s':>7} {'max s':>7}")
         for kind, row in soak["faults"].items():

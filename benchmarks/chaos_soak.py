@@ -77,7 +77,7 @@ class Soak:
     violations: list[str] = field(default_factory=list)
 
     def run(self, count: int) -> dict[str, Any]:
-        """Does so many faults, waits for quiet and tells what became of everything."""
+        """Do so many faults, waits for quiet and tells what became of everything."""
         for _ in range(WORKERS):
             self._start_worker()
         submitter = Submitter(self.plane, random.Random(self.dice.random()))
@@ -93,7 +93,7 @@ class Soak:
         return self._tally(lasted, submitter)
 
     def _round(self, count: int) -> None:
-        """A fault, sometimes with another on its heels, and the wait until all they hit runs again."""
+        """Cause one fault or several, and wait until everything they hit runs again."""
         new = [self._fault()]
         while self.dice.random() < TOGETHER and len(self.faults) + len(new) < count:
             new.append(self._fault())
@@ -180,7 +180,7 @@ class Soak:
         try:
             member = self.plane.holder(build)
             over = time.time()
-            self.plane.client.cancel(build)
+            self.plane.client.builds.cancel(build)
         except (Pt2hubError, StopIteration):  # it ended, or the API is on its way back
             return None
         return Fault(kind, build, over, lambda: self._halted_at(member, build))
@@ -192,18 +192,18 @@ class Soak:
         build, attempt = self.dice.choice(rows)
         over = time.time()
         try:
-            self.plane.client.retry(build, priority=100)
+            self.plane.client.builds.retry(build, priority=100)
         except Pt2hubError:  # the API is on its way back
             return None
         return self._rerun(kind, (build, attempt), over)
 
     def _halted_at(self, member: Member, build: str) -> float | None:
-        """When a worker let a cancelled build go, by its own log; 0 where it was dead before that.
+        """Return when a worker let a cancelled build go, by its own log; 0 where it was dead before that.
 
         One that was about to record a failure of its own is not halted, but refused.
         """
         for line in member.log.splitlines():
-            if build in line and ('"build halted"' in line or '"another attempt took over"' in line):
+            if build in line and ('"build cancelled"' in line or '"another attempt has taken over"' in line):
                 return dt.datetime.fromisoformat(json.loads(line)["timestamp"]).timestamp()
         return None if member.alive else 0.0
 
@@ -228,7 +228,7 @@ class Soak:
         return None if rows[0][0] is None else float(rows[0][0])
 
     def _victim(self) -> tuple[Member, tuple[str, int] | None]:
-        """A worker, rather one that builds, and what it builds."""
+        """Return a worker, rather one that builds, and what it builds."""
         living = [member for member in self.plane.workers if member.alive]
         held = {build: attempt for build, attempt in self._running()}  # noqa: C416  # typed as rows
         for build in self.dice.sample(sorted(held), len(held)):
@@ -297,7 +297,7 @@ class Submitter:
     """
 
     def __init__(self, plane: Plane, dice: random.Random) -> None:
-        """Starts nothing before `start`."""
+        """Start nothing before `start`."""
         self.again = 0
         self._plane = plane
         self._dice = dice
@@ -309,7 +309,7 @@ class Submitter:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends, once the last submission was taken."""
+        """End, once the last submission was taken."""
         self._stop.set()
         self._thread.join(PATIENCE)
 

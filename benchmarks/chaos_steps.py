@@ -43,7 +43,7 @@ class Steps:
     violations: list[str] = field(default_factory=list)
 
     def run(self) -> dict[str, Any]:
-        """Does every round, and tells."""
+        """Do every round, and tells."""
         for seed, steps in ROUNDS:
             self._build(seed, steps)
         self.violations += settled(self.plane)
@@ -75,7 +75,7 @@ class Steps:
         self.plane.end(worker)
 
     def _hit(self, worker: Member, step: str, following: str) -> tuple[Member, float]:
-        """Kills what does a step; who goes on, and when that was. The next worker is ready by then."""
+        """Kill what does a step; who goes on, and when that was. The next worker is ready by then."""
         if step == "child":
             until("the build's process is there", lambda: self._child(worker))
             self.plane.kill_pid(self._child(worker))
@@ -86,7 +86,7 @@ class Steps:
         return other, time.time()
 
     def _start(self, step: str) -> Member:
-        """A worker that will be at a step for long; the one whose child dies goes on to `upload`."""
+        """Return a worker that will be at a step for long; the one whose child dies goes on to `upload`."""
         slow = {"child": "export=1,upload=600", "": "fetch=0"}.get(step, f"{step}=600")
         return self.plane.start_worker(wait=False, slow=slow)
 
@@ -120,7 +120,7 @@ def at_defaults(plane: Plane) -> dict[str, Any]:
         over = fault(plane, worker)
         if kind in ("kill -9 API", "kill -9 PostgreSQL"):
             seconds[kind] = round(_alive_again(plane, kind, over) - over, 2)
-            plane.client.cancel(build)  # it goes on, and would for ten minutes
+            plane.client.builds.cancel(build)  # it goes on, and would for ten minutes
         else:
             plane.await_attempt(build, 2)
             seconds[kind] = round(
@@ -178,7 +178,7 @@ def _kill_both(plane: Plane, worker: Member) -> float:
 
 
 def _alive_again(plane: Plane, kind: str, over: float) -> float:
-    """When the running build's worker was heard of again, or the API took a submission."""
+    """Return when the running build's worker was heard of again, or the API took a submission."""
     if kind == "kill -9 API":
         plane.submit("taken-again")
         return time.time()

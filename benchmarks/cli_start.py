@@ -12,7 +12,7 @@ COMMANDS = {"help": ["--help"], "version": ["--version"], "models": ["models"]}
 
 
 def main() -> None:
-    """Runs and prints."""
+    """Run and prints."""
     count = rounds(__doc__, 20)
     seconds: dict[str, list[float]] = {name: [] for name in COMMANDS}
     with served() as (trial, _, _folder):

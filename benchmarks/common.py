@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pt2hub.cli import demo
-from pt2hub.cli.trial import Trial, temporary_home
+from pt2hub.cli.operations import demo
+from pt2hub.cli.operations.temporary_server import TemporaryServer, temporary_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 
 ROOT = Path(__file__).resolve().parents[1]
+TIMINGS = (str(ROOT / "benchmarks" / "timings.py"),)
+"""The program of fresh processes that time something."""
 UNMEASURED = {**demo.SPEC, "measure": {"processes": 0}}
 """The demo's model, for benchmarks: nothing is to be measured on the worker while they run."""
 
@@ -32,34 +34,34 @@ def say(line: str) -> None:
 
 
 def rounds(description: str | None, default: int) -> int:
-    """Reads `--rounds`."""
+    """Read `--rounds`."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--rounds", type=int, default=default, help=f"interleaved rounds (default {default})")
     return int(parser.parse_args().rounds)
 
 
 def compile_bytecode() -> None:
-    """Compiles pt2hub's modules as pip does for an installed package; in a checkout Python may be told to write none."""
+    """Compile pt2hub's modules as pip does for an installed package; in a checkout Python may be told to write none."""
     for folder in ("registry", "workers"):
         compileall.compile_dir(str(ROOT / folder), quiet=1)
 
 
 @contextmanager
-def served(**environ: str) -> Iterator[tuple[Trial, Client, Path]]:
-    """A server in a temporary home, its client, and a folder for whatever else is needed."""
+def served(**environ: str) -> Iterator[tuple[TemporaryServer, Client, Path]]:
+    """Yield a server in a temporary home, its client, and a folder for whatever else is needed."""
     with temporary_home("pt2hub-benchmark-") as folder:
-        trial = Trial(folder, **environ)
+        trial = TemporaryServer(folder, **environ)
         with trial.server() as client:
             yield trial, client, folder
 
 
 def publish_resnet18(client: Client) -> None:
-    """The demo's model, as version 1; the worker does not measure it, and is idle afterwards."""
+    """Publish the demo's model as version 1, unmeasured, so that the worker is idle afterwards."""
     demo.publish(client, UNMEASURED, say)
 
 
 def noop_spec(model: str, *, seed: int) -> dict[str, Any]:
-    """A spec that the no-op toolchain builds; the factory it names is never called.
+    """Return a spec that the no-op toolchain builds; the factory it names is never called.
 
     Args:
         model: The model's name.
@@ -86,6 +88,6 @@ def summary(values: Sequence[float], digits: int = 2) -> dict[str, float]:
     }
 
 
-def report(name: str, **figures: Any) -> None:  # noqa: ANN401  # JSON values
-    """Prints the result as one JSON line, with the machine's core count."""
+def report(name: str, **figures: Any) -> None:
+    """Print the result as one JSON line, with the machine's core count."""
     print(json.dumps({"benchmark": name, "cores": len(os.sched_getaffinity(0)), **figures}))

@@ -24,9 +24,9 @@ from common import noop_spec, report, say, summary
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import open_container
 from pt2hub.server.db import engine as engines
-from pt2hub.server.db import migrating
+from pt2hub.server.db import migrations
 from pt2hub.server.db.embedded import EmbeddedPostgres
-from pt2hub.server.processes import spawn
+from pt2hub.system.processes import spawn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,12 +42,12 @@ _CLAIMED = text(
 
 
 def main() -> None:
-    """Runs and prints."""
+    """Run and prints."""
     options = _options()
     with tempfile.TemporaryDirectory(prefix="pt2hub-benchmark-") as name, ExitStack() as stack:
         folder = Path(name)
         url = stack.enter_context(EmbeddedPostgres(folder / "pg")).url
-        migrating.upgrade(url)
+        migrations.upgrade(url)
         config = ServerConfig.from_environ({"PT2HUB_STORAGE": str(folder / "blobs")})
         container = stack.enter_context(open_container(config, database_url=url))
         stack.enter_context(_workers(url, folder, options.workers))
@@ -112,9 +112,9 @@ def _await_idle(container: Container, count: int) -> None:
 
 
 def _measure(container: Container, rounds: int) -> list[float]:
-    """Milliseconds from commit to claim of each submission."""
+    """Millisecond from commit to claim of each submission."""
     taken = []
-    with engines.connected(container.database_url) as connection:
+    with engines.connect(container.database_url) as connection:
         connection.execution_options(isolation_level="AUTOCOMMIT")
         for number in range(rounds + 1):
             time.sleep(PAUSE_SECONDS)

@@ -22,9 +22,9 @@ import figure_spans
 import first_inference
 import retrained
 from common import compile_bytecode, say
-from pt2hub.cli import demo
-from pt2hub.cli.trial import Trial
-from pt2hub.client.fingerprint import environment
+from pt2hub.cli.operations import demo
+from pt2hub.cli.operations.temporary_server import TemporaryServer
+from pt2hub.client.machine.fingerprint import environment
 
 RETRAINED = 2
 """Publishes of retrained weights."""
@@ -40,7 +40,7 @@ GOALS = {
 
 
 def main() -> None:
-    """Runs, writes the file and prints the goals."""
+    """Run, writes the file and prints the goals."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="rounds of first inferences (default 5)")
     parser.add_argument("--output", type=Path, default=figure_spans.FIGURES, help="the file to write")
@@ -51,7 +51,7 @@ def main() -> None:
     compile_bytecode()
     figures = demonstrated()
     with tempfile.TemporaryDirectory(prefix="pt2hub-benchmark-") as name:
-        trial, folder = Trial(Path(name)), Path(name)
+        trial, folder = TemporaryServer(Path(name)), Path(name)
         say("publishes of retrained weights, after a first one")
         figures |= publishes(trial, folder)
         say("first inferences in fresh processes, the kinds in turns")
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def demonstrated() -> dict[str, Any]:
-    """The figures of `pt2hub demo` and what it prints."""
+    """Return the figures of `pt2hub demo` and what it prints."""
     lines: list[str] = []
 
     def keep(line: str) -> None:
@@ -88,8 +88,8 @@ def demonstrated() -> dict[str, Any]:
     }
 
 
-def publishes(trial: Trial, folder: Path) -> dict[str, Any]:
-    """A first publish until it is ready, and retrained ones with nothing beside them."""
+def publishes(trial: TemporaryServer, folder: Path) -> dict[str, Any]:
+    """Return a first publish until it is ready, and retrained ones with nothing beside them."""
     found = retrained.measure(RETRAINED, trial, folder)
     return {
         "first_publish_s": found["first_publish_s"],
@@ -102,8 +102,8 @@ def publishes(trial: Trial, folder: Path) -> dict[str, Any]:
     }
 
 
-def first_inferences(rounds: int, trial: Trial, folder: Path) -> dict[str, Any]:
-    """Medians of first inferences, and how many times faster the artifact's is than `torch.compile`."""
+def first_inferences(rounds: int, trial: TemporaryServer, folder: Path) -> dict[str, Any]:
+    """Median of first inferences, and how many times faster the artifact's is than `torch.compile`."""
     found = first_inference.measure(rounds, trial, folder, cold_every=1)
     medians = {kind: values["median"] for kind, values in found["first_ms"].items()}
     return {
@@ -115,7 +115,7 @@ def first_inferences(rounds: int, trial: Trial, folder: Path) -> dict[str, Any]:
 
 
 def show(figures: dict[str, Any], before: dict[str, Any]) -> None:
-    """Prints each goal, the figure, and that of the file which was there before."""
+    """Print each goal, the figure, and that of the file which was there before."""
     print(f"{'figure':34} {'goal':>14} {'now':>10} {'before':>10}")
     for name, (bound, value) in GOALS.items():
         now = figures[name]
@@ -125,7 +125,7 @@ def show(figures: dict[str, Any], before: dict[str, Any]) -> None:
 
 
 def commit() -> str:
-    """The commit that was measured, marked where files differ from it."""
+    """Return the commit that was measured, marked where files differ from it."""
     found = _output(
         "git", "-C", str(figure_spans.ROOT), "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"
     )
@@ -133,7 +133,7 @@ def commit() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What it was measured on, by field and in a line."""
+    """Return what it was measured on, by field and in a line."""
     here = environment(device="cpu")
     release = platform.freedesktop_os_release()
     system = " ".join(filter(None, (release.get("NAME", "").partition(" ")[0], release.get("VERSION_ID"))))

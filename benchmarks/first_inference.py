@@ -11,21 +11,21 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Any
 
-from common import compile_bytecode, publish_resnet18, report, rounds, say, served, summary
-from pt2hub.cli import demo
+from common import TIMINGS, compile_bytecode, publish_resnet18, report, rounds, say, served, summary
+from pt2hub.cli.operations import demo
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pt2hub.cli.trial import Trial
+    from pt2hub.cli.operations.temporary_server import TemporaryServer
 
 KINDS = ("artifact", "eager", "torch_compile_warm", "torch_compile_cold")
 COLD_EVERY = 2
 """Rounds per cold compile: each takes as long as all others together."""
 
 
-def run(trial: Trial, kind: str, caches: Path) -> tuple[float, float, int]:
-    """Milliseconds of the first inference, of the whole process, and the thread count."""
+def run(trial: TemporaryServer, kind: str, caches: Path) -> tuple[float, float, int]:
+    """Millisecond of the first inference, of the whole process, and the thread count."""
     environ = {}
     if kind.startswith("torch_compile"):
         folder = caches / kind
@@ -35,13 +35,17 @@ def run(trial: Trial, kind: str, caches: Path) -> tuple[float, float, int]:
         environ = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TMPDIR": str(folder)}
     started = time.perf_counter()
     what = kind.removesuffix("_warm").removesuffix("_cold")
-    arguments = (demo.FIRST, demo.SHAPES) if what == "artifact" else (demo.FIRST,)
-    answer = trial.child(what, *arguments, environ=environ)
+    if what == "artifact":
+        answer = trial.child(what, demo.FIRST, demo.SHAPES, environ=environ)
+    else:
+        answer = trial.child(what, demo.FIRST, environ=environ, program=TIMINGS)
     return answer["milliseconds"], (time.perf_counter() - started) * 1000, answer["threads"]
 
 
-def measure(count: int, trial: Trial, folder: Path, *, cold_every: int = COLD_EVERY) -> dict[str, Any]:
-    """Runs all kinds in turns.
+def measure(
+    count: int, trial: TemporaryServer, folder: Path, *, cold_every: int = COLD_EVERY
+) -> dict[str, Any]:
+    """Run all kinds in turns.
 
     Args:
         count: Rounds.
@@ -75,7 +79,7 @@ def measure(count: int, trial: Trial, folder: Path, *, cold_every: int = COLD_EV
 
 
 def main() -> None:
-    """Runs and prints."""
+    """Run and prints."""
     count = rounds(__doc__, 6)
     compile_bytecode()
     with served() as (trial, client, folder):

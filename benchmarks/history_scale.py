@@ -25,19 +25,20 @@ from urllib.parse import quote, urlsplit
 
 import psycopg
 
+import bulk_history
 from common import report, say
-from pt2hub.cli.trial import Trial
-from pt2hub.domain.performance import SeriesFilter
+from pt2hub.cli.operations.temporary_server import TemporaryServer
+from pt2hub.domain.performance.metrics import SeriesFilter
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import Container, open_container
-from pt2hub.server.db import migrating, seeding
+from pt2hub.server.db import migrations
 from pt2hub.server.db.embedded import EmbeddedPostgres
-from pt2hub.server.processes import tied
+from pt2hub.system.processes import die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-FEW = 20 * seeding.VERSIONS * seeding.PER_VERSION
+FEW = 20 * bulk_history.VERSIONS * bulk_history.PER_VERSION
 BATCH = 2
 START_SECONDS = 60.0
 GOAL = 1.5
@@ -62,7 +63,7 @@ class Side:
     connection: http.client.HTTPConnection
 
     def get(self, path: str) -> bytes:
-        """What the API answers."""
+        """Return what the API answers."""
         self.connection.request("GET", path)
         response = self.connection.getresponse()
         body = response.read()
@@ -71,7 +72,7 @@ class Side:
 
 
 def main() -> None:
-    """Runs and prints."""
+    """Run and prints."""
     options = _options()
     with tempfile.TemporaryDirectory(prefix="pt2hub-benchmark-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
@@ -81,7 +82,7 @@ def main() -> None:
         _seed(few_url, FEW)
         full = stack.enter_context(_side(folder / "full", full_url, seeded.models))
         few = stack.enter_context(
-            _side(folder / "few", few_url, FEW // (seeding.VERSIONS * seeding.PER_VERSION))
+            _side(folder / "few", few_url, FEW // (bulk_history.VERSIONS * bulk_history.PER_VERSION))
         )
         figures = {
             name: _compare(name, question, full, few, options.rounds) for name, question in QUESTIONS.items()
@@ -111,45 +112,38 @@ def _options() -> argparse.Namespace:
 
 
 def _history(side: Side) -> list[int]:
-    wanted = SeriesFilter("latency_p50", target=random.choice(seeding.TARGETS), batch=BATCH)
+    wanted = SeriesFilter("latency_p50", target=random.choice(bulk_history.TARGETS), batch=BATCH)
     view = side.services.performance.history(_model(side), wanted)
     return [len(series.points) for series in view.series]
 
 
 def _front(side: Side) -> list[int]:
-    return [
-        len(series.values) for line in side.services.performance.sparklines().models for series in line.series
-    ]
+    trends = side.services.performance.trends([_model(side) for _ in range(20)])
+    return [len(trend.series.values) for found in trends.values() for trend in found]
 
 
 def _api_history(side: Side) -> list[int]:
-    target = random.choice(seeding.TARGETS)
+    target = random.choice(bulk_history.TARGETS)
     query = f"metric=latency_p50&target={target}&batch={BATCH}"
     view = json.loads(side.get(f"/api/v1/models/{quote(_model(side))}/history?{query}"))
     return [len(series["points"]) for series in view["series"]]
-
-
-def _api_front(side: Side) -> list[int]:
-    page = json.loads(side.get("/api/v1/performance/front"))
-    return [len(series["values"]) for line in page["models"] for series in line["series"]]
 
 
 QUESTIONS: dict[str, Callable[[Side], list[int]]] = {
     "service_history": _history,
     "service_front": _front,
     "api_history": _api_history,
-    "api_front": _api_front,
 }
 
 
 def _model(side: Side) -> str:
-    return f"{seeding.TEAM}/model-{random.randint(1, side.models):05}"
+    return f"{bulk_history.TEAM}/model-{random.randint(1, side.models):05}"
 
 
 def _compare(
     name: str, question: Callable[[Side], list[int]], full: Side, few: Side, rounds: int
 ) -> dict[str, Any]:
-    """Times a question to both in turns; the answers have equally many figures."""
+    """Time a question to both in turns; the answers have equally many figures."""
     expected = question(few)
     times: dict[str, list[float]] = {"full": [], "few": []}
     for number in range(rounds + 1):
@@ -178,10 +172,10 @@ def _another(url: str) -> str:
     return url.replace("/pt2hub?", "/few?")
 
 
-def _seed(url: str, measurements: int) -> tuple[seeding.Seeded, float]:
-    migrating.upgrade(url)
+def _seed(url: str, measurements: int) -> tuple[bulk_history.Seeded, float]:
+    migrations.upgrade(url)
     began = time.monotonic()
-    seeded = seeding.seed_history(url, measurements, say=say)
+    seeded = bulk_history.insert_history(url, measurements, say)
     seconds = time.monotonic() - began
     say(f"{seeded} in {seconds:.0f} s")
     return seeded, seconds
@@ -211,15 +205,15 @@ def _side(folder: Path, url: str, models: int) -> Iterator[Side]:
 
 @contextlib.contextmanager
 def serving(folder: Path, environ: dict[str, str]) -> Iterator[http.client.HTTPConnection]:
-    """Runs the API; a connection to it."""
+    """Run the API; a connection to it."""
     command = [sys.executable, "-m", "pt2hub", "api", "--json", "--port", "0", "--processes", "1"]
     with (folder / "api.log").open("wb") as log:
         process = subprocess.Popen(
             command,
-            env=Trial(folder / "trial", **environ).environ,
+            env=TemporaryServer(folder / "trial", **environ).environ,
             stdout=subprocess.PIPE,
             stderr=log,
-            preexec_fn=tied(signal.SIGTERM),  # noqa: PLW1509  # one system call through an already loaded library
+            preexec_fn=die_with_parent(signal.SIGTERM),  # noqa: PLW1509  # one system call through an already loaded library
         )
     try:
         assert process.stdout is not None

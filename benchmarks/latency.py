@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import statistics
 
-from common import publish_resnet18, report, rounds, say, served, summary
-from pt2hub.cli import demo
+from common import TIMINGS, publish_resnet18, report, rounds, say, served, summary
+from pt2hub.cli.operations import demo
 
 
 def main() -> None:
-    """Runs and prints."""
+    """Run and prints."""
     count = rounds(__doc__, 5)
     found = []
     with served() as (trial, client, folder):
         publish_resnet18(client)
         for _ in range(count):
-            answer = trial.child("latencies", demo.FIRST, str(folder / "stock.pt2"))
+            answer = trial.child("latencies", demo.FIRST, str(folder / "stock.pt2"), program=TIMINGS)
             say(str({name: round(value, 2) for name, value in answer["p50_ms"].items()}))
             found.append(answer)
     kinds = list(found[0]["p50_ms"])

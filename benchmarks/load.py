@@ -36,7 +36,7 @@ class Tally:
         return len(self.milliseconds) / self.seconds
 
     def quantile(self, share: float) -> float:
-        """A quantile of the latencies, in milliseconds."""
+        """Return a quantile of the latencies, in milliseconds."""
         ordered = sorted(self.milliseconds)
         return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
 
@@ -45,7 +45,7 @@ class Connection:
     """One kept connection that asks one thing again and again."""
 
     def __init__(self, address: str) -> None:
-        """Opens it.
+        """Open it.
 
         Args:
             address: The whole URL of what is asked for.
@@ -58,7 +58,7 @@ class Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def ask(self) -> bool:
-        """Asks once and reads the whole answer; whether it was 200."""
+        """Ask once and read the whole answer; whether it was 200."""
         self._socket.sendall(self._request)
         data = self._read(b"")
         while _HEAD_END not in data:
@@ -70,7 +70,7 @@ class Connection:
         return _OK in head.partition(b"\r\n")[0]
 
     def close(self) -> None:
-        """Closes it."""
+        """Close it."""
         self._socket.close()
 
     def _read(self, data: bytes) -> bytes:
@@ -81,7 +81,7 @@ class Connection:
 
 
 def closed_loop(address: str, *, connections: int, seconds: float) -> Tally:
-    """Asks as often as answers come, over several connections."""
+    """Ask as often as answers come, over several connections."""
     ends = time.monotonic() + seconds
 
     def each(connection: Connection, tally: Tally) -> None:
@@ -92,7 +92,7 @@ def closed_loop(address: str, *, connections: int, seconds: float) -> Tally:
 
 
 def open_loop(address: str, *, rate: float, connections: int, seconds: float) -> Tally:
-    """Asks at a fixed rate; an answer that is late makes the next ones late too, and that is counted."""
+    """Ask at a fixed rate; an answer that is late makes the next ones late too, and that is counted."""
     begins, step = time.monotonic() + 0.1, connections / rate
     lanes = iter(range(connections))
     lock = threading.Lock()

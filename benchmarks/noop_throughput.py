@@ -22,18 +22,18 @@ import structlog
 from sqlalchemy import text
 
 from common import noop_spec, report, say
-from pt2hub import __version__
 from pt2hub.domain.workers import Registration
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import open_container
 from pt2hub.server.db import engine as engines
-from pt2hub.server.db import migrating
+from pt2hub.server.db import migrations
 from pt2hub.server.db.embedded import EmbeddedPostgres
 from pt2hub.server.db.queue import BuildConsumer
-from pt2hub_workers.attempt import Tools
-from pt2hub_workers.device import Device
-from pt2hub_workers.noop import NoopToolchain
-from pt2hub_workers.overseer import Overseer
+from pt2hub.version import __version__
+from pt2hub_workers.builds.jobs import WorkerContext
+from pt2hub_workers.builds.noop_toolchain import NoopToolchain
+from pt2hub_workers.operations.device_lock import DeviceLock
+from pt2hub_workers.operations.heartbeat import HeartbeatMonitor
 from pt2hub_workers.runner import BuildRunner
 
 if TYPE_CHECKING:
@@ -49,17 +49,17 @@ _SPAN = text("SELECT extract(epoch FROM max(finished_at) - min(created_at)) FROM
 
 
 def main() -> None:
-    """Runs and prints."""
+    """Run and prints."""
     options = _options()
     with tempfile.TemporaryDirectory(prefix="pt2hub-benchmark-") as name, ExitStack() as stack:
         folder = Path(name)
         url = stack.enter_context(EmbeddedPostgres(folder / "pg")).url
-        migrating.upgrade(url)
+        migrations.upgrade(url)
         container = stack.enter_context(open_container(_config(folder), database_url=url))
         stack.enter_context(_workers(url, folder, options))
         say("submitting")
         _run(container, options)
-        with engines.connected(url) as connection:
+        with engines.connect(url) as connection:
             states = {str(state): count for state, count in connection.execute(_STATES)}
             artifacts, built = connection.execute(_ARTIFACTS).one()
             seconds = float(connection.execute(_SPAN).scalar_one())
@@ -81,7 +81,7 @@ def _config(folder: Path) -> ServerConfig:
 
 @contextmanager
 def _workers(url: str, folder: Path, options: argparse.Namespace) -> Iterator[None]:
-    """Processes with workers that are ready."""
+    """Yield the processes with workers that are ready."""
     context = multiprocessing.get_context("spawn")
     stop, ready = context.Event(), context.Semaphore(0)
     processes = [
@@ -112,7 +112,7 @@ def _serve(url: str, folder: Path, number: int, workers: int, ready: Semaphore, 
 
 
 def _run(container: Container, options: argparse.Namespace) -> None:
-    """Submits from several threads and waits until nothing is left to do."""
+    """Submit from several threads and wait until nothing is left to do."""
     numbers = iter(range(options.builds))
     lock = threading.Lock()
 
@@ -130,7 +130,7 @@ def _run(container: Container, options: argparse.Namespace) -> None:
     for thread in threads:
         thread.join()
     say("all submitted")
-    with engines.connected(container.database_url) as connection:
+    with engines.connect(container.database_url) as connection:
         connection.execution_options(isolation_level="AUTOCOMMIT")
         while left := connection.execute(_LEFT).scalar_one():
             say(f"{left} left")
@@ -156,22 +156,24 @@ class _Worker:
             clock=time.time(),
             isolation="none",
         )
-        tools = Tools(container, machine, toolchain, Device(folder / "device.lock"), (), gate_seconds=60.0)
-        self._overseer = Overseer(
+        context = WorkerContext(
+            container, machine, toolchain, DeviceLock(folder / "device.lock"), (), verification_seconds=60.0
+        )
+        self._monitor = HeartbeatMonitor(
             container, registration, database_url=url, every=3.0, on_refused=lambda: None
         )
-        runner = BuildRunner(tools, self._overseer)
+        runner = BuildRunner(context, self._monitor)
         self._consumer = BuildConsumer(url, queue=machine.target.name, handler=runner.run)
         self._thread = threading.Thread(target=self._consumer.run, name=folder.name)
 
     def __enter__(self) -> None:
-        self._overseer.start()
+        self._monitor.start()
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:
         self._consumer.stop()
         self._thread.join()
-        self._overseer.stop()
+        self._monitor.stop()
 
 
 def _options() -> argparse.Namespace:

@@ -1,7 +1,7 @@
 """How quick the web pages are, and how heavy.
 
-Two servers of one process each, over one embedded PostgreSQL: one has the demo's year (`pt2hub admin seed-demo`), the other
-has it beside a million measurements (`pt2hub admin seed-history`). Of each kind of page, pages chosen by chance are asked for
+Two servers of one process each, over one embedded PostgreSQL: one has the demo's year (`make seed-demo`), the other
+has it beside a million measurements (`bulk_history`). Of each kind of page, pages chosen by chance are asked for
 in turns; the time is what passes until the whole page is here, over the loopback. Pages are asked for twice before, so that
 code is imported and connections are open, as on a server that runs.
 
@@ -18,6 +18,7 @@ import http.client
 import random
 import re
 import statistics
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -26,13 +27,18 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+import bulk_history
 from common import report, say
 from history_scale import serving
-from pt2hub.server import demo
+from pt2hub.domain.artifacts import SOURCES_TYPE
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import open_container
-from pt2hub.server.db import migrating, seeding
+from pt2hub.server.db import migrations
 from pt2hub.server.db.embedded import EmbeddedPostgres
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))  # the story is the tests'
+
+from support.story import replay as story
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,7 +54,7 @@ _ROWS = {
     "model": "SELECT name FROM models",
     "version": "SELECT m.name, v.number FROM versions v JOIN models m ON m.id = v.model_id",
     "alias": "SELECT m.name, a.name FROM aliases a JOIN models m ON m.id = a.model_id",
-    "artifact": "SELECT digest FROM artifacts WHERE provenance ? 'made_up'",
+    "artifact": f"SELECT artifact FROM referrers WHERE artifact_type = '{SOURCES_TYPE}'",
     "build": "SELECT id FROM builds",
     "compare": """
         SELECT m.name, v.number, b.target FROM artifacts JOIN builds b ON b.id = build_id
@@ -62,7 +68,7 @@ _MANY = """
     SELECT series.id, 100 + nth, point.artifact, point.value * (1 + nth %% 7 * 0.004), point.low, point.high, 1,
         point.measured_at + nth * interval '1 minute'
     FROM generate_series(1, %(points)s) AS step (nth) CROSS JOIN
-        (SELECT id FROM series WHERE metric = 'latency_p50' AND subject = 'artifact' AND model_id =
+        (SELECT id FROM series WHERE metric = 'latency_p50' AND implementation = 'artifact' AND model_id =
             (SELECT id FROM models WHERE name = %(model)s) ORDER BY newest_at DESC LIMIT 1) AS series
     JOIN LATERAL (SELECT * FROM series_points WHERE series_id = series.id ORDER BY number LIMIT 1) AS point ON true
 """
@@ -85,15 +91,15 @@ class Side:
     rows: dict[str, list[Any]]
 
     def get(self, path: str) -> bytes:
-        """The compressed answer."""
+        """Return the compressed answer."""
         self.connection.request("GET", path, headers={"Accept-Encoding": "gzip"})
         response = self.connection.getresponse()
         body = response.read()
         assert response.status == 200, (path, response.status, body[:300])
         return body
 
-    def any(self, kind: str) -> Any:  # noqa: ANN401  # a row
-        """A row by chance."""
+    def any(self, kind: str) -> Any:
+        """Return a row by chance."""
         return random.choice(self.rows[kind])
 
 
@@ -133,7 +139,7 @@ PAGES: dict[str, Callable[[Side], str]] = {
 
 
 def main() -> None:
-    """Runs and prints."""
+    """Run and prints."""
     options = _options()
     random.seed(0)
     with tempfile.TemporaryDirectory(prefix="pt2hub-benchmark-") as name, contextlib.ExitStack() as stack:
@@ -177,13 +183,13 @@ def _side(folder: Path, url: str, name: str, options: argparse.Namespace) -> Ite
         "PT2HUB_DATABASE_URL": _database(url, name),
     }
     database_url = environ["PT2HUB_DATABASE_URL"]
-    migrating.upgrade(database_url)
-    if name == "million":
-        say(f"{seeding.seed_history(database_url, options.measurements)}")
+    migrations.upgrade(database_url)
     began = time.monotonic()
     with open_container(ServerConfig.from_environ(environ), database_url=database_url) as services:
-        say(f"{demo.seed(services, database_url=database_url, beside=True)}")
+        say(f"{story.seed(services)}")
     say(f"{name}: seeded in {time.monotonic() - began:.0f} s")
+    if name == "million":
+        say(f"{bulk_history.insert_history(database_url, options.measurements)}")
     with psycopg.connect(database_url) as connection:
         rows = {kind: connection.execute(query).fetchall() for kind, query in _ROWS.items()}
     with serving(own, environ) as connection:
@@ -211,7 +217,7 @@ def _timed(side: Side, kind: str, rounds: int) -> dict[str, float]:
 
 
 def _weight(side: Side, kind: str) -> int:
-    """Bytes of the heaviest of some first visits: a page and what it names, compressed."""
+    """Return the bytes of the heaviest of some first visits: a page and what it names, compressed."""
     found = []
     for _ in range(10):
         page = side.get(PAGES[kind](side))
@@ -222,7 +228,7 @@ def _weight(side: Side, kind: str) -> int:
 
 
 def _chart(side: Side, browser: str) -> dict[str, Any]:
-    """Draws a chart of many points in a browser that knows nothing yet; the median of five."""
+    """Draw a chart of many points in a browser that knows nothing yet; the median of five."""
     from playwright.sync_api import sync_playwright
 
     with psycopg.connect(side.database_url, autocommit=True) as connection:

@@ -2,8 +2,8 @@
 
 One model is built several times for real through `pt2hub up`, each time for another team, so that a compiler runs each
 time. A comparison is what a worker does: waves of fresh processes, which import torch together and then run one by one,
-load two builds in alternating order and time them in alternating blocks (`pt2hub_workers.inside.timing`), until
-`judge_paired` is not undecided any more or three waves are over. In the same blocks the second build is timed twice more
+load two builds in alternating order and time them in alternating blocks (`pt2hub_workers.inside.performance.timer`), until
+`compare_paired` is not undecided any more or three waves are over. In the same blocks the second build is timed twice more
 with a slowdown planted into it: each call is followed by idling for 10 or 5 % of its own time. Only this benchmark can do
 that. Some comparisons run beside a process that burns one core of their lane; lanes are disjoint sets of cores, so that
 larger machines do several at a time.
@@ -36,18 +36,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from common import report, say
-from pt2hub.cli import demo
-from pt2hub.cli.trial import Trial
+from pt2hub.analysis.comparison import compare_paired
+from pt2hub.cli.operations import demo
+from pt2hub.cli.operations.temporary_server import TemporaryServer
 from pt2hub.domain.codec import encode
-from pt2hub.domain.performance import default_threshold
-from pt2hub.server.analysis.judging import judge_paired
-from pt2hub.server.processes import tied
-from pt2hub_workers.pool import PATIENT
+from pt2hub.domain.performance.metrics import default_threshold
+from pt2hub.system.processes import die_with_parent
+from pt2hub_workers.children.pool import PATIENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pt2hub.domain.performance import Judgement
+    from pt2hub.domain.performance.metrics import ComparisonResult
 
 SPEC: dict[str, Any] = {
     "source": {"factory": "torchvision.models:squeezenet1_1", "seed": 0},
@@ -77,14 +77,14 @@ class Outcome:
 
     Attributes:
         condition: `quiet` or `burner`.
-        verdicts: Verdict, or `too_noisy`, by what was planted.
+        outcomes: Outcome, or `too_noisy`, by what was planted.
         ratios: One of each process, by what was planted.
         processes: How many it took until the last of the three verdicts.
         seconds: Of them all.
     """
 
     condition: str
-    verdicts: dict[str, str]
+    outcomes: dict[str, str]
     ratios: dict[str, list[float]]
     processes: int
     seconds: float
@@ -112,7 +112,7 @@ class Bench:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def keep(self, outcome: Outcome) -> None:
-        """Counts a comparison, and writes it down."""
+        """Count a comparison, and write it down."""
         with self.lock:
             self.done.append(outcome)
             if self.options.out:
@@ -120,11 +120,11 @@ class Bench:
                     file.write(json.dumps(asdict(outcome)) + "\n")
             if len(self.done) % SHOWN_EACH == 0:
                 table(self.done)
-        say(f"{len(self.done):4} {outcome.condition:6} {outcome.processes:2} processes {outcome.verdicts}")
+        say(f"{len(self.done):4} {outcome.condition:6} {outcome.processes:2} processes {outcome.outcomes}")
 
 
 def main() -> None:
-    """Runs and prints."""
+    """Run and prints."""
     if sys.argv[1:2] == ["process"]:
         print(json.dumps(time_in_process(json.loads(sys.argv[2]))))
         return
@@ -136,7 +136,7 @@ def main() -> None:
         home = options.home or Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="pt2hub-regressions-"))
         )
-        trial = Trial(home, **_worker(options))
+        trial = TemporaryServer(home, **_worker(options))
         bench = Bench(options, trial.environ, built(trial, home / "builds.json", options.builds))
         for condition in _conditions(options, earlier):
             bench.todo.put(condition)
@@ -148,8 +148,8 @@ def main() -> None:
     show(bench.done, options)
 
 
-def built(trial: Trial, kept: Path, count: int) -> list[Subject]:
-    """The builds, as they were kept or made now.
+def built(trial: TemporaryServer, kept: Path, count: int) -> list[Subject]:
+    """Return the builds, as they were kept or made now.
 
     Args:
         trial: Where they are made.
@@ -167,8 +167,8 @@ def built(trial: Trial, kept: Path, count: int) -> list[Subject]:
     return builds
 
 
-def build(trial: Trial, count: int) -> list[Subject]:
-    """Builds the model for several teams, and pulls the results; the server is over afterwards."""
+def build(trial: TemporaryServer, count: int) -> list[Subject]:
+    """Build the model for several teams, and pulls the results; the server is over afterwards."""
     with trial.server() as client:
         for number in range(count):
             demo.publish(client, {**SPEC, "model": f"team{number}/model"}, say)
@@ -180,7 +180,7 @@ def build(trial: Trial, count: int) -> list[Subject]:
 
 
 def compare(bench: Bench, end: float) -> None:
-    """Makes the comparisons in lanes until all are made or the time is over."""
+    """Make the comparisons in lanes until all are made or the time is over."""
     threads = [threading.Thread(target=_lane, args=(bench, cores)) for cores in _lanes(bench.options)]
     for thread in threads:
         thread.start()
@@ -210,10 +210,10 @@ def _lane(bench: Bench, cores: Sequence[int]) -> None:
 
 
 def _comparison(bench: Bench, cores: Sequence[int], condition: str, pair: list[Subject]) -> Outcome | None:
-    """Waves of processes, as a worker runs them; None where it was stopped before the end."""
+    """Wave of processes, as a worker runs them; None where it was stopped before the end."""
     began = time.monotonic()
     ratios: dict[str, list[float]] = {planted: [] for planted in PLANTED}
-    judged: dict[str, Judgement] = {}
+    judged: dict[str, ComparisonResult] = {}
     for _ in range(WAVES):
         with _waiting(bench, cores, pair) as processes:
             for process in processes:
@@ -223,22 +223,22 @@ def _comparison(bench: Bench, cores: Sequence[int], condition: str, pair: list[S
                     ratios[planted].append(ratio)
         # Each of the three is a comparison of its own, which ends when it is decided.
         for planted, values in ratios.items():
-            if planted not in judged or judged[planted].why == "too_noisy":
-                judged[planted] = judge_paired(values, default_threshold("latency_p50"))
-        if all(judgement.why != "too_noisy" for judgement in judged.values()):
+            if planted not in judged or judged[planted].reason == "too_noisy":
+                judged[planted] = compare_paired(values, default_threshold("latency_p50"))
+        if all(judgement.reason != "too_noisy" for judgement in judged.values()):
             break
-    verdicts: dict[str, str] = {
-        planted: judgement.why or judgement.verdict for planted, judgement in judged.items()
+    outcomes: dict[str, str] = {
+        planted: judgement.reason or judgement.outcome for planted, judgement in judged.items()
     }
     seconds = round(time.monotonic() - began, 1)
-    return Outcome(condition, verdicts, ratios, len(ratios["equal"]), seconds)
+    return Outcome(condition, outcomes, ratios, len(ratios["equal"]), seconds)
 
 
 @contextmanager
 def _waiting(
     bench: Bench, cores: Sequence[int], pair: list[Subject]
 ) -> Iterator[list[subprocess.Popen[str]]]:
-    """The processes of a wave, which have imported what they need; they are over after the block."""
+    """Yield the processes of a wave, which have imported what they need; they are over after the block."""
     job = {"pair": pair, "seconds": bench.options.seconds, "cores": list(cores)}
     with ExitStack() as stack:
         processes = []
@@ -250,7 +250,7 @@ def _waiting(
                 stdout=subprocess.PIPE,
                 text=True,
                 start_new_session=True,  # Ctrl-C ends the comparison, not a process in the middle of it
-                preexec_fn=tied(),  # noqa: PLW1509  # one system call through an already loaded library
+                preexec_fn=die_with_parent(),  # noqa: PLW1509  # one system call through an already loaded library
             )
             stack.enter_context(process)
             stack.callback(process.kill)
@@ -262,7 +262,7 @@ def _waiting(
 
 
 def _timed(process: subprocess.Popen[str]) -> dict[str, float]:
-    """Has a process that waits do its work."""
+    """Have a process that waits do its work."""
     told, _ = process.communicate("go\n", timeout=PROCESS_SECONDS)
     if process.returncode:
         raise RuntimeError(f"a process ended with code {process.returncode}")
@@ -271,7 +271,7 @@ def _timed(process: subprocess.Popen[str]) -> dict[str, float]:
 
 
 def time_in_process(job: dict[str, Any]) -> dict[str, float]:
-    """One fresh process: the second build's median over the first one's, by what was planted.
+    """Return one fresh process: the second build's median over the first one's, by what was planted.
 
     Args:
         job: `pair`, the two builds; `first`, which of them is loaded and timed first; `seconds` of each subject; `cores`.
@@ -279,11 +279,11 @@ def time_in_process(job: dict[str, Any]) -> dict[str, float]:
     os.sched_setaffinity(0, job["cores"])
     import torch
 
-    from pt2hub.client.loader import load_artifact
-    from pt2hub.client.local import LocalArtifact
+    from pt2hub.client.artifacts.loader import load_artifact
+    from pt2hub.client.artifacts.local import LocalArtifact
     from pt2hub.domain.artifacts import ArtifactConfig
     from pt2hub.domain.codec import decode
-    from pt2hub_workers.inside.timing import ProcessorClock, alternate
+    from pt2hub_workers.inside.performance.timer import ProcessorClock, time_alternating
 
     print("ready", flush=True)
     sys.stdin.readline()
@@ -298,12 +298,12 @@ def time_in_process(job: dict[str, Any]) -> dict[str, float]:
     calls |= {planted: _call(loaded[1], tensor, share) for planted, share in PLANTED.items()}
     names = list(calls) if job["first"] == 0 else list(calls)[::-1]
     with torch.inference_mode():
-        timed = alternate([calls[name] for name in names], ProcessorClock(), seconds=job["seconds"])
+        timed = time_alternating([calls[name] for name in names], ProcessorClock(), seconds=job["seconds"])
     medians = {name: item.quantile(0.5) for name, item in zip(names, timed, strict=True)}
     return {planted: medians[planted] / medians["before"] for planted in PLANTED}
 
 
-def _call(model: Callable[..., object], tensor: Any, share: float) -> Callable[[], object]:  # noqa: ANN401  # a tensor; torch is not imported here
+def _call(model: Callable[..., object], tensor: Any, share: float) -> Callable[[], object]:
     def stretched() -> None:
         began = time.perf_counter()
         model(tensor)
@@ -316,11 +316,15 @@ def _call(model: Callable[..., object], tensor: Any, share: float) -> Callable[[
 
 @contextmanager
 def _beside(condition: str, cores: Sequence[int]) -> Iterator[None]:
-    """Burns one core of a lane while the block runs."""
+    """Burn one core of a lane while the block runs."""
     if condition == "quiet":
         yield
         return
-    burner = subprocess.Popen([sys.executable, "-c", BURNER], start_new_session=True, preexec_fn=tied())  # noqa: PLW1509  # one system call through an already loaded library
+    burner = subprocess.Popen(
+        [sys.executable, "-c", BURNER],
+        start_new_session=True,
+        preexec_fn=die_with_parent(),  # noqa: PLW1509  # one system call through a loaded library
+    )
     try:
         os.sched_setaffinity(burner.pid, cores)
         yield
@@ -330,11 +334,11 @@ def _beside(condition: str, cores: Sequence[int]) -> Iterator[None]:
 
 
 def show(done: Sequence[Outcome], options: argparse.Namespace) -> None:
-    """Prints the table and the JSON line."""
+    """Print the table and the JSON line."""
     report(
         "regressions",
         processes=options.processes,
-        seconds_of_a_subject=options.seconds,
+        seconds_of_an_implementation=options.seconds,
         lanes=options.lanes,
         builds=options.builds,
         figures=table(done),
@@ -343,29 +347,29 @@ def show(done: Sequence[Outcome], options: argparse.Namespace) -> None:
 
 
 def drawn(done: Sequence[Outcome], options: argparse.Namespace) -> list[Outcome]:
-    """Comparisons drawn with replacement from the real processes of those that were made, judged wave by wave."""
+    """Comparison drawn with replacement from the real processes of those that were made, judged wave by wave."""
     dice, threshold = random.Random(0), default_threshold("latency_p50")
     rows = [row for one in done for row in zip(*(one.ratios[name] for name in PLANTED), strict=True)]
     found = []
     for _ in range(options.draws):
         chosen = [dice.choice(rows) for _ in range(WAVES * options.processes)]
         ratios = {name: [row[at] for row in chosen] for at, name in enumerate(PLANTED)}
-        verdicts: dict[str, str] = {}
+        outcomes: dict[str, str] = {}
         taken = size = 0
         for name, values in ratios.items():
             for wave in range(1, WAVES + 1):
                 size = wave * options.processes
-                judgement = judge_paired(values[:size], threshold)
-                verdicts[name] = judgement.why or judgement.verdict
-                if verdicts[name] != "too_noisy":
+                judgement = compare_paired(values[:size], threshold)
+                outcomes[name] = judgement.reason or judgement.outcome
+                if outcomes[name] != "too_noisy":
                     break
             taken = max(taken, size)
-        found.append(Outcome("drawn", verdicts, ratios, taken, 0.0))
+        found.append(Outcome("drawn", outcomes, ratios, taken, 0.0))
     return found
 
 
 def table(done: Sequence[Outcome]) -> dict[str, dict[str, float | int | None]]:
-    """Prints what is known so far; the same by condition."""
+    """Print what is known so far; the same by condition."""
     groups = {name: [o for o in done if o.condition == name] for name in ("quiet", "burner")}
     figures = {name: _figures(found) for name, found in {**groups, "all": list(done)}.items() if found}
     rows = list(next(iter(figures.values()), {}))
@@ -376,18 +380,18 @@ def table(done: Sequence[Outcome]) -> dict[str, dict[str, float | int | None]]:
 
 
 def _figures(done: Sequence[Outcome]) -> dict[str, float | int | None]:
-    """Counts, and shares of the comparisons that were not too noisy."""
-    verdicts = {planted: Counter(outcome.verdicts[planted] for outcome in done) for planted in PLANTED}
-    equal = verdicts["equal"]
+    """Return the counts, and shares of the comparisons that were not too noisy."""
+    outcomes = {planted: Counter(outcome.outcomes[planted] for outcome in done) for planted in PLANTED}
+    equal = outcomes["equal"]
     figures: dict[str, float | int | None] = {
         "comparisons of equal artifacts": len(done),
         "false alarms": equal["worse"] + equal["better"],
         "same": equal["same"],
     }
-    for planted, counts in verdicts.items():
+    for planted, counts in outcomes.items():
         figures[f"{planted}: too noisy"] = counts["too_noisy"]
     for planted in ("slower_10", "slower_5"):
-        counts = verdicts[planted]
+        counts = outcomes[planted]
         judged = len(done) - counts["too_noisy"]
         figures[f"{planted}: judged"] = judged
         figures[f"{planted}: found"] = counts["worse"]

@@ -22,7 +22,7 @@ from urllib.parse import urlencode
 
 from common import publish_resnet18, report, say, served, summary
 from load import closed_loop, open_loop
-from pt2hub.server.processes import tied
+from pt2hub.system.processes import die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,11 +38,11 @@ START_SECONDS = 120.0
 
 
 def main() -> None:
-    """Runs and prints."""
+    """Run and prints."""
     options = _options()
     with served(PT2HUB_API_PROCESSES=PROCESSES) as (_, client, folder):
         publish_resnet18(client)
-        client.move_alias("vision/resnet18", "prod", 1, reason="benchmark")
+        client.aliases.move("vision/resnet18", "prod", 1, reason="benchmark")
         ours = f"{client.config.url}/api/v1/resolve?" + urlencode({"reference": "vision/resnet18@prod"})
         closed_loop(ours, connections=CONNECTIONS, seconds=2)  # opens database connections
         steady = open_loop(ours, rate=RATE, connections=CONNECTIONS, seconds=RATE_SECONDS)
@@ -71,7 +71,7 @@ def _options() -> argparse.Namespace:
 
 
 def _in_turns(addresses: dict[str, str], rounds: int) -> dict[str, list[float]]:
-    """Answers a second of each, round by round; the first round warms up and is not counted."""
+    """Answer a second of each, round by round; the first round warms up and is not counted."""
     figures: dict[str, list[float]] = {name: [] for name in addresses}
     for number in range(rounds + 1):
         for name, address in addresses.items():
@@ -106,7 +106,7 @@ def _mlflow(executable: str, folder: Path) -> Iterator[str]:
             stderr=log,
             cwd=folder,
             start_new_session=True,
-            preexec_fn=tied(signal.SIGTERM),  # noqa: PLW1509  # one system call through an already loaded library
+            preexec_fn=die_with_parent(signal.SIGTERM),  # noqa: PLW1509  # one system call through an already loaded library
         )
     try:
         _await(url, process, folder / "mlflow.log")

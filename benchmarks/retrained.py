@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common import UNMEASURED, compile_bytecode, report, rounds, say, summary
-from pt2hub.cli import demo
-from pt2hub.cli.trial import Trial
+from pt2hub.cli.operations import demo
+from pt2hub.cli.operations.temporary_server import TemporaryServer
 
 if TYPE_CHECKING:
     from pt2hub.client.client import Client
@@ -26,7 +26,7 @@ _PROVING = re.compile(r"(?:first calls|golden outputs|the program beside the mod
 """Lines of a build's log that say how long these parts of `export` took."""
 
 
-def measure(count: int, trial: Trial, folder: Path) -> dict[str, Any]:
+def measure(count: int, trial: TemporaryServer, folder: Path) -> dict[str, Any]:
     """Publish resnet18, and retrained weights of it.
 
     Args:
@@ -61,19 +61,19 @@ def measure(count: int, trial: Trial, folder: Path) -> dict[str, Any]:
 
 
 def _proving_seconds(client: Client) -> float:
-    """What of the newest version's `export` was proof."""
-    newest = client.versions(demo.SPEC["model"], limit=1)[0].number
-    (build,) = client.version(demo.SPEC["model"], newest).builds
-    lines = (_PROVING.fullmatch(line.text) for line in client.all_logs(build.id) if line.step == "export")
+    """Return what of the newest version's `export` was proof."""
+    newest = client.versions.list(demo.SPEC["model"], limit=1)[0].number
+    (build,) = client.versions.get(demo.SPEC["model"], newest).builds
+    lines = (_PROVING.fullmatch(line.text) for line in client.builds.logs(build.id) if line.step == "export")
     return sum(float(found[1]) for found in lines if found)
 
 
 def main() -> None:
-    """Runs and prints."""
+    """Run and prints."""
     count = rounds(__doc__, 3)
     compile_bytecode()
     with tempfile.TemporaryDirectory(prefix="pt2hub-benchmark-") as name:
-        report("retrained", **measure(count, Trial(Path(name)), Path(name)))
+        report("retrained", **measure(count, TemporaryServer(Path(name)), Path(name)))
 
 
 if __name__ == "__main__":

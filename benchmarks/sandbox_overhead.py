@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from common import report, rounds, say, served, summary
-from pt2hub.cli import demo
+from pt2hub.cli.operations import demo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ LARGEST = 32
 
 
 def main() -> None:
-    """Runs and prints."""
+    """Run and prints."""
     count = rounds(__doc__, 5)
     steps: dict[str, list[dict[str, float]]] = {level: [] for level in LEVELS}
     with ExitStack() as stack:
@@ -58,13 +58,13 @@ def main() -> None:
 
 
 def _build(client: Client, level: str, number: int) -> dict[str, float]:
-    """Publishes a model that differs from the last one in its largest batch; seconds of each step of its build."""
+    """Publish a model that differs from the last one in its largest batch; seconds of each step of its build."""
     dims = {"batch": {**demo.SPEC["dims"]["batch"], "max": LARGEST + number}}
     build, _ = demo.publish(client, {**demo.SPEC, "dims": dims}, lambda _: None)
-    made_at = client.artifact(build.artifact).provenance["isolation"] if build.artifact else None
+    made_at = client.artifacts.get(build.artifact).provenance["isolation"] if build.artifact else None
     if made_at != level:
         raise SystemExit(f"an artifact of the worker at level {level} says {made_at}")
-    return demo.steps_of(build)
+    return demo.step_seconds(build)
 
 
 def _medians(builds: Sequence[dict[str, float]]) -> dict[str, float]:

@@ -10,11 +10,11 @@ import datetime as dt
 import time
 
 from common import report, rounds, say, served, summary
-from pt2hub.cli import demo
+from pt2hub.cli.operations import demo
 
 
 def main() -> None:
-    """Runs and prints."""
+    """Run and prints."""
     count = rounds(__doc__, 30)
     starts: list[float] = []
     with served() as (_, client, _folder):
@@ -27,7 +27,7 @@ def main() -> None:
             time.sleep(0.5)
             sent = time.time()
             version = client.publish(spec)
-            build = client.follow(version).builds[0]
+            build = client.versions.follow(version).builds[0]
             begun = dt.datetime.fromisoformat(str(build.started_at)).timestamp()
             if number:  # the first opens connections
                 starts.append((begun - sent) * 1000)

@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))  # the se
 
 from pt2hub.domain.digests import digest_file
 from pt2hub.server.blobs.keys import StorageKey
-from pt2hub.server.blobs.s3 import S3Storage, writing
+from pt2hub.server.blobs.s3 import S3Storage, writer
 from support.s3 import S3Server, running_s3
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ TUNED = [(5, 4), (8, 2), (8, 3), (8, 4), (8, 6), (8, 10), (16, 2), (16, 4), (32,
 
 
 def main() -> None:
-    """Runs and prints."""
+    """Run and prints."""
     options = _options()
     with tempfile.TemporaryDirectory(prefix="pt2hub-benchmark-") as name:
         folder = Path(name)
@@ -106,14 +106,14 @@ def _tuned(server: S3Server, source: Path) -> dict[str, Upload]:
     key = StorageKey.blob(digest_file(source))
 
     def upload(mib: int, threads: int, prefix: str, path: Path) -> None:
-        writing.THREADS = threads
+        writer.THREADS = threads
         S3Storage(server.bucket, prefix, part_bytes=mib * MIB).write_file(key, path)
 
     return {f"{mib} MiB x {threads}": partial(upload, mib, threads) for mib, threads in TUNED}
 
 
 def _in_turns(server: S3Server, ways: dict[str, Upload], source: Path, rounds: int) -> dict[str, list[float]]:
-    """Seconds of each, round by round, in an order that turns around each time."""
+    """Return seconds of each, round by round, in an order that turns around each time."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     client = server.client()
     for number in range(rounds + 1):

@@ -16,7 +16,7 @@ _OURS = "pt2hub"
 
 
 def requirements(project: dict[str, Any], extra: str) -> list[str]:
-    """The requirements of the package and of one of its extras, those of extras that it names included.
+    """Return the requirements of the package and of one of its extras, those of extras that it names included.
 
     Args:
         project: The table `[project]` of pyproject.toml.
@@ -31,13 +31,13 @@ def requirements(project: dict[str, Any], extra: str) -> list[str]:
 
 
 def name(requirement: str) -> str:
-    """The package's name."""
+    """Return the package's name."""
     found = _NAME.match(requirement)
     return found[0].lower() if found else ""
 
 
 def main() -> None:
-    """Prints them."""
+    """Print them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("project", type=Path)
     parser.add_argument("extra")

@@ -1,4 +1,4 @@
-"""Runs the revisions over the connection that `pt2hub.server.db.migrating` opened.
+"""Runs the revisions over the connection that `pt2hub.server.db.migrations` opened.
 
 The environment is read by the server's settings only, so there is no other way in: use `pt2hub up`.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def ours(name: str | None, kind: str, _parents: object) -> bool:
-    """Whether autogenerate looks at a thing: procrastinate's tables come from its own files."""
+    """Return whether autogenerate looks at a thing: procrastinate's tables come from its own files."""
     return not (kind == "table" and (name or "").startswith(PREFIX))
 
 

@@ -1,5 +1,6 @@
 """Fixtures for every test; each group lives in tests/support."""
 
+import gc
 import os
 import signal
 
@@ -29,16 +30,43 @@ pytest_plugins = [
 # Torch in the test processes themselves is held to the level that PT2HUB_CPU_LEVEL names, as in workers' children.
 os.environ.update(at_level(cpu_level_limit()))
 
-# A shell that starts us in the background lets us ignore Ctrl-C, and so would every program that tests start.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell that starts us in the background lets us ignore Ctrl-C, nohup a hangup, and so would every program of tests.
+for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, usual)
 
-FIRST = ("test_loaded_code.py", "test_tied_weights.py", "test_publish_gate.py")
+FIRST = ("test_loaded_code.py", "test_tied_weights.py", "test_verification.py")
 """Files that compare keys of programs within the test process, as a build's fresh child does. They come before all others:
 models of other tests leave patches of torch and deleted libraries behind, which a key rightly names or refuses to."""
 
 
+FAST_FOLDERS = {"unit", "docs"}
+SERVICES_FOLDER = "integration"
+IN_PROCESS = {"registry", "container"}
+"""Fixtures of services over a database, inside the test's process."""
+BEYOND = {"url", "s3_server", "own_api", "site", "works"}
+"""Fixtures with sockets, servers or workers."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files of `FIRST` first, in their order; all others keep theirs."""
+    """Put the files of `FIRST` first, in their order, and mark the fast tests: those of `make check`."""
     places = {name: place for place, name in enumerate(FIRST)}
     items.sort(key=lambda item: places.get(item.path.name, len(FIRST)))
+    for item in items:
+        if is_fast(item):
+            item.add_marker(pytest.mark.fast)
+
+
+def is_fast(item: pytest.Item) -> bool:
+    """Return whether a test compiles nothing and starts neither servers nor workers, as far as its fixtures tell."""
+    if item.get_closest_marker("compiles"):
+        return False
+    folder, fixtures = item.path.parent.name, set(getattr(item, "fixturenames", ()))
+    in_process = bool(fixtures & IN_PROCESS) and not fixtures & BEYOND
+    return folder in FAST_FOLDERS or (folder == SERVICES_FOLDER and in_process)
+
+
+def pytest_collection_finish() -> None:
+    """Freeze what imports and collection made: each full garbage collection over it takes most of a second."""
+    gc.collect()
+    gc.freeze()

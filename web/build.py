@@ -1,6 +1,6 @@
 """Bundles styles and scripts into `static/`: `python web/build.py`, from `make web` and from the package's build.
 
-Each built file has its digest in its name, a compressed copy beside it, and its place in `assets.json`. Where Node is
+Each built file has its digest in its name, and its place in `assets.json`. Where Node is
 missing or too old, the package `REQUIREMENT` brings one; `python web/build.py needs` says whether it must be installed.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
-import gzip
 import hashlib
 import json
 import os
@@ -32,7 +31,7 @@ _LICENSES = "licenses.txt"
 
 
 def build(target: Path = STATIC) -> None:
-    """Makes the folder anew.
+    """Make the folder anew.
 
     Args:
         target: Where to.
@@ -51,7 +50,7 @@ def build(target: Path = STATIC) -> None:
 
 
 def check() -> None:
-    """Checks the scripts' types.
+    """Check the scripts' types.
 
     Raises:
         RuntimeError: The compiler found something.
@@ -62,12 +61,12 @@ def check() -> None:
 
 
 def needs() -> list[str]:
-    """Requirements that must be installed first: none where this machine has a Node that is new enough."""
+    """Return the requirement to install first: none where this machine has a Node that is new enough."""
     return [] if _found() else [REQUIREMENT]
 
 
 def entries() -> list[Path]:
-    """What pages name: scripts and styles that lie directly in their folders and are no part of another."""
+    """Return what pages name: scripts and styles that lie directly in their folders and are no part of another."""
     named = _named()
     scripts = [path for path in sorted(HERE.glob(SCRIPTS)) if f'"{path.stem}.js"' in named]
     return [*scripts, *sorted(HERE.glob("styles/*.css"))]
@@ -79,7 +78,7 @@ def _named() -> str:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """Keeps other builds away: all install into one folder."""
+    """Keep other builds away: all install into one folder."""
     folder = os.open(HERE, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
@@ -115,7 +114,7 @@ def _bundle(made: Path) -> None:
 
 
 def _licenses() -> str:
-    """The licences of what is bundled, which ask to go with it."""
+    """Return the licences of what is bundled, which ask to go with it."""
     named = json.loads((HERE / "package.json").read_text())["dependencies"]
     folders = [HERE / "node_modules" / name for name in sorted(named)]
     return "\n".join(f"{folder.name}\n\n{(folder / 'LICENSE').read_text()}" for folder in folders)
@@ -127,13 +126,12 @@ def _name(made: Path) -> dict[str, str]:
         data = path.read_bytes()
         served = f"{path.stem}-{hashlib.sha256(data).hexdigest()[:12]}{path.suffix}"
         path.rename(made / served)
-        (made / f"{served}.gz").write_bytes(gzip.compress(data, 9, mtime=0))
         names[path.name] = served
     return names
 
 
 def _node() -> list[str]:
-    """How Node is called: the machine's, else that of the package."""
+    """Return how Node is called: the machine's, else that of the package."""
     found = _found()
     return [found[0]] if found else [sys.executable, "-c", _of_package("node")]
 
@@ -148,7 +146,7 @@ def _of_package(name: str) -> str:
 
 
 def _found() -> tuple[str, str] | None:
-    """The machine's Node and npm, if they are new enough."""
+    """Return the machine's Node and npm, if they are new enough."""
     node, npm = shutil.which("node"), shutil.which("npm")
     return (node, npm) if node and npm and _major(node) >= OLDEST_NODE else None
 
@@ -166,7 +164,7 @@ def _run(argv: list[str]) -> None:
 
 
 def main() -> int:
-    """Does one of the three."""
+    """Do one of the three."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", nargs="?", choices=("build", "check", "needs"), default="build")
     what = parser.parse_args().what

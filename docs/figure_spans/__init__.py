@@ -33,7 +33,7 @@ class UnknownFigure(Exception):
 
 
 def pages() -> list[Path]:
-    """The pages that may quote figures."""
+    """Return the pages that may quote figures."""
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -79,7 +79,7 @@ def without_spans(page: str) -> str:
     return _SPAN.sub("", page)
 
 
-def to_text(name: str, value: Any) -> str:  # noqa: ANN401  # a JSON value
+def to_text(name: str, value: Any) -> str:
     """Return a figure as pages show it; the end of its name says its unit.
 
     Args:

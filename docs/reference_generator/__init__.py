@@ -22,5 +22,5 @@ _PAGES: dict[str, Callable[[], str]] = {
 
 
 def pages() -> dict[str, str]:
-    """Every page by its file's name."""
+    """Return every page by its file's name."""
     return {name: make() for name, make in _PAGES.items()}

@@ -40,7 +40,7 @@ _METHODS = ("get", "post", "put", "patch", "delete")
 
 
 def document() -> dict[str, Any]:
-    """The OpenAPI document as it is served; no service is needed to describe routes."""
+    """Return the OpenAPI document as it is served; no service is needed to describe routes."""
     config = ServerConfig.from_environ({"PT2HUB_HOME": "/nowhere"})
     with capture_logs():
         answer = create_app(cast("Container", None), config).test_client().get("/api/v1/openapi.json")
@@ -48,7 +48,7 @@ def document() -> dict[str, Any]:
 
 
 def page() -> str:
-    """The page."""
+    """Return the page."""
     whole = document()
     schemas = whole["components"]["schemas"]
     routes = [*_routes(whole)]
@@ -149,8 +149,8 @@ def _fields(schema: Schema, schemas: dict[str, Schema]) -> str:
     return md.table(("field", "type", "default", "limits", "meaning"), rows)
 
 
-def _linker(schemas: dict[str, Schema]) -> Any:  # noqa: ANN401  # a function
-    """Links to a shape; names that only stand for another one lead to that, and a few words are given at once."""
+def _linker(schemas: dict[str, Schema]) -> Any:
+    """Return the links to a shape; names that only stand for another one lead to that, and a few words are given at once."""
 
     def linked(name: str) -> str:
         while "$ref" in schemas.get(name, {}):

@@ -40,7 +40,7 @@ _PLACE = 3
 
 
 def page() -> str:
-    """The page."""
+    """Return the page."""
     root = typer.main.get_command(app)
     groups: dict[str, list[click.Command]] = {}
     for command in _commands(root):

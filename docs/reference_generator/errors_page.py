@@ -44,8 +44,8 @@ _ROOMS = {
     "pt2hub.archive.code": ("client", "server", "build"),
     "pt2hub.archive.programs": ("client", "server", "build"),
     "pt2hub.archive": ("client", "build"),
-    "pt2hub.domain.inputs": ("server",),
-    "pt2hub.domain.specs": ("server",),
+    "pt2hub.domain.publishing.inputs": ("server",),
+    "pt2hub.domain.publishing.spec": ("server",),
     "pt2hub.domain": ("client", "server"),
     "pt2hub.wire": ("client", "server"),
     "pt2hub.server": ("server",),
@@ -58,8 +58,6 @@ _STARTING_DB = ("db.embedded", "db.engine", "db.migrating", "db.queue_schema")
 _OF_WORKERS = ("services.isolation",)
 _SILENT = tuple(f"pt2hub.server.{room}" for room in (*_STARTING, *_STARTING_DB, *_OF_WORKERS))
 """Server code that runs before or beside the API: its errors go to the command line and have no status."""
-_MADE_UP = "pt2hub.server.demo."
-"""Its errors are part of the demo's story."""
 _ONE_SIDE = {"ClientTooOld": ["server"], "ServerTooOld": ["client"]}
 """Who raises what stands in a module that both sides run."""
 _CUSTOM = "PydanticCustomError"
@@ -67,7 +65,7 @@ _ROOTS = (errors.Pt2hubError, errors.UsageError, errors.TransientError, errors.F
 
 
 def page() -> str:
-    """The page."""
+    """Return the page."""
     parts = [_kind(kind, meaning) for kind, meaning in _KINDS.items()]
     return md.document("Errors", _INTRO, *parts)
 
@@ -98,7 +96,7 @@ def _status(cls: type[errors.Pt2hubError]) -> str:
 
 
 def raisers(cls: type[errors.Pt2hubError]) -> list[str]:
-    """Which parts of pt2hub raise an error."""
+    """Return which parts of pt2hub raise an error."""
     found = {party for module in _mentions()[cls.__name__] for party in _parties(module)}
     return _ONE_SIDE.get(cls.__name__) or sorted(found)
 
@@ -109,21 +107,19 @@ def _parties(module: str) -> tuple[str, ...]:
 
 @cache
 def _mentions() -> dict[str, set[str]]:
-    """The modules that make an error, by the name of its class."""
+    """Return the modules that make an error, by the name of its class."""
     found: dict[str, set[str]] = defaultdict(set)
     for package in (pt2hub, pt2hub_workers):
         folder = Path(str(package.__file__)).parent
         for path in folder.rglob("*.py"):
             module = ".".join(path.relative_to(folder.parent).with_suffix("").parts)
-            if module.startswith(_MADE_UP):
-                continue
             for name in _made_in(ast.parse(path.read_text())):
                 found[name].add(module)
     return found
 
 
 def _made_in(tree: ast.Module) -> set[str]:
-    """Names of the classes that a module makes errors of."""
+    """Return the names of the classes that a module makes errors of."""
     codes = {cls.code: cls.__name__ for cls in errors.walk()}
     names = set()
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
@@ -137,5 +133,5 @@ def _made_in(tree: ast.Module) -> set[str]:
 
 
 def _last(node: ast.expr) -> str:
-    """The last part of a dotted name."""
+    """Return the last part of a dotted name."""
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

@@ -16,22 +16,22 @@ NOTICE = "<!-- Written from the code by `make docs`; changes here are lost. -->"
 
 
 def document(title: str, *parts: str) -> str:
-    """A page."""
+    """Return a page."""
     return "\n\n".join((f"# {title}", NOTICE, *(part.strip("\n") for part in parts if part))) + "\n"
 
 
 def heading(level: int, text: str) -> str:
-    """A heading."""
+    """Return a heading."""
     return f"{'#' * level} {text}"
 
 
 def anchor(text: str) -> str:
-    """Where a heading can be reached."""
+    """Return where a heading can be reached."""
     return "#" + re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
 
 
 def link(label: str, address: str) -> str:
-    """A link."""
+    """Return a link."""
     return f"[{label}]({address})"
 
 
@@ -46,7 +46,7 @@ def fence(text: str, kind: str = "") -> str:
 
 
 def bullets(items: Iterable[str]) -> str:
-    """A list."""
+    """Return a list."""
     return "\n".join(f"* {item}" for item in items)
 
 
@@ -56,7 +56,7 @@ def prose(text: str) -> str:
 
 
 def value(item: object) -> str:
-    """A JSON value in a line, as one writes it in YAML."""
+    """Return a JSON value in a line, as one writes it in YAML."""
     if item is None or isinstance(item, bool):
         return json.dumps(item)
     return (
@@ -67,13 +67,13 @@ def value(item: object) -> str:
 
 
 def choice(words: Sequence[Any]) -> str:
-    """`a`, `b` or `c`."""
+    """Format alternatives: `a`, `b` or `c`."""
     *first, last = (code(str(word)) for word in words)
     return f"{', '.join(first)} or {last}" if first else last
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table without its empty columns; nothing where there are no rows."""
+    """Return a table without its empty columns; nothing where there are no rows."""
     lines = [list(row) for row in rows]
     kept = [place for place in range(len(head)) if any(line[place] for line in lines)]
     if not lines:

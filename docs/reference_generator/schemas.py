@@ -15,7 +15,7 @@ _NUMBER, _INTEGER = "number", "integer"
 
 
 def type_of(schema: Schema, link: Callable[[str], str]) -> str:
-    """What a schema takes.
+    """Return what a schema takes.
 
     Args:
         schema: The schema.
@@ -58,7 +58,7 @@ def _object(schema: Schema, link: Callable[[str], str]) -> str:
 
 
 def limits_of(schema: Schema) -> str:
-    """What else a value must keep to."""
+    """Return what else a value must keep to."""
     found = [_range(schema), _size(schema, "Length", "characters"), _size(schema, "Items", "entries")]
     found += [f"matches {code(_whole(schema['pattern']))}" if "pattern" in schema else ""]
     found += [f"names match {code(_whole(pattern))}" for pattern in schema.get("patternProperties", {})]
@@ -68,14 +68,14 @@ def limits_of(schema: Schema) -> str:
 
 
 def fields(schema: Schema) -> Iterator[tuple[str, Schema, bool]]:
-    """Name, schema and whether it must be given, of each field of an object."""
+    """Yield name, schema and whether it must be given, of each field of an object."""
     required = schema.get("required", ())
     for name, field in schema.get("properties", {}).items():
         yield name, field, name in required
 
 
 def default_of(field: Schema, *, required: bool) -> str:
-    """What holds where a field is left out."""
+    """Return what holds where a field is left out."""
     if required:
         return "required"
     return code(value(field["default"])) if "default" in field else ""
@@ -102,7 +102,7 @@ def _size(schema: Schema, kind: str, unit: str) -> str:
 
 
 def _number(number: float) -> str:
-    """A number; OpenAPI tools turn limits into floats."""
+    """Return a number; OpenAPI tools turn limits into floats."""
     whole = int(number)
     if whole != number:
         return str(number)
@@ -113,6 +113,6 @@ def _number(number: float) -> str:
 
 
 def _whole(pattern: str) -> str:
-    """A pattern without the marks that it means the whole text, as all of ours do."""
+    """Return a pattern without the marks that it means the whole text, as all of ours do."""
     inner = pattern.removeprefix("^").removesuffix("$")
     return inner[3:-1] if inner.startswith("(?:") and inner.endswith(")") else inner

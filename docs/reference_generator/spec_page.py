@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import override
 
-from pt2hub.domain.specs import Spec
+from pt2hub.domain.publishing.spec import Spec
 from pt2hub.wire.documents import MAX_DOCUMENT_BYTES
 from reference_generator import markdown as md
 from reference_generator.schemas import Schema, default_of, fields, limits_of, type_of
@@ -28,7 +28,7 @@ All fields but the required ones may be left out. With their examples:
 
 
 def page() -> str:
-    """The page."""
+    """Return the page."""
     whole = Spec.model_json_schema(schema_generator=_InOrder)
     found = [("", whole), *_below("", whole, whole["$defs"])]
     contents = md.bullets(md.link(_title(path), md.anchor(_title(path))) for path, _ in found)
@@ -45,7 +45,7 @@ class _InOrder(GenerateJsonSchema):
 
 
 def _below(path: str, schema: Schema, named: dict[str, Schema]) -> Iterator[tuple[str, Schema]]:
-    """Every object below one with the path to it, in the order of reading."""
+    """Yield every object below one with the path to it, in the order of reading."""
     for name, field, _ in fields(schema):
         for part, step in _parts(field):
             inner = f"{path}.{name}".lstrip(".") + step
@@ -59,7 +59,7 @@ def _below(path: str, schema: Schema, named: dict[str, Schema]) -> Iterator[tupl
 
 
 def _parts(field: Schema, step: str = "") -> Iterator[tuple[str, str]]:
-    """The objects below a field, with what leads from its name to them."""
+    """Yield the objects below a field, with what leads from its name to them."""
     if "$ref" in field and field["$ref"] != "#/$defs/JsonValue":
         yield field["$ref"].rpartition("/")[2], step
     for item in field.get("anyOf", ()):
@@ -70,7 +70,7 @@ def _parts(field: Schema, step: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _title(path: str) -> str:
-    """The heading of an object; of one that is told from others by a field, with that field."""
+    """Return the heading of an object; of one that is told from others by a field, with that field."""
     place, _, told = path.partition(" ")
     return " with ".join(map(md.code, (place, told))) if told else md.code(path) if path else "The document"
 
@@ -102,7 +102,7 @@ def _inner(name: str) -> str:
 
 
 def _example(whole: Schema) -> str:
-    """The fields of a spec with their last examples, which go together."""
+    """Return the fields of a spec with their last examples, which go together."""
     lines = []
     for name, field, _ in fields(whole):
         inner = whole["$defs"].get(field.get("$ref", "").rpartition("/")[2], {})

@@ -70,7 +70,7 @@ def _keep_environments_whole() -> None:
 
 
 def _digest(fields: dict[str, Any]) -> str:
-    """As `domain.digests.digest_json` was when this revision was written."""
+    """Return `domain.digests.digest_json` as of this revision."""
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
@@ -300,7 +300,7 @@ def _create_events_and_policies() -> None:
 
 
 def downgrade() -> None:
-    """Keeps what builds measured of artifacts; reports, measuring jobs, events and policies are lost."""
+    """Keep what builds measured of artifacts; reports, measuring jobs, events and policies are lost."""
     for table in ("policies", "performance_events", "series_points", "measurement_pairs"):
         op.drop_table(table)
     _restore_measurements()

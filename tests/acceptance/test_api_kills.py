@@ -132,7 +132,7 @@ def test_an_upload_that_was_killed_leaves_no_half_blob_and_the_next_one_is_whole
             assert connection.recv(100) == b""
     assert stored(up.home) == {}
     (tmp_path / "weights").write_bytes(LONG)
-    assert asked_again(lambda: client.upload_file(tmp_path / "weights")) == digest
+    assert asked_again(lambda: client.blobs.upload(tmp_path / "weights")) == digest
     assert stored(up.home) == {digest: LONG}
 
 
@@ -144,7 +144,7 @@ def test_submits_and_uploads_among_many_kills_happen_once_each(
 
     def kill_now_and_then() -> None:
         for pause in (0.1, 0.2, 0.05, 0.4):
-            asked_again(client.models)
+            asked_again(client.models.list)
             if over.wait(pause):
                 return
             kill_api(up.home)
@@ -157,7 +157,7 @@ def test_submits_and_uploads_among_many_kills_happen_once_each(
         while number < 30 or killer.is_alive():
             number += 1
             (tmp_path / f"file{number}").write_bytes(LONG + bytes([number]))
-            digests.append(asked_again(lambda name=f"file{number}": client.upload_file(tmp_path / name)))
+            digests.append(asked_again(lambda name=f"file{number}": client.blobs.upload(tmp_path / name)))
             numbers.append(asked_again(lambda number=number: client.publish(spec(number))).number)
     finally:
         over.set()

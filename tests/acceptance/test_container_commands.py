@@ -22,7 +22,7 @@ import pytest
 
 from pt2hub.client.client import Client
 from pt2hub.client.config import ClientConfig
-from pt2hub.server.processes import Child, spawn, tail
+from pt2hub.system.processes import Child, spawn, tail
 from support.containers import DOCKER, Started, images, services
 from support.ports import free_ports
 from support.running import clean_environ, processes_of, wait_for_none
@@ -162,14 +162,14 @@ def test_the_commands_of_the_compose_file_make_a_plane_that_builds(host: Host, t
         home=tmp_path / "client", url=f"http://127.0.0.1:{host.port}", token=host.run("api", "admin", "token")
     )
     with Client(settings) as client:
-        wait_until(lambda: len(client.workers()) == 2, workers[1])
+        wait_until(lambda: len(client.workers.list()) == 2, workers[1])
         version = client.publish(SPEC, wait=True)
         assert [(build.target, build.state) for build in version.builds] == [(TARGET, "succeeded")]
         assert (tmp_path / "home").exists() is False
 
         assert workers[0].stop((signal.SIGTERM, 40)) == 0
         assert workers[1].stop((signal.SIGTERM, 40)) == 0
-        assert client.workers() == []
+        assert client.workers.list() == []
     assert not host.healthy("worker", more=noop)
     assert api.stop((signal.SIGTERM, 20)) == 0
     for line in (tmp_path / "api1.log").read_text().splitlines():

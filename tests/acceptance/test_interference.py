@@ -15,16 +15,16 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "closing": ({"factory": f"{TINY}:closing"}, "lost its channel to the worker"),
     "muting": ({"factory": f"{TINY}:muting"}, "The model's code closed the channel"),
     "asking": (
-        {"factory": f"{TINY}:patching", "kwargs": {"what": f"{INSIDE}.channel:Channel.ask"}},
-        f"replaced pt2hub's own {INSIDE}.channel.Channel.ask",
+        {"factory": f"{TINY}:patching", "kwargs": {"what": f"{INSIDE}.operations.channel:Channel.ask"}},
+        f"replaced functions of pt2hub: {INSIDE}.operations.channel.Channel.ask",
     ),
     "keying": (
-        {"factory": f"{TINY}:patching", "kwargs": {"what": f"{INSIDE}.build:program_key"}},
-        f"replaced pt2hub's own {INSIDE}.build.program_key",
+        {"factory": f"{TINY}:patching", "kwargs": {"what": f"{INSIDE}.builds.build:compute_program_key"}},
+        f"replaced functions of pt2hub: {INSIDE}.builds.build.compute_program_key",
     ),
     "unused": (  # nothing fails for it: it is found at the end
-        {"factory": f"{TINY}:patching", "kwargs": {"what": f"{INSIDE}.build:_tuned_before"}},
-        f"replaced pt2hub's own {INSIDE}.build._tuned_before",
+        {"factory": f"{TINY}:patching", "kwargs": {"what": f"{INSIDE}.builds.build:_reused_autotuning"}},
+        f"replaced functions of pt2hub: {INSIDE}.builds.build._reused_autotuning",
     ),
 }
 

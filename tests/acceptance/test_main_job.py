@@ -20,7 +20,7 @@ import safetensors.torch
 import torch
 
 from pt2hub import errors
-from pt2hub.cli.trial import Trial
+from pt2hub.cli.operations.temporary_server import TemporaryServer
 from pt2hub.domain.artifacts import LOG_TYPE
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.wire.artifacts import ArtifactView
@@ -51,8 +51,19 @@ pt2hub.load("tiny/mlp@1")(torch.zeros(3, 8))
 print(*set(sys.modules) - before)
 """
 UNNEEDED = (
-    *("pt2hub.archive.splitting", "pt2hub.archive.writing", "pt2hub.cli", "pt2hub.server", "pt2hub_workers"),
-    *("pt2hub.domain.performance", "pt2hub.rendering", "pt2hub.wire.performance", "pt2hub.wire.shapes"),
+    *(
+        "pt2hub.archive.splitter",
+        "pt2hub.archive.zip.encoder",
+        "pt2hub.cli",
+        "pt2hub.server",
+        "pt2hub_workers",
+    ),
+    *(
+        "pt2hub.domain.performance.metrics",
+        "pt2hub.rendering",
+        "pt2hub.wire.performance",
+        "pt2hub.wire.shapes",
+    ),
     *("asyncio", "decimal", "filelock", "fractions", "importlib.metadata", "pydantic", "rich", "statistics"),
     *("torch._dynamo", "torch._inductor", "torch.export", "torchvision", "triton", "yaml"),
 )
@@ -64,7 +75,7 @@ X = torch.randn(3, 8, generator=torch.Generator().manual_seed(5))
 class First:
     """A model on its whole way, and what came of it: the views of the server, and what was computed."""
 
-    trial: Trial
+    trial: TemporaryServer
     version: VersionView
     again: VersionView
     failed: VersionView
@@ -88,7 +99,7 @@ def first(tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Firs
     folder = tmp_path_factory.mktemp("main")
     storage = {"PT2HUB_STORAGE": f"s3://{s3_server.bucket}/{secrets.token_hex(8)}", **s3_server.environ()}
     scratch = {"PT2HUB_SCRATCH": str(folder), "PT2HUB_HEADERS": str(PLACE)}
-    trial = Trial(folder, PYTHONPATH=PATHS, PT2HUB_FACTORIES=FACTORIES, **scratch, **storage)
+    trial = TemporaryServer(folder, PYTHONPATH=PATHS, PT2HUB_FACTORIES=FACTORIES, **scratch, **storage)
     spec = tiny_spec(measure=MEASURE)
     with trial.server() as client:
         version = client.publish(spec, wait="measured")
@@ -101,9 +112,9 @@ def first(tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Firs
             version,
             again=client.publish(spec),
             failed=client.publish(tiny_spec("NotANumber"), wait=True),
-            artifact=client.artifact(digest),
+            artifact=client.artifacts.get(digest),
             single_file=_single_file(client, digest),
-            lines=[line.text for line in client.logs(version.builds[0].id)],
+            lines=[line.text for line in client.builds.logs(version.builds[0].id)],
             outputs=model(X),
             refused=[
                 _refusal(lambda: model(torch.randn(17, 8))),
@@ -119,7 +130,7 @@ def _single_file(client: Client, digest: Digest) -> bytes:
         return answer.read()  # type: ignore[no-any-return]  # urlopen is typed as anything
 
 
-def _imported_by_a_load(trial: Trial) -> frozenset[str]:
+def _imported_by_a_load(trial: TemporaryServer) -> frozenset[str]:
     """The modules that a load and a call add to those of torch, in a fresh process whose cache has the files."""
     done = subprocess.run(
         [sys.executable, "-c", LOAD], env=trial.environ, capture_output=True, text=True, check=True
@@ -147,7 +158,7 @@ def _steps(version: VersionView) -> list[str]:
 
 
 def test_a_load_in_a_fresh_process_imports_only_what_it_needs(first: First) -> None:
-    assert {"pt2hub.client.loader", "pt2hub.client.transport"} <= first.imported
+    assert {"pt2hub.client.artifacts.loader", "pt2hub.client.http.transport"} <= first.imported
     unneeded = {name for name in first.imported for part in UNNEEDED if f"{name}.".startswith(f"{part}.")}
     assert unneeded == set(), "these are text for people, writing, or other commands: import them elsewhere"
 
@@ -158,13 +169,13 @@ def test_a_model_travels_the_whole_way(first: First) -> None:
     ]
     torch.testing.assert_close(first.outputs, _expected(), rtol=1e-5, atol=1e-5)
     assert (first.again.number, first.again.created) == (1, False)
-    measured = {(m.metric, m.subject) for m in first.artifact.measurements}
+    measured = {(m.metric, m.implementation) for m in first.artifact.measurements}
     assert {("latency_p50", s) for s in ("artifact", "eager", "torch_compile")} <= measured
     assert {("speedup", s) for s in ("eager", "torch_compile")} <= measured
     own = ("throughput", "load_time", "first_inference", "host_memory_peak", "package_bytes", "compile_time")
     assert {(metric, "artifact") for metric in own} <= measured
     (latency,) = (
-        m for m in first.artifact.measurements if (m.metric, m.subject) == ("latency_p50", "artifact")
+        m for m in first.artifact.measurements if (m.metric, m.implementation) == ("latency_p50", "artifact")
     )
     assert len(latency.replicates or []) == len(latency.samples or []) == 2
     # `pt2hub up` on one's own machine does with what can be had; a CI without a sandbox fails elsewhere.
@@ -172,7 +183,7 @@ def test_a_model_travels_the_whole_way(first: First) -> None:
     assert first.artifact.provenance["isolation"] == launcher.level
     assert (first.artifact.provenance["isolation_profile"] is None) == (launcher.level == "process")
     assert digest_bytes(first.single_file) == first.artifact.single_file
-    assert any("program key" in line for line in first.lines)
+    assert any("Program key" in line for line in first.lines)
     assert [type(error) for error in first.refused] == [errors.BadCall, errors.UnknownFactory]
     assert "publish" in str(first.refused[0])
     assert not list((first.trial.home / "server").glob("blobs/blobs/*"))
@@ -196,7 +207,7 @@ def test_after_a_restart_retrained_weights_need_no_compiler_and_what_was_publish
         second = client.publish(tiny_spec(measure=MEASURE), weights=weights, wait=True)
         assert second.readiness == "ready", second.builds[0].error
         assert second.builds[0].artifact is not None
-        artifact = client.artifact(second.builds[0].artifact)
+        artifact = client.artifacts.get(second.builds[0].artifact)
         loaded = {number: client.load(f"tiny/mlp@{number}")(X) for number in (1, 2)}
 
     assert "compile" not in _steps(second)
@@ -211,11 +222,13 @@ def test_after_a_restart_retrained_weights_need_no_compiler_and_what_was_publish
 def test_everything_is_rebuilt_from_the_manifests_in_s3(first: First, tmp_path: Path) -> None:
     # Another home, an empty database, the same bucket: the manifests there are the truth.
     kept = re.compile("AWS_|PYTHONPATH|PT2HUB_(STORAGE|FACTORIES|HEADERS)")
-    other = Trial(tmp_path, **{name: said for name, said in first.trial.environ.items() if kept.match(name)})
+    other = TemporaryServer(
+        tmp_path, **{name: said for name, said in first.trial.environ.items() if kept.match(name)}
+    )
     with other.server() as client:
         command = [sys.executable, "-m", "pt2hub", "admin", "reindex", "--json"]
         subprocess.run(command, env=other.environ, check=True, capture_output=True)
-        rebuilt = client.artifact(first.digest)
+        rebuilt = client.artifacts.get(first.digest)
         torch.testing.assert_close(client.load("tiny/mlp@1")(X), _expected(), rtol=1e-5, atol=1e-5)
     assert rebuilt.measurement is not None
     assert rebuilt.measurement.state == "measured"  # by a job of which the manifests know nothing

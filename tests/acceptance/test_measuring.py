@@ -37,8 +37,8 @@ def test_a_version_is_ready_before_it_is_measured_and_its_job_gives_way_to_a_bui
     worker = plane.start_worker(PT2HUB_NOOP_PAUSES="measure=2")
     first = plane.submit("measured")
     assert plane.await_final(first) == "succeeded"
-    (job,) = until("the job is queued", lambda: plane.client.builds(kind="measure"))
-    assert plane.client.version("crash/measured", 1).readiness == "ready"
+    (job,) = until("the job is queued", lambda: plane.client.builds.list(kind="measure"))
+    assert plane.client.versions.get("crash/measured", 1).readiness == "ready"
     plane.await_step(job.id, "measure")
 
     second = plane.submit("beside", **UNMEASURED)
@@ -72,7 +72,7 @@ def test_a_job_outlives_its_workers_and_ends_when_it_is_cancelled(plane: Plane) 
     ]
     environ = {**plane.environ, "PT2HUB_TOKEN": plane.token}
     waiting = subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, text=True)
-    (job,) = until("the job is queued", lambda: plane.client.builds(kind="measure"))
+    (job,) = until("the job is queued", lambda: plane.client.builds.list(kind="measure"))
     plane.await_step(job.id, "measure")
     plane.kill(first)
     second = plane.start_worker(slow="measure=600", PT2HUB_SLOW_UNTIL=str(plane.folder / "going"))
@@ -86,14 +86,14 @@ def test_a_job_outlives_its_workers_and_ends_when_it_is_cancelled(plane: Plane) 
     assert runs == [(f"{job.id}:2:{number}",) for number in (1, 2)]
 
     (plane.folder / "going").unlink()
-    (cancelled,) = plane.client.measure("crash/measured")
+    (cancelled,) = plane.client.performance.measure("crash/measured")
     plane.await_step(cancelled.id, "measure")
-    plane.client.cancel(cancelled.id)
+    plane.client.builds.cancel(cancelled.id)
     (plane.folder / "going").touch()
-    (last,) = plane.client.measure("crash/measured")
+    (last,) = plane.client.performance.measure("crash/measured")
     assert plane.await_final(last.id) == "succeeded"
     assert plane.outcomes(cancelled.id) == ["cancelled"]
     said = "publish took"  # the last lines come after the end
-    until("the log is whole", lambda: any(said in line.text for line in plane.client.logs(last.id)))
+    until("the log is whole", lambda: any(said in line.text for line in plane.client.builds.logs(last.id)))
     assert plane.end(second) == 0
     assert settled(plane) == []

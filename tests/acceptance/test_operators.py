@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from pt2hub.cli.trial import Trial
+from pt2hub.cli.operations.temporary_server import TemporaryServer
+from support.bounded import TORCH, mended, spec
 from support.headers import PLACE
 
 if TYPE_CHECKING:
@@ -22,33 +23,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.compiles
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = os.pathsep.join(str(ROOT / name) for name in ("registry", "workers", "tests"))
-FIRST = """
-import torch
-
-@torch.library.triton_op("bounded::act", mutates_args=())
-def act(x: torch.Tensor) -> torch.Tensor:
-    return torch.where(x > 50, 0.0, x * 2 + 1)
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scale = torch.nn.Parameter(torch.ones(8))
-
-    def forward(self, x):
-        return act(x * self.scale)
-
-def build():
-    return Net()
-"""
-MENDED = FIRST.replace("x > 50, 0.0,", "x > 50, x * 3,")
+MENDED = mended(TORCH)
 COMMENTED = MENDED.replace("def act", "# mended\ndef act").replace("def build", "# no other model\ndef build")
-SPEC = {
-    "model": "tiny/bounded",
-    "source": {"entry": "net:build"},
-    "inputs": [{"name": "x", "shape": ["batch", 8], "generate": {"normal": {}}}],
-    "dims": {"batch": {"min": 1, "max": 16, "example": 2}},
-    "measure": {"torch_compile": False, "processes": 1},
-}
+SPEC = spec(
+    "tiny/bounded",
+    dims={"batch": {"min": 1, "max": 16, "example": 2}},
+    measure={"torch_compile": False, "processes": 1},
+)
 
 
 def _published(client: Client, folder: Path, source: str) -> tuple[BuildView, str]:
@@ -58,20 +39,20 @@ def _published(client: Client, folder: Path, source: str) -> tuple[BuildView, st
     version = client.publish(SPEC, code=folder, wait=True)
     build = version.builds[0]
     assert build.state == "succeeded", build.error
-    return build, "\n".join(line.text for line in client.logs(build.id))
+    return build, "\n".join(line.text for line in client.builds.logs(build.id))
 
 
 def test_another_body_is_not_answered_with_code_of_the_first(tmp_path: Path) -> None:
     scratch = {"PT2HUB_SCRATCH": str(tmp_path), "PT2HUB_HEADERS": str(PLACE)}
-    trial = Trial(tmp_path, PYTHONPATH=PATHS, **scratch)
+    trial = TemporaryServer(tmp_path, PYTHONPATH=PATHS, **scratch)
     x = torch.full((3, 8), 76.28)
     with trial.server() as client:
         made: list[tuple[dict[str, Any], torch.Tensor, str]] = []
-        for name, source in (("first", FIRST), ("mended", MENDED), ("commented", COMMENTED)):
+        for name, source in (("first", TORCH), ("mended", MENDED), ("commented", COMMENTED)):
             build, log = _published(client, tmp_path / name, source)
             assert build.artifact is not None
             outputs = client.load(f"tiny/bounded@{build.number}")(x)
-            made.append((client.artifact(build.artifact).provenance, outputs, log))
+            made.append((client.artifacts.get(build.artifact).provenance, outputs, log))
         audited = subprocess.run(
             [sys.executable, "-m", "pt2hub", "admin", "audit-keys", "--json"],
             env=trial.environ,
@@ -82,7 +63,7 @@ def test_another_body_is_not_answered_with_code_of_the_first(tmp_path: Path) -> 
 
     for provenance, _, log in made:
         assert provenance["operators"] == ["bounded.act.default"]
-        assert "operator bounded.act.default: the key carries its source and the graph of its body" in log
+        assert "operator bounded.act.default: the key contains its source and the graph of its body" in log
     first, mended, commented = made
     torch.testing.assert_close(first[1], torch.zeros_like(x))
     assert mended[0]["code_reused_from"] is None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pt2hub.domain.digests import digest_json
-from pt2hub.server.db import migrating
+from pt2hub.server.db import migrations
 from pt2hub.server.db.embedded import EmbeddedPostgres
 from support.headers import PLACE
 from support.working import WorkerProcess, environ_of, until
@@ -84,8 +84,16 @@ def test_a_worker_does_as_many_builds_at_a_time_as_it_says(works: Works) -> None
 
 
 @pytest.mark.compiles
-def test_a_cancel_ends_every_process_of_a_running_build_at_once(works: Works) -> None:
+def test_a_worker_says_how_it_confines_builds_and_a_cancel_ends_every_process_of_one_at_once(
+    works: Works,
+) -> None:
     worker = works.start(PT2HUB_HEARTBEAT_SECONDS="60")  # nothing but the notification can be the cause
+    (registered,) = works.workers()
+    (said,) = [line for line in worker.lines if line["event"] == "sandbox profile of models' code"]
+    assert registered.isolation == said["document"]["level"] == "sandbox"
+    assert registered.isolation_profile == said["profile"] == digest_json(said["document"])
+    assert str(PLACE) in said["document"]["readable"]
+
     factory = {"factory": "support.tiny_models:sleeping", "kwargs": {"note": "/tmp/note"}, "seed": 1}
     build = works.publish(source=factory)
     until(lambda: _sleepers(worker.process.pid))
@@ -103,7 +111,7 @@ def test_a_cancel_ends_every_process_of_a_running_build_at_once(works: Works) ->
     assert took < 5  # some tenths of a second; a collection of the suite's heap takes over one
     assert works.view(build).state == "cancelled"
     assert works.outcomes(build) == ["cancelled"]
-    until(lambda: [line for line in works.services.logs.lines(build)[1] if "every process" in line.text])
+    until(lambda: [line for line in works.services.logs.lines(build)[1] if "all its processes" in line.text])
     worker.signal()
     assert worker.wait() == 0
 
@@ -113,7 +121,7 @@ def test_a_worker_without_a_sandbox_is_refused_by_a_server_that_demands_one(work
     worker = works.start("--isolation", "process", ready=False)
 
     assert worker.wait() == 1
-    assert "takes only workers that run models' code in a sandbox" in worker.output
+    assert "requires workers to run models' code in a sandbox" in worker.output
     assert "apt-get install bubblewrap" in worker.output
     assert "Traceback" not in worker.output
     assert works.workers() == []
@@ -123,7 +131,7 @@ def test_a_machine_that_cannot_confine_says_so_before_anything_else(works: Works
     worker = works.start(ready=False, PT2HUB_BWRAP="/bin/false")
 
     assert worker.wait() == 1
-    assert "bubblewrap (/bin/false) cannot make a sandbox" in worker.output
+    assert "bubblewrap (/bin/false) cannot create a sandbox" in worker.output
     assert "Traceback" not in worker.output
 
 
@@ -131,18 +139,8 @@ def test_a_worker_may_do_with_what_can_be_had_and_says_why(works: Works) -> None
     works.services.isolation.allow("process")
     worker = works.start("--isolation", "auto", PT2HUB_BWRAP="/bin/false")
 
-    assert "isolation is only process: " in worker.output
+    assert '"isolation_reason": ' in worker.output
     assert [(found.isolation, found.isolation_profile) for found in works.workers()] == [("process", None)]
-
-
-def test_a_worker_says_how_it_confines_what_it_runs(works: Works) -> None:
-    worker = works.start()
-
-    (registered,) = works.workers()
-    (said,) = [line for line in worker.lines if line["event"] == "how models' code is confined"]
-    assert registered.isolation == said["document"]["level"] == "sandbox"
-    assert registered.isolation_profile == said["profile"] == digest_json(said["document"])
-    assert str(PLACE) in said["document"]["readable"]
 
 
 def test_a_clock_ten_minutes_off_changes_nothing(works: Works) -> None:
@@ -189,8 +187,8 @@ def test_a_worker_on_a_newer_schema_refuses_it(works: Works) -> None:
 @pytest.mark.parametrize(
     ("options", "hint"),
     [
-        (("--toolchain", "noop", "--target", "nonsense"), f"It can be: auto, {NOOP}."),
-        (("--target", "torch2.13-cu130-sm90a"), "It can be: auto, torch"),
+        (("--toolchain", "noop", "--target", "nonsense"), f"Use one of: auto, {NOOP}."),
+        (("--target", "torch2.13-cu130-sm90a"), "Use one of: auto, torch"),
     ],
 )
 def test_a_target_that_the_machine_cannot_be_is_refused_with_what_it_can(
@@ -199,7 +197,7 @@ def test_a_target_that_the_machine_cannot_be_is_refused_with_what_it_can(
     worker = works.start(*options, ready=False)
 
     assert worker.wait() == 1
-    assert f"this machine cannot be '{options[-1]}'" in worker.output or "no-op" in worker.output
+    assert f"this machine cannot build for '{options[-1]}'" in worker.output or "no-op" in worker.output
     assert hint in worker.output
     assert works.workers() == []
 
@@ -207,9 +205,9 @@ def test_a_target_that_the_machine_cannot_be_is_refused_with_what_it_can(
 def test_a_worker_waits_for_a_database_that_starts_after_it(tmp_path: Path) -> None:
     database = EmbeddedPostgres(tmp_path / "pg", durable=False)
     with database as started:
-        migrating.upgrade(started.url)
+        migrations.upgrade(started.url)
     worker = WorkerProcess(environ_of(tmp_path, database.url), tmp_path, "--toolchain", "noop")
-    worker.await_output("does not answer yet")
+    worker.await_output("waiting for the database")
     with database:
         worker.await_output("worker ready")
         worker.signal()
@@ -223,7 +221,7 @@ def test_without_a_database_named_the_one_of_a_running_up_is_found(tmp_path: Pat
     assert "no `pt2hub up` runs on" in alone.output
 
     with EmbeddedPostgres(tmp_path / "home" / "server" / "db", durable=False) as database:
-        migrating.upgrade(database.url)
+        migrations.upgrade(database.url)
         worker = WorkerProcess(environ, tmp_path, "--toolchain", "noop")
         worker.await_output("worker ready")
         worker.signal()
@@ -251,7 +249,7 @@ def test_the_check_says_whether_a_worker_of_this_machine_is_alive(works: Works) 
 
     nobody, sentence = check()
     assert (nobody, len(sentence.splitlines())) == (1, 1)
-    assert "no worker of" in sentence
+    assert "no worker is alive on" in sentence
     worker = works.noop()
     assert check()[0] == 0
     worker.signal()

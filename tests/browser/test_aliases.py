@@ -1,14 +1,10 @@
-"""Versions and aliases as people use them: moved by forms, refused by a policy and forced, judged for a machine."""
+"""Versions and aliases as people use them: moved by forms, refused by a policy and forced."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pt2hub.client.opening import address
-from pt2hub.domain.targets import flags_of_level
 from pt2hub.domain.tokens import Actor
-from pt2hub.domain.verdicts import Host
-from pt2hub.wire.machines import Machine
 from support.browser import sign_in
 
 if TYPE_CHECKING:
@@ -18,12 +14,11 @@ if TYPE_CHECKING:
     from support.site import Site
 
 MODEL = "browser/aliases"
-OLD = Machine("old-laptop", Host("linux", "x86_64", "2.13", flags_of_level("x86_64_v2"), glibc="2.31"))
 DEMO = "/models/demo-vision/resnet50-classifier"
 
 
 def two_versions(site: Site) -> None:
-    """A model with two versions whose figures no gate can tell apart."""
+    """A model with two versions whose figures no check can tell apart."""
     for number in (1, 2):
         view = site.registry.submit(model=MODEL, checks={"tolerance": 0.01 * number})
         site.registry.published(view, code=b"aliases %d" % number, key=f"aliases {number}")
@@ -38,45 +33,29 @@ def test_an_alias_is_made_refused_by_the_policy_and_forced(
     page: Page, site: Site, axe: Axe, shoot: Shoot
 ) -> None:
     two_versions(site)
-    gate = {"alias": "prod", "metric": "latency_p50", "max_worse": 0.05}
-    site.container.policies.put(MODEL, {"gates": [gate]}, revision=0, by=Actor("ada", admin=True))
+    check = {"alias": "prod", "metric": "latency_p50", "max_worse": 0.05}
+    site.container.policies.put(MODEL, {"checks": [check]}, revision=0, by=Actor("ada", admin=True))
     sign_in(page, site)
     page.goto(f"/models/{MODEL}")
-    page.get_by_text("Put an alias on a version").click()
+    page.get_by_text("Set an alias").click()
     page.locator("#move-alias").fill("prod")
     move(page, 1, "first release")
-    page.get_by_role("button", name="Put it there").click()
+    page.get_by_role("button", name="Set alias").click()
     page.wait_for_url(f"**/models/{MODEL}/aliases/prod?done=created")
     page.get_by_text("Move prod", exact=True).click()
     move(page, 2, "canary <b>passed</b>")
-    page.get_by_role("button", name="Move it").click()
-    page.get_by_role("heading", name="What the policy found").wait_for()
+    page.get_by_role("button", name="Move alias").click()
+    page.get_by_role("heading", name="Policy results").wait_for()
     assert page.locator("#move-reason").input_value() == "canary <b>passed</b>"
     axe(page)
     shoot(page, "alias-refused")
-    page.get_by_label("Even where").check()
-    page.get_by_role("button", name="Move", exact=True).click()
+    page.get_by_label("Force the move").check()
+    page.get_by_role("button", name="Move alias", exact=True).click()
     page.get_by_text("although the policy refused it").wait_for()
     page.get_by_text("forced past").click()
     assert page.locator("td.reason p").first.inner_text() == "canary <b>passed</b>"
     assert site.container.aliases.alias(MODEL, "prod").number == 2
     axe(page)
-
-
-def test_a_version_says_what_runs_on_the_machine_that_opened_it(
-    page: Page, site: Site, axe: Axe, shoot: Shoot
-) -> None:
-    newest = site.container.catalog.model(DEMO.removeprefix("/models/")).newest_ready
-    page.goto(address(site.url, f"{DEMO}/versions/{newest}", OLD))
-    page.wait_for_url(f"**{DEMO}/versions/{newest}")
-    assert page.get_by_text("does not run on old-laptop").count() > 1
-    assert page.get_by_text("cpu: needs x86_64_v4").count() == 1
-    shoot(page, "version-for-a-machine")
-    page.get_by_role("link", name="old-laptop").click()
-    page.get_by_role("heading", name="Your machine").wait_for()
-    axe(page)
-    page.get_by_role("button", name="Forget it").click()
-    page.get_by_text("No machine is known").wait_for()
 
 
 def test_a_link_to_a_target_opens_what_is_said_of_it(page: Page) -> None:

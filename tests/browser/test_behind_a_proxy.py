@@ -90,13 +90,13 @@ def test_the_client_asks_for_an_authority_that_it_knows(
     config = ClientConfig(home=tmp_path / "home", url=url, token=site.token)
     monkeypatch.setenv("SSL_CERT_FILE", str(authority))
     with Client(config) as client:
-        assert client.model("demo-text/bert-base-ner").name == "demo-text/bert-base-ner"
+        assert client.models.get("demo-text/bert-base-ner").name == "demo-text/bert-base-ner"
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
     with (
         Client(config) as client,
         pytest.raises(ServerUnreachable, match="certificate is not trusted") as told,
     ):
-        client.models()
+        client.models.list()
     assert "SSL_CERT_FILE" in str(told.value.hint)
 
 

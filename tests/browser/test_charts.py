@@ -61,7 +61,7 @@ def charted(site: Site) -> str:
         MODEL,
     )
     site.registry.sql(
-        "INSERT INTO performance_events (series_id, model_id, kind, number, before, verdict, ratio, method) "
+        "INSERT INTO performance_events (series_id, model_id, kind, number, before, outcome, ratio, method) "
         f"SELECT series.id, model_id, 'change_point', %s, %s, 'worse', 1.3, 'series' {of_series}",
         WORSE_FROM,
         WORSE_FROM - 1,
@@ -81,10 +81,6 @@ def open_chart(page: Page, address: str) -> dict[str, float]:
 def at(box: dict[str, float], x: float, y: float) -> tuple[float, float]:
     """A place in a box, by its shares of width and height."""
     return box["x"] + x * box["width"], box["y"] + y * box["height"]
-
-
-def chosen(page: Page) -> list[str]:
-    return said(page).get("point", [])
 
 
 def said(page: Page) -> dict[str, list[str]]:
@@ -126,91 +122,74 @@ def test_the_pointer_shows_a_point_and_a_drag_zooms(page: Page, charted: str) ->
     page.mouse.down()
     page.mouse.move(*at(box, 0.5, 0.5), steps=4)
     page.mouse.up()
-    page.wait_for_function("() => location.search.includes('zoom=')")
-    low, high = map(float, said(page)["zoom"][0].split("~"))
+    page.wait_for_function("() => location.search.includes('from=')")
+    low, high = (int(said(page)[name][0]) for name in ("from", "to"))
     assert COUNT - 45 < low < high < COUNT - 20
     page.reload()
-    page.get_by_role("button", name="See all").click()
-    page.wait_for_function("() => !location.search.includes('zoom=')")
+    page.get_by_role("link", name="All versions").click()
+    page.wait_for_function("() => !location.search.includes('from=')")
 
 
-def test_two_points_are_chosen_with_the_pointer_and_kept_in_the_address(
-    page: Page, charted: str, axe: Axe
-) -> None:
+def test_two_points_are_compared_with_the_pointer(page: Page, charted: str, axe: Axe) -> None:
     box = open_chart(page, f"{charted}&limit=50")
-    page.mouse.click(*at(box, 0.1, 0.85))
-    page.mouse.click(*at(box, 0.98, 0.2))
-    one, other = (int(text.partition("~")[0]) for text in chosen(page))
+    tip = page.locator(".tip").first
+    found = []
+    for x, y in ((0.1, 0.85), (0.98, 0.2)):
+        page.mouse.click(*at(box, x, y))
+        found += re.findall(r"Version (\d+),", tip.inner_text())
+    one, other = map(int, found)
     assert COUNT - 50 < one < WORSE_FROM <= other
     axe(page)
-    page.reload()
-    compare = page.get_by_role("link", name="Compare", exact=True).last
+    compare = tip.get_by_role("link", name=f"Compare with {one}", exact=True)
     assert f"%40{one}&" in (compare.get_attribute("href") or "")
+    page.keyboard.press("Escape")
+    assert not tip.is_visible()
 
 
 def test_what_is_chosen_is_shown_at_once_and_back_takes_it_back(page: Page) -> None:
+    page.add_init_script(WRITTEN)
     open_chart(page, DEMO)
-    names = page.locator(".standings .target")
+    names = page.locator(".latest .target")
     every = names.all_inner_texts()
     loaded = page.evaluate("() => performance.timeOrigin")
     page.get_by_role("checkbox", name=every[0], exact=True).uncheck()
     page.wait_for_function(
-        "many => document.querySelectorAll('.standings .target').length < many", arg=len(every)
+        "many => document.querySelectorAll('.latest .target').length < many", arg=len(every)
     )
     assert names.all_inner_texts() == said(page)["target"] == every[1:]
+    page.evaluate("() => { window.written = []; }")
     page.locator("select[name=y]").select_option("zero")
-    page.wait_for_function(
-        "() => [...document.querySelectorAll('.drawn .up')].some(tick => tick.textContent === '0')"
-    )
+    page.wait_for_function("() => window.written.some(text => /^0 /.test(text))")
     assert said(page)["y"] == ["zero"]
     assert page.get_by_role("status").filter(has_text="1 chart updated").count() == 1
     assert page.get_by_role("button", name="Show").count() == 0
-    page.go_back()
-    page.go_back()
+    assert page.evaluate("() => performance.timeOrigin") == loaded, "without a reload"
+    page.evaluate("() => history.go(-2)")
     page.wait_for_function(
-        "many => document.querySelectorAll('.standings .target').length === many", arg=len(every)
+        "many => document.querySelectorAll('.latest .target').length === many", arg=len(every)
     )
     assert said(page) == {"metric": ["latency_p50"]}
     assert page.get_by_role("checkbox", name=every[0], exact=True).is_checked()
-    assert page.locator("select[name=y]").input_value() == "value"
-    assert page.evaluate("() => performance.timeOrigin") == loaded, "without a reload"
+    assert page.locator("select[name=y]").input_value() == ""
 
 
-def test_two_points_of_a_chart_are_chosen_with_the_keyboard(page: Page, charted: str, axe: Axe) -> None:
+def test_a_chart_is_read_with_the_keyboard(page: Page, charted: str, axe: Axe) -> None:
     open_chart(page, f"{charted}&limit=50")
     page.get_by_role("application", name="latency_p50 batch 8").focus()
     tip = page.locator(".tip").first
     for key in ("ArrowRight", "ArrowLeft", "Enter"):
         page.keyboard.press(key)
     assert f"Version {COUNT - 1}" in tip.inner_text()
-    for key in ("Home", "Enter"):
-        page.keyboard.press(key)
-    assert [text.partition("~")[0] for text in chosen(page)] == [str(COUNT - 1), str(COUNT - 49)]
     axe(page)
     page.keyboard.press("Tab")
-    assert page.evaluate("() => document.activeElement.textContent") == f"Version {COUNT - 49}"
+    assert page.evaluate("() => document.activeElement.textContent") == f"Version {COUNT - 1}"
 
 
-def test_two_rows_are_chosen_with_the_keyboard(page: Page, charted: str) -> None:
-    open_chart(page, f"{charted}&limit=50")
-    for number in (COUNT, COUNT - 3):
-        page.get_by_role("checkbox", name=f"Choose version {number} ").focus()
-        page.keyboard.press("Space")
-    assert [text.partition("~")[0] for text in chosen(page)] == [str(COUNT), str(COUNT - 3)]
-    bar = page.get_by_role("status").filter(has_text="Chosen")
-    assert f"version {COUNT - 3} on" in bar.inner_text()
-    page.get_by_role("button", name="Clear").focus()
-    page.keyboard.press("Enter")
-    assert chosen(page) == []
-
-
-def test_without_scripts_the_server_draws_and_a_form_compares(plain_page: Page, charted: str) -> None:
+def test_without_scripts_a_table_has_the_points_and_a_form_compares(plain_page: Page, charted: str) -> None:
     plain_page.goto(f"{charted}&limit=50")
-    drawing = plain_page.get_by_role("img", name="latency_p50 batch 8 in ms, lower is better")
-    assert drawing.locator("polyline").count() == 1
-    assert "since version 9980" in (drawing.get_attribute("aria-label") or "")
-    assert plain_page.locator(".u-over").count() == 0
+    assert not plain_page.locator("[data-chart]").is_visible()
+    assert plain_page.locator(".measurements tbody tr:visible").count() == 50
     for number in (COUNT, COUNT - 1):
-        plain_page.get_by_role("checkbox", name=f"Choose version {number} ").check()
-    plain_page.get_by_role("button", name="Compare two chosen").click()
+        plain_page.get_by_role("checkbox", name=f"Select version {number} ").check()
+    plain_page.get_by_role("button", name="Compare selected").click()
     assert f"before={MODEL}@{COUNT - 1}" in plain_page.url.replace("%2F", "/").replace("%40", "@")

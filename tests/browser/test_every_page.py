@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 
 NO_PAGES = {
     "lines",  # parts of a build's page
-    "stages",
-    "performance_points",  # what a chart draws
+    "steps",
     "referrer",  # a file
-    "machine",  # goes on to another page
     "models",  # likewise
     "sign_in",  # leads whoever signed in away; see below
 }
@@ -120,7 +118,7 @@ def test_the_form_to_sign_in_and_a_page_that_is_not_there_are_right_too(
 def test_whoever_uses_the_keyboard_gets_past_the_top_of_a_page(page: Page) -> None:
     page.goto("/")
     page.keyboard.press("Tab")
-    assert page.locator(":focus").inner_text() == "Skip to the content"
+    assert page.locator(":focus").inner_text() == "Skip to content"
     page.keyboard.press("Enter")
     page.wait_for_function("() => document.activeElement.id === 'content'")
 

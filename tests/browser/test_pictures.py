@@ -26,7 +26,7 @@ GPUS = "&".join(f"target=torch2.13-cu130-{arch}" for arch in ("sm80", "sm89", "s
 PICTURES = {
     "front": ("/", "Models"),
     "performance": (
-        f"/models/demo-vision/resnet50-classifier/performance?metric=latency_p50&from=23&y=change&{GPUS}",
+        f"/models/demo-vision/resnet50-classifier/performance?metric=latency_p50&from=8&y=change&{GPUS}",
         "Performance of demo-vision/resnet50-classifier",
     ),
 }

@@ -59,7 +59,7 @@ def test_a_model_is_published_watched_looked_at_and_put_into_production(
 ) -> None:
     publish(page, site, 1, target)
     page.evaluate("() => { window.loaded = 'once'; }")
-    stages, lines = page.locator("table.stages"), page.locator(".lines li")
+    stages, lines = page.locator("table.steps"), page.locator(".lines li")
     expect(stages.locator("tr", has_text="fetch")).to_contain_text("done", timeout=MS)
     expect(lines.first).to_be_visible(timeout=MS)
     shoot(page, "real-build-running")
@@ -84,10 +84,10 @@ def test_a_model_is_published_watched_looked_at_and_put_into_production(
     shoot(page, "real-sources")
 
     page.goto(f"/models/{MODEL}/versions/1")
-    page.locator("summary", has_text="Put an alias on version 1").click()
+    page.locator("summary", has_text="Set an alias on version 1").click()
     page.locator("#move-alias").fill("prod")
     page.locator("#move-reason").fill("it is <b>quick</b>")
-    page.get_by_role("button", name="Put it there").click()
+    page.get_by_role("button", name="Set alias").click()
     expect(page.locator(".done")).to_be_visible()
     assert site.container.publish.version(MODEL, 1).builds[0].artifact == digest
     assert site.container.catalog.model(MODEL).aliases == {"prod": 1}
@@ -102,6 +102,6 @@ def test_a_build_that_a_worker_is_doing_is_cancelled_with_two_clicks(
     publish(page, site, 2, target)
     expect(page.locator("[data-live=facts] .state")).to_have_text("running", timeout=MS)
     page.locator("summary", has_text="Cancel").click()
-    page.get_by_role("button", name="Cancel it").click()
+    page.get_by_role("button", name="Cancel build").click()
     expect(page.locator("[data-live=facts] .state")).to_have_text("cancelled")
     assert site.container.builds.view(page.url.rpartition("/")[2].partition("?")[0]).state == "cancelled"

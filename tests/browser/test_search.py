@@ -59,7 +59,7 @@ def test_enter_without_a_choice_leads_to_all_that_were_found(page: Page) -> None
     page.get_by_role("combobox", name="Search models").fill("resnet")
     page.keyboard.press("Enter")
     page.wait_for_url("**/?q=resnet")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Models named “resnet”")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Models matching “resnet”")
     expect(page.get_by_role("searchbox").or_(page.get_by_role("combobox"))).to_have_value("resnet")
 
 

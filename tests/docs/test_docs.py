@@ -14,14 +14,14 @@ import yaml
 import pt2hub
 from pt2hub import errors
 from pt2hub.cli.main import app
-from pt2hub.domain.performance import METRICS
-from pt2hub.domain.specs import Spec
+from pt2hub.domain.performance.metrics import METRICS
+from pt2hub.domain.publishing.spec import Spec
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.db.schema import Base
-from pt2hub.server.services.policy_spec import Gate, parse_policy
+from pt2hub.server.services.promotion.policy_spec import PromotionCheck, parse_policy
 from pt2hub_workers.config import WorkerConfig
 from reference_generator import api_page, errors_page, pages
-from support import crawling, tutorial
+from support import crawling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,10 +31,12 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 SETTINGS_PAGE = ROOT / "docs" / "how-to" / "settings.md"
-WORK_PAGE = ROOT / "docs" / "how-to" / "work-on-pt2hub.md"
-PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+WORK_PAGE = ROOT / "CONTRIBUTING.md"
+PAGES = [README, *sorted(ROOT.glob("C*.md")), ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CODES_PAGE = ROOT / "docs" / "how-to" / "when-a-build-fails.md"
+FACTS = ROOT / "docs" / "facts" / "README.md"
 PERFORMANCE_PAGE = ROOT / "docs" / "how-to" / "performance-history.md"
+POLICY_PAGE = ROOT / "docs" / "how-to" / "promotion-checks.md"
 CONFIGS = [
     ROOT / "registry" / "pt2hub" / "server" / "config.py",
     ROOT / "registry" / "pt2hub" / "client" / "config.py",
@@ -45,7 +47,7 @@ TUTORIAL = ROOT / "docs" / "tutorial.md"
 WEB_PAGE = ROOT / "docs" / "how-to" / "web-pages.md"
 INNER = {"PT2HUB_CHANNEL_FD", "PT2HUB_UPDATE_TUTORIAL", "PT2HUB_UPDATE_SCREENSHOTS"}
 """Set by a worker for its own children, or for one test; no settings."""
-PARTS = {"/builds/<build>/lines", "/builds/<build>/stages", "/models/<team>/<name>/performance/points"}
+PARTS = {"/builds/<build>/lines", "/builds/<build>/steps"}
 """Addresses for scripts of pages."""
 
 _FENCE = re.compile(r"^( *)```([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
@@ -142,7 +144,7 @@ def test_the_defaults_of_settings_are_the_documented_ones() -> None:
         "PT2HUB_LOST_WORKER_SECONDS": server.lost_worker_seconds,
         "PT2HUB_FACTORIES": ",".join(server.factories),
         "PT2HUB_STORAGE": server.storage.replace("/home/", "<home>/"),
-        "PT2HUB_GATE_SECONDS": worker.gate_seconds,
+        "PT2HUB_VERIFICATION_SECONDS": worker.verification_seconds,
     }
     shown = {
         name: f"`{value:g}`" if isinstance(value, float) else f"`{value}`" for name, value in defaults.items()
@@ -177,11 +179,11 @@ def test_the_table_of_metrics_is_what_the_code_says() -> None:
     } == known
 
 
-def test_every_policy_is_valid_and_every_field_of_a_gate_is_explained() -> None:
+def test_every_policy_is_valid_and_every_field_of_a_check_is_explained() -> None:
     policies = [parse_policy(yaml.safe_load(fence.text)) for fence in all_fences("yaml policy")]
-    assert any(policy.gates and policy.metrics for policy in policies)
-    explained = {cells[0].strip("`") for cells in rows(PERFORMANCE_PAGE.read_text())}
-    assert set(Gate.model_fields) <= explained
+    assert any(policy.checks and policy.metrics for policy in policies)
+    explained = {cells[0].strip("`") for cells in rows(POLICY_PAGE.read_text())}
+    assert set(PromotionCheck.model_fields) <= explained
 
 
 def test_every_route_that_curl_is_shown_with_exists_and_takes_its_parameters() -> None:
@@ -208,7 +210,7 @@ def test_the_table_of_the_web_pages_has_all_of_them_and_no_other() -> None:
 
 
 def test_every_table_of_the_database_is_named() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text()
+    page = (ROOT / "docs" / "architecture" / "storage.md").read_text()
     assert [name for name in Base.metadata.tables if f"`{name}`" not in page] == []
 
 
@@ -262,6 +264,15 @@ def leads_somewhere(page: Path, address: str) -> bool:
 def anchors(page: Path) -> set[str]:
     headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_fact_that_code_cites_has_its_heading() -> None:
+    folders = ("registry", "workers", "tests", "benchmarks", "migrations")
+    texts = [path.read_text() for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    cited = {found for text in texts for found in re.findall(r"\bfacts/(\w+\.md)#([\w-]+)", text)}
+    assert len(cited) > 10
+    missing = {name for name, anchor in cited if not leads_somewhere(FACTS, f"{name}#{anchor}")}
+    assert missing == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -370,13 +381,3 @@ def test_every_name_of_the_client_in_an_example_exists(page: Path) -> None:
     of_client = set(re.findall(r"\b(?:client|Client\(\))\.(\w+)\(", examples))
     assert [name for name in of_package if not hasattr(pt2hub, name)] == []
     assert [name for name in of_client if not hasattr(pt2hub.Client, name)] == []
-
-
-def test_what_the_tour_of_the_readme_prints_the_tutorial_prints_when_it_is_run() -> None:
-    tour = README.read_text().partition("\n## A tour")[2].partition("\n## ")[0]
-    shown = [fence.text for fence in tutorial.fences(tour) if fence.kind == "text"]
-    printed = [fence.text for fence in fences(TUTORIAL) if fence.kind == "text"]
-    proven = {line for text in printed for line in tutorial.alike(text).splitlines()}
-    lines = [line for text in shown for line in tutorial.alike(text).splitlines()]
-    assert len(lines) > 10
-    assert [line for line in lines if line.strip() != "..." and line not in proven] == []

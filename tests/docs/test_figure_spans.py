@@ -70,7 +70,7 @@ def test_an_unknown_figure_and_half_a_mark_are_refused(page: str) -> None:
         ("demo_s", 179.7, "3 min 0 s"),
         ("first_inference_artifact_ms", 156.234, "156 ms"),
         ("first_inference_torch_compile_cold_ms", 25281.9, "25.3 s"),
-        ("weights_bytes", 46807448, "46.8 MB"),
+        ("weights_bytes", 46807448, "44.63 MiB"),
         ("cold_compile_times", 163.2, "163"),
         ("warm_compile_times", 12.34, "12.3"),
         ("retrained_ratio", 0.1534, "0.15"),

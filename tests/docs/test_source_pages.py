@@ -13,11 +13,12 @@ import yaml
 
 from pt2hub.archive.code import pack_code
 from pt2hub.cli import main as cli
-from pt2hub.client.pretrained.names import HubName, is_name, parse
+from pt2hub.client.publishing.pretrained.names import HubName, is_name, parse
 from pt2hub.domain.digests import digest_bytes
-from pt2hub.domain.specs import Spec
+from pt2hub.domain.publishing.spec import Spec
 from pt2hub.operators import declare_torchvision
-from pt2hub_workers.inside.sources.building import Given, build_model
+from pt2hub_workers.inside.sources.build import build_model
+from pt2hub_workers.inside.sources.source_files import SourceFiles
 from support.code import forgetting
 
 if TYPE_CHECKING:
@@ -50,10 +51,13 @@ def test_the_code_of_the_page_is_published_and_builds_the_model(
     pack_code(tmp_path / "src", tmp_path / "code.zip")
     document = yaml.safe_load((tmp_path / "net.yaml").read_text())
     document["source"]["code"] = digest_bytes((tmp_path / "code.zip").read_bytes())
-    assert client.version("mine/net", 1).pins["blobs"]["source.code"]["digest"] == document["source"]["code"]
+    assert (
+        client.versions.get("mine/net", 1).pins["blobs"]["source.code"]["digest"]
+        == document["source"]["code"]
+    )
     spec = Spec.model_validate(document)
     with forgetting(tmp_path):
-        model = build_model(spec.source, Given((), tmp_path / "code.zip", None, tmp_path / "scratch"))
+        model = build_model(spec.source, SourceFiles((), tmp_path / "code.zip", None, tmp_path / "scratch"))
         assert model(torch.ones(2, 8)).shape == (2,)
     assert len(dict(model.named_parameters())) == 6  # depth: 3
     assert str(tmp_path) not in "".join(sys.path)

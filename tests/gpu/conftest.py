@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pt2hub.cli.trial import Trial
+from pt2hub.cli.operations.temporary_server import TemporaryServer
 from support.gpu import LEVEL
 
 if TYPE_CHECKING:
@@ -23,6 +23,6 @@ ROOT = Path(__file__).resolve().parents[2]
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     paths = os.pathsep.join(str(ROOT / name) for name in ("registry", "workers"))
     path = paths + os.pathsep + os.environ.get("PYTHONPATH", "")
-    trial = Trial(tmp_path_factory.mktemp("gpu"), PYTHONPATH=path, PT2HUB_ISOLATION=LEVEL)
+    trial = TemporaryServer(tmp_path_factory.mktemp("gpu"), PYTHONPATH=path, PT2HUB_ISOLATION=LEVEL)
     with trial.server() as made:
         yield made

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from pt2hub.cli import demo
-from pt2hub.client import fingerprint
-from pt2hub.client.exports import write_model
+from pt2hub.cli.operations import demo
+from pt2hub.client.artifacts.single_file import write_model
+from pt2hub.client.machine import fingerprint
 from pt2hub.domain.artifacts import TRACE_TYPE
 from pt2hub.domain.codec import encode
-from pt2hub.errors import GateRefused
+from pt2hub.errors import PromotionCheckFailed
 from support.gpu import UNMEASURED, await_measured, publish
 
 if TYPE_CHECKING:
@@ -90,11 +90,11 @@ def test_a_second_version_is_timed_beside_the_first_by_events_of_the_device(clie
     source = {**demo.SPEC["source"], "seed": 1}
     reference = _published(client, **spec, source=source)
     second = await_measured(client, reference)  # of unchanged code, so in one process alone
-    (job,) = client.follow_builds(client.measure(reference))
+    (job,) = client.builds.follow(client.performance.measure(reference))
     assert job.state == "succeeded", job.error
 
-    found = client.artifact(second).measurements
-    own = {(m.metric, m.subject): m for m in sorted(found, key=lambda m: len(m.replicates or []))}
+    found = client.artifacts.get(second).measurements
+    own = {(m.metric, m.implementation): m for m in sorted(found, key=lambda m: len(m.replicates or []))}
     latency, rate = own["latency_p50", "artifact"], own["throughput", "artifact"]
     memory = own["device_memory_peak", "artifact"]
     print(json.dumps({"p50_ms": latency.replicates, "throughput": rate.value, "device_bytes": memory.value}))
@@ -104,23 +104,25 @@ def test_a_second_version_is_timed_beside_the_first_by_events_of_the_device(clie
     assert rate.value <= 1.1 * (latency.batch or 1) * 1000 / latency.value
     beside = [
         m
-        for m in client.artifact(first).measurements
-        if m.metric == "latency_p50" and m.subject == "artifact"
+        for m in client.artifacts.get(first).measurements
+        if m.metric == "latency_p50" and m.implementation == "artifact"
     ]
     assert len(latency.replicates or []) in [len(m.replicates or []) for m in beside]
     assert len(beside) > 1  # its own run, and the one beside the second
-    environment = client.artifact(second).environment
+    environment = client.artifacts.get(second).environment
     print(json.dumps(environment, default=str))
-    compared = {m.metric: m for m in client.compare(f"{spec['model']}@1", f"{spec['model']}@2").metrics}
-    print(json.dumps({name: [m.ratio, m.low, m.high, m.verdict, m.why] for name, m in compared.items()}))
+    compared = {
+        m.metric: m for m in client.performance.compare(f"{spec['model']}@1", f"{spec['model']}@2").metrics
+    }
+    print(json.dumps({name: [m.ratio, m.low, m.high, m.outcome, m.reason] for name, m in compared.items()}))
     assert compared["latency_p50"].method == "paired"
-    assert compared["latency_p50"].verdict == "same"
+    assert compared["latency_p50"].outcome == "same"
 
 
 def test_where_a_calls_time_goes_is_told_by_the_gpus_own_events(client: Client) -> None:
     measure = {"processes": 1, "torch_compile": False}
     digest = await_measured(client, _published(client, model="vision/resnet18-profile", measure=measure))
-    view = client.artifact(digest)
+    view = client.artifacts.get(digest)
     profile = view.profile
     assert profile is not None, "no trace was made: the log of the measuring job says why"
     print(json.dumps([[row.name, row.calls, row.mean_us, row.share] for row in profile.rows[:8]]))
@@ -145,19 +147,19 @@ def test_a_slower_version_is_flagged_and_may_not_become_prod(client: Client) -> 
     # A deeper network at random weights says little about its last bias; what is tried here is time.
     spec = {"model": "vision/resnet-slower", "measure": measure, "checks": {"accept": ["no_power"]}}
     await_measured(client, _published(client, **spec))
-    client.set_policy(spec["model"], {"gates": [{"metric": "latency_p50", "max_worse": 0.1}]})
-    client.move_alias(spec["model"], "prod", 1, reason="the first one")
+    client.policies.set(spec["model"], {"checks": [{"metric": "latency_p50", "max_worse": 0.1}]})
+    client.aliases.move(spec["model"], "prod", 1, reason="the first one")
     slower = {**demo.SPEC["source"], "factory": "torchvision.models:resnet34"}
     await_measured(client, _published(client, **spec, source=slower))
 
-    events, end = client.events(spec["model"]), time.monotonic() + 30
+    events, end = client.performance.changes(spec["model"]), time.monotonic() + 30
     while not events and time.monotonic() < end:  # the worker looks for changes once the build is over
         time.sleep(0.5)
-        events = client.events(spec["model"])
-    print(json.dumps([[e.metric, e.verdict, e.ratio, e.method] for e in events]))
-    assert ("latency_p50", "worse") in {(event.metric, event.verdict) for event in events}
-    with pytest.raises(GateRefused) as refused:
-        client.move_alias(spec["model"], "prod", 2, reason="newer")
+        events = client.performance.changes(spec["model"])
+    print(json.dumps([[e.metric, e.outcome, e.ratio, e.method] for e in events]))
+    assert ("latency_p50", "worse") in {(event.metric, event.outcome) for event in events}
+    with pytest.raises(PromotionCheckFailed) as refused:
+        client.aliases.move(spec["model"], "prod", 2, reason="newer")
     print(refused.value)
-    print(client.history(spec["model"], "latency_p50"))
+    print(client.performance.history(spec["model"], "latency_p50"))
     print(json.dumps(encode(fingerprint.environment(device="cuda"))))

@@ -49,7 +49,7 @@ def _published(client: Client, *, before: bool) -> list[AutotuneChoice]:
     assert build.state == "succeeded", build.error
     check_confined(client, build)
     assert build.artifact is not None
-    return list(client.artifact(build.artifact).autotune)
+    return list(client.artifacts.get(build.artifact).autotune)
 
 
 def _identity(choice: AutotuneChoice) -> str:
@@ -83,6 +83,8 @@ def test_candidates_are_kept_with_their_parameters_and_compared_by_them(client: 
     moved = [row for row in same if names.get(_identity(row), row.candidate) != row.candidate]
     assert moved, "no kernel has another name in the second build, so that nothing is tried here"
     was, now = (next(row for row in rows if row.chosen) for rows in (first, same))
-    told = [item for item in client.compare(f"{NAME}@1", f"{NAME}@2").autotune if item.shapes == SIZES]
+    told = [
+        item for item in client.performance.compare(f"{NAME}@1", f"{NAME}@2").autotune if item.shapes == SIZES
+    ]
     print(json.dumps({"before": [was.candidate, _identity(was)], "after": [now.candidate, _identity(now)]}))
     assert bool(told) == (_identity(was) != _identity(now)), told

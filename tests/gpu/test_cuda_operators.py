@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
+from support.bounded import TRITON, mended, spec
 from support.gpu import UNMEASURED, check_confined
 
 if TYPE_CHECKING:
@@ -15,47 +16,10 @@ if TYPE_CHECKING:
     from pt2hub.client.client import Client
 
 pytestmark = pytest.mark.gpu
-KERNEL = """
-import torch
-import triton
-import triton.language as tl
-
-BLOCK = 256
-
-@triton.jit
-def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = offsets < n
-    x = tl.load(x_ptr + offsets, mask=mask)
-    tl.store(out_ptr + offsets, tl.where(x > 50, 0.0, x * 2 + 1), mask=mask)
-
-@torch.library.triton_op("bounded::act", mutates_args=())
-def act(x: torch.Tensor) -> torch.Tensor:
-    out = torch.empty_like(x)
-    n = x.numel()
-    torch.library.wrap_triton(kernel)[(triton.cdiv(n, BLOCK),)](x, out, n, BLOCK=BLOCK)
-    return out
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scale = torch.nn.Parameter(torch.ones(8))
-
-    def forward(self, x):
-        return act(x * self.scale)
-
-def build():
-    return Net()
-"""
-PLAIN = KERNEL.replace('@torch.library.triton_op("bounded::act", mutates_args=())\n', "").replace(
+PLAIN = TRITON.replace('@torch.library.triton_op("bounded::act", mutates_args=())\n', "").replace(
     "torch.library.wrap_triton(kernel)", "kernel"
 )
-SPEC: dict[str, Any] = {
-    "source": {"entry": "net:build"},
-    "inputs": [{"name": "x", "shape": ["batch", 8], "generate": {"normal": {}}}],
-    "dims": {"batch": {"min": 1, "max": 1024, "example": 128}},
-    "measure": UNMEASURED,
-}
+DIMS = {"batch": {"min": 1, "max": 1024, "example": 128}}
 
 
 def _published(
@@ -64,15 +28,17 @@ def _published(
     """Publishes a source; the artifact's view, and what it computes beyond the branch."""
     folder.mkdir()
     (folder / "net.py").write_text(source)
-    version = client.publish({**SPEC, "model": model, "export": {"strict": strict}}, code=folder, wait=True)
+    version = client.publish(
+        spec(model, dims=DIMS, measure=UNMEASURED, export={"strict": strict}), code=folder, wait=True
+    )
     build = version.builds[0]
     check_confined(client, build)
     assert build.artifact is not None
     outputs = client.load(f"{model}@{build.number}")(torch.full((3, 8), 76.28, device="cuda"))
-    return client.artifact(build.artifact), outputs
+    return client.artifacts.get(build.artifact), outputs
 
 
-@pytest.mark.parametrize(("source", "strict"), [(KERNEL, False), (PLAIN, True)], ids=["triton_op", "plain"])
+@pytest.mark.parametrize(("source", "strict"), [(TRITON, False), (PLAIN, True)], ids=["triton_op", "plain"])
 def test_another_block_or_body_is_not_answered_with_code_of_the_first(
     client: Client, tmp_path: Path, source: str, *, strict: bool
 ) -> None:
@@ -80,7 +46,7 @@ def test_another_block_or_body_is_not_answered_with_code_of_the_first(
     sources = {
         "first": source,
         "block": source.replace("BLOCK = 256", "BLOCK = 1024"),
-        "mended": source.replace("x > 50, 0.0,", "x > 50, x * 3,"),
+        "mended": mended(source),
         "commented": source.replace("    mask =", "    # what lies within\n    mask ="),
     }
     made = {

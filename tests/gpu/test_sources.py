@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from pt2hub.cli import demo
+from pt2hub.cli.operations import demo
 from support.gpu import UNMEASURED, await_measured, check_confined, publish
 
 if TYPE_CHECKING:
@@ -113,5 +113,5 @@ def test_baked_weights_agree_and_are_timed_beside_eager(client: Client) -> None:
 
     torch.testing.assert_close(found, expected, rtol=5e-3, atol=5e-3)  # tf32 convolutions
     digest = await_measured(client, reference)
-    timed = {m.subject for m in client.artifact(digest).measurements if m.metric == "latency_p50"}
+    timed = {m.implementation for m in client.artifacts.get(digest).measurements if m.metric == "latency_p50"}
     assert timed == {"artifact", "eager"}

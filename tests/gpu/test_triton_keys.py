@@ -155,19 +155,19 @@ def test_of_a_plain_call_it_is_the_same_key_as_well(plain: dict[str, Named], cha
 
 
 def test_the_log_says_which_kernels_are_in_the_key(keys: dict[str, Named]) -> None:
-    said = "Triton kernel kernel: the key carries its source and configurations"
+    said = "Triton kernel kernel: the key contains its source and configurations"
 
     assert keys[KERNEL].lines == [
-        "operator mine.act.default: the key carries its source and the graph of its body",
+        "operator mine.act.default: the key contains its source and the graph of its body",
         said,
     ]
 
 
 def test_the_log_says_so_of_a_plain_call(plain: dict[str, Named]) -> None:
-    assert plain[PLAIN].lines == ["Triton kernel kernel: the key carries its source and configurations"]
+    assert plain[PLAIN].lines == ["Triton kernel kernel: the key contains its source and configurations"]
 
 
 def test_a_heuristic_that_reads_an_object_is_covered_by_all_loaded_code(keys: dict[str, Named]) -> None:
-    said = "operator mine.act.default: its body uses a value of type the_model.Limit, the key carries all loaded code"
+    said = "operator mine.act.default: its body uses a value of type the_model.Limit, the key contains all loaded code"
 
     assert said in keys[_unnamed()].lines

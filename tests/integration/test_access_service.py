@@ -67,7 +67,7 @@ def test_tokens_are_listed_without_their_secrets_and_revoked_by_name_or_id(regis
         access.verify(used)
     access.verify(other)
     assert access.revoke(str(first.id)).revoked_at == revoked.revoked_at
-    with pytest.raises(NotFound, match="no valid token 'ci'"):
+    with pytest.raises(NotFound, match="No valid token named 'ci'"):
         access.revoke("ci")
 
 
@@ -82,7 +82,7 @@ def test_a_name_of_several_valid_tokens_is_ambiguous_and_their_ids_are_named(reg
 
 @pytest.mark.parametrize("name", ["", "  ", "ci\x1b[2J", "c\u202ei", "x" * 101])
 def test_a_token_has_a_name_that_people_can_read(registry: Registry, name: str) -> None:
-    with pytest.raises(InvalidInput, match="no name for a token"):
+    with pytest.raises(InvalidInput, match="Invalid token name"):
         registry.services.access.create_token(name)
 
 

@@ -10,7 +10,7 @@ from pt2hub.errors import AliasMoved, InvalidInput, NotFound, NotReady, Pt2hubEr
 from support.registry import V3, V4
 
 if TYPE_CHECKING:
-    from pt2hub.server.services.aliases import AliasService
+    from pt2hub.server.services.promotion.aliases import AliasService
     from pt2hub.wire.shapes import AliasView
     from support.registry import Registry
 
@@ -52,7 +52,7 @@ def test_a_removed_alias_leaves_its_history_which_goes_on_when_it_is_made_again(
     assert (removed.number, removed.last.before, removed.last.after) == (None, 2, None)
     assert aliases.aliases(MODEL).aliases == ()
     assert aliases.alias(MODEL, "prod").number is None
-    with pytest.raises(NotFound, match="no alias prod") as caught:
+    with pytest.raises(NotFound, match="@prod not found") as caught:
         registry.services.resolve.resolve(f"{MODEL}@prod")
     assert f"It was removed: pt2hub alias {MODEL} prod shows its history." in (caught.value.hint or "")
     move(aliases, 1, None, reason="back")
@@ -159,20 +159,20 @@ def test_only_a_version_with_an_artifact_can_be_named(registry: Registry) -> Non
     assert f"pending ({V4} queued, {V3} queued)" in (caught.value.hint or "")
     registry.published(version)  # partial is enough: it can be pulled for one target
     assert move(aliases, 1, None).number == 1
-    with pytest.raises(NotFound, match=f"no version {MODEL}@2") as not_found:
+    with pytest.raises(NotFound, match=f"Version {MODEL}@2 not found") as not_found:
         move(aliases, 2, 1)
     assert "Its only version is 1" in (not_found.value.hint or "")
 
 
 def test_what_does_not_exist_is_not_found_and_leaves_nothing_behind(registry: Registry) -> None:
     aliases = published(registry, 1)
-    with pytest.raises(NotFound, match="There is no alias prod"):
+    with pytest.raises(NotFound, match=r"Alias .*@prod not found"):
         move(aliases, 1, 1)
-    with pytest.raises(NotFound, match="There is no alias prod"):
+    with pytest.raises(NotFound, match=r"Alias .*@prod not found"):
         aliases.alias(MODEL, "prod")
-    with pytest.raises(NotFound, match="There is no model"):
+    with pytest.raises(NotFound, match=r"Model .* not found"):
         aliases.aliases("vision/none")
-    with pytest.raises(NotFound, match="There is no version"):
+    with pytest.raises(NotFound, match=r"Version .* not found"):
         move(aliases, 2, None)
     assert registry.sql("SELECT count(*) FROM aliases") == [(0,)]
 
@@ -181,7 +181,7 @@ def test_what_does_not_exist_is_not_found_and_leaves_nothing_behind(registry: Re
 def test_an_alias_that_is_a_number_or_a_digest_is_refused_before_anything_is_looked_up(
     registry: Registry, name: str
 ) -> None:
-    with pytest.raises(InvalidInput, match="is no alias"):
+    with pytest.raises(InvalidInput, match="invalid alias"):
         registry.services.aliases.move(MODEL, name, 1, expected=None, reason="x", by="ci")
 
 

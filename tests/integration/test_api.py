@@ -63,7 +63,7 @@ def test_a_spec_in_yaml_is_published_once_and_read_back(api: FlaskClient, bearer
 
     build = decode(BuildView, api.get(f"/api/v1/builds/{version.builds[0].id}").get_json())
     assert (build.target, build.state) == (TARGET, "queued")
-    assert build.note
+    assert build.wait
     assert api.get(f"/api/v1/builds/{build.id}/logs?after=3").get_json()["lines"] == []
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pt2hub.client.transport import Transport
+from pt2hub.client.http.transport import Transport
 from pt2hub.domain.builds import StepReport
 from pt2hub.errors import (
     BuildActive,
@@ -17,6 +17,7 @@ from pt2hub.errors import (
     StorageUnavailable,
     Unauthorized,
 )
+from pt2hub.wire.shapes import WaitReason
 from support.registry import GPU, V3, V4, a_spec
 
 if TYPE_CHECKING:
@@ -34,25 +35,25 @@ def queued(served: Registry, *targets: str, seed: int = 0, priority: int = 0) ->
 
 def test_a_queued_build_is_cancelled_and_queued_again(client: Client, served: Registry) -> None:
     build = queued(served)
-    cancelled = client.cancel(build)
-    assert (cancelled.state, cancelled.note) == ("cancelled", "cancelled by client")
-    assert client.cancel(build) == cancelled, "once more changes nothing"
-    again = client.retry(build, priority=7)
+    cancelled = client.builds.cancel(build)
+    assert (cancelled.state, cancelled.cancellation) == ("cancelled", "cancelled by client")
+    assert client.builds.cancel(build) == cancelled, "once more changes nothing"
+    again = client.builds.retry(build, priority=7)
     assert (again.state, again.priority, again.position) == ("queued", 7, 1)
-    assert client.build(build) == again
+    assert client.builds.get(build) == again
 
 
 def test_a_running_build_is_cancelled_at_once_and_its_worker_can_publish_no_more(
     client: Client, served: Registry
 ) -> None:
     claim = served.claim(queued(served))
-    cancelled = client.cancel(claim.build)
+    cancelled = client.builds.cancel(claim.build)
     assert [(item.number, item.worker, item.outcome) for item in cancelled.attempts] == [
         (1, "w1", "cancelled")
     ]
     with pytest.raises(StaleAttempt):
         served.services.builds.publish(claim, served.publication(claim))
-    assert client.build(claim.build).state == "cancelled"
+    assert client.builds.get(claim.build).state == "cancelled"
 
 
 def test_a_finished_build_cannot_be_cancelled(client: Client, served: Registry) -> None:
@@ -60,31 +61,31 @@ def test_a_finished_build_cannot_be_cancelled(client: Client, served: Registry) 
     served.published(version)
     done = version.builds[0].id
     with pytest.raises(BuildOver, match="succeeded"):
-        client.cancel(done)
+        client.builds.cancel(done)
     with pytest.raises(BuildOver, match="succeeded"):
-        client.retry(done)
+        client.builds.retry(done)
 
     claim = served.claim(queued(served, seed=1))
     served.services.builds.fail(claim, NotFound("no such weights"))
     with pytest.raises(BuildOver) as caught:
-        client.cancel(claim.build)
+        client.builds.cancel(claim.build)
     assert f"pt2hub retry {claim.build}" in (caught.value.hint or "")
 
 
 def test_a_running_or_queued_build_cannot_be_retried(client: Client, served: Registry) -> None:
     build = queued(served)
-    with pytest.raises(BuildActive, match="waits"):
-        client.retry(build)
+    with pytest.raises(BuildActive, match="already queued"):
+        client.builds.retry(build)
     served.claim(build)
     with pytest.raises(BuildActive, match="runs") as caught:
-        client.retry(build)
+        client.builds.retry(build)
     assert f"pt2hub cancel {build}" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize("deed", ["cancel", "retry"])
 def test_a_build_that_there_is_not_is_said_so(client: Client, deed: str) -> None:
     with pytest.raises(NotFound) as caught:
-        getattr(client, deed)("nothing")
+        getattr(client.builds, deed)("nothing")
     assert "pt2hub builds" in (caught.value.hint or "")
 
 
@@ -101,7 +102,7 @@ def test_a_priority_out_of_range_names_the_range(client: Client, served: Registr
     build = queued(served)
     for deed in (
         lambda: client.publish(a_spec(), priority=priority),
-        lambda: client.retry(build, priority=priority),
+        lambda: client.builds.retry(build, priority=priority),
     ):
         with pytest.raises(InvalidInput) as caught:
             deed()
@@ -114,7 +115,7 @@ def test_a_higher_priority_comes_first_and_submitting_again_raises_it(
 ) -> None:
     first, second = queued(served), queued(served, seed=1)
     urgent = queued(served, seed=2, priority=10)
-    places = {build: client.build(build).position for build in (urgent, first, second)}
+    places = {build: client.builds.get(build).position for build in (urgent, first, second)}
     assert places == {urgent: 1, first: 2, second: 3}
     spec = a_spec(source={"factory": "torchvision.models:resnet18", "seed": 1})
     raised = client.publish(spec, priority=20).builds[0]
@@ -125,20 +126,19 @@ def test_a_target_that_nobody_has_is_queued_and_names_the_near_ones(client: Clie
     served.worker("w1", V3)
     build = client.publish(a_spec(targets=[NOBODYS])).builds[0]
     assert build.state == "queued"
-    assert "no worker ever offered" in (build.note or "")
-    assert V3 in (build.note or "")
+    assert build.wait == WaitReason("never_offered", suggestions=(V3,))
 
 
 def test_a_build_shows_what_became_of_each_attempt(client: Client, served: Registry) -> None:
     build = queued(served)
     served.services.builds.retry_later(served.claim(build), StorageUnavailable("no answer"))
-    waiting = client.build(build)
+    waiting = client.builds.get(build)
     assert (waiting.state, waiting.failures, waiting.position) == ("queued", 1, 1)
     assert waiting.not_before is not None
     attempt = waiting.attempts[0]
     assert (attempt.outcome, attempt.code) == ("retried", "storage_unavailable")
-    assert client.version(waiting.model, waiting.number).builds[0] == waiting
-    assert client.builds()[0].attempts == (), "lists are short"
+    assert client.versions.get(waiting.model, waiting.number).builds[0] == waiting
+    assert client.builds.list()[0].attempts == (), "lists are short"
 
 
 def test_workers_and_what_they_do(client: Client, served: Registry) -> None:
@@ -148,9 +148,9 @@ def test_workers_and_what_they_do(client: Client, served: Registry) -> None:
     served.worker("idle", GPU, concurrency=2)
     served.worker("gone")
     served.services.workers.leave("gone")
-    busy = {worker.id: worker for worker in client.workers()}
+    busy = {worker.id: worker for worker in client.workers.list()}
     assert set(busy) == {"w1", "idle"}
     assert (busy["w1"].state, busy["idle"].state, busy["idle"].concurrency) == ("busy", "idle", 2)
     doing = busy["w1"].builds[0]
     assert (doing.id, doing.step, doing.detail) == (claim.build, "compile", "kernel 3 of 9")
-    assert {worker.id: worker.state for worker in client.workers(gone=True)}["gone"] == "left"
+    assert {worker.id: worker.state for worker in client.workers.list(gone=True)}["gone"] == "left"

@@ -10,7 +10,7 @@ from pt2hub import errors
 from pt2hub.domain.codec import decode
 from pt2hub.server.api.app import create_app
 from pt2hub.wire.problems import from_dict
-from pt2hub.wire.resolution import Resolved
+from pt2hub.wire.resolution import ResolvedReference
 from pt2hub.wire.shapes import (
     AliasList,
     AliasView,
@@ -87,7 +87,7 @@ def test_an_alias_is_moved_read_and_removed_in_the_name_of_the_token(
     assert api.put(ALIAS, json=MOVE, headers=bearer).get_json()["last"]["sequence"] == 1
     listed = decode(AliasList, api.get(f"{MODELS}/{MODEL}/aliases").get_json())
     assert listed.aliases == (replace(moved, history=()),)
-    resolved = decode(Resolved, api.get(f"/api/v1/resolve?reference={MODEL}@prod").get_json())
+    resolved = decode(ResolvedReference, api.get(f"/api/v1/resolve?reference={MODEL}@prod").get_json())
     assert (resolved.number, resolved.alias) == (1, "prod")
     query = urlencode({"expected": 1, "reason": "no longer needed"})
     removed = decode(AliasView, api.delete(f"{ALIAS}?{query}", headers=bearer).get_json())
@@ -196,7 +196,7 @@ def test_an_ambiguous_digest_is_a_409_that_lists_the_candidates(registry: Regist
 )
 def test_what_is_not_there_is_a_404_with_a_hint(api: FlaskClient, path: str) -> None:
     error = error_of(api.get(path), 404)
-    assert (error.message, bool(error.hint)) == ("There is no model vision/none", True)
+    assert (error.message, bool(error.hint)) == ("Model vision/none not found", True)
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,12 @@ import psycopg
 import pytest
 from structlog.testing import capture_logs
 
-from pt2hub import __version__, errors
+from pt2hub import errors
 from pt2hub.server.api.context import PAGES
 from pt2hub.server.pages.sessions import COOKIE
 from pt2hub.server.serve import THREADS
-from pt2hub.server.services.aliases import MAX_REASON
+from pt2hub.server.services.promotion.aliases import MAX_REASON_CHARS
+from pt2hub.version import __version__
 from pt2hub.wire.problems import from_dict
 from support.api_process import running_api
 from support.registry import a_spec
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from pt2hub.server.container import Container
 
 CHANGING = {"POST", "PUT", "PATCH", "DELETE"}
-CHANGE_ONLY_COOKIES = {"sign_in", "sign_out", "forget_machine"}
+CHANGE_ONLY_COOKIES = {"sign_in", "sign_out"}
 """Forms of pages that change nothing but cookies of who sends them."""
 VALUES: dict[str, Any] = {"digest": f"sha256:{'0' * 64}", "number": 1}
 
@@ -58,7 +59,7 @@ def test_every_route_that_changes_anything_needs_the_token(web: FlaskClient) -> 
         assert response.get_json(force=True)["code"] == "unauthorized"
 
 
-def test_every_form_of_a_page_needs_a_session_and_its_proof_and_changes_nothing_without(
+def test_every_form_of_a_page_needs_a_session_and_a_page_of_ours_and_changes_nothing_without(
     web: FlaskClient, container: Container, migrated_url: str
 ) -> None:
     build = container.publish.submit(a_spec()).builds[0]
@@ -78,9 +79,8 @@ def test_every_form_of_a_page_needs_a_session_and_its_proof_and_changes_nothing_
     assert {name for name, status in strangers.items() if status != 401} == CHANGE_ONLY_COOKIES - {"sign_in"}
     assert set(sent(web, changing, {"Sec-Fetch-Site": "cross-site"}).values()) == {403}
     web.set_cookie(COOKIE, container.web_sessions.open(container.access.create_token("ada", admin=True)))
-    proved = {name: path for name, path in changing.items() if name not in CHANGE_ONLY_COOKIES}
-    assert set(sent(web, proved, {"Sec-Fetch-Site": "same-origin"}).values()) == {403}
-    assert set(sent(web, proved, {"Origin": "https://evil.example"}).values()) == {403}
+    assert set(sent(web, changing, {"Origin": "https://evil.example"}).values()) == {403}
+    assert set(sent(web, changing, {"Sec-Fetch-Site": "same-site"}).values()) == {403}
     assert rows(migrated_url) == before
 
 
@@ -146,7 +146,7 @@ def test_every_other_client_is_answered(api: FlaskClient, agent: str) -> None:
 def test_hints_name_addresses_of_the_server_that_was_asked(api: FlaskClient, bearer: dict[str, str]) -> None:
     there = "http://registry.example:8400"
     wrong = api.post("/api/v1/versions", json={"model": "Net"}, headers=bearer, base_url=there)
-    assert f"by {there}/api/v1/spec.schema.json" in wrong.get_json(force=True)["hint"]
+    assert f"at {there}/api/v1/spec.schema.json" in wrong.get_json(force=True)["hint"]
     parameter = api.get("/api/v1/builds/a b", base_url=there)
     assert parameter.get_json(force=True)["hint"].startswith(f"{there}/api/v1/openapi.json ")
     assert "GET" not in parameter.get_json(force=True)["hint"]
@@ -197,7 +197,7 @@ def test_what_never_reaches_the_application_is_answered_as_every_other_error(
                 error = from_dict(json.loads(response.read()))
                 assert (error.code, bool(error.hint)) == ("usage", True)
         headers = {"Authorization": f"Bearer {api.token}"}
-        longest = quote("\U0001f600" * MAX_REASON)
+        longest = quote("\U0001f600" * MAX_REASON_CHARS)
         address = f"/api/v1/models/a/b/aliases/prod?expected=1&reason={longest}"
         assert api.ask("DELETE", address, **headers)[0].status == 404
 
@@ -252,7 +252,9 @@ def test_the_docs_page_shows_every_route_shape_and_error(api: FlaskClient) -> No
     assert {
         f"error-{cls.code}" for cls in errors.walk() if cls.__module__.startswith("pt2hub.")
     } - page.ids == {"error-error"}
-    assert "Position, from 1; ask for lines after the last one seen." in response.text  # fields are explained
+    assert (
+        "Position in the log, from 1; the cursor for the next lines." in response.text
+    )  # fields are explained
 
 
 def test_the_docs_page_needs_no_script_and_no_other_host(api: FlaskClient) -> None:

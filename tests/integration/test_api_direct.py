@@ -13,8 +13,8 @@ import pytest
 import urllib3
 
 from pt2hub.domain.digests import digest_bytes
-from pt2hub.server.processes import spawn
-from pt2hub.server.up.listening import listen
+from pt2hub.server.up.port import listen
+from pt2hub.system.processes import spawn
 from support.api_process import ApiProcess, running_api
 from support.postgres import create_database
 from support.proxy import Proxy
@@ -256,7 +256,7 @@ def test_a_storage_that_is_away_when_a_process_starts_is_tried_out_later(
             assert process.ask("GET", "/healthz")[0].status == 200
             answer, body = process.ask("GET", "/readyz")
             assert (answer.status, json.loads(body)["code"]) == (503, "storage_unavailable")
-            assert "the storage was not tried out yet" in process.log
+            assert "the storage has not been checked yet" in process.log
         assert process.ask("GET", "/readyz")[0].status == 200
         stack.close()
 

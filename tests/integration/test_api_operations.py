@@ -17,7 +17,7 @@ from pt2hub import errors
 from pt2hub.server.api.app import create_app
 from pt2hub.server.blobs.local import LocalStorage
 from pt2hub.server.container import open_container
-from pt2hub.server.db import migrating
+from pt2hub.server.db import migrations
 from pt2hub.wire.problems import from_dict
 from support.api_process import running_api
 from support.registry import V4
@@ -54,7 +54,7 @@ def test_a_process_is_not_ready_before_the_schema_is_its_own_and_stays_ready_bes
         assert "pt2hub admin migrate" in (error.hint or "")
         assert api.get("/healthz").status_code == 200
 
-        migrating.upgrade(database_url)
+        migrations.upgrade(database_url)
         assert api.get("/readyz").status_code == 200
 
         with psycopg.connect(database_url, autocommit=True) as connection:
@@ -80,7 +80,7 @@ def test_a_full_storage_can_be_read_and_is_tried_again(
         api = create_app(container, config).test_client()
         with capture_logs() as lines:
             assert [api.get("/readyz").status_code for _ in range(3)] == [200] * 3
-        told = [line["code"] for line in lines if line["event"] == "nothing can be stored"]
+        told = [line["code"] for line in lines if line["event"] == "storage is full"]
     assert (told, len(tried)) == (["storage_full"], 2)
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 MODEL = "/api/v1/models/vision/resnet18"
 POLICY = f"{MODEL}/policy"
 ALIAS = f"{MODEL}/aliases/prod"
-GATE = {"alias": "prod", "metric": "latency_p50", "max_worse": 0.05}
-CHANGE = {"document": {"gates": [GATE]}, "revision": 0}
+CHECK = {"alias": "prod", "metric": "latency_p50", "max_worse": 0.05}
+CHANGE = {"document": {"checks": [CHECK]}, "revision": 0}
 MOVE = {"number": 2, "expected": 1, "reason": "release"}
 
 
@@ -52,7 +52,7 @@ def test_a_policy_is_read_by_all_and_changed_in_the_name_of_the_token(
     assert isinstance(error_of(api.put(POLICY, json=CHANGE, headers=bearer(registry)), 403), errors.Forbidden)
     headers = bearer(registry, "root", admin=True)
     made = decode(PolicyView, api.put(POLICY, json=CHANGE, headers=headers).get_json())
-    assert (made.revision, made.by, made.document["gates"][0]["max_worse"]) == (1, "root", 0.05)
+    assert (made.revision, made.by, made.document["checks"][0]["max_worse"]) == (1, "root", 0.05)
     assert decode(PolicyView, api.get(POLICY).get_json()) == made
     again = {"document": made.document, "revision": 1}  # as it was read
     assert decode(PolicyView, api.put(POLICY, json=again, headers=headers).get_json()) == made
@@ -70,9 +70,9 @@ def test_a_policy_is_read_by_all_and_changed_in_the_name_of_the_token(
         ({"document": {}, "revision": -1}, errors.InvalidInput, "revision"),
         ({"document": {}, "revision": 2**31 - 1}, errors.InvalidInput, "revision"),
         ({"document": [], "revision": 0}, errors.InvalidInput, "document"),
-        ({"document": {"gates": [{**GATE, "max_worse": "5 %"}]}, "revision": 0}, errors.InvalidInput, "gates[0].max_worse"),
-        ({"document": {"gates": [{**GATE, "metric": "latencyp50"}]}, "revision": 0}, errors.UnknownMetric, "gates[0].metric"),
-        ({"document": {"gates": [{**GATE, "target": "\u202e"}]}, "revision": 0}, errors.UnknownTarget, "gates[0].target"),
+        ({"document": {"checks": [{**CHECK, "max_worse": "5 %"}]}, "revision": 0}, errors.InvalidInput, "checks[0].max_worse"),
+        ({"document": {"checks": [{**CHECK, "metric": "latencyp50"}]}, "revision": 0}, errors.UnknownMetric, "checks[0].metric"),
+        ({"document": {"checks": [{**CHECK, "target": "\u202e"}]}, "revision": 0}, errors.UnknownTarget, "checks[0].target"),
     ],
 )  # fmt: skip
 def test_a_wrong_change_of_a_policy_is_a_422_with_its_place(
@@ -94,8 +94,8 @@ def test_a_move_that_a_gate_refuses_is_a_409_and_an_admin_may_force_it(
     made = api.put(ALIAS, json=MOVE | {"number": 1, "expected": None}, headers=ci).get_json()
     assert "nothing to compare with" in made["notes"][0]
     error = error_of(api.put(ALIAS, json=MOVE, headers=root), 409)
-    assert isinstance(error, errors.GateRefused)
-    assert error.context["refused"][0]["comparison"]["verdict"] == "worse"
+    assert isinstance(error, errors.PromotionCheckFailed)
+    assert error.context["refused"][0]["comparison"]["outcome"] == "worse"
     denied = error_of(api.put(ALIAS, json=MOVE | {"force": True}, headers=ci), 403)
     assert isinstance(denied, errors.Forbidden)
     assert isinstance(
@@ -111,8 +111,8 @@ def test_policies_and_forcing_are_described(api: FlaskClient) -> None:
     paths = api.get("/api/v1/openapi.json").get_json()["paths"]
     operation = paths["/api/v1/models/{team}/{name}/policy"]["put"]
     schema = operation["requestBody"]["content"]["application/json"]["schema"]["properties"]
-    gate = schema["document"]["properties"]["gates"]["items"]["properties"]
-    assert gate["max_worse"]["maximum"] == 10
+    check = schema["document"]["properties"]["checks"]["items"]["properties"]
+    assert check["max_worse"]["maximum"] == 10
     assert operation["security"] == [{"token": []}]
     move = paths["/api/v1/models/{team}/{name}/aliases/{alias}"]["put"]
     assert "force" in move["requestBody"]["content"]["application/json"]["schema"]["properties"]

@@ -12,9 +12,9 @@ import pytest
 
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.errors import DigestMismatch, StorageFull, TooLarge, Unauthorized, UploadTruncated
-from pt2hub.server.api.blobs import RESERVE_BYTES
+from pt2hub.server.api.resources.blobs import RESERVE_BYTES
 from pt2hub.server.serve import THREADS
-from pt2hub.server.up import listening
+from pt2hub.server.up import port
 from pt2hub.wire.problems import from_dict
 from support.api_process import ApiProcess, answer, running_api
 from support.postgres import create_database
@@ -163,7 +163,7 @@ def test_who_speaks_the_older_protocol_is_not_asked_for_the_body(api: ApiProcess
 def test_who_stalls_in_the_headers_is_let_go_so_that_others_are_answered(
     tmp_path: Path, migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "_STALLED_SECONDS", 1)
+    monkeypatch.setattr(port, "_STALLED_SECONDS", 1)
     with running_api(tmp_path, migrated_url) as api, ExitStack() as stalled:
         for _ in range(THREADS):
             stalled.enter_context(api.connect()).sendall(b"GET /healthz HTTP/1.1\r\nHo")
@@ -173,7 +173,7 @@ def test_who_stalls_in_the_headers_is_let_go_so_that_others_are_answered(
 def test_an_uploader_that_stalls_is_told_so(
     tmp_path: Path, migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "_STALLED_SECONDS", 1)
+    monkeypatch.setattr(port, "_STALLED_SECONDS", 1)
     with running_api(tmp_path, migrated_url) as api, api.connect() as connection:
         connection.sendall(api.head("PUT", PATH, LENGTH) + DATA[:1000])
         assert isinstance(refusal(connection, 400), UploadTruncated)

@@ -8,15 +8,16 @@ import pytest
 import torch
 import torch._inductor.select_algorithm
 
-from pt2hub_workers.inside.candidates import TOO_LATE
-from pt2hub_workers.inside.compiling import compile_program
-from pt2hub_workers.inside.tuning import Tuning
+from pt2hub_workers.inside.builds.compile.autotune import Tuning
+from pt2hub_workers.inside.builds.compile.autotune_candidates import BUDGET_REASON
+from pt2hub_workers.inside.builds.compile.compiler import compile_program
 from support.tiny_models import Mlp
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.usefixtures("aoti")  # its precompiled headers
 @pytest.mark.compiles
 def test_every_candidate_is_recorded_with_its_time_and_the_chosen_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -55,6 +56,7 @@ def test_every_candidate_is_recorded_with_its_time_and_the_chosen_one(
     assert sorted(parameters) == ["block_k", "block_m", "block_n"]
 
 
+@pytest.mark.usefixtures("aoti")  # its precompiled headers
 @pytest.mark.compiles
 def test_a_candidate_that_fails_is_kept_with_its_reason_and_the_taken_one_is_said_to_be_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -85,6 +87,7 @@ def test_a_candidate_that_fails_is_kept_with_its_reason_and_the_taken_one_is_sai
     assert [choice["chosen"] for choice in (*timed, failed)] == [True] + [False] * len(timed)
 
 
+@pytest.mark.usefixtures("aoti")  # its precompiled headers
 @pytest.mark.compiles
 def test_once_its_budget_is_used_up_nothing_more_is_timed_and_the_rest_takes_the_librarys_kernels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -97,9 +100,9 @@ def test_once_its_budget_is_used_up_nothing_more_is_timed_and_the_rest_takes_the
     compile_program(program, options, tmp_path / "package.pt2", tuning)
 
     assert [(item["rank"], item["chosen"]) for item in tuning.choices] == [(1, True), (2, False)]
-    assert [item["reason"] for item in tuning.choices] == ["", TOO_LATE]
+    assert [item["reason"] for item in tuning.choices] == ["", BUDGET_REASON]
     assert (tuning.made, tuning.skipped) == (1, 1)
-    assert "1 left to the default: the budget of 1e-06 s was used up" in str(tuning)
+    assert "1 skipped in favour of the default: the budget of 1e-06 s was used up" in str(tuning)
     model = torch._inductor.aoti_load_package(str(tmp_path / "package.pt2"))
     x = torch.randn(32, 8)
     assert torch.allclose(model(x), program.module()(x), atol=1e-5)
@@ -107,7 +110,7 @@ def test_once_its_budget_is_used_up_nothing_more_is_timed_and_the_rest_takes_the
 
 def test_a_budget_of_nothing_lets_nothing_be_timed() -> None:
     tuning = Tuning(budget=0.0, on_begin=lambda: pytest.fail("nothing is to be timed"))
-    with tuning.watching():
+    with tuning.watch():
         selector = torch._inductor.select_algorithm.get_algorithm_selector_cache()
         default = selector.do_autotuning("mm", [], None, None, "key", ["first", "second"], None)
         before_compiling: Any = selector.preprocessing_fns[-1]
@@ -119,6 +122,6 @@ def test_a_budget_of_nothing_lets_nothing_be_timed() -> None:
 def test_after_the_compile_inductor_is_as_it_was() -> None:
     selector = torch._inductor.select_algorithm.AlgorithmSelectorCache
     before = dict(vars(selector))
-    with Tuning().watching():
+    with Tuning().watch():
         assert dict(vars(selector)) != before
     assert dict(vars(selector)) == before

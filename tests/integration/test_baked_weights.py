@@ -10,29 +10,21 @@ import pytest
 import torch
 import torch._inductor  # for its stock loader
 
-from pt2hub.client.exports import write_model
-from pt2hub.client.loader import load_artifact
-from pt2hub.client.local import LocalArtifact
+from pt2hub.client.artifacts.loader import load_artifact
+from pt2hub.client.artifacts.local import LocalArtifact
+from pt2hub.client.artifacts.single_file import write_model
 from pt2hub.domain.artifacts import NO_TENSORS, ArtifactConfig
 from pt2hub.domain.codec import decode
 from pt2hub.domain.digests import digest_file
 from pt2hub.errors import ArtifactWrong, BadCall, WeightsMismatch
-from pt2hub_workers.inside.build import Build
+from pt2hub_workers.inside.builds.build import Build
 from support.tiny_models import Classifier, Nested
-from support.workbench import Workbench, tiny_spec, workbench
+from support.workbench import Workbench, tiny_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pt2hub.client.loader import LoadedModel
+    from pt2hub.client.artifacts.loader import LoadedModel
 
 pytestmark = pytest.mark.compiles
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
-    with workbench(tmp_path_factory.mktemp("bench")) as made:
-        yield made
 
 
 def _spec(seed: int = 3, **fields: Any) -> dict[str, Any]:
@@ -68,7 +60,7 @@ def _model() -> Classifier:
 class _Keyed(Build):
     """A build that ends once it has its key."""
 
-    def _code(self, *_: Any) -> Any:
+    def _compile_or_reuse(self, *_: Any) -> Any:
         raise KeyboardInterrupt
 
 
@@ -101,7 +93,7 @@ def test_weights_are_folded_and_packed_into_the_code_layer_and_the_weights_layer
 def test_it_is_proven_at_its_own_weights_and_the_report_says_so(baked: dict[str, Any]) -> None:
     report = baked["verification"]
 
-    assert report["verdict"] == "passed"
+    assert report["result"] == "passed"
     assert {row["group"] for row in report["comparisons"]} == {None}
     assert {row["threads"] for row in report["comparisons"]} >= {1, 8}
     assert all(row["signal"] >= 4 * row["allowed"] > 0 for row in report["comparisons"])

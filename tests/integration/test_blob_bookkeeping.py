@@ -21,8 +21,8 @@ from pt2hub.errors import BlobGone
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.local import LocalStorage
 from pt2hub.server.db import engine as engines
-from pt2hub.server.db.stores.blobs import BlobStore
-from pt2hub.server.services.blobs import BlobService, Piece
+from pt2hub.server.db.stores.blobs.blobs import BlobStore
+from pt2hub.server.services.blobs.service import BlobChunk, BlobService
 from support.collecting import Collector
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Bookkeeping(RuleBasedStateMachine):
     @rule(digest=DIGESTS, holder=HOLDERS)
     def push(self, digest: Digest, holder: str) -> None:
         key = StorageKey.blob(digest)
-        self.blobs.store([Piece(key, len(DATA[digest]), DATA[digest])], holder=holder)
+        self.blobs.store([BlobChunk(key, len(DATA[digest]), DATA[digest])], holder=holder)
         self.pinned.add((digest, holder))
 
     @rule(digest=DIGESTS, holder=HOLDERS)
@@ -209,7 +209,7 @@ def test_no_order_of_steps_and_crashes_loses_what_is_needed_or_leaves_an_orphan(
     run_state_machine_as_test(
         lambda: Bookkeeping(world),  # type: ignore[arg-type]  # anything that makes a machine
         settings=settings(
-            max_examples=150,
+            max_examples=60,
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),

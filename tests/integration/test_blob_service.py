@@ -15,8 +15,8 @@ from pt2hub.errors import BlobGone, DigestMismatch, NotFound, TooLarge
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.local import LocalStorage
 from pt2hub.server.db import engine as engines
-from pt2hub.server.db.stores.blobs import BlobStore
-from pt2hub.server.services.blobs import BlobService, Piece
+from pt2hub.server.db.stores.blobs.blobs import BlobStore
+from pt2hub.server.services.blobs.service import BlobChunk, BlobService
 from support.collecting import Collector
 
 if TYPE_CHECKING:
@@ -59,13 +59,13 @@ class Bench:
         return cursor.fetchall() if cursor.description else []
 
     def store(self, *data: bytes, holder: str = BUILD) -> list[StorageKey]:
-        pieces = [Piece(StorageKey.blob(digest_bytes(each)), len(each), each) for each in data]
+        pieces = [BlobChunk(StorageKey.blob(digest_bytes(each)), len(each), each) for each in data]
         self.blobs.store(pieces, holder=holder)
         return [piece.key for piece in pieces]
 
-    def refer(self, *keys: StorageKey, owner: str = "version:1", adopt: bool = False) -> None:
+    def refer(self, *keys: StorageKey, owner: str = "version:1") -> None:
         with self.sessions.begin() as session:
-            BlobStore(session).refer(dict.fromkeys(keys, 1), owner, adopt=adopt)
+            BlobStore(session).refer(dict.fromkeys(keys, 1), owner)
 
     def expire(self) -> None:
         self.sql("UPDATE blob_leases SET pending_until = now() - interval '1 s'")
@@ -99,7 +99,7 @@ def test_what_is_stored_is_held_until_its_lease_is_over(bench: Bench, tmp_path: 
     (tmp_path / "file").write_bytes(b"of a file")
     file = StorageKey.manifest(digest_bytes(b"of a file"))
     (key,) = bench.store(b"bytes")
-    bench.blobs.store([Piece(file, 9, tmp_path / "file")], holder=BUILD)
+    bench.blobs.store([BlobChunk(file, 9, tmp_path / "file")], holder=BUILD)
     assert bench.rows == [(1, "stored", 5), (1, "stored", 9)]
     assert (bench.read(key), bench.read(file)) == (b"bytes", b"of a file")
     bench.collector.collect()
@@ -236,12 +236,9 @@ def test_bytes_older_than_rows_get_one_and_are_not_written(bench: Bench) -> None
     before = (bench.collector.root / key.path).stat().st_ino
     with pytest.raises(BlobGone):
         bench.refer(key)
-    bench.refer(key, adopt=True)
-    assert bench.rows == [(1, "stored", 1)]
-    other = StorageKey.blob(digest_bytes(b"older"))
-    LocalStorage(bench.collector.root).write(other, [b"older"])
-    bench.store(b"old", b"older")
-    assert {row[1] for row in bench.rows} == {"stored"}
+    bench.store(b"old")
+    bench.refer(key)
+    assert bench.rows == [(1, "stored", 3)]
     assert (bench.collector.root / key.path).stat().st_ino == before
 
 
@@ -253,7 +250,7 @@ def test_only_what_is_stored_can_be_referred_to(bench: Bench) -> None:
         bench.refer(stored, plain)
     assert (caught.value.where, caught.value.context) == (plain.digest, {"digests": [plain.digest]})
     with pytest.raises(BlobGone):
-        bench.refer(plain, adopt=True)
+        bench.refer(plain)
     assert bench.sql("SELECT count(*) FROM blob_references") == [(0,)]  # not the half of it
     bench.expire()
     bench.collector.mark()
@@ -262,7 +259,7 @@ def test_only_what_is_stored_can_be_referred_to(bench: Bench) -> None:
     bench.collector.delete()
     bench.collector.finish()
     with pytest.raises(BlobGone):
-        bench.refer(stored, adopt=True)
+        bench.refer(stored)
 
 
 def test_what_is_referred_to_stays_when_its_lease_is_over(bench: Bench) -> None:
@@ -376,8 +373,8 @@ def test_pushes_beside_a_collector_lose_nothing(bench: Bench) -> None:
 
 def test_bytes_of_another_size_or_digest_are_refused(bench: Bench) -> None:
     key = StorageKey.blob(digest_bytes(b"a"))
-    with pytest.raises(DigestMismatch, match="1 bytes are stored where 2 were announced"):
-        bench.blobs.store([Piece(key, 2, b"a")], holder=BUILD)
+    with pytest.raises(DigestMismatch, match="1 bytes were stored, but 2 were announced"):
+        bench.blobs.store([BlobChunk(key, 2, b"a")], holder=BUILD)
     with pytest.raises(DigestMismatch):
         bench.blobs.write(key, [b"b"], holder="api")
     with pytest.raises(DigestMismatch, match="1 bytes, not 2"):

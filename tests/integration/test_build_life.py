@@ -20,6 +20,7 @@ from pt2hub.errors import (
     StaleAttempt,
     StorageUnavailable,
 )
+from pt2hub.rendering.waits import format_note
 from support.registry import V4
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def at_once(*calls: Callable[[], object]) -> list[object]:
 def test_a_queued_build_is_cancelled_and_its_job_goes(registry: Registry) -> None:
     (build,) = registry.submit().builds
     view = registry.services.builds.cancel(build.id, "alice")
-    assert (view.state, view.note, view.error, view.position) == (
+    assert (view.state, view.cancellation, view.error, view.position) == (
         "cancelled",
         "cancelled by alice",
         None,
@@ -104,7 +105,7 @@ def test_a_finished_build_cannot_be_cancelled(registry: Registry) -> None:
     builds.publish(done, registry.publication(done))
     with pytest.raises(BuildOver, match="has succeeded and cannot be cancelled") as caught:
         builds.cancel(done.build, "alice")
-    assert "its artifact" in (caught.value.hint or "").lower()
+    assert "an artifact" in (caught.value.hint or "").lower()
     failed = registry.claim(registry.submit(model="vision/other").builds[0].id)
     builds.fail(failed, CompileFailed())
     with pytest.raises(BuildOver) as caught:
@@ -127,7 +128,7 @@ def test_a_build_that_is_over_is_retried_as_if_new(registry: Registry, end: str)
     else:
         builds.cancel(claim.build, "alice")
     view = builds.retry(claim.build, "bob", priority=7)
-    assert (view.state, view.failures, view.priority, view.error, view.note) == ("queued", 0, 7, None, None)
+    assert (view.state, view.failures, view.priority, view.error, view.wait) == ("queued", 0, 7, None, None)
     assert (view.finished_at, view.not_before, view.position) == (None, None, 1)
     assert registry.jobs(claim.build) == [(V4, "todo")]
     with pytest.raises(StaleAttempt):
@@ -141,10 +142,10 @@ def test_a_build_that_is_over_is_retried_as_if_new(registry: Registry, end: str)
 def test_what_waits_runs_or_succeeded_is_not_retried(registry: Registry) -> None:
     builds = registry.services.builds
     (build,) = registry.submit().builds
-    with pytest.raises(BuildActive, match="waits in its queue already"):
+    with pytest.raises(BuildActive, match="is already queued"):
         builds.retry(build.id, "alice")
     claim = registry.claim(build.id)
-    with pytest.raises(BuildActive, match="runs already") as caught:
+    with pytest.raises(BuildActive, match="already running") as caught:
         builds.retry(build.id, "alice")
     assert f"pt2hub cancel {build.id}" in (caught.value.hint or "")
     builds.publish(claim, registry.publication(claim))
@@ -175,7 +176,7 @@ def test_an_operator_takes_a_running_build_from_its_worker(registry: Registry) -
 
 @pytest.mark.parametrize("name", ["cancel", "retry", "requeue"])
 def test_a_build_that_there_is_not_cannot_be_steered(registry: Registry, name: str) -> None:
-    with pytest.raises(NotFound, match="no build 'b0'"):
+    with pytest.raises(NotFound, match="Build 'b0' not found"):
         getattr(registry.services.builds, name)("b0", "alice")
 
 
@@ -189,8 +190,8 @@ def test_a_transient_failure_waits_and_says_until_when_and_why(registry: Registr
     view = builds.view(claim.build)
     assert (view.state, view.failures, view.error, view.position) == ("queued", 1, None, 1)
     assert view.not_before
-    assert (view.note or "").startswith("waits until 20")
-    assert (view.note or "").endswith("after attempt 1 ended with storage_unavailable")
+    assert format_note(view).startswith("waits until 20")
+    assert format_note(view).endswith("after attempt 1 ended with storage_unavailable")
     assert attempts(registry, claim.build) == [(1, "w1", "retried", "storage_unavailable")]
     assert builds.claim(claim.build, "w1") is None  # a job that came too early
     (pause, same) = registry.sql(
@@ -245,16 +246,16 @@ def test_whoever_sees_a_build_succeed_sees_all_of_its_steps_and_they_change_no_m
     registry: Registry,
 ) -> None:
     claim = registry.claim(registry.submit().builds[0].id)
-    registry.step(claim, "measure", "running")
+    registry.step(claim, "verify", "running")
     unsent = [
-        StepReport("measure", "done", time.time(), 2.0),
+        StepReport("verify", "done", time.time(), 2.0),
         StepReport("upload", "done", time.time(), 0.1),
         StepReport("publish", "running", time.time()),
     ]
     registry.services.builds.publish(claim, registry.publication(claim), unsent)
     seen = registry.services.builds.view(claim.build).steps
     assert [(step.name, step.state) for step in seen] == [
-        ("measure", "done"),
+        ("verify", "done"),
         ("upload", "done"),
         ("publish", "done"),
     ]
@@ -367,13 +368,13 @@ def test_cancel_against_claim_ends_cancelled(registry: Registry) -> None:
 
 
 def test_reaping_against_publishing_gives_one_artifact_or_another_attempt(registry: Registry) -> None:
-    builds, upkeep = registry.services.builds, registry.services.upkeep
+    builds, maintenance = registry.services.builds, registry.services.maintenance
     for claim in races(registry):
         drop_jobs(registry)
         registry.silence(claim.worker)
         publication = registry.publication(claim, code=claim.build.encode())
         lost, published = at_once(
-            upkeep.requeue_lost,
+            maintenance.requeue_lost,
             partial(builds.publish, claim, publication),
         )
         state = one_state(registry, claim.build)

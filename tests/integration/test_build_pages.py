@@ -12,7 +12,7 @@ import pytest
 
 from pt2hub.domain.builds import LogLine, StepReport
 from pt2hub.errors import CompileFailed, DatabaseUnavailable
-from pt2hub.server.services import log_windows
+from pt2hub.server.services.builds import log_windows
 from support.pages import Page
 from support.registry import V3, V4, Registry
 
@@ -64,7 +64,7 @@ def test_builds_are_listed_and_chosen_and_paged_by_key(web: FlaskClient, hub: Re
         (f"target={V3}", "broken", "net1"),
         ("model=vision/net7", "net7", "broken"),
         ("model=vision/net7@1", "net7", "broken"),
-        ("kind=measure", "No such builds", "broken"),
+        ("kind=measure", "No builds match", "broken"),
         ("state=queued&target=" + V4, "1st", "broken"),
         ("state=failed&days=7", "broken", "net1"),
         ("model=vision/net7&days=1", "net7", "broken"),
@@ -73,7 +73,7 @@ def test_builds_are_listed_and_chosen_and_paged_by_key(web: FlaskClient, hub: Re
         assert there in text, query
         assert f"{absent}@" not in text, query
     hub.sql("UPDATE builds SET created_at = now() - interval '8 days' WHERE id = %s", failed.build)
-    assert "No such builds" in read(web, "/builds?state=failed&days=7").text
+    assert "No builds match" in read(web, "/builds?state=failed&days=7").text
     assert "broken@" in read(web, "/builds?state=failed&days=9").text
     alone = web.get("/builds?part=list&state=queued").get_data(as_text=True)
     assert alone.count("data-row=") == 50
@@ -128,7 +128,7 @@ def test_hostile_lines_are_shown_as_text_in_their_colours(web: FlaskClient, hub:
 def test_a_long_log_is_shown_in_windows_with_links_to_its_ends_and_its_error(
     web: FlaskClient, hub: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_windows, "WINDOW_LINES", 10)
+    monkeypatch.setattr(log_windows, "MAX_WINDOW_LINES", 10)
     claim = hub.claim(hub.submit().builds[0].id)
     levels = {20: "error", 33: "compiler", 34: "compiler"}
     found = [
@@ -142,7 +142,7 @@ def test_a_long_log_is_shown_in_windows_with_links_to_its_ends_and_its_error(
     address = f"/builds/{claim.build}"
     page = read(web, address)
     assert numbers(address) == [29, 30, 31, 32, 35, 36, 37, 38, 39, 40]
-    assert "2 lines of the compiler" in page.text
+    assert "2 lines of compiler output" in page.text
     assert numbers(f"{address}?whole=1") == [*range(31, 41)]
     (earlier,) = (link for link in page.links if "before=" in link)
     assert numbers(earlier) == [*range(19, 29)]
@@ -176,7 +176,7 @@ def test_a_search_leads_to_the_first_match_and_on_to_the_others(web: FlaskClient
     assert "0 lines" in read(web, f"/builds/{claim.build}?q=absent").text
     refused = web.get(f"/builds/{claim.build}?q={'x' * 300}")
     assert refused.status_code == 422
-    assert "200 are the most" in refused.get_data(as_text=True)
+    assert "at most 200" in refused.get_data(as_text=True)
 
 
 def test_a_failed_build_says_why_and_where_and_is_tried_again(signed_in: FlaskClient, hub: Registry) -> None:
@@ -188,8 +188,7 @@ def test_a_failed_build_says_why_and_where_and_is_tried_again(signed_in: FlaskCl
     assert "g++ ended with <b>1</b>" in page.text
     assert "Ask <i>us</i>." in page.text
     assert any(link.endswith("at=1#L1") for link in page.links)
-    fields = dict(page.fields)
-    form = {"csrf": fields["csrf"], "priority": "lots"}
+    form = {"priority": "lots"}
     refused = signed_in.post(f"/builds/{claim.build}/retry", data=form, headers=FORM)
     assert refused.status_code == 422
     assert dict(Page(refused.get_data(as_text=True)).fields)["priority"] == "lots"
@@ -202,7 +201,7 @@ def test_a_failed_build_says_why_and_where_and_is_tried_again(signed_in: FlaskCl
     assert (view.state, view.priority) == ("queued", 7)
     again = signed_in.post(f"/builds/{claim.build}/retry", data=form, headers=FORM)
     assert again.status_code == 409
-    assert "waits in its queue already" in again.get_data(as_text=True)
+    assert "is already queued" in again.get_data(as_text=True)
 
 
 def test_a_build_is_cancelled_by_who_signed_in_and_nobody_else(
@@ -210,14 +209,13 @@ def test_a_build_is_cancelled_by_who_signed_in_and_nobody_else(
 ) -> None:
     build = hub.submit().builds[0].id
     page = read(web, f"/builds/{build}")
-    assert "Sign in to cancel it" in page.text
-    assert "There is no log yet" in page.text
+    assert "Sign in to cancel" in page.text
+    assert "No log yet" in page.text
     assert web.post(f"/builds/{build}/cancel", headers=FORM).status_code == 401
     assert hub.services.builds.view(build).state == "queued"
     token = container.access.create_token("someone")
     web.post("/sign-in", data={"token": token}, headers=FORM)
-    csrf = dict(read(web, f"/builds/{build}").fields)["csrf"]
-    done = web.post(f"/builds/{build}/cancel", data={"csrf": csrf}, headers=FORM)
+    done = web.post(f"/builds/{build}/cancel", headers=FORM)
     assert (done.status_code, done.headers["Location"]) == (303, f"/builds/{build}?done=cancelled")
     page = read(web, done.headers["Location"])
     assert "The build was cancelled" in page.text
@@ -236,7 +234,7 @@ def test_a_cancelled_build_shows_the_stage_that_it_met_as_cancelled_and_so_does_
     assert "compile cancelled" in page.text
     assert "failed" not in page.text
     assert re.search(r'<rect class="part-\d cancelled"', html)
-    assert "Share of the attempt" in page.text
+    assert "Share" in page.text
     assert hub.services.publish.version(claim.model, 1).readiness == "cancelled"
     assert hub.services.catalog.versions(claim.model).versions[0].readiness == "cancelled"
     assert hub.services.overview.models(claim.model).models[0].newest_state == "cancelled"
@@ -268,10 +266,10 @@ def test_a_build_that_waits_says_why(web: FlaskClient, hub: Registry) -> None:
     hub.worker("w1", V4)
     hub.submit(model="a/first")
     second = hub.submit(model="a/second").builds[0].id
-    assert "2nd in the queue of its target" in read(web, f"/builds/{second}").text
+    assert "2nd in the queue for this target" in read(web, f"/builds/{second}").text
     hub.silence("w1")
     lonely = read(web, f"/builds/{second}").text
-    assert "No live worker offers this target; the last one was heard of 1 h ago." in lonely
+    assert "No live worker offers this target; last heartbeat 1 h ago." in lonely
     assert f"pt2hub worker --target {V4}" in lonely
 
 
@@ -298,14 +296,14 @@ def test_each_attempt_has_its_log_and_the_stages_are_those_of_the_latest(
     assert "compile or reuse" not in page.text
     assert "database_unavailable" in page.text
     assert "from the first" in read(web, f"/builds/{first.build}?attempt=1").text
-    live = web.get(f"/builds/{first.build}/stages").get_data(as_text=True)
-    assert 'data-over="false" data-attempt="2"' in live
-    assert [*re.findall(r'data-live="(\w+)"', live)] == ["state", "facts", "actions", "stages", "attempts"]
+    live = web.get(f"/builds/{first.build}/steps").get_data(as_text=True)
+    assert 'data-finished="false" data-attempt="2"' in live
+    assert [*re.findall(r'data-live="(\w+)"', live)] == ["state", "facts", "actions", "steps", "attempts"]
 
 
 @pytest.mark.parametrize("build", ["missing", "%00", "a%20b", "x" * 500, "..%2fetc"])
 def test_an_unknown_build_is_not_found(web: FlaskClient, build: str) -> None:
-    for path in ("", "/lines", "/stages"):
+    for path in ("", "/lines", "/steps"):
         assert web.get(f"/builds/{build}{path}").status_code == 404
 
 

@@ -14,12 +14,12 @@ import pytest
 from pt2hub.domain.artifacts import MEASUREMENT_RUN_TYPE, PROFILE_TYPE
 from pt2hub.domain.builds import STEPS
 from pt2hub.server.blobs.memory import MemoryStorage
-from pt2hub.server.container import Container, compose
+from pt2hub.server.container import Container
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db.queue import BuildQueue
-from pt2hub_workers.attempt import Tools
-from pt2hub_workers.device import Device
-from pt2hub_workers.overseer import Overseer
+from pt2hub_workers.builds.jobs import WorkerContext
+from pt2hub_workers.operations.device_lock import DeviceLock
+from pt2hub_workers.operations.heartbeat import HeartbeatMonitor
 from pt2hub_workers.runner import BuildRunner
 from support.headers import ready
 from support.postgres import create_database
@@ -49,14 +49,19 @@ class Shop(Registry):
         self.toolchain = toolchain_in(scratch / "rooms", target=target, level=level)
         ready(self.toolchain, child_environ(), scratch)
         machine = self.toolchain.machine()
-        tools = Tools(
-            services, machine, self.toolchain, Device(scratch / "device"), (FACTORIES,), gate_seconds=120.0
+        context = WorkerContext(
+            services,
+            machine,
+            self.toolchain,
+            DeviceLock(scratch / "device"),
+            (FACTORIES,),
+            verification_seconds=120.0,
         )
         self.target = machine.target.name
         said = a_registration(f"at {self.target}", self.target, packages=machine.packages)
-        self.overseer = Overseer(services, said, database_url=url, every=1.0, on_refused=print)
-        self.runner = BuildRunner(tools, self.overseer)
-        self.overseer.start()
+        self.monitor = HeartbeatMonitor(services, said, database_url=url, every=1.0, on_refused=print)
+        self.runner = BuildRunner(context, self.monitor)
+        self.monitor.start()
 
     def job(self, build: BuildView) -> BuildView:
         """The measuring job that a publication queued, done."""
@@ -87,7 +92,7 @@ class Shop(Registry):
         """The program key of a tiny model, from a build that is cancelled as soon as it is known."""
         build = self.submit()
         worker = self.begin(build)
-        said = re.compile(r"program key (sha256:\w+): no code yet")
+        said = re.compile(r"Program key (sha256:\w+): compiling, because no code has this key yet")
         until(lambda: said.search(self.log(build)))
         self.services.builds.cancel(build, "test")
         worker.join()
@@ -95,7 +100,7 @@ class Shop(Registry):
 
     def close(self) -> None:
         """Ends the worker."""
-        self.overseer.stop()
+        self.monitor.stop()
         self.toolchain.close()
 
     def log(self, build: str) -> str:
@@ -109,11 +114,11 @@ def shop_of(
 ) -> Iterator[Callable[..., Shop]]:
     url = create_database(postgres, template=migrated_template)
     engine = engines.create(url)
-    services = compose(
+    services = Container(
         engines.Sessions(engine),
         BuildQueue(url),
         MemoryStorage(),
-        silence=SILENCE,
+        heartbeat_timeout=SILENCE,
         factories=(FACTORIES,),
     )
     made: list[Shop] = []
@@ -144,7 +149,7 @@ def test_code_that_was_stored_under_a_wrong_key_is_caught_and_compiled_anew(shop
     retrained = shop.build(seed=4)
 
     assert retrained.state == "succeeded", retrained.error
-    assert "failed, compiling instead" in shop.log(retrained.id)
+    assert "failed verification, compiling instead" in shop.log(retrained.id)
     assert retrained.artifact is not None
     provenance = shop.services.resolve.artifact(retrained.artifact).provenance
     assert provenance["code_reused_from"] is None
@@ -177,7 +182,7 @@ def test_a_build_in_the_sandbox_for_a_lower_cpu_level_reuses_code_fails_as_any_a
     assert failed.error["code"] == "nan_output"
     assert ended.error is not None
     assert (ended.error["code"], ended.error["where"]) == ("export_failed", "export")
-    assert "exited with code 0 during export" in ended.error["message"]
+    assert "exited with code 0 (step: export)" in ended.error["message"]
 
     assert first.target.endswith("-x86_64")
     native = shop.services.resolve.artifact(first.artifact).config["native"]
@@ -251,7 +256,7 @@ def test_a_publication_is_ready_unmeasured_and_its_job_times_it_beside_eager_and
     assert done.state == "succeeded", done.error
     assert {step.name for step in done.steps} == {"fetch", "measure", "publish"}
     view = shop.services.resolve.artifact(own.artifact)
-    again = {(item.metric, item.subject): item for item in view.measurements if item.source == "again"}
+    again = {(item.metric, item.implementation): item for item in view.measurements if item.source == "again"}
     metrics = ("latency_p50", "throughput", "first_inference", "load_time", "host_memory_peak")
     assert {(metric, "artifact") for metric in metrics} <= set(again)
     assert {("latency_p50", name) for name in ("eager", "torch_compile")} <= set(again), shop.log(done.id)
@@ -267,9 +272,9 @@ def test_a_retrained_version_gets_one_short_run_and_the_full_comparison_on_reque
     assert done.state == "succeeded", done.error
     assert "code unchanged" in shop.log(done.id)
     figures = shop.services.resolve.artifact(own.artifact).measurements
-    assert {item.subject for item in figures} == {"artifact"}
+    assert {item.implementation for item in figures} == {"artifact"}
 
-    (job,) = shop.services.measuring.measure(f"{own.model}@{own.number}", by="test").builds
+    (job,) = shop.services.measuring_jobs.measure(f"{own.model}@{own.number}", by="test").builds
     shop.runner.run(job.id)
 
     pairs = shop.sql(
@@ -279,4 +284,4 @@ def test_a_retrained_version_gets_one_short_run_and_the_full_comparison_on_reque
     assert {baseline for baseline, _ in pairs} == {before.artifact}
     assert all(ratio > 0 for _, ratios in pairs for ratio in ratios)
     figures = shop.services.resolve.artifact(own.artifact).measurements
-    assert {"eager", "torch_compile"} <= {item.subject for item in figures}
+    assert {"eager", "torch_compile"} <= {item.implementation for item in figures}

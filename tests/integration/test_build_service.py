@@ -9,7 +9,7 @@ from pt2hub.domain.builds import LogLine
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.errors import BadResponse, BlobGone, CompileFailed, NotFound, StaleAttempt
 from pt2hub.server.blobs.keys import StorageKey
-from pt2hub.server.services.documents import named_by
+from pt2hub.server.services.blobs.documents import named_by
 from pt2hub.wire.problems import from_dict
 from support.packages import WEIGHTS
 from support.registry import V3, V4
@@ -126,7 +126,7 @@ def overtaken(registry: Registry) -> tuple[Claim, Claim]:
     registry.services.builds.report(first, [], [LogLine(1, 0.0, "export", "info", "of the first")])
     registry.step(first, "fetch", "done", seconds=1.0)
     registry.silence("w1")
-    assert registry.services.upkeep.requeue_lost() == [first.build]
+    assert registry.services.maintenance.requeue_lost() == [first.build]
     return first, registry.claim(first.build, "w2")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pt2hub.domain.builds import BuildFilter, BuildState, Readiness, readiness
 from pt2hub.errors import InvalidInput, NotFound, UnknownTarget
-from pt2hub.server.db.stores import references
+from pt2hub.server.db.stores.artifacts import references
 from support.registry import GPU, V3, V4
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def test_a_version_in_a_page_tells_readiness_targets_and_aliases(registry: Regis
     assert oldest.readiness == "partial"
     assert list(oldest.targets.items()) == [(V4, "succeeded"), (V3, "queued"), (GPU, "queued")]
     assert oldest.aliases == ("canary", "prod")
-    with pytest.raises(NotFound, match="There is no model"):
+    with pytest.raises(NotFound, match=r"Model .* not found"):
         registry.services.catalog.versions("vision/none")
 
 
@@ -156,7 +156,7 @@ def test_builds_are_filtered_by_model_number_state_and_target(registry: Registry
     assert found(model=MODEL, target=V4, state=BuildState.QUEUED) == [(MODEL, 2, V4, "queued")]
     assert found(target=GPU) == found(state=BuildState.FAILED) == []
     (done,) = builds_of(registry, 1, state=BuildState.SUCCEEDED)
-    assert (done.steps, bool(done.artifact), done.note) == ((), True, None)
+    assert (done.steps, bool(done.artifact), done.wait) == ((), True, None)
 
 
 def test_filters_that_can_match_nothing_are_refused(registry: Registry) -> None:
@@ -233,7 +233,7 @@ def test_the_newest_ready_of_many_versions_is_found_by_an_index(registry: Regist
     )
     registry.sql("ANALYZE")
     model = registry.services.catalog.model(MODEL)
-    assert (model.newest, model.newest_ready, model.counted) == (20000, 19990, "1,000+")
+    assert (model.newest, model.newest_ready, model.versions) == (20000, 19990, 1000)
     statement = references.BY_NEWEST_READY.text.decode().replace("%(model)s", "$1")
     with psycopg.connect(registry.database_url) as connection:
         connection.execute(f"SET plan_cache_mode = {plan}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pt2hub.domain.measurements import Measurement
+from pt2hub.domain.performance.measurements import Measurement
 from pt2hub.errors import InvalidInput
 from support.figures import Run, latency, measured, ratios, versions
 from support.registry import V4
@@ -36,7 +36,7 @@ def slower(served: Registry) -> Registry:
         ],
     )
     measured(served, other, Measurement("code_bytes", 1_000_000, "B", "artifact"), run=run)
-    served.services.comparing.examine()
+    served.services.comparisons.examine()
     return served
 
 
@@ -51,10 +51,10 @@ def test_a_comparison_is_a_table_with_what_to_do_for_a_better_answer(shell: Shel
         r"latency_p50, and beyond the noise, \d\.\d %",
         rows["latency_p50 batch 8"],
     )
-    assert re.search(r"2 MB +1 MB +50\.0 % smaller +better +exact; beyond 1 %", rows["code_bytes"])
-    assert re.search(r"unknown +not comparable +too noisy: the figure is known to", rows["first_inference"])
-    assert f"For a better answer: pt2hub measure {SECOND} --target {V4} --beside {FIRST}\n" in told.out
-    assert "The code was compiled anew, from the same program" in told.out
+    assert re.search(r"1.907 MiB +976.6 KiB +50\.0 % smaller +better +exact; beyond 1 %", rows["code_bytes"])
+    assert re.search(r"unknown +inconclusive +too noisy: the uncertainty is", rows["first_inference"])
+    assert f"For a better comparison: pt2hub measure {SECOND} --target {V4} --baseline {FIRST}\n" in told.out
+    assert "The code was recompiled, from the same program" in told.out
     assert "No kernel changed" in told.out
     assert "worse than 1 side by side (50.0 % slower)" in shell("history", MODEL).out
     assert "\x1b" not in told.out
@@ -62,14 +62,14 @@ def test_a_comparison_is_a_table_with_what_to_do_for_a_better_answer(shell: Shel
     assert shell("compare", SECOND, f"{MODEL}@2", "--fail-on", "worse").code == 1  # an error, not a verdict
     code, document = shell.json("compare", FIRST, SECOND)
     assert (code, document["after"]["number"], document["across"]) == (0, 2, False)
-    assert {item["metric"]: item["verdict"] for item in document["metrics"] if item["batch"] != 2} == {
+    assert {item["metric"]: item["outcome"] for item in document["metrics"] if item["batch"] != 2} == {
         "latency_p50": "worse",
         "code_bytes": "better",
-        "first_inference": "not_comparable",
+        "first_inference": "inconclusive",
     }
     slow = next(item for item in document["metrics"] if item["batch"] == 8)
     assert (slow["min_effect"], 0 < slow["noise"] < 0.05) == (0.05, True)
-    assert slow["because"].startswith("side by side; beyond 5 %, the minimum effect of latency_p50")
+    assert slow["explanation"].startswith("side by side; beyond 5 %, the minimum effect of latency_p50")
     assert document["code"]["same"] is False
 
 
@@ -90,25 +90,25 @@ def test_flagged_changes_are_listed_and_filtered(shell: Shell, slower: Registry)
     told = shell("changes")
     assert told.lines[0][:4] == ["VERSION", "TARGET", "METRIC", "CHANGE"]
     assert {line[0] for line in told.lines[1:]} == {SECOND}
-    code, document = shell.json("changes", MODEL, "--verdict", "worse", "--target", V4)
+    code, document = shell.json("changes", MODEL, "--outcome", "worse", "--target", V4)
     assert (code, document["more"]) == (0, False)
     assert [(item["metric"], item["number"], item["before"]) for item in document["events"]] == [
         ("latency_p50", 2, 1)
     ]
     assert shell.json("changes", "--limit", "1")[1]["more"] is True
-    assert "No change was flagged" in shell("changes", "--target", "torch2.11-cu130-sm90").out
-    assert "There is no model audio/net" in shell("changes", "audio/net").err
-    assert shell("changes", "--verdict", "same").code == 2
+    assert "No flagged changes" in shell("changes", "--target", "torch2.11-cu130-sm90").out
+    assert "Model audio/net not found" in shell("changes", "audio/net").err
+    assert shell("changes", "--outcome", "same").code == 2
 
 
 def test_programs_ask_for_comparisons_and_changes(client: Client, slower: Registry) -> None:
     assert slower.sql("SELECT 1 FROM artifacts")
-    found = client.compare(FIRST, SECOND)
+    found = client.performance.compare(FIRST, SECOND)
     assert repr(found) == f"<Comparison {SECOND} for {V4} against {FIRST} for {V4}>"
     assert "latency_p50 batch 8" in str(found)
     assert "pt2hub measure" in found._repr_html_()
-    assert [item.metric for item in client.events(MODEL, verdict="worse")] == ["latency_p50"]
-    assert len(client.events(limit=1)) == 1
-    assert client.events(limit=1)[0].model == MODEL
-    with pytest.raises(InvalidInput, match="wrong parameters"):
-        client.events(verdict="same")
+    assert [item.metric for item in client.performance.changes(MODEL, outcome="worse")] == ["latency_p50"]
+    assert len(client.performance.changes(limit=1)) == 1
+    assert client.performance.changes(limit=1)[0].model == MODEL
+    with pytest.raises(InvalidInput, match="Invalid URL parameters"):
+        client.performance.changes(outcome="same")

@@ -44,7 +44,7 @@ def test_a_job_is_queued_joined_and_told_apart_from_builds_in_lists(shell: Shell
     assert f"measures {artifact}" in shell("builds", job).out
     assert len(shell.json("show", f"{MODEL}@1")[1]["builds"]) == 1
     served.claim(job, "w1")
-    assert f"{MODEL}@1 (measuring job) begins" in shell("workers").out
+    assert f"{MODEL}@1 (measuring job) starting" in shell("workers").out
     assert "is cancelled" in shell("cancel", job).out
     assert f"Measuring job {job} of {MODEL}@1 for {V4} is queued 1st" in shell("retry", job).out
 
@@ -62,7 +62,7 @@ def test_waiting_ends_with_the_job_and_says_how_it_went(shell: Shell, served: Re
             done.add(claim.build)
             if ends_well:
                 served.step(claim, "measure", "running")
-                served.services.measuring.record(claim, measured(served, claim, a_later_run(claim)))
+                served.services.measuring_jobs.record(claim, measured(served, claim, a_later_run(claim)))
             else:
                 served.services.builds.fail(claim, InvalidInput("no figures", hint="Measure again."))
 
@@ -83,13 +83,17 @@ def test_what_cannot_be_measured_is_said_with_what_can(
 ) -> None:
     served.published()
     told = shell("measure", f"{MODEL}@1", "--target", V3)
-    assert (told.code, "[not_found]" in told.err, f"It has one for {V4}." in told.err) == (1, True, True)
+    assert (told.code, "[not_found]" in told.err, f"It has artifacts for {V4}." in told.err) == (
+        1,
+        True,
+        True,
+    )
     assert shell("measure", MODEL, "--repeat", "21").code == 2
     with pytest.raises(InvalidInput) as caught:
-        client.measure(MODEL, repeat=0)
+        client.performance.measure(MODEL, repeat=0)
     assert caught.value.details[0].path == "repeat"
     with pytest.raises(NotFound):
-        client.measure("vision/nothing")
+        client.performance.measure("vision/nothing")
     answer = urllib3.request(
         "POST",
         f"{client.config.url}/api/v1/measure",
@@ -98,7 +102,7 @@ def test_what_cannot_be_measured_is_said_with_what_can(
     )
     assert (answer.status, {item["path"] for item in answer.json()["details"]}) == (422, {"priority", "more"})
     with client.__class__(client.config, token="pt2hub_wrong") as stranger, pytest.raises(Unauthorized):
-        stranger.measure(MODEL)
+        stranger.performance.measure(MODEL)
     assert served.sql("SELECT count(*) FROM builds WHERE kind = 'measure'") == [(0,)]
 
 
@@ -107,29 +111,29 @@ def test_a_job_says_what_it_measures_beside(shell: Shell, served: Registry, clie
         served.published(served.submit(checks={"tolerance": 0.001 * seed}), code=str(seed).encode())
         for seed in (1, 2, 3)
     ]
-    code, document = shell.json("measure", f"{MODEL}@3", "--beside", f"{MODEL}@1")
+    code, document = shell.json("measure", f"{MODEL}@3", "--baseline", f"{MODEL}@1")
     (job,) = document["builds"]
-    assert (code, job["measures"], job["beside"]) == (0, digests[2], digests[0])
+    assert (code, job["measures"], job["baseline"]) == (0, digests[2], digests[0])
     line = f"measures {digests[2]}, beside {digests[0]}"
     assert line in shell("builds", job["id"]).out
-    (same,) = client.measure(f"{MODEL}@3", beside=f"{MODEL}@1")
+    (same,) = client.performance.measure(f"{MODEL}@3", baseline=f"{MODEL}@1")
     assert same.id == job["id"]
     assert line in str(same)
-    told = shell("measure", MODEL, "--beside", f"{MODEL}@3")
+    told = shell("measure", MODEL, "--baseline", f"{MODEL}@3")
     assert (told.code, "are the same artifact" in told.err, "pt2hub versions" in told.err) == (1, True, True)
-    with pytest.raises(InvalidInput, match="another team") as caught:
-        client.measure(MODEL, beside="audio/net@1")
-    assert caught.value.where == "beside"
+    with pytest.raises(InvalidInput, match="different teams") as caught:
+        client.performance.measure(MODEL, baseline="audio/net@1")
+    assert caught.value.where == "baseline"
 
 
 def test_programs_order_jobs_and_wait_for_them(client: Client, served: Registry) -> None:
     served.published()
-    (job,) = client.measure(MODEL, V4, repeat=2, priority=3)
+    (job,) = client.performance.measure(MODEL, V4, repeat=2, priority=3)
     assert (job.kind, job.state, job.priority) == ("measure", "queued", 3)
     assert str(job).splitlines()[0].endswith("queued 1st")
     assert f"measures {job.measures}" in str(job)
-    client.cancel(job.id)
+    client.builds.cancel(job.id)
     seen: list[str] = []
-    (over,) = client.follow_builds([job], lambda event: seen.append(event.build.state))
+    (over,) = client.builds.follow([job], lambda event: seen.append(event.build.state))
     assert (over.state, seen) == ("cancelled", ["cancelled"])
-    assert [item.id for item in client.builds(kind="measure")] == [job.id]
+    assert [item.id for item in client.builds.list(kind="measure")] == [job.id]

@@ -98,8 +98,8 @@ def test_a_server_that_is_down_is_named_with_what_to_do(tmp_path: Path) -> None:
 def test_a_proxy_that_answers_html_is_called_one(tmp_path: Path) -> None:
     with answering(200, {"Content-Type": "text/html"}, b"<html>Please log in</html>") as url:
         text = told(tmp_path, url, "bad_response")
-    assert "proxy" in text
-    assert "log in" in text
+    assert "text/html" in text
+    assert "without a login page" in text
 
 
 def test_a_server_that_is_too_old_is_told_with_both_releases(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_ctrl_c_while_waiting_leaves_the_build_and_says_how_to_follow_it(
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
     (build,) = served.services.publish.version(MODEL, 1).builds
-    assert "Ctrl-C ends the waiting only" in begun
+    assert "Ctrl-C stops waiting" in begun
     assert "no worker ever offered this target" in begun
     assert "pt2hub up" in begun
     assert (process.returncode, out) == (130, "")
@@ -194,7 +194,7 @@ def test_ctrl_c_leaves_one_json_value_for_programs(tmp_path: Path) -> None:
             out, err = process.communicate(timeout=30)
             connection.close()
     assert process.returncode == 130
-    assert json.loads(out)["error"]["message"] == "It was interrupted"
+    assert json.loads(out)["error"]["message"] == "The command was interrupted"
     assert err == ""
 
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pt2hub import __version__
 from pt2hub.client.client import Client
 from pt2hub.client.config import ClientConfig
 from pt2hub.domain.artifacts import CODE_TYPE, CONFIG_SCHEMA, CONFIG_TYPE, WEIGHTS_TYPE, Descriptor, Manifest
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import canonical_json, digest_bytes
 from pt2hub.errors import BadResponse, ClientTooOld, Incompatible, NotFound, NotReady, ServerTooOld
+from pt2hub.version import __version__
 from pt2hub.wire.shapes import BuildView, VersionView
 from support.artifacts import a_config, a_target
 from support.stub import Answer
@@ -68,14 +68,14 @@ def version(*states: str, **fields: Any) -> dict[str, Any]:
 def test_a_server_too_old_is_refused_by_name(stub: Stub, client: Client) -> None:
     stub.script = [said({"models": []}, OLDER)]
     with pytest.raises(ServerTooOld, match=r"0\.0\.9") as caught:
-        client.models()
+        client.models.list()
     assert caught.value.where == stub.url
     assert caught.value.hint
 
 
 def test_fields_of_a_newer_server_are_ignored(stub: Stub, client: Client) -> None:
     stub.script = [said({"models": [{"name": "a/b", "created_at": "2026", "versions": 1, "stars": 5}]})]
-    assert [model.name for model in client.models()] == ["a/b"]
+    assert [model.name for model in client.models.list()] == ["a/b"]
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_an_answer_in_another_form_says_which_side_is_older(
 ) -> None:
     stub.script = [answer]
     with pytest.raises(BadResponse) as caught:
-        client.models()
-    assert "runs pt2hub 9.1.0" in str(caught.value.hint)
+        client.models.list()
+    assert "pt2hub 9.1.0" in str(caught.value.hint)
     assert f"this client is {__version__}: upgrade" in str(caught.value.hint)
 
 
@@ -102,13 +102,13 @@ def test_a_route_only_one_side_knows_says_which_side_is_older(
     problem = {"code": "not_found", "kind": "usage", "detail": "There is no such route."}
     stub.script = [said(problem, status=status, kind=PROBLEM)]
     with pytest.raises(NotFound, match=r"no such route(?s:.)*runs pt2hub 9\.1\.0"):
-        client.models()
+        client.models.list()
 
 
 def test_the_same_release_is_not_blamed(stub: Stub, client: Client) -> None:
     stub.script = [said({"models": [{"name": 7}]}, {"Pt2hub-Version": __version__})]
     with pytest.raises(BadResponse, match="report this"):
-        client.models()
+        client.models.list()
 
 
 def test_refused_clients_read_why(stub: Stub, client: Client) -> None:
@@ -120,7 +120,7 @@ def test_refused_clients_read_why(stub: Stub, client: Client) -> None:
     }
     stub.script = [said(problem, status=426, kind=PROBLEM)]
     with pytest.raises(ClientTooOld, match="Upgrade"):
-        client.models()
+        client.models.list()
 
 
 def test_targets_of_a_newer_server_are_passed_over(stub: Stub, client: Client) -> None:
@@ -132,7 +132,7 @@ def test_targets_of_a_newer_server_are_passed_over(stub: Stub, client: Client) -
 
 def test_a_refusal_mentions_targets_of_a_newer_server(stub: Stub, client: Client) -> None:
     stub.script = [said(resolved(NEWER_TARGET))]
-    with pytest.raises(Incompatible, match=rf"{NEWER_TARGET} \(a target of a newer pt2hub"):
+    with pytest.raises(Incompatible, match=rf"{NEWER_TARGET} \(unknown target"):
         client.pull("team/net")
 
 
@@ -155,10 +155,10 @@ def test_states_of_a_newer_server_are_waited_for_until_the_build_has_an_end(
     stub: Stub, client: Client
 ) -> None:
     stub.script = [said(version("thawing")), said(version("melted", finished_at="2026"))]
-    start = client.version("team/net", 1)
+    start = client.versions.get("team/net", 1)
     assert "thawing" in str(start)
     stub.script = [said(version("thawing")), said(version("melted", finished_at="2026"))]
-    ended = client.follow(start)
+    ended = client.versions.follow(start)
     assert [build.state for build in ended.builds] == ["melted"]
 
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pt2hub.client.blobs.upload import Parts
 from pt2hub.client.client import Client
 from pt2hub.client.config import ClientConfig
-from pt2hub.client.direct import Direct
-from pt2hub.client.transfers import Slice, Source
-from pt2hub.client.transport import Transport
-from pt2hub.client.uploading import Parts
+from pt2hub.client.http.presigned import PresignedClient
+from pt2hub.client.http.transfers import Slice, Source
+from pt2hub.client.http.transport import Transport
 from pt2hub.domain.digests import CHUNK, digest_bytes
 from pt2hub.errors import (
     BadResponse,
@@ -93,7 +93,7 @@ BEGUN, ENDED, CANCELLED = "POST ", "POST /u1/complete", "DELETE /u1"
 
 def test_bytes_that_are_there_are_not_sent(client: Client, stub: Stub, file: Path) -> None:
     stub.script = [view("stored", id=None)]
-    assert client.upload_file(file) == DIGEST
+    assert client.blobs.upload(file) == DIGEST
     assert json.loads(stub.asked[0][2]) == {"digest": DIGEST, "size": len(DATA)}
     assert asked(stub) == [BEGUN]
 
@@ -103,7 +103,7 @@ def test_a_server_without_such_a_storage_takes_the_bytes_itself(
 ) -> None:
     own = {"method": "PUT", "url": f"/api/v1/blobs/{DIGEST}", "headers": {}}
     stub.script = [view("open", id=None, request=own), Answer(201)]
-    assert client.upload_file(file) == DIGEST
+    assert client.blobs.upload(file) == DIGEST
     assert asked(stub) == [BEGUN, f"PUT /api/v1/blobs/{DIGEST}"]
     assert (stub.asked[1][2], stub.asked[1][1]["Authorization"]) == (DATA, "Bearer pt2_secret")
 
@@ -112,7 +112,7 @@ def test_the_storage_gets_the_bytes_and_the_signed_headers_but_no_token(
     client: Client, stub: Stub, storage: Stub, file: Path
 ) -> None:
     stub.script = [whole(storage), view("stored")]
-    assert client.upload_file(file) == DIGEST
+    assert client.blobs.upload(file) == DIGEST
     assert asked(stub) == [BEGUN, ENDED]
     assert json.loads(stub.asked[1][2]) == {"etags": []}
     ((line, headers, body),) = storage.asked
@@ -125,7 +125,7 @@ def test_the_storage_gets_the_bytes_and_the_signed_headers_but_no_token(
 def test_an_empty_file_is_sent_too(client: Client, stub: Stub, storage: Stub, tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     stub.script = [view("open", request=request_to(storage) | {"headers": {}}), view("stored")]
-    assert client.upload_file(tmp_path / "empty") == digest_bytes(b"")
+    assert client.blobs.upload(tmp_path / "empty") == digest_bytes(b"")
     assert storage.asked[0][1]["Content-Length"] == "0"
 
 
@@ -143,7 +143,7 @@ def test_what_passes_at_the_storage_is_tried_again_with_the_whole_body(
 ) -> None:
     stub.script = [whole(storage), view("stored")]
     storage.script = [*refusals, TAKEN]
-    assert client.upload_file(file) == DIGEST
+    assert client.blobs.upload(file) == DIGEST
     assert [body for _, _, body in storage.asked] == [DATA] * (len(refusals) + 1)
 
 
@@ -152,7 +152,7 @@ def test_an_object_that_exists_is_left_to_the_server_to_compare(
 ) -> None:
     stub.script = [whole(storage), view("stored")]
     storage.script = [Answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")]
-    assert client.upload_file(file) == DIGEST
+    assert client.blobs.upload(file) == DIGEST
     assert (asked(stub), len(storage.asked)) == ([BEGUN, ENDED], 1)
 
 
@@ -162,7 +162,7 @@ def test_a_signature_whose_time_is_over_is_asked_for_anew(
     again = view("open", request=request_to(storage, "/bucket/again"))
     stub.script = [whole(storage), again, view("stored")]
     storage.script = [Answer(403, b"<Error><Code>AccessDenied</Code></Error>"), TAKEN]
-    assert client.upload_file(file) == DIGEST
+    assert client.blobs.upload(file) == DIGEST
     assert asked(stub) == [BEGUN, "GET /u1", ENDED]
     assert storage.asked[1][0].startswith("PUT /bucket/again?")
 
@@ -172,7 +172,7 @@ def test_bytes_that_somebody_else_stored_meanwhile_are_sent_no_more(
 ) -> None:
     stub.script = [whole(storage), view("stored")]
     storage.script = [Answer(403, b"<Error><Code>AccessDenied</Code></Error>")]
-    assert client.upload_file(file) == DIGEST
+    assert client.blobs.upload(file) == DIGEST
     assert (asked(stub), len(storage.asked)) == ([BEGUN, "GET /u1", ENDED], 1)
 
 
@@ -193,7 +193,7 @@ def test_what_does_not_pass_ends_the_upload_which_is_cancelled(
     with pytest.raises(
         refusal, match=f"The storage, not pt2hub's server, answered HTTP {number} {code}"
     ) as caught:
-        client.upload_file(file)
+        client.blobs.upload(file)
     assert f"{storage.url}/bucket/key" in str(caught.value)
     assert "5ecret" not in repr(caught.value.as_dict())
     assert (asked(stub), len(storage.asked)) == ([BEGUN, CANCELLED], 1)
@@ -206,7 +206,7 @@ def test_a_storm_that_lasts_is_an_error_in_the_end(
     stub.script = [whole(storage), GONE]
     storage.script = [BUSY]
     with pytest.raises(StorageUnavailable, match="HTTP 503 SlowDown"):
-        client.upload_file(file)
+        client.blobs.upload(file)
     assert len(storage.asked) == 6
     assert asked(stub) == [BEGUN, CANCELLED]
 
@@ -216,12 +216,12 @@ def test_the_servers_check_is_waited_for_and_its_refusal_is_ours(
 ) -> None:
     checking = view("checking", checked_bytes=7)
     stub.script = [whole(storage), checking, checking, view("stored", checked_bytes=len(DATA))]
-    assert client.upload_file(file) == DIGEST
+    assert client.blobs.upload(file) == DIGEST
     assert asked(stub) == [BEGUN, ENDED, "GET /u1", "GET /u1"]
     error = DigestMismatch("The bytes have another digest.", hint="Again.").as_dict()
     stub.script = [whole(storage), checking, view("failed", error=error), GONE]
     with pytest.raises(DigestMismatch, match="another digest") as caught:
-        client.upload_file(file)
+        client.blobs.upload(file)
     assert caught.value.hint == "Again."
 
 
@@ -231,7 +231,7 @@ def test_a_server_that_is_away_for_a_moment_is_asked_again(
     body = StorageUnavailable("away").as_dict() | {"detail": "away"}
     away = Answer(503, json.dumps(body).encode(), PROBLEM)
     stub.script = [away, whole(storage), away, view("stored")]
-    assert client.upload_file(file) == DIGEST
+    assert client.blobs.upload(file) == DIGEST
     assert asked(stub) == [BEGUN, BEGUN, ENDED, ENDED]
 
 
@@ -239,14 +239,14 @@ def test_a_refusal_of_the_server_is_not_tried_again(client: Client, stub: Stub, 
     body = TooLarge("too large").as_dict() | {"detail": "too large"}
     stub.script = [Answer(413, json.dumps(body).encode(), PROBLEM)]
     with pytest.raises(TooLarge):
-        client.upload_file(file)
+        client.blobs.upload(file)
     assert asked(stub) == [BEGUN]
 
 
 def test_a_state_of_a_newer_server_is_named(client: Client, stub: Stub, file: Path) -> None:
     stub.script = [view("quarantined"), GONE]
-    with pytest.raises(BadResponse, match="the upload is 'quarantined'"):
-        client.upload_file(file)
+    with pytest.raises(BadResponse, match="Unknown upload state 'quarantined'"):
+        client.blobs.upload(file)
 
 
 # -- in parts --------------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ def test_parts_cover_the_file_each_with_its_md5(
     client: Client, stub: Stub, storage: Stub, file: Path
 ) -> None:
     stub.script = in_parts(storage, view("stored"))
-    assert client.upload_file(file) == DIGEST
+    assert client.blobs.upload(file) == DIGEST
     wanted = [DATA[at : at + PART_BYTES] for at in range(0, len(DATA), PART_BYTES)]
     assert sorted(body for _, _, body in storage.asked) == sorted(wanted)
     parts = [part for _, _, body in stub.asked[1:-1] for part in json.loads(body)["parts"]]
@@ -297,7 +297,7 @@ def test_one_part_that_fails_ends_all_and_the_upload_is_cancelled(
     storage.script = [TAKEN, Answer(404, b"<Error><Code>NoSuchUpload</Code></Error>")]
     before = set(threading.enumerate())
     with pytest.raises(StorageUnavailable, match="NoSuchUpload"):
-        client.upload_file(file)
+        client.blobs.upload(file)
     assert asked(stub)[-1] == CANCELLED
     assert not [thread for thread in set(threading.enumerate()) - before if "work" in thread.name]
 
@@ -308,7 +308,7 @@ def test_parts_that_the_server_misses_are_its_error(
     body = UploadIncomplete("Part 3 is missing.").as_dict() | {"detail": "Part 3 is missing."}
     stub.script = in_parts(storage, Answer(409, json.dumps(body).encode(), PROBLEM), GONE)
     with pytest.raises(UploadIncomplete, match="Part 3"):
-        client.upload_file(file)
+        client.blobs.upload(file)
 
 
 # -- a file that changes ---------------------------------------------------------------------------------
@@ -334,8 +334,8 @@ def test_a_file_that_changes_while_it_is_sent_is_said_to_have_changed(
         thread = threading.Thread(target=storage.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         stub.script = [whole(storage), GONE]
-        with pytest.raises(Conflict, match="The file changed while it was uploaded") as caught:
-            client.upload_file(file)
+        with pytest.raises(Conflict, match="The file changed during the upload") as caught:
+            client.blobs.upload(file)
         storage.shutdown()
         thread.join()
     assert caught.value.where == str(file)
@@ -403,7 +403,7 @@ def test_a_storage_sends_nowhere_else(stub: Stub, storage: Stub, transport: Tran
 
 def test_a_storage_with_another_length_is_refused(stub: Stub, storage: Stub, transport: Transport) -> None:
     stub.script, storage.script = [moved(storage)], [Answer(body=DATA)]
-    with pytest.raises(BadResponse, match=f"{len(DATA)} bytes from 0 where {len(LARGE)}") as caught:
+    with pytest.raises(BadResponse, match=f"{len(DATA)} bytes from 0, expected {len(LARGE)}") as caught:
         list(transport.stream("/x", len(LARGE)))
     assert "5ecret" not in str(caught.value)
 
@@ -423,7 +423,7 @@ def test_a_server_that_moved_is_followed_as_before(stub: Stub, storage: Stub, tr
 
 def send(url: str, file: Path, server: str = "http://hub.test") -> None:
     request = UploadRequest("PUT", url)
-    direct = Direct(server)
+    direct = PresignedClient(server)
     direct.put(lambda: request, lambda: Slice(file, 0, len(DATA), lambda _: None), len(DATA))
 
 
@@ -432,10 +432,10 @@ def send(url: str, file: Path, server: str = "http://hub.test") -> None:
 )
 def test_what_is_no_address_is_not_followed(url: str, file: Path) -> None:
     for act in (
-        lambda: list(Direct("http://hub.test").read(f"{url}?{SECRET}", 0, 1)),
+        lambda: list(PresignedClient("http://hub.test").read(f"{url}?{SECRET}", 0, 1)),
         lambda: send(f"{url}?{SECRET}", file),
     ):
-        with pytest.raises(BadResponse, match="an address of the storage that is none") as caught:
+        with pytest.raises(BadResponse, match="an invalid storage URL") as caught:
             act()
         assert "5ecret" not in str(caught.value)
 
@@ -443,10 +443,10 @@ def test_what_is_no_address_is_not_followed(url: str, file: Path) -> None:
 def test_a_server_over_https_never_sends_to_a_storage_without(storage: Stub, file: Path) -> None:
     url = f"{storage.url}/x?{SECRET}"
     for act in (
-        lambda: list(Direct("https://hub.test").read(url, 0, 1)),
+        lambda: list(PresignedClient("https://hub.test").read(url, 0, 1)),
         lambda: send(url, file, "https://hub.test"),
     ):
-        with pytest.raises(BadResponse, match="over https") as caught:
+        with pytest.raises(BadResponse, match="uses https") as caught:
             act()
         assert "PT2HUB_S3_PUBLIC_ENDPOINT_URL" in str(caught.value.hint)
     assert storage.asked == []
@@ -456,7 +456,7 @@ def test_a_storage_that_cannot_be_reached_is_told_from_the_server() -> None:
     with pytest.raises(
         StorageUnavailable, match="The storage, not pt2hub's server, did not answer"
     ) as caught:
-        list(Direct("http://hub.test").read(f"http://127.0.0.1:1/bucket/blob?{SECRET}", 0, 1))
+        list(PresignedClient("http://hub.test").read(f"http://127.0.0.1:1/bucket/blob?{SECRET}", 0, 1))
     assert caught.value.where == "http://127.0.0.1:1/bucket/blob"
     assert "127.0.0.1, ask the server's operator to set PT2HUB_S3_PUBLIC_ENDPOINT_URL" in str(
         caught.value.hint
@@ -465,6 +465,6 @@ def test_a_storage_that_cannot_be_reached_is_told_from_the_server() -> None:
 
 
 def test_a_missing_file_is_named(client: Client, tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="cannot be read") as caught:
-        client.upload_file(tmp_path / "absent")
+    with pytest.raises(NotFound, match="Cannot read") as caught:
+        client.blobs.upload(tmp_path / "absent")
     assert caught.value.where == str(tmp_path / "absent")

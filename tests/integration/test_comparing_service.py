@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pt2hub.domain.codec import encode
-from pt2hub.domain.measurements import Measurement
+from pt2hub.domain.performance.measurements import Measurement
 from pt2hub.errors import Ambiguous, InvalidInput, NotFound, UnknownTarget
-from pt2hub.rendering.comparing import kernels
+from pt2hub.rendering.comparisons import kernels
 from support.figures import Run, latency, measured, ratios, steady, versions
 from support.registry import ENVIRONMENT, GPU, V3, V4
 
@@ -30,7 +30,7 @@ def of(view: ComparisonView, metric: str, batch: int | None = 8) -> MetricCompar
 
 
 def said(item: MetricComparison) -> tuple[str, str | None, str | None]:
-    return item.verdict, item.method, item.why
+    return item.outcome, item.method, item.reason
 
 
 def single(metric: str, value: float, unit: str = "ms") -> Measurement:
@@ -78,22 +78,22 @@ def test_every_metric_that_one_of_two_versions_has_gets_one_verdict(registry: Re
     ]
     measured(registry, other, run=Run(slower, baseline=one, beside=beside, pairs=pairs))
 
-    view = registry.services.comparing.compare(FIRST, SECOND)
+    view = registry.services.comparisons.compare(FIRST, SECOND)
     assert (view.before.number, view.after.number, view.after.artifact, view.across) == (1, 2, other, False)
     assert {(item.metric, item.batch): said(item) for item in view.metrics} == {
         ("latency_p50", 1): ("same", "paired", None),
-        ("latency_p50", 2): ("not_comparable", "replicates", "too_noisy"),
+        ("latency_p50", 2): ("inconclusive", "replicates", "too_noisy"),
         ("latency_p50", 8): ("worse", "paired", None),
         ("latency_p95", 8): ("worse", "replicates", None),
         ("throughput", 8): ("worse", "paired", None),
-        ("first_inference", 8): ("not_comparable", "paired", "too_noisy"),
-        ("load_time", None): ("not_comparable", "series", "too_few"),
-        ("host_memory_peak", None): ("not_comparable", None, "not_measured"),
+        ("first_inference", 8): ("inconclusive", "paired", "too_noisy"),
+        ("load_time", None): ("inconclusive", "series", "too_few"),
+        ("host_memory_peak", None): ("inconclusive", None, "not_measured"),
         ("package_bytes", None): ("better", "exact", None),
         ("code_bytes", None): ("same", "exact", None),
-        ("compile_time", None): ("not_comparable", None, "unit_differs"),
-        ("energy", None): ("not_comparable", "series", "too_few"),
-        ("tokens", None): ("not_comparable", "series", "too_few"),
+        ("compile_time", None): ("inconclusive", None, "unit_differs"),
+        ("energy", None): ("inconclusive", "series", "too_few"),
+        ("tokens", None): ("inconclusive", "series", "too_few"),
     }
     slow = of(view, "latency_p50")
     assert (slow.before, slow.after, slow.min_effect, slow.confidence) == (10.0, 12.1, 0.05, 0.99)
@@ -119,15 +119,15 @@ def test_a_metric_without_direction_is_the_same_or_nothing_is_said_of_it(registr
         "INSERT INTO policies (model_id, revision, document, by) SELECT id, 1, %s, 'ci' FROM models",
         '{"metrics": {"watts": {"min_effect": 0.5}}}',
     )
-    view = registry.services.comparing.compare(FIRST, SECOND)
-    assert said(of(view, "energy")) == ("not_comparable", "replicates", "no_direction")
+    view = registry.services.comparisons.compare(FIRST, SECOND)
+    assert said(of(view, "energy")) == ("inconclusive", "replicates", "no_direction")
     assert said(of(view, "watts")) == ("same", "replicates", None)
     assert of(view, "watts").min_effect == 0.5
     registry.sql(
         "UPDATE policies SET document = %s",
         '{"metrics": {"energy": {"better": "lower", "min_effect": 0.1, "confidence": 0.95}}}',
     )
-    judged = of(registry.services.comparing.compare(FIRST, SECOND), "energy")
+    judged = of(registry.services.comparisons.compare(FIRST, SECOND), "energy")
     assert (said(judged), judged.confidence) == (("worse", "replicates", None), 0.95)
 
 
@@ -142,7 +142,7 @@ def test_pairs_win_over_replicates_whichever_side_was_the_baseline(registry: Reg
         pairs=[ratios(1, 1.01, 0.99, 1, 1)],
     )
     measured(registry, other, run=run)
-    services = registry.services.comparing
+    services = registry.services.comparisons
     same = of(services.compare(FIRST, SECOND), "latency_p50")
     assert (said(same), same.before, same.after) == (("same", "paired", None), 10.0, 10.0)
 
@@ -179,11 +179,11 @@ def test_a_noisy_run_does_not_replace_a_quiet_one_whose_own_figures_are_shown(re
             pairs=[ratios(*noise)],
         )
         measured(registry, other, run=busy)
-    found = of(registry.services.comparing.compare(FIRST, SECOND), "latency_p50")
+    found = of(registry.services.comparisons.compare(FIRST, SECOND), "latency_p50")
     assert (said(found), found.before, found.after) == (("worse", "paired", None), 10.0, 40.0)
     assert found.ratio == pytest.approx(4, abs=0.01)
-    registry.services.comparing.examine()
-    (event,) = [item for item in registry.services.comparing.events().events if item.batch == 8]
+    registry.services.comparisons.examine()
+    (event,) = [item for item in registry.services.comparisons.events().events if item.batch == 8]
     assert event.ratio == found.ratio
 
 
@@ -192,7 +192,7 @@ def test_single_figures_are_judged_by_what_is_usual_in_their_series(registry: Re
     values = [100.0, 101.0, 100.5, 99.5, 100.0, 101.0, 100.0, 100.5, 200.0]
     for artifact, value in zip(artifacts, values, strict=True):
         measured(registry, artifact, latency(value), run=Run(source="report"))
-    services = registry.services.comparing
+    services = registry.services.comparisons
     worse = of(services.compare(f"{MODEL}@8", f"{MODEL}@9"), "latency_p50")
     assert (said(worse), worse.before, worse.after) == (("worse", "series", None), 100.5, 200.0)
     assert said(of(services.compare(f"{MODEL}@7", f"{MODEL}@8"), "latency_p50")) == ("same", "series", None)
@@ -202,9 +202,9 @@ def test_another_environment_is_never_a_regression_and_its_fields_are_named(regi
     one, other = versions(registry, 2)
     measured(registry, one, latency(10.0, 10.0, 10.1, 9.9))
     measured(registry, other, latency(30.0, 30.0, 30.1, 29.9), run=Run(environment=XEON, day=2))
-    services = registry.services.comparing
+    services = registry.services.comparisons
     apart = of(services.compare(FIRST, SECOND), "latency_p50")
-    assert said(apart) == ("not_comparable", None, "environment_differs")
+    assert said(apart) == ("inconclusive", None, "environment_differs")
     assert (apart.before, apart.after, apart.ratio) == (10.0, 30.0, None)
     assert apart.detail == "cpu_model: EPYC, then Xeon"
     assert services.examine() > 0
@@ -225,11 +225,11 @@ def test_versions_measured_with_other_inputs_are_compared_by_size_only(registry:
     for artifact in (one, other, third):
         steady(registry, artifact, latency(10.0, 10.0, 10.1))
         measured(registry, artifact, single("code_bytes", 9, "B"), single("load_time", 1))
-    services = registry.services.comparing
+    services = registry.services.comparisons
     view = services.compare(FIRST, SECOND)
-    assert said(of(view, "latency_p50")) == ("not_comparable", None, "inputs_differ")
+    assert said(of(view, "latency_p50")) == ("inconclusive", None, "inputs_differ")
     assert said(of(view, "code_bytes", None)) == ("same", "exact", None)
-    assert of(view, "load_time", None).why == "too_few"
+    assert of(view, "load_time", None).reason == "too_few"
     # Another range is another contract, and no other input of the same batch size.
     assert said(of(services.compare(FIRST, f"{MODEL}@3"), "latency_p50")) == ("same", "replicates", None)
 
@@ -239,9 +239,9 @@ def test_a_version_that_was_not_measured_with_other_inputs_is_not_to_be_measured
     [one] = versions(registry, 1)
     versions(registry, 1, inputs=wide)
     measured(registry, one, latency(10.0, 10.0, 10.1), single("load_time", 1))
-    view = registry.services.comparing.compare(FIRST, SECOND)
-    assert of(view, "latency_p50").why == "inputs_differ"
-    assert of(view, "load_time", None).why == "not_measured"
+    view = registry.services.comparisons.compare(FIRST, SECOND)
+    assert of(view, "latency_p50").reason == "inputs_differ"
+    assert of(view, "load_time", None).reason == "not_measured"
 
 
 def test_two_runs_are_judged_by_how_much_runs_of_one_artifact_differed_before(registry: Registry) -> None:
@@ -260,15 +260,15 @@ def test_two_runs_are_judged_by_how_much_runs_of_one_artifact_differed_before(re
     registry.sql(
         "UPDATE measurements SET run = 'one job:1:' || measurements.id FROM series WHERE series.id = series_id AND batch = 16"
     )
-    view = registry.services.comparing.compare(FIRST, f"{MODEL}@3")
+    view = registry.services.comparisons.compare(FIRST, f"{MODEL}@3")
     found = {item.batch: item for item in view.metrics if item.metric == "latency_p50"}
     assert said(found[1]) == ("worse", "replicates", None)
-    assert said(found[4]) == ("not_comparable", "replicates", "too_noisy")
+    assert said(found[4]) == ("inconclusive", "replicates", "too_noisy")
     assert said(found[16]) == said(found[4]), "runs of one job follow one another at once"
     wide, unknown = (item.high / item.low for item in (found[4], found[16]) if item.high and item.low)
     assert wide > unknown > 1.5
-    registry.services.comparing.examine()
-    flagged = {(item.batch, item.number) for item in registry.services.comparing.events().events}
+    registry.services.comparisons.examine()
+    flagged = {(item.batch, item.number) for item in registry.services.comparisons.events().events}
     assert flagged == {(1, 2)}
 
 
@@ -287,7 +287,7 @@ def test_one_version_on_two_targets_is_compared_across_them(registry: Registry) 
     measured(registry, digests[V4], latency(50.0, 50.1, 49.9, 50.0))
     measured(registry, digests[GPU], latency(5.0, 5.01, 4.99, 5.0), run=Run(environment=gpu, day=2))
 
-    services = registry.services.comparing
+    services = registry.services.comparisons
     view = services.compare(FIRST, FIRST, target=V4, with_target=GPU)
     assert view.across
     assert said(of(view, "latency_p50")) == ("better", "replicates", None)
@@ -323,7 +323,7 @@ def test_the_artifacts_that_are_meant_are_found_or_the_choice_is_listed(registry
         registry.services.builds.publish(claim, registry.publication(claim, code=build.target.encode()))
     versions(registry, 1)
     versions(registry, 1, model="audio/net")
-    services = registry.services.comparing
+    services = registry.services.comparisons
     assert services.compare(FIRST, SECOND).after.target == V4  # the one in common
     other = services.compare(FIRST, "audio/net", target=V3, with_target=V4)
     assert (other.before.model, other.after.model, other.after.number) == (MODEL, "audio/net", 1)
@@ -395,7 +395,7 @@ def test_kernels_that_changed_are_named_with_what_they_cost(registry: Registry) 
         choice("cpp_gemm_2", 1.3, parameters=LARGE, **conv),
         choice("mkl", 0.1, chosen=True, op="addmm", operation=3),
     )
-    found = {item.op: encode(item) for item in registry.services.comparing.compare(FIRST, SECOND).autotune}
+    found = {item.op: encode(item) for item in registry.services.comparisons.compare(FIRST, SECOND).autotune}
     assert sorted(found) == ["addmm", "bmm", "convolution"]
     assert found["convolution"] | {"shapes": 0} == {
         "op": "convolution",
@@ -421,7 +421,7 @@ def test_one_name_in_two_builds_is_two_kernels_where_the_parameters_differ(regis
     tuned(registry, one, choice("triton_mm_3", 0.2, chosen=True, parameters=SMALL))
     now = choice("triton_mm_3", 0.3, chosen=True, parameters={**SMALL, "num_warps": 8})
     tuned(registry, other, now, choice("triton_mm_4", 0.5, parameters=SMALL))
-    (found,) = registry.services.comparing.compare(FIRST, SECOND).autotune
+    (found,) = registry.services.comparisons.compare(FIRST, SECOND).autotune
     assert kernels(found) == ("triton_mm num_warps=4", "triton_mm num_warps=8")
     assert found.cost_ms == pytest.approx(-0.2)
 
@@ -431,15 +431,5 @@ def test_operations_that_are_alike_are_compared_one_by_one(registry: Registry) -
     same = [choice("triton_mm_3", 0.2, chosen=True, parameters=SMALL, operation=n) for n in (1, 2)]
     tuned(registry, one, *same)
     tuned(registry, other, same[0], choice("mkl", 0.1, chosen=True, operation=2))
-    (found,) = registry.services.comparing.compare(FIRST, SECOND).autotune
+    (found,) = registry.services.comparisons.compare(FIRST, SECOND).autotune
     assert (found.before, found.after) == ("triton_mm", "extern: mkl")
-
-
-def test_kernels_of_which_only_names_were_kept_are_not_compared_by_them(registry: Registry) -> None:
-    one, other = versions(registry, 2)
-    tuned(registry, one, choice("triton_mm_3", 0.2, chosen=True, template="", parameters=None, operation=0))
-    tuned(registry, other, choice("triton_mm_4", 0.2, chosen=True, parameters=SMALL))
-    view = registry.services.comparing.compare(FIRST, SECOND)
-    assert view.autotune == ()
-    assert view.code is not None
-    assert view.code.tuning.startswith("The kernels of version 1 cannot be compared")

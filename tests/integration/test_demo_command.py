@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pt2hub.cli import demo
+from pt2hub.cli.operations import demo
 from pt2hub.errors import InvalidInput, NotMeasured
 from support.gated import latency, replicated
 from support.remeasuring import a_later_run, measured, published_unmeasured, the_job
@@ -36,7 +36,7 @@ def test_it_waits_for_both_and_shows_a_table_of_each(client: Client, served: Reg
             served.step(claim, "measure", "done", seconds=3.0)
             found = [latency(12.5), replicated("load_time", 6.0, "ms")]
             run = a_later_run(claim, measurements=found)
-            served.services.measuring.record(claim, measured(served, claim, run))
+            served.services.measuring_jobs.record(claim, measured(served, claim, run))
 
     thread = threading.Timer(0.5, work)
     thread.start()

@@ -7,8 +7,6 @@ import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from support.pages import Page
-
 if TYPE_CHECKING:
     import pytest
     from flask.testing import FlaskClient
@@ -72,8 +70,8 @@ def test_a_model_is_described_from_a_shell_and_from_python(
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(TEXT.encode())))
     assert shell.json("describe", MODEL, "-")[1]["description"] == TEXT
     assert shell("describe", MODEL).out.startswith(f"{MODEL}:\n  Sorts <b>pictures</b>")
-    assert client.describe(MODEL, "From Python").description == "From Python"
-    assert "no description any more" in shell("describe", MODEL, "").out
+    assert client.models.describe(MODEL, "From Python").description == "From Python"
+    assert "no longer has a description" in shell("describe", MODEL, "").out
     wrong = shell("describe", f"{MODEL}0", "x")
     assert (wrong.code, f"Did you mean {MODEL}?" in wrong.err) == (1, True)
 
@@ -83,17 +81,16 @@ def test_a_model_is_described_from_its_page_and_nothing_typed_is_lost(
 ) -> None:
     served.submit()
     page, form = f"/models/{MODEL}", f"/models/{MODEL}/description"
-    proof = dict(Page(signed_in.get(page).text).fields)["csrf"]
-    wrong = signed_in.post(form, data={"csrf": proof, "description": "</textarea>\x07"}, headers=HERE)
+    wrong = signed_in.post(form, data={"description": "</textarea>\x07"}, headers=HERE)
     assert wrong.status_code == 422
     assert "&lt;/textarea&gt;\x07" in wrong.text
-    sent = {"csrf": proof, "description": TEXT.replace("\n", "\r\n")}
+    sent = {"description": TEXT.replace("\n", "\r\n")}
     done = signed_in.post(form, data=sent, headers=HERE)
     assert (done.status_code, done.headers["Location"]) == (303, page)
     shown = signed_in.get(page)
     assert "<b>pictures" not in shown.text
     assert 'class="description">Sorts &lt;b&gt;pictures&lt;/b&gt;' in shown.text
-    assert signed_in.post(form, data={"csrf": proof}, headers=HERE).status_code == 303  # the field is missing
+    assert signed_in.post(form, headers=HERE).status_code == 303  # the field is missing
     assert served.services.catalog.model(MODEL).description == TEXT
     missing = signed_in.post(f"/models/{MODEL}0/description", data=sent, headers=HERE)
     assert (missing.status_code, missing.mimetype) == (404, "text/html")

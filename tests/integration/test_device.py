@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pt2hub.errors import BadConfiguration, WorkerLost
-from pt2hub_workers import device as device_module
-from pt2hub_workers.device import POLL_SECONDS, Device, device_path
+from pt2hub_workers.operations import device_lock as device_module
+from pt2hub_workers.operations.device_lock import POLL_SECONDS, DeviceLock, device_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _PRELUDE = """
 import sys, threading, time
 from pathlib import Path
-from pt2hub_workers.device import Device
-device, halt = Device(Path(sys.argv[1])), threading.Event()
+from pt2hub_workers.operations.device_lock import DeviceLock
+device, halt = DeviceLock(Path(sys.argv[1])), threading.Event()
 def say(word):
     print(f"{word} {time.monotonic():.6f}", flush=True)
 """
@@ -130,7 +130,7 @@ def path(tmp_path: Path) -> Path:
 def test_what_is_timed_never_overlaps_anything_and_attempts_that_change_modes_never_block_each_other(
     path: Path,
 ) -> None:
-    Device(path)
+    DeviceLock(path)
     processes = [_Process(path, _ATTEMPT) for _ in range(4)]
     for process in processes:
         assert process.heard()[0] == "ready"
@@ -161,7 +161,7 @@ def test_who_waits_to_be_alone_is_not_starved_by_ever_new_shares(path: Path) -> 
         second.heard()
         began = time.monotonic()
 
-        with Device(path).exclusive(threading.Event()) as hold:
+        with DeviceLock(path).exclusive(threading.Event()) as hold:
             assert hold.mode == "exclusive"
 
         assert time.monotonic() - began < 5.0
@@ -174,7 +174,7 @@ def test_a_killed_process_holds_nothing(path: Path, mode: str) -> None:
         threading.Timer(0.1, holder.signal, [signal.SIGKILL]).start()
         began = time.monotonic()
 
-        with Device(path).exclusive(threading.Event()):
+        with DeviceLock(path).exclusive(threading.Event()):
             assert time.monotonic() - began < 5.0
 
 
@@ -184,7 +184,7 @@ def test_a_killed_process_holds_nothing(path: Path, mode: str) -> None:
 def test_a_stopped_process_is_named_and_does_not_keep_the_device_for_ever(
     path: Path, monkeypatch: pytest.MonkeyPatch, theirs: str, mine: str
 ) -> None:
-    monkeypatch.setattr(device_module, "POLLS_PER_LOOK", 5)
+    monkeypatch.setattr(device_module, "POLLS_PER_CHECK", 5)
     told = list[str]()
     with _running(path, _HOLDER, theirs) as holder:
         holder.heard()
@@ -194,7 +194,7 @@ def test_a_stopped_process_is_named_and_does_not_keep_the_device_for_ever(
             if len(told) == 1:
                 holder.signal(signal.SIGSTOP)
 
-        with getattr(Device(path), mine)(threading.Event(), stop) as hold:
+        with getattr(DeviceLock(path), mine)(threading.Event(), stop) as hold:
             assert told == [f"process {holder.pid} uses it", f"process {holder.pid} (stopped) uses it"]
             holder.signal(signal.SIGCONT)
             holder.let_go()  # what it gives up then is no more than its own
@@ -209,8 +209,8 @@ def test_a_stopped_process_is_named_and_does_not_keep_the_device_for_ever(
 def test_one_living_holder_is_waited_for_whoever_else_is_stopped(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_module, "POLLS_PER_LOOK", 2)
-    monkeypatch.setattr(device_module, "STOPPED_LOOKS", 2)
+    monkeypatch.setattr(device_module, "POLLS_PER_CHECK", 2)
+    monkeypatch.setattr(device_module, "STOPPED_CHECKS", 2)
     with _running(path, _HOLDER, "shared") as holder, _running(path, _HOLDER, "shared") as other:
         holder.heard()
         other.heard()
@@ -219,18 +219,18 @@ def test_one_living_holder_is_waited_for_whoever_else_is_stopped(
         letting = threading.Timer(0.5, other.let_go)
         letting.start()
 
-        with Device(path).exclusive(threading.Event()):
+        with DeviceLock(path).exclusive(threading.Event()):
             assert time.monotonic() - began > 0.5
         letting.join()  # the process ends some time after it has let go
 
 
 def test_a_halt_ends_the_wait_within_a_moment_and_nothing_is_held_then(path: Path) -> None:
-    device, halt = Device(path), threading.Event()
+    device, token = DeviceLock(path), threading.Event()
     with _running(path, _HOLDER, "exclusive") as holder:
         holder.heard()
-        threading.Timer(0.1, halt.set).start()
+        threading.Timer(0.1, token.set).start()
         began = time.monotonic()
-        with pytest.raises(WorkerLost, match="while it waited for the device"), device.shared(halt):
+        with pytest.raises(WorkerLost, match="while it waited for the device"), device.shared(token):
             pass
         assert time.monotonic() - began < 5.0
         holder.let_go()
@@ -239,11 +239,11 @@ def test_a_halt_ends_the_wait_within_a_moment_and_nothing_is_held_then(path: Pat
 
 
 def test_a_halt_in_the_middle_of_a_change_leaves_the_device_to_others(path: Path) -> None:
-    device, halt = Device(path), threading.Event()
+    device, token = DeviceLock(path), threading.Event()
     with _running(path, _HOLDER, "shared") as holder:
         holder.heard()
-        with device.shared(halt) as hold:
-            threading.Timer(0.1, halt.set).start()
+        with device.shared(token) as hold:
+            threading.Timer(0.1, token.set).start()
             with pytest.raises(WorkerLost):
                 hold.become("exclusive")
             assert hold.mode is None
@@ -252,7 +252,7 @@ def test_a_halt_in_the_middle_of_a_change_leaves_the_device_to_others(path: Path
 
 
 def test_threads_of_one_worker_exclude_each_other_as_processes_do(path: Path) -> None:
-    device, inside, most = Device(path), 0, 0
+    device, inside, most = DeviceLock(path), 0, 0
 
     def slot() -> None:
         nonlocal inside, most
@@ -272,10 +272,10 @@ def test_threads_of_one_worker_exclude_each_other_as_processes_do(path: Path) ->
 
 
 def test_a_free_device_costs_next_to_nothing(path: Path) -> None:
-    device, halt, took = Device(path), threading.Event(), list[float]()
+    device, token, took = DeviceLock(path), threading.Event(), list[float]()
     for _ in range(100):
         began = time.perf_counter()
-        with device.shared(halt) as hold:
+        with device.shared(token) as hold:
             hold.become("exclusive")
         took.append(time.perf_counter() - began)
     assert statistics.median(took) < POLL_SECONDS / 4  # it takes some 50 microseconds
@@ -284,7 +284,7 @@ def test_a_free_device_costs_next_to_nothing(path: Path) -> None:
 def test_workers_of_other_users_may_take_the_same_lock(path: Path) -> None:
     before = os.umask(0o077)
     try:
-        Device(path)
+        DeviceLock(path)
     finally:
         os.umask(before)
     for file in path.parent.iterdir():
@@ -300,7 +300,7 @@ def test_workers_of_two_users_exclude_each_other() -> None:
         path = folder / "device.lock"
         program = "import os; os.setuid(65534); say('came')" + _HOLDER
         with (
-            Device(path).exclusive(threading.Event()) as hold,
+            DeviceLock(path).exclusive(threading.Event()) as hold,
             _running(path, program, "shared") as other,
         ):
             assert other.heard()[0] == "came"
@@ -318,7 +318,7 @@ def test_a_lock_that_is_a_link_or_cannot_be_opened_is_refused_by_name(tmp_path: 
     link.symlink_to(tmp_path / "elsewhere")
     for path in (link, tmp_path / "missing" / "device.lock", tmp_path):
         with pytest.raises(BadConfiguration) as caught:
-            Device(path)
+            DeviceLock(path)
         assert caught.value.where == str(path)
     assert not (tmp_path / "elsewhere").exists()
 
@@ -365,22 +365,22 @@ def test_a_build_that_waits_has_the_device_before_the_next_timed_block(path: Pat
 
 
 def test_who_yields_waits_behind_nobody_at_the_turnstile_and_keeps_nobody_out(path: Path) -> None:
-    device, halt = Device(path), threading.Event()
+    device, token = DeviceLock(path), threading.Event()
     begun = threading.Event()
 
     def benchmark() -> None:
-        with device.shared(halt, yields=True) as hold:
+        with device.shared(token, yields=True) as hold:
             begun.set()
             hold.become("exclusive")
             hold.release()
 
-    with device.shared(halt):
+    with device.shared(token):
         waiting = threading.Thread(target=benchmark)
         waiting.start()
         assert begun.wait(5)
         time.sleep(5 * POLL_SECONDS)
         began = time.monotonic()
-        with device.shared(halt):  # who asks for all of the device at the turnstile would keep this one out
+        with device.shared(token):  # who asks for all of the device at the turnstile would keep this one out
             assert time.monotonic() - began < 1
         assert waiting.is_alive()
     waiting.join(5)
@@ -388,11 +388,11 @@ def test_who_yields_waits_behind_nobody_at_the_turnstile_and_keeps_nobody_out(pa
 
 
 def test_a_halt_ends_the_wait_of_who_yields(path: Path) -> None:
-    device, halt = Device(path), threading.Event()
-    threading.Timer(0.2, halt.set).start()
+    device, token = DeviceLock(path), threading.Event()
+    threading.Timer(0.2, token.set).start()
     with (
         device.shared(threading.Event()),
-        device.shared(halt, yields=True) as hold,
+        device.shared(token, yields=True) as hold,
         pytest.raises(WorkerLost),
     ):
         hold.become("exclusive")

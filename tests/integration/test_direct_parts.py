@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pt2hub.errors import Conflict, DigestMismatch, StorageUnavailable
-from pt2hub.server.blobs.opening import open_storage
+from pt2hub.server.blobs.open import open_storage
 from pt2hub.server.blobs.s3.storage import S3Storage
 from pt2hub.server.config import ServerConfig
-from pt2hub.server.container import Container, compose
+from pt2hub.server.container import Container
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db.queue import BuildQueue
 from support.hub import MIDDLE, PART, Blob, Hub, a_blob, proxies, pulled
@@ -52,7 +52,7 @@ def container(config: ServerConfig, behind: tuple[Proxy, Proxy, dict[str, str]])
     storage.single_bytes, storage.part_bytes = 0, PART
     engine = engines.create(str(config.database_url))
     queue = BuildQueue(str(config.database_url))
-    made = compose(engines.Sessions(engine), queue, storage, silence=timedelta(seconds=30))
+    made = Container(engines.Sessions(engine), queue, storage, heartbeat_timeout=timedelta(seconds=30))
     yield made
     made.uploads.close()
     engine.dispose()
@@ -102,7 +102,7 @@ PART_FAULTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", PART_FAULTS)
 def test_an_upload_in_parts_endures_what_passes(parted: Hub, sender: Client, large: Blob, name: str) -> None:
     fault = parted.public.fault(on="^PUT .*partNumber=[12]", **PART_FAULTS[name])
-    assert sender.upload_file(large.path) == large.digest
+    assert sender.blobs.upload(large.path) == large.digest
     assert fault.hit >= 1
     assert parted.public.asked("^PUT ") >= 3
     assert parted.is_stored(large.digest)
@@ -116,12 +116,12 @@ def test_an_upload_in_parts_that_fails_leaves_nothing_and_the_next_one_succeeds(
 ) -> None:
     parted.public.fault("reset", "^PUT .*partNumber=2", after=MIDDLE)
     with pytest.raises(StorageUnavailable, match="The storage, not pt2hub's server,") as caught:
-        sender.upload_file(large.path)
+        sender.blobs.upload(large.path)
     assert "X-Amz" not in str(caught.value)
     assert not parted.is_stored(large.digest)
     assert is_clean(parted)
     parted.public.faults.clear()
-    assert sender.upload_file(large.path) == large.digest
+    assert sender.blobs.upload(large.path) == large.digest
     assert parted.is_stored(large.digest)
 
 
@@ -141,7 +141,7 @@ def test_the_servers_check_endures_what_passes(
     parted: Hub, sender: Client, large: Blob, fault: dict[str, Any]
 ) -> None:
     befell = parted.near.fault(**fault)
-    assert sender.upload_file(large.path) == large.digest
+    assert sender.blobs.upload(large.path) == large.digest
     assert befell.hit >= 1
     assert pulled(sender, large) == large.data
     assert is_clean(parted)
@@ -152,11 +152,11 @@ def test_bytes_that_the_server_finds_to_be_others_are_never_stored(
 ) -> None:
     parted.near.fault("flip", "^GET .*incoming", down=True, after=MIDDLE, times=1)
     with pytest.raises(DigestMismatch) as caught:
-        sender.upload_file(large.path)
+        sender.blobs.upload(large.path)
     assert caught.value.hint
     assert not parted.is_stored(large.digest)
     assert is_clean(parted)
-    assert sender.upload_file(large.path) == large.digest
+    assert sender.blobs.upload(large.path) == large.digest
 
 
 def test_ctrl_c_ends_an_upload_at_once_and_leaves_nothing(parted: Hub, sender: Client, large: Blob) -> None:
@@ -172,7 +172,7 @@ def test_ctrl_c_ends_an_upload_at_once_and_leaves_nothing(parted: Hub, sender: C
     thread.start()
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        sender.upload_file(large.path)
+        sender.blobs.upload(large.path)
     assert time.monotonic() - began < 10
     thread.join()
     assert is_clean(parted)
@@ -193,8 +193,8 @@ def test_a_file_that_changes_between_its_parts_is_said_to_have_changed(
 
     thread = threading.Thread(target=write)
     thread.start()
-    with pytest.raises(Conflict, match="The file changed while it was uploaded"):
-        sender.upload_file(large.path)
+    with pytest.raises(Conflict, match="The file changed during the upload"):
+        sender.blobs.upload(large.path)
     thread.join()
     assert is_clean(parted)
     assert not parted.is_stored(large.digest)

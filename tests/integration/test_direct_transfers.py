@@ -70,19 +70,19 @@ def blob(tmp_path: Path) -> Blob:
 
 def test_bytes_go_past_the_api_both_ways(calm: Hub, client: Client, blob: Blob) -> None:
     near, up, down = calm.near.up, calm.public.up, calm.public.down
-    assert client.upload_file(blob.path) == blob.digest
+    assert client.blobs.upload(blob.path) == blob.digest
     assert calm.public.up - up > SIZE
     assert pulled(client, blob) == blob.data
     assert calm.public.down - down > SIZE
     assert calm.near.up - near < SIZE / 10
     assert calm.is_stored(blob.digest)
     asked = len(calm.public.requests)
-    assert client.upload_file(blob.path) == blob.digest
+    assert client.blobs.upload(blob.path) == blob.digest
     assert len(calm.public.requests) == asked, "what is stored is not sent again"
 
 
 def test_a_range_is_answered_where_the_redirect_leads(calm: Hub, client: Client, blob: Blob) -> None:
-    client.upload_file(blob.path)
+    client.blobs.upload(blob.path)
     url = f"{calm.url}/api/v1/blobs/{blob.digest}"
     command = ["curl", "-sSL", "--fail", "-r", "1000-1999", url]
     assert subprocess.run(command, capture_output=True, check=True).stdout == blob.data[1000:2000]
@@ -115,7 +115,7 @@ PASSING: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", PASSING)
 def test_an_upload_endures_what_passes(calm: Hub, client: Client, blob: Blob, name: str) -> None:
     fault = calm.public.fault(on=blob.put, **PASSING[name])
-    assert client.upload_file(blob.path) == blob.digest
+    assert client.blobs.upload(blob.path) == blob.digest
     assert fault.hit >= 1, "or this tests nothing"
     calm.public.faults.clear()
     assert calm.is_stored(blob.digest)
@@ -138,7 +138,7 @@ def test_an_upload_that_fails_leaves_nothing_and_the_next_one_succeeds(calm: Hub
     def fail(name: str) -> StorageUnavailable:
         calm.public.fault(on=blobs[name].put, **LASTING[name])
         with calm.client(tmp_path / name) as client, pytest.raises(StorageUnavailable) as caught:
-            client.upload_file(blobs[name].path)
+            client.blobs.upload(blobs[name].path)
         return caught.value
 
     with ThreadPoolExecutor(len(LASTING)) as pool:
@@ -153,7 +153,7 @@ def test_an_upload_that_fails_leaves_nothing_and_the_next_one_succeeds(calm: Hub
     calm.public.faults.clear()
     with calm.client(tmp_path / "home") as client:
         for blob in blobs.values():
-            assert client.upload_file(blob.path) == blob.digest
+            assert client.blobs.upload(blob.path) == blob.digest
             assert calm.is_stored(blob.digest)
 
 
@@ -162,17 +162,17 @@ def test_a_storage_that_clients_cannot_reach_is_named_with_the_setting(
     calm: Hub, client: Client, blob: Blob
 ) -> None:
     with calm.public.refusing(), pytest.raises(StorageUnavailable, match="Connection refused") as caught:
-        client.upload_file(blob.path)
+        client.blobs.upload(blob.path)
     assert "PT2HUB_S3_PUBLIC_ENDPOINT_URL" in str(caught.value.hint)
     assert not calm.is_stored(blob.digest)
-    assert client.upload_file(blob.path) == blob.digest
+    assert client.blobs.upload(blob.path) == blob.digest
 
 
 def test_an_api_that_cannot_reach_s3_for_a_moment_is_waited_for(
     calm: Hub, client: Client, blob: Blob
 ) -> None:
     fault = calm.near.fault("answer", f"^(HEAD|GET|PUT) .*{hex_of(blob.digest)}", times=3)
-    assert client.upload_file(blob.path) == blob.digest
+    assert client.blobs.upload(blob.path) == blob.digest
     assert fault.hit == 3
     assert calm.is_stored(blob.digest)
 
@@ -181,7 +181,7 @@ def test_what_is_large_goes_in_parts_through_the_same_api(calm: Hub, client: Cli
     large = a_blob(tmp_path, SINGLE_BYTES + 1)
     fault = calm.public.fault("reset", "^PUT .*partNumber=3", times=1, after=MIDDLE)
     asked = calm.public.asked("^PUT .*incoming/")
-    assert client.upload_file(large.path) == large.digest
+    assert client.blobs.upload(large.path) == large.digest
     assert fault.hit == 1
     assert calm.public.asked("^PUT .*incoming/") - asked == -(-len(large.data) // PART_BYTES) + 1
     assert pulled(client, large) == large.data
@@ -204,7 +204,7 @@ def test_what_is_large_goes_in_parts_through_the_same_api(calm: Hub, client: Cli
     ids=lambda fault: f"{fault['do']} {fault.get('status', '')}".strip(),
 )
 def test_a_download_goes_on_to_its_end(calm: Hub, client: Client, blob: Blob, fault: dict[str, Any]) -> None:
-    client.upload_file(blob.path)
+    client.blobs.upload(blob.path)
     befell = calm.public.fault(on=blob.get, **fault)
     assert pulled(client, blob) == blob.data
     assert befell.hit >= 1
@@ -223,7 +223,7 @@ def test_a_download_goes_on_to_its_end(calm: Hub, client: Client, blob: Blob, fa
 def test_a_download_that_fails_leaves_no_file_and_the_next_one_succeeds(
     calm: Hub, client: Client, blob: Blob, fault: dict[str, Any], refusal: type[Exception]
 ) -> None:
-    client.upload_file(blob.path)
+    client.blobs.upload(blob.path)
     befell = calm.public.fault(on=blob.get, **fault)
     with pytest.raises(refusal) as caught:
         pulled(client, blob)

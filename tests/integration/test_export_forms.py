@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from pt2hub.client.loader import LoadedModel, load_artifact
-from pt2hub.client.local import LocalArtifact
+from pt2hub.client.artifacts.loader import LoadedModel, load_artifact
+from pt2hub.client.artifacts.local import LocalArtifact
 from pt2hub.domain.artifacts import ArtifactConfig, Dim
 from pt2hub.domain.codec import decode
 from pt2hub.errors import (
@@ -20,16 +20,18 @@ from pt2hub.errors import (
     InputMutated,
     InvalidInput,
 )
-from pt2hub_workers.inside import inputs, memory, tracing
+from pt2hub_workers.inside.builds.export import inputs, model_lines
+from pt2hub_workers.inside.builds.verify import memory
 from support.forms import BATCH, EVERY_FORM, adapted, exported, spec_of, tensor
 from support.tiny_models import EveryForm
-from support.workbench import tiny_spec, workbench
+from support.workbench import tiny_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
-    from pt2hub.domain.specs import Spec
+    from pt2hub.domain.publishing.spec import Spec
+    from support.workbench import Workbench
 
 EVERY = {key: EVERY_FORM[key] for key in ("dims", "fixed")}
 
@@ -49,7 +51,7 @@ def test_every_form_is_exported_in_the_order_that_compiled_code_takes(strict: bo
     assert signature.fixed == {"pair[0]": 3, "batch.keep": True, "scale": 2.0}
     assert signature.dims == {"batch": Dim(1, 8), "seq": Dim(8, 32, 8)}
     assert found.mutated == {"calls"}
-    assert "keeps state across calls" in found.notes[0]
+    assert "keeps this state across calls" in found.notes[0]
     assert [note.partition(":")[0] for note in notes] == [
         "output 1 shares memory with output 0",
         "output 4 shares memory with input batch.image",
@@ -82,9 +84,9 @@ def test_equal_names_are_equal_sizes_and_different_names_are_not() -> None:
     same = (XY[0], tensor("y", ["batch", 4]))
     found, _ = exported(Doubled(lambda x, y: x + y), spec_of(*same))
     assert len(found.program.range_constraints) == 1
-    with pytest.raises(DimensionSpecialised, match="equal sizes only") as caught:
+    with pytest.raises(DimensionSpecialised, match="must have the same size") as caught:
         exported(Doubled(lambda x, y: x + y), spec_of(*XY, dims=WIDE))
-    assert "Replace other by batch" in (caught.value.hint or "")
+    assert "replace other by batch" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,7 @@ def test_equal_names_are_equal_sizes_and_different_names_are_not() -> None:
     [
         (lambda x, _: x.reshape(8, 4) * 2, "fixes dimension batch at 8", "Write 8 instead of batch"),
         (lambda x, _: x + torch.arange(16)[: x.shape[0], None], "fewer sizes of batch", "{max: 16}"),
-        (lambda x, _: x.view(-1, 4, 4).sum(1), "only multiples of 4 as batch", "{multiple_of: 4}"),
+        (lambda x, _: x.view(-1, 4, 4).sum(1), "batch must be a multiple of 4", "{multiple_of: 4}"),
     ],
     ids=["one size", "a smaller largest size", "multiples"],
 )
@@ -122,7 +124,7 @@ def test_multiples_are_exported_as_such_and_hold_for_what_the_model_needs() -> N
     ("line", "problem", "hint"),
     [
         (lambda x, _: x.reshape(16, 4) * 2, "fixes dimension batch at 16", "Write 16"),
-        (lambda x, _: x.view(-1, 8, 4).sum(1), "only multiples of 8 as batch", "{multiple_of: 8}"),
+        (lambda x, _: x.view(-1, 8, 4).sum(1), "batch must be a multiple of 8", "{multiple_of: 8}"),
         (lambda x, _: x + torch.arange(20)[: x.shape[0], None], "fewer sizes of batch", "{max: 20}"),
     ],
     ids=["one size", "greater multiples", "a smaller largest size"],
@@ -143,7 +145,7 @@ def test_what_a_program_assumes_beyond_the_declared_multiples_is_found_though_to
     [
         (
             lambda x, y: x.sum() + y.sum() if x.shape[0] >= y.shape[0] else x.sum() - y.sum(),
-            "batch=2 and other=8 together: the program holds for batch >= other",
+            "batch=2 and other=8 together: the exported program is valid only where batch >= other",
         ),
         (
             lambda x, y: x.sum() + y.sum() if x.shape[0] + y.shape[0] < 40 else x.sum() - y.sum(),
@@ -162,7 +164,7 @@ def test_what_a_program_assumes_of_two_dimensions_is_found_though_torch_says_not
 
 def test_dimensions_of_multiples_that_must_be_equal_are_said_to_be() -> None:
     dims = {name: {"max": 64, "example": 16, "multiple_of": 8} for name in ("batch", "other")}
-    with pytest.raises(DimensionSpecialised, match="batch and other at equal sizes only"):
+    with pytest.raises(DimensionSpecialised, match="batch and other must have the same size"):
         exported(Doubled(lambda x, y: x + y), spec_of(*XY, dims=dims))
 
 
@@ -174,11 +176,11 @@ def test_the_points_of_the_gate_are_multiples_also_where_memory_bounds_them(
     model, _ = adapted(nn.Linear(4, 4), spec)
     monkeypatch.setattr(memory, "available_bytes", lambda _: 16 * 4 * 4 * 5)
 
-    sizes, note = memory.largest_sizes(spec, model, {})
+    sizes, note = memory.choose_largest_sizes(spec, model, {})
 
     assert 16 <= sizes["batch"] < 192
     assert "of 192" in (note or "")
-    assert {point.sizes["batch"] for point in inputs.points(spec, sizes)} == {8, 16, sizes["batch"]}
+    assert {point.sizes["batch"] for point in inputs.make_points(spec, sizes)} == {8, 16, sizes["batch"]}
     assert sizes["batch"] % 8 == 0
 
 
@@ -235,7 +237,7 @@ def test_any_other_refusal_says_the_line_too_and_a_slow_report_is_left_out(
     def leaves_torch(x: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
         return torch.from_numpy(x.numpy() * 2)
 
-    monkeypatch.setattr(tracing, "SECONDS", 1e-6)
+    monkeypatch.setattr(model_lines, "MAX_REPORT_S", 1e-6)
     with pytest.raises(ExportFailed, match=r"numpy.* is not supported") as caught:
         exported(Doubled(leaves_torch), spec_of(*XY, dims=WIDE))
     assert f":{leaves_torch.__code__.co_firstlineno + 1}: return torch.from_numpy" in caught.value.message
@@ -252,12 +254,12 @@ def test_a_write_to_an_input_that_changes_nothing_at_the_example_is_found_in_the
 
 def test_inputs_are_the_same_whatever_defaults_a_source_has_set() -> None:
     spec = every_spec()
-    points = inputs.points(spec, {"batch": 8, "seq": 32})
-    before = [inputs.make(spec, point, {}) for point in points]
+    points = inputs.make_points(spec, {"batch": 8, "seq": 32})
+    before = [inputs.make_inputs(spec, point, {}) for point in points]
     torch.set_default_dtype(torch.float64)
     try:
         with torch.device("meta"):
-            after = [inputs.make(spec, point, {}) for point in points]
+            after = [inputs.make_inputs(spec, point, {}) for point in points]
     finally:
         torch.set_default_dtype(torch.float32)
     for one, other in zip(before, after, strict=True):
@@ -276,19 +278,17 @@ def test_an_uploaded_example_keeps_its_values_and_must_have_the_declared_sizes(t
 
     def made(*shape: int | str) -> torch.Tensor:
         spec = spec_of({**plain, "shape": list(shape)})
-        return inputs.make(spec, inputs.points(spec, {})[0], {"batch.ids": path})["batch.ids"]
+        return inputs.make_inputs(spec, inputs.make_points(spec, {})[0], {"batch.ids": path})["batch.ids"]
 
     assert torch.equal(made("batch", 4), values)
-    with pytest.raises(InvalidInput, match=r"shape \[2, 4\], the spec \['batch', 3\]"):
+    with pytest.raises(InvalidInput, match=r"shape \[2, 4\], the spec declares \['batch', 3\]"):
         made("batch", 3)
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    with workbench(tmp_path_factory.mktemp("forms")) as bench:
-        parts = bench.build(tiny_spec("EveryForm", **EVERY_FORM))
-        logged = [event["text"] for event in bench.events if event["event"] == "log"]
-        yield {**parts, "logged": logged}
+def built(bench: Workbench) -> dict[str, Any]:
+    parts = bench.build(tiny_spec("EveryForm", **EVERY_FORM))
+    return {**parts, "logged": [event["text"] for event in bench.events if event["event"] == "log"]}
 
 
 @pytest.fixture
@@ -379,7 +379,7 @@ def test_a_buffer_keeps_its_state_across_calls_until_reset_and_log_and_report_sa
 
     for said in (
         "output 5 shares memory with the weight linear.weight",
-        "writes to calls: the artifact keeps state",
+        "writes to calls: the artifact keeps this state",
     ):
         assert any(said in line for line in built["logged"])
         assert any(said in note for note in built["verification"]["notes"])
@@ -390,7 +390,7 @@ def test_the_loaded_artifact_refuses_other_forms_and_shows_its_own(loaded: Loade
     with pytest.raises(BadCall) as caught:
         loaded(**{**call(), "pair": [4, call()["pair"][1]]})
     assert caught.value.where == "pair[0]"
-    with pytest.raises(BadCall, match="no multiple of 8"):
+    with pytest.raises(BadCall, match="not a multiple of 8"):
         loaded(**call(seq=20))
     shown = str(loaded)
     for words in ("batch.image", "state(0)", "seq 8 to 32 by 8", "batch.keep", "pair[0]"):

@@ -16,7 +16,7 @@ import pytest
 
 from pt2hub.client.client import Client
 from pt2hub.client.config import ClientConfig
-from pt2hub.client.transport import Transport
+from pt2hub.client.http.transport import Transport
 from pt2hub.domain.builds import LogLine
 from pt2hub.errors import CompileFailed, DatabaseUnavailable, ServerUnreachable
 from support.working import until
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pt2hub.client.events import BuildEvent
+    from pt2hub.client.builds.events import BuildEvent
     from pt2hub.domain.builds import Claim
     from support.api_process import ApiProcess
 
@@ -74,7 +74,7 @@ def test_a_followed_log_goes_on_from_attempt_to_attempt_without_losing_a_line(
     seen: list[str] = []
 
     def follow() -> None:
-        seen.extend(item.text for item in client.follow_logs(claim.build))
+        seen.extend(item.text for item in client.builds.follow_logs(claim.build))
 
     reader = threading.Thread(target=follow)
     reader.start()
@@ -120,7 +120,7 @@ def test_who_waited_from_the_beginning_misses_no_attempt_that_came_and_went_mean
         raise ServerUnreachable("cut")
 
     monkeypatch.setattr(Transport, "events", cut)
-    assert [item.text for item in client.follow_logs(queued)] == ["first", "second"]
+    assert [item.text for item in client.builds.follow_logs(queued)] == ["first", "second"]
 
 
 def test_a_followed_version_tells_each_step_as_it_happens(own_api: ApiProcess, client: Client) -> None:
@@ -131,7 +131,7 @@ def test_a_followed_version_tells_each_step_as_it_happens(own_api: ApiProcess, c
         told.append(event.step.state if event.step else event.build.state)
 
     version = own_api.registry.services.publish.version("team/steps", 1)
-    reader = threading.Thread(target=lambda: client.follow(version, on_event))
+    reader = threading.Thread(target=lambda: client.versions.follow(version, on_event))
     reader.start()
     until(lambda: told, 20)
     took = []
@@ -181,7 +181,7 @@ def test_a_summary_is_shown_unless_everything_is_asked_for(own_api: ApiProcess, 
         assert done.returncode == 0, done.stderr
         return [text.rpartition(" ")[2] for text in done.stdout.splitlines()], done.stderr
 
-    assert shown() == (["x"], "2 lines of the compiler are left out; --all shows them.\n")
+    assert shown() == (["x"], "2 lines of compiler output are hidden. To show them: --all\n")
     assert shown("--all") == (["noise", "noise", "x"], "")
     assert shown("--attempt", "1")[0] == ["hello"]
     assert shown("--follow")[0] == ["x"]
@@ -199,7 +199,7 @@ def test_an_attempt_that_never_was_and_one_that_is_followed_are_refused(
     build = running(own_api, "refused").build
     done = pt2hub(env, "logs", build, "--attempt", "7")
     assert done.returncode == 1
-    assert "The build has no attempt 7: it has had 1" in done.stderr
+    assert "Attempt 7 not found: it has 1 so far" in done.stderr
     done = pt2hub(env, "logs", build, "--attempt", "1", "-f")
     assert done.returncode == 1
-    assert "--follow goes on from attempt to attempt" in done.stderr
+    assert "--follow and --attempt cannot be combined" in done.stderr

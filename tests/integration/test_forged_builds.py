@@ -11,20 +11,20 @@ import pytest
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.errors import BadConfiguration, ExportFailed, ModelInterferes, OutputRefused, WorkerLost
 from pt2hub.server.blobs.keys import StorageKey
-from pt2hub.server.services.documents import read_manifest
-from pt2hub_workers.children import ChildDied
-from pt2hub_workers.inside import files
-from pt2hub_workers.inside.channel import CHANNEL_LOST
-from pt2hub_workers.noop import NoopToolchain
-from pt2hub_workers.rooms import Room
-from support.hands import Beside
+from pt2hub.server.services.blobs.documents import read_manifest
+from pt2hub_workers.builds.noop_toolchain import NoopToolchain
+from pt2hub_workers.children.child import ChildDied
+from pt2hub_workers.inside.operations import files
+from pt2hub_workers.inside.operations.channel import CHANNEL_LOST
+from pt2hub_workers.sandbox.workspaces import Workspace
+from support.children import ChildWrapper
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pt2hub.domain.digests import Digest
     from pt2hub.domain.workers import Isolation
-    from pt2hub_workers.toolchains import Hand
+    from pt2hub_workers.builds.toolchains import ChildHandle
     from support.attempts import AttemptBench
 
 Ask = Any
@@ -32,34 +32,34 @@ Ask = Any
 
 
 @dataclass(frozen=True, slots=True)
-class _Forger(Beside):
+class _Forger(ChildWrapper):
     """Does a build as the no-op toolchain does, but for what it forges."""
 
-    forge: Callable[[Ask, Room, Mapping[str, Any]], Any]
+    forge: Callable[[Ask, Workspace, Mapping[str, Any]], Any]
 
     def work(self, job: Mapping[str, Any], *, on_event: Ask, **_: Any) -> Any:
         """The job."""
-        return self.forge(on_event, self.hand.room, job)
+        return self.forge(on_event, self.child.workspace, job)
 
 
 class _Forging(NoopToolchain):
     """The no-op toolchain with a build that forges."""
 
-    def __init__(self, scratch: Path, forge: Callable[[Ask, Room, Mapping[str, Any]], Any]) -> None:
+    def __init__(self, scratch: Path, forge: Callable[[Ask, Workspace, Mapping[str, Any]], Any]) -> None:
         super().__init__(scratch)
         self._forge = forge
 
-    def take(self, role: str) -> Hand:
+    def take(self, role: str) -> ChildHandle:
         """One for a job."""
-        hand = super().take(role)
-        return _Forger(hand, self._forge) if role == "build" else hand
+        child = super().take(role)
+        return _Forger(child, self._forge) if role == "build" else child
 
 
 @pytest.fixture
 def forged(attempts: AttemptBench) -> Callable[..., Exception]:
     """Runs an attempt whose build forges; returns the error that it ends with."""
 
-    def run(forge: Callable[[Ask, Room, Mapping[str, Any]], Any]) -> Exception:
+    def run(forge: Callable[[Ask, Workspace, Mapping[str, Any]], Any]) -> Exception:
         version = attempts.submit()
         with pytest.raises(Exception, match=r".") as caught:
             attempts.attempt(version, toolchain=_Forging(attempts.scratch, forge))
@@ -98,7 +98,7 @@ def forged(attempts: AttemptBench) -> Callable[..., Exception]:
 def test_a_message_that_is_none_is_the_builds_fault(
     forged: Callable[..., Exception], message: dict[str, Any]
 ) -> None:
-    error = forged(lambda send, _room, _job: send(message))
+    error = forged(lambda send, _workspace, _job: send(message))
 
     assert isinstance(error, OutputRefused)
     assert error.hint
@@ -108,7 +108,7 @@ def test_a_message_that_is_none_is_the_builds_fault(
     "value",
     [
         *(None, [], {}, "passed", {"verification": {}, "autotune": [{"op": "mm"}]}),
-        {"verification": {"verdict": "passed"}, "autotune": [], "measurements": []},
+        {"verification": {"result": "passed"}, "autotune": [], "measurements": []},
     ],
 )
 def test_a_build_that_says_it_succeeded_without_having_been_proven_is_refused(
@@ -118,32 +118,32 @@ def test_a_build_that_says_it_succeeded_without_having_been_proven_is_refused(
 
 
 def test_weights_that_are_a_link_are_refused(forged: Callable[..., Exception]) -> None:
-    def forge(send: Ask, room: Room, _: object) -> Any:
-        (room.host / files.WEIGHTS).symlink_to("/etc/passwd")
+    def forge(send: Ask, workspace: Workspace, _: object) -> Any:
+        (workspace.host / files.WEIGHTS).symlink_to("/etc/passwd")
         return send({"event": "ask", "question": "weights"})
 
     error = forged(forge)
     assert isinstance(error, OutputRefused)
-    assert "plain file" in str(error)
+    assert "regular file" in str(error)
 
 
 def test_a_golden_document_must_name_the_files_that_are_there(forged: Callable[..., Exception]) -> None:
-    def forge(send: Ask, room: Room, _: object) -> Any:
+    def forge(send: Ask, workspace: Workspace, _: object) -> Any:
         for path in files.GOLDEN.values():
-            (room.host / path).write_bytes(b"golden")
+            (workspace.host / path).write_bytes(b"golden")
         other = digest_bytes(b"another model's")
         return send({"event": "ask", "question": "golden", "document": {"inputs": other, "outputs": other}})
 
-    assert "names other files than there are" in str(forged(forge))
+    assert "does not match its files" in str(forged(forge))
 
 
 def test_what_a_build_stores_has_an_end(forged: Callable[..., Exception], attempts: AttemptBench) -> None:
-    def forge(send: Ask, room: Room, _: object) -> Any:
+    def forge(send: Ask, workspace: Workspace, _: object) -> Any:
         for number in range(9):
-            (room.host / files.WEIGHTS).write_bytes(b"%d" % number)
+            (workspace.host / files.WEIGHTS).write_bytes(b"%d" % number)
             send({"event": "ask", "question": "weights"})
 
-    assert "asked for 'weights' again" in str(forged(forge))
+    assert "'weights' was asked twice" in str(forged(forge))
     assert len(list(attempts.services.storage.keys("blobs"))) == 1
 
 
@@ -152,7 +152,7 @@ def test_a_build_that_reports_of_its_steps_without_end_is_ended(forged: Callable
         while True:
             send({"event": "step", "name": "export", "state": "running", "detail": "x"})
 
-    assert "without end" in str(forged(forge))
+    assert "reports of steps" in str(forged(forge))
 
 
 class _Recast(NoopToolchain):
@@ -162,35 +162,35 @@ class _Recast(NoopToolchain):
         super().__init__(scratch)
         self._told = told
 
-    def take(self, role: str) -> Hand:
+    def take(self, role: str) -> ChildHandle:
         """One for a job."""
-        hand = super().take(role)
+        child = super().take(role)
         if role != "build":
-            return hand
+            return child
 
-        def forge(send: Ask, room: Room, job: Mapping[str, Any]) -> Any:
+        def forge(send: Ask, workspace: Workspace, job: Mapping[str, Any]) -> Any:
             def told(message: dict[str, Any]) -> Any:
                 if message.get("question") == "verify":
-                    (room.host / "out" / "other").write_bytes(b"another model's weights")
+                    (workspace.host / "out" / "other").write_bytes(b"another model's weights")
                     message["parts"] |= {"weights_path": "out/other", **self._told}
                 return send(message)
 
-            return hand.work(job, on_event=told, on_output=print, seconds=9, halt=_NEVER)
+            return child.work(job, on_event=told, on_output=print, seconds=9, token=_NEVER)
 
-        return _Forger(hand, forge)
+        return _Forger(child, forge)
 
 
 def test_other_weights_need_a_dtype_that_was_asked_for(attempts: AttemptBench) -> None:
-    with pytest.raises(OutputRefused, match="dtype is not that which was asked for"):
+    with pytest.raises(OutputRefused, match="dtype differs from the request"):
         attempts.attempt(attempts.submit(), toolchain=_Recast(attempts.scratch, dtype="float16"))
 
 
 @pytest.mark.parametrize(
     ("asked", "constants", "words"),
     [
-        ("split", {"baked": True}, "not in the form that was asked for"),
-        ("baked", {"baked": False}, "not in the form that was asked for"),
-        ("baked", {"baked": True}, "a weights layer with something in it"),
+        ("split", {"baked": True}, "form of the artifact.s weights"),
+        ("baked", {"baked": False}, "form of the artifact.s weights"),
+        ("baked", {"baked": True}, "must be empty"),
     ],
     ids=str,
 )
@@ -224,30 +224,30 @@ def test_how_a_build_is_told_that_its_process_ended(
 
     error = forged(forge)
     assert type(error) is kind
-    assert "during" in str(error)
+    assert "step: " in str(error)
 
 
 class _Changing(NoopToolchain):
     """Returns something else than it had proven."""
 
-    def take(self, role: str) -> Hand:
+    def take(self, role: str) -> ChildHandle:
         """One for a job."""
-        hand = super().take(role)
+        child = super().take(role)
         if role != "build":
-            return hand
+            return child
 
-        def forge(send: Ask, room: Room, job: Mapping[str, Any]) -> Any:
-            told = hand.work(job, on_event=send, on_output=print, seconds=9, halt=_NEVER)
-            (room.host / "out" / "code.zip").unlink()
-            (room.host / "out" / "code.zip").write_bytes(b"something else")
+        def forge(send: Ask, workspace: Workspace, job: Mapping[str, Any]) -> Any:
+            told = child.work(job, on_event=send, on_output=print, seconds=9, token=_NEVER)
+            (workspace.host / "out" / "code.zip").unlink()
+            (workspace.host / "out" / "code.zip").write_bytes(b"something else")
             return {
                 **told,
                 "signature": None,
                 "code_path": "out/weights.safetensors",
-                "verification": {"verdict": "better than passed", "notes": ["kept"]},
+                "verification": {"result": "better than passed", "notes": ["kept"]},
             }
 
-        return _Forger(hand, forge)
+        return _Forger(child, forge)
 
 
 class _Never:
@@ -275,7 +275,7 @@ def test_what_is_published_is_what_was_proven_whatever_the_build_says_later(atte
 
     honest, changing = attempts.config(first), attempts.config(second)
     assert changing.provenance["code_reused_from"] is None
-    assert changing.verification["verdict"] == "passed"
+    assert changing.verification["result"] == "passed"
     assert changing.verification["notes"] == ["kept"]
     assert changing.signature == honest.signature
     digest = attempts.services.builds.view(second.builds[0].id).artifact
@@ -308,5 +308,5 @@ def test_an_artifact_says_how_its_build_was_confined_and_in_which_image_it_was_m
 
 def test_rooms_that_cannot_be_made_are_the_workers_fault(attempts: AttemptBench) -> None:
     attempts.scratch.touch()
-    with pytest.raises(BadConfiguration, match="cannot be made"):
+    with pytest.raises(BadConfiguration, match="cannot create"):
         attempts.attempt(attempts.submit())

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pt2hub.errors import BadConfiguration, CompileFailed
-from pt2hub_workers import headers
-from pt2hub_workers.device import Device
-from pt2hub_workers.headers import Headers
-from pt2hub_workers.inside.headers import PREPARED, use_prepared
-from pt2hub_workers.noop import NoopToolchain
-from pt2hub_workers.rooms import Rooms
+from pt2hub_workers.builds import precompiled_headers
+from pt2hub_workers.builds.noop_toolchain import NoopToolchain
+from pt2hub_workers.builds.precompiled_headers import PrecompiledHeaders
+from pt2hub_workers.inside.builds.compile.precompiled_headers import HEADERS_VARIABLE, use_prepared
+from pt2hub_workers.operations.device_lock import DeviceLock
+from pt2hub_workers.sandbox.workspaces import Workspaces
 from support.headers import PLACE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pt2hub_workers.rooms import Room
+    from pt2hub_workers.sandbox.workspaces import Workspace
     from support.working import Works
 
 FILES = {"caa.h": b"#include <a>\n", "caa.h.gch": b"compiled"}
@@ -39,7 +39,7 @@ class Compiler(NoopToolchain):
         self.compiled = 0
         self.files = files
         self.error: Exception | None = None
-        self._rooms = Rooms(folder / "rooms", inside=None)
+        self._workspaces = Workspaces(folder / "rooms", inside=None)
         self._torch = torch
 
     def machine(self) -> Any:
@@ -48,39 +48,39 @@ class Compiler(NoopToolchain):
 
     def take(self, role: str) -> Any:
         assert role == "headers"
-        return _Child(self, self._rooms.open(role))
+        return _Child(self, self._workspaces.open(role))
 
 
 class _Child:
-    def __init__(self, compiler: Compiler, room: Room) -> None:
-        self.room = room
+    def __init__(self, compiler: Compiler, workspace: Workspace) -> None:
+        self.workspace = workspace
         self._compiler = compiler
 
     def work(self, job: dict[str, Any], **_: Any) -> dict[str, Any]:
-        assert job["directory"] == str(self.room.inside)
+        assert job["directory"] == str(self.workspace.inside)
         time.sleep(0.1)
         self._compiler.compiled += 1
         if self._compiler.error:
             raise self._compiler.error
         for name, data in self._compiler.files.items():
-            (self.room.host / "out" / name).write_bytes(data)
+            (self.workspace.host / "out" / name).write_bytes(data)
         return {"files": [f"out/{name}" for name in self._compiler.files]}
 
     def close(self) -> None:
-        self.room.close()
+        self.workspace.close()
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    headers.prepare(tmp_path / "headers")
+    precompiled_headers.prepare(tmp_path / "headers")
     return tmp_path / "headers"
 
 
 @pytest.fixture
-def ensure(place: Path, tmp_path: Path) -> Callable[[Compiler], Headers]:
-    def ensured(compiler: Compiler) -> Headers:
-        made = Headers(place, compiler, {})
-        made.ensure(Device(tmp_path / "device"))
+def ensure(place: Path, tmp_path: Path) -> Callable[[Compiler], PrecompiledHeaders]:
+    def ensured(compiler: Compiler) -> PrecompiledHeaders:
+        made = PrecompiledHeaders(place, compiler, {})
+        made.ensure(DeviceLock(tmp_path / "device"))
         return made
 
     return ensured
@@ -91,7 +91,7 @@ def kept(place: Path) -> dict[str, bytes]:
 
 
 def test_headers_are_compiled_once_and_can_only_be_read(
-    tmp_path: Path, place: Path, ensure: Callable[[Compiler], Headers]
+    tmp_path: Path, place: Path, ensure: Callable[[Compiler], PrecompiledHeaders]
 ) -> None:
     first, second = Compiler(tmp_path / "a"), Compiler(tmp_path / "b")
     ensure(first)
@@ -105,7 +105,7 @@ def test_headers_are_compiled_once_and_can_only_be_read(
 
 
 def test_two_workers_that_start_together_compile_once(
-    tmp_path: Path, ensure: Callable[[Compiler], Headers]
+    tmp_path: Path, ensure: Callable[[Compiler], PrecompiledHeaders]
 ) -> None:
     compiler = Compiler(tmp_path)
     both = [threading.Thread(target=ensure, args=(compiler,)) for _ in range(2)]
@@ -118,7 +118,7 @@ def test_two_workers_that_start_together_compile_once(
 
 
 def test_two_toolchains_that_share_a_header_do_not_compile_it_for_each_other_for_ever(
-    tmp_path: Path, place: Path, ensure: Callable[[Compiler], Headers]
+    tmp_path: Path, place: Path, ensure: Callable[[Compiler], PrecompiledHeaders]
 ) -> None:
     first = Compiler(tmp_path / "a")
     second = Compiler(
@@ -133,7 +133,7 @@ def test_two_toolchains_that_share_a_header_do_not_compile_it_for_each_other_for
 
 @pytest.mark.parametrize("damage", ["removed", "shortened"])
 def test_what_a_tidying_program_removed_is_compiled_again(
-    tmp_path: Path, place: Path, ensure: Callable[[Compiler], Headers], damage: str
+    tmp_path: Path, place: Path, ensure: Callable[[Compiler], PrecompiledHeaders], damage: str
 ) -> None:
     compiler = Compiler(tmp_path)
     ensure(compiler).close()
@@ -148,14 +148,17 @@ def test_what_a_tidying_program_removed_is_compiled_again(
 
 
 def test_a_failure_is_told_and_keeps_no_worker_from_starting(
-    tmp_path: Path, place: Path, ensure: Callable[[Compiler], Headers], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    place: Path,
+    ensure: Callable[[Compiler], PrecompiledHeaders],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     compiler = Compiler(tmp_path)
     compiler.error = CompileFailed("'/bin/false' is no C++ compiler")
     ensure(compiler)
 
     said = capsys.readouterr().out
-    assert "every build compiles PyTorch's headers for itself" in said
+    assert "cannot prepare PyTorch's precompiled headers" in said
     assert "'/bin/false' is no C++ compiler" in said
     assert list(place.iterdir()) == []
     compiler.error = None
@@ -164,7 +167,7 @@ def test_a_failure_is_told_and_keeps_no_worker_from_starting(
 
 
 def test_a_toolchain_that_nobody_uses_any_more_leaves_what_others_need(
-    tmp_path: Path, place: Path, ensure: Callable[[Compiler], Headers]
+    tmp_path: Path, place: Path, ensure: Callable[[Compiler], PrecompiledHeaders]
 ) -> None:
     of_old = ensure(Compiler(tmp_path / "old", {**FILES, "cbb.h": b"old"}, torch="2.11.0"))
     (listed,) = place.glob("*.json")
@@ -180,7 +183,7 @@ def test_a_toolchain_that_nobody_uses_any_more_leaves_what_others_need(
 
 
 def test_one_that_was_used_lately_stays(
-    tmp_path: Path, place: Path, ensure: Callable[[Compiler], Headers]
+    tmp_path: Path, place: Path, ensure: Callable[[Compiler], PrecompiledHeaders]
 ) -> None:
     ensure(Compiler(tmp_path / "old", {"cbb.h": b"old"}, torch="2.11.0")).close()
     ensure(Compiler(tmp_path / "new"))
@@ -189,7 +192,7 @@ def test_one_that_was_used_lately_stays(
 
 
 def test_the_kernel_frees_the_directory_of_a_worker_that_was_killed(
-    tmp_path: Path, place: Path, ensure: Callable[[Compiler], Headers]
+    tmp_path: Path, place: Path, ensure: Callable[[Compiler], PrecompiledHeaders]
 ) -> None:
     descriptor = os.open(place, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -209,23 +212,26 @@ def test_a_directory_of_someone_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     (tmp_path / "headers").symlink_to(tmp_path / "theirs")
 
-    with pytest.raises(BadConfiguration, match="belongs to someone else") as refused:
-        headers.prepare(tmp_path / "headers")
+    with pytest.raises(BadConfiguration, match="belongs to another user") as refused:
+        precompiled_headers.prepare(tmp_path / "headers")
     assert refused.value.where == "PT2HUB_HEADERS"
 
 
 def test_what_shapes_the_headers_makes_another_toolchain(tmp_path: Path) -> None:
     machine = NoopToolchain(tmp_path).machine()
-    known = headers.identity(machine, {"HOME": "/home/a", "CXX": "g++"})
+    known = precompiled_headers.identity(machine, {"HOME": "/home/a", "CXX": "g++"})
 
-    assert known == headers.identity(machine, {"HOME": "/home/b", "CXX": "g++"})
+    assert known == precompiled_headers.identity(machine, {"HOME": "/home/b", "CXX": "g++"})
     for others in ({"CXX": "g++-13"}, {"CXX": "g++", "TORCHINDUCTOR_CPP_MARCH": "x86-64"}):
-        assert known != headers.identity(machine, others)
-    assert known != headers.identity(replace(machine, cpu_flags=("avx",)), {"CXX": "g++"})
+        assert known != precompiled_headers.identity(machine, others)
+    assert known != precompiled_headers.identity(replace(machine, cpu_flags=("avx",)), {"CXX": "g++"})
 
 
 def test_a_process_has_a_directory_of_its_own_with_links_to_what_is_prepared(
-    tmp_path: Path, place: Path, ensure: Callable[[Compiler], Headers], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    place: Path,
+    ensure: Callable[[Compiler], PrecompiledHeaders],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from torch._inductor import codecache
 
@@ -234,7 +240,7 @@ def test_a_process_has_a_directory_of_its_own_with_links_to_what_is_prepared(
     ensure(Compiler(tmp_path))
     own = tmp_path / "own"
 
-    use_prepared({PREPARED: str(place)}, own)
+    use_prepared({HEADERS_VARIABLE: str(place)}, own)
 
     assert (str(own), str(own / "locks")) == (codecache._HEADER_DIR, codecache._HEADER_LOCK_DIR)
     assert {path.name: path.resolve() for path in own.iterdir() if path.is_symlink()} == {
@@ -243,7 +249,7 @@ def test_a_process_has_a_directory_of_its_own_with_links_to_what_is_prepared(
     (own / "locks" / "caa.lock").touch()
 
 
-@pytest.mark.parametrize("environ", [{}, {PREPARED: "/nowhere"}])
+@pytest.mark.parametrize("environ", [{}, {HEADERS_VARIABLE: "/nowhere"}])
 def test_without_prepared_headers_a_process_compiles_its_own(
     tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,19 +9,24 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import sqlalchemy
 
-from pt2hub.domain.measurements import RUN_SCHEMA, Measurement, MeasurementRun, Pair, environment_class
-from pt2hub.domain.performance import SeriesFilter
+from pt2hub.domain.performance.measurements import (
+    RUN_SCHEMA,
+    Measurement,
+    MeasurementRun,
+    Pair,
+    environment_class,
+)
+from pt2hub.domain.performance.metrics import SeriesFilter
 from pt2hub.domain.tokens import Actor
 from pt2hub.errors import InvalidInput, NotFound, UnknownMetric, UnknownTarget
 from pt2hub.server.db import engine as engines
-from pt2hub.server.db import seeding
-from pt2hub.server.db.stores.performance import PerformanceStore
+from pt2hub.server.db.stores.performance.measurements import PerformanceStore
 from support.figures import Run, latency, measured, transaction, versions
 from support.registry import ENVIRONMENT, GPU, V3, V4
 
 if TYPE_CHECKING:
     from pt2hub.domain.digests import Digest
-    from pt2hub.wire.performance import HistoryView, SeriesView, Sparkline
+    from pt2hub.wire.performance import HistoryView, SeriesView
     from support.registry import Registry
 
 MODEL = "vision/resnet18"
@@ -35,16 +40,6 @@ def history(registry: Registry, metric: str = "latency_p50", **wanted: Any) -> H
 
 def values(series: SeriesView) -> list[tuple[int, float]]:
     return [(point.number, point.value) for point in series.points]
-
-
-def front(registry: Registry, limit: int) -> list[Sparkline]:
-    found: list[Sparkline] = []
-    after: str | None = None
-    while True:
-        page = registry.services.performance.sparklines(after=after, limit=limit)
-        found += page.models
-        if (after := page.next) is None:
-            return found
 
 
 def many_points(registry: Registry, artifact: Digest, count: int) -> None:
@@ -71,9 +66,9 @@ def test_batches_subjects_and_units_are_series_of_their_own(registry: Registry) 
         (16, "ms"): [(1, 50), (2, 60)],
         (8, "us"): [(1, 5)],
     }
-    assert {item.subject for item in history(registry).series} == {"artifact"}
-    (eager,) = history(registry, subject="eager").series
-    assert (eager.subject, eager.batch, values(eager)) == ("eager", 2, [(1, 10.5), (2, 10.5)])
+    assert {item.implementation for item in history(registry).series} == {"artifact"}
+    (eager,) = history(registry, implementation="eager").series
+    assert (eager.implementation, eager.batch, values(eager)) == ("eager", 2, [(1, 10.5), (2, 10.5)])
     (small,) = history(registry, batch=16, target=V4).series
     assert (small.batch, small.target, values(small)) == (16, V4, [(1, 50), (2, 60)])
 
@@ -112,7 +107,7 @@ def test_every_service_says_the_same_figure_of_an_artifact_that_was_measured_twi
     measured(registry, one, latency(4, 5, 9), run=Run(day=1))
     measured(registry, one, latency(7, 8, 11), run=Run(day=2))
     services = registry.services
-    inspected = {(item.metric, item.batch): item for item in services.inspecting.artifact(one).figures}
+    inspected = {(item.metric, item.batch): item for item in services.inspection.artifact(one).measurements}
     found = inspected["latency_p50", 8]
     assert (found.value, found.low, found.high, found.measured_at) == (8, 4, 11, "2026-12-03T10:00:00Z")
     assert [(run.value, run.measured_at, run.source) for run in found.runs] == [
@@ -123,7 +118,7 @@ def test_every_service_says_the_same_figure_of_an_artifact_that_was_measured_twi
     measured(registry, two, latency(8, 8, 8))
     (compared,) = (
         item
-        for item in services.comparing.compare(f"{MODEL}@1", f"{MODEL}@2").metrics
+        for item in services.comparisons.compare(f"{MODEL}@1", f"{MODEL}@2").metrics
         if (item.metric, item.batch) == ("latency_p50", 8)
     )
     assert compared.before == 8
@@ -158,7 +153,7 @@ def test_a_point_of_reports_alone_is_their_median_and_a_run_counts_more_than_any
         "SELECT series_id, number, artifact, environment, source, 7, measured_at + count * interval '1 minute' "
         "FROM measurements, generate_series(2, 9) AS count WHERE value = 1000"
     )
-    inspected = registry.services.inspecting.artifact(one).figures
+    inspected = registry.services.inspection.artifact(one).measurements
     (found,) = (item for item in inspected if (item.metric, item.batch) == ("latency_p50", 8))
     assert [run.value for run in found.runs] == [7, 7, 7, 7, 7, found.value]
     assert found.measured_at == found.runs[-1].measured_at
@@ -200,13 +195,13 @@ def test_flagged_changes_within_the_points_are_told_with_the_usual_noise(registr
     measured(registry, one, latency(10))
     many_points(registry, one, 20)
     registry.sql(
-        "INSERT INTO performance_events (series_id, model_id, kind, number, before, verdict, ratio, method) "
+        "INSERT INTO performance_events (series_id, model_id, kind, number, before, outcome, ratio, method) "
         "SELECT id, model_id, 'change_point', number, number - 1, 'worse', 1.2, 'series' "
         "FROM series, (VALUES (3), (15)) AS events (number) WHERE batch = 8"
     )
     (series,) = history(registry, batch=8, limit=10).series
     (change,) = series.changes
-    assert (change.number, change.before, change.verdict, change.ratio) == (15, 14, "worse", 1.2)
+    assert (change.number, change.before, change.outcome, change.ratio) == (15, 14, "worse", 1.2)
     assert series.better == "lower"
     assert series.noise == pytest.approx(1.4826 * 0.0953, rel=0.1)  # each is 10 % from its neighbour
 
@@ -218,7 +213,7 @@ def test_a_free_metric_has_no_direction_before_the_policy_says_one(registry: Reg
         measured(registry, artifact, figure)
     (series,) = history(registry, "tokens").series
     assert (series.better, series.batch) == (None, None)
-    assert [(item.number, item.before, item.verdict) for item in series.changes] == [(7, 6, "same")]
+    assert [(item.number, item.before, item.outcome) for item in series.changes] == [(7, 6, "same")]
     registry.services.policies.put(
         MODEL, {"metrics": {"tokens": {"better": "higher"}}}, revision=0, by=Actor("ci", admin=True)
     )
@@ -234,7 +229,7 @@ def test_a_model_without_figures_has_empty_histories(registry: Registry) -> None
     assert view.series == ()
     assert f"pt2hub measure {MODEL}" in str(view)
     assert registry.services.performance.series(MODEL).series == ()
-    assert registry.services.performance.sparklines().models == ()
+    assert registry.services.performance.trends([MODEL]) == {MODEL: ()}
 
 
 def test_a_known_metric_that_was_never_measured_is_no_mistake(registry: Registry) -> None:
@@ -249,10 +244,10 @@ def test_a_known_metric_that_was_never_measured_is_no_mistake(registry: Registry
         ({"metric": "Latency_P50"}, UnknownMetric, "Did you mean latency_p50"),
         ({"metric": "=1+1"}, UnknownMetric, "known metrics are latency_p50"),
         ({"target": "cpu"}, UnknownTarget, ""),
-        ({"target": V3}, NotFound, f"There are figures for: {V4}"),
-        ({"batch": 3}, NotFound, "There are figures for: 2"),
-        ({"subject": "eagre"}, NotFound, "Did you mean eager"),
-        ({"environment": "sha256:0"}, NotFound, "There are figures for: sha256:"),
+        ({"target": V3}, NotFound, f"There are measurements for: {V4}"),
+        ({"batch": 3}, NotFound, "There are measurements for: 2"),
+        ({"implementation": "eagre"}, NotFound, "Did you mean eager"),
+        ({"environment": "sha256:0"}, NotFound, "There are measurements for: sha256:"),
         ({"environment": "EPYC"}, InvalidInput, "class_digest"),
         ({"metric": "load_time", "target": V3}, NotFound, V4),
     ],
@@ -285,7 +280,7 @@ def test_the_series_of_a_model_are_listed_with_their_last_values(registry: Regis
     measured(registry, one, latency(5), Measurement("tokens", 3.0, "1/s", "artifact"))
     measured(registry, two, latency(6), Measurement("load_time", 3.0, "ms", "artifact"))
     found = registry.services.performance.series(MODEL).series
-    assert [(item.metric, item.batch, item.subject, item.values) for item in found] == [
+    assert [(item.metric, item.batch, item.implementation, item.values) for item in found] == [
         ("latency_p50", 2, "artifact", (10.5, 10.5)),
         ("latency_p50", 2, "eager", (10.5, 10.5)),
         ("latency_p50", 2, "torch_compile", (10.5, 10.5)),
@@ -296,24 +291,14 @@ def test_the_series_of_a_model_are_listed_with_their_last_values(registry: Regis
     assert (found[3].newest, found[3].value, found[3].measured_at) == (2, 6.0, "2026-12-01T10:00:00Z")
 
 
-@pytest.mark.parametrize("limit", [1, 2, 5])
-def test_the_front_page_has_each_model_once_the_newest_figures_first(registry: Registry, limit: int) -> None:
-    names = ["a/one", "a/two", "a/three", "a/four"]
-    artifacts = {name: versions(registry, 1, model=name)[0] for name in names}
-    for day, name in enumerate(["a/two", "a/four", "a/one", "a/two"]):
-        figures = [latency(5, batch=2), latency(6), latency(7, batch=16)]  # all at one moment
-        measured(registry, artifacts[name], *figures, run=Run(day=day))
-    assert [item.model for item in front(registry, limit)] == ["a/two", "a/one", "a/four", "a/three"]
-
-
 def test_a_sparkline_is_of_the_example_batch_and_the_newest_environment(registry: Registry) -> None:
     one, two = versions(registry, 2)
     for artifact, value in ((one, 5), (two, 6)):
         figures = [latency(value, batch=2), latency(99), latency(99, batch=16)]
         measured(registry, artifact, *figures, run=Run(environment=FASTER, day=value))
-    (line,) = front(registry, 5)
-    (series,) = line.series
-    assert (line.model, series.batch, series.class_digest) == (MODEL, 2, environment_class(FASTER))
+    (trend,) = registry.services.performance.trends([MODEL])[MODEL]
+    series = trend.series
+    assert (series.batch, series.class_digest) == (2, environment_class(FASTER))
     assert (series.values, series.newest, series.value) == ((5.0, 6.0), 2, 6.0)
 
 
@@ -325,14 +310,8 @@ def test_each_target_has_a_sparkline_and_a_model_without_the_example_batch_anoth
         claim = registry.claim(build.id, f"worker-{build.target}")
         registry.services.builds.publish(claim, registry.publication(claim, code=code))
     registry.sql("UPDATE series SET batch = 32")  # the example is 2
-    (line,) = front(registry, 5)
-    assert [(item.target, item.batch) for item in line.series] == [(GPU, 32), (V4, 32)]
-
-
-@pytest.mark.parametrize("after", ["", "x", "2026-01-01", "2026-01-01,x", "yesterday,3", "2026-01-01,²"])
-def test_a_place_on_the_front_page_that_is_none_is_refused(registry: Registry, after: str) -> None:
-    with pytest.raises(InvalidInput, match="no place in the list"):
-        registry.services.performance.sparklines(after=after)
+    trends = registry.services.performance.trends(["a/one"])["a/one"]
+    assert [(item.series.target, item.series.batch) for item in trends] == [(GPU, 32), (V4, 32)]
 
 
 def test_the_baseline_is_the_newest_earlier_artifact_of_the_target(registry: Registry) -> None:
@@ -372,7 +351,7 @@ def test_a_run_with_forty_figures_and_a_baseline_takes_few_statements(registry: 
     one, two = versions(registry, 2)
     figures = [latency(5, 6, 7, batch=batch) for batch in range(10, 50)]
     pairs = [Pair("latency_p50", "ms", [1.0, 1.1, 1.2], batch) for batch in range(10, 50)]
-    run = replace(_run("big", *figures), baseline=one, beside=figures[:5], pairs=pairs)
+    run = replace(_run("big", *figures), baseline=one, baseline_measurements=figures[:5], pairs=pairs)
     statements: list[str] = []
     engine = engines.create(registry.database_url)
     sqlalchemy.event.listen(engine, "before_cursor_execute", lambda *said: statements.append(said[2]))
@@ -405,36 +384,3 @@ def _run(name: str, *figures: Measurement) -> MeasurementRun:
         conditions={},
         measurements=list(figures),
     )
-
-
-# -- a made-up history ---------------------------------------------------------------------------------------
-
-
-def test_a_seeded_history_is_what_adding_its_figures_would_have_made(registry: Registry) -> None:
-    made = seeding.seed_history(registry.database_url, 2 * seeding.VERSIONS * seeding.PER_VERSION)
-    assert (made.models, made.versions, made.measurements) == (2, 200, 2000)
-    everything = "SELECT * FROM series_points ORDER BY series_id, number"
-    before = registry.sql(everything)
-    newest = "SELECT id, newest_at FROM series ORDER BY id"
-    dated = registry.sql(newest)
-    registry.sql("UPDATE series_points SET value = 0, count = 7")
-    registry.sql("UPDATE series SET newest_at = NULL")
-    with transaction(registry) as session:
-        PerformanceStore(session).sum_up([(row[0], row[1]) for row in before])
-    assert len(before) == 2000
-    assert registry.sql(everything) == before
-    assert registry.sql(newest) == dated
-    view = registry.services.performance.history(
-        "seeded/model-00001", SeriesFilter("latency_p50", target=seeding.TARGETS[0], batch=2)
-    )
-    assert [len(item.points) for item in view.series] == [40, 60]  # of the new machines and of the old ones
-    assert [item.model for item in front(registry, 1)] == ["seeded/model-00002", "seeded/model-00001"]
-
-
-def test_seeding_refuses_a_database_that_has_models(registry: Registry) -> None:
-    registry.submit()
-    with pytest.raises(InvalidInput, match="not made up"):
-        seeding.seed_history(registry.database_url, 1)
-    assert seeding.seed_history(registry.database_url, 1, force=True).measurements == 1000
-    with pytest.raises(InvalidInput, match="seeded history already"):
-        seeding.seed_history(registry.database_url, 1, force=True)

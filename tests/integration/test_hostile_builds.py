@@ -23,13 +23,13 @@ from pt2hub.errors import (
     Pt2hubError,
     UsageError,
 )
-from pt2hub_workers.capping import MAX_LOG_BYTES, Lines
-from pt2hub_workers.children import MAX_ERROR, Child, ChildDied, ChildHung
-from pt2hub_workers.gating import Gate, Listener, Trial
-from pt2hub_workers.halting import Halt
-from pt2hub_workers.mailbox import MAX_LINE, MAX_WAITING
-from pt2hub_workers.rooms import Rooms
-from support.scripted import CHANNEL, JOB, ScriptedHand, sends
+from pt2hub_workers.builds.log_limit import MAX_LOG_BYTES, LogLimit
+from pt2hub_workers.builds.verification import Listener, Verification, VerificationRun
+from pt2hub_workers.children.child import MAX_ERROR, Child, ChildDied, ChildHung
+from pt2hub_workers.children.mailbox import MAX_LINE, MAX_WAITING
+from pt2hub_workers.operations.cancellation import CancellationToken
+from pt2hub_workers.sandbox.workspaces import Workspaces
+from support.scripted import CHANNEL, JOB, ScriptedChild, sends
 from support.workbench import child_environ, launcher_of
 
 if TYPE_CHECKING:
@@ -50,32 +50,32 @@ def level(request: pytest.FixtureRequest) -> Isolation:
 
 
 @pytest.fixture
-def start(level: Isolation, tmp_path: Path) -> Iterator[Callable[..., ScriptedHand]]:
+def start(level: Isolation, tmp_path: Path) -> Iterator[Callable[..., ScriptedChild]]:
     """Starts a child that runs statements, with limits as the settings name them."""
-    made: list[ScriptedHand] = []
+    made: list[ScriptedChild] = []
 
-    def begin(statements: str, **limits: Any) -> ScriptedHand:
+    def begin(statements: str, **limits: Any) -> ScriptedChild:
         launcher = launcher_of(level, dict(os.environ), **limits)
-        made.append(ScriptedHand.of(launcher, tmp_path / "rooms", statements))
+        made.append(ScriptedChild.of(launcher, tmp_path / "rooms", statements))
         return made[-1]
 
     yield begin
-    for hand in made:
-        hand.child.close()
+    for child in made:
+        child.child.close()
     assert list((tmp_path / "rooms").iterdir()) == []
 
 
-def _died(hand: ScriptedHand) -> ChildDied:
+def _died(child: ScriptedChild) -> ChildDied:
     with pytest.raises(ChildDied) as caught:
-        hand.work(Halt(), seconds=SECONDS)
-    assert not hand.child.alive
+        child.work(CancellationToken(), seconds=SECONDS)
+    assert not child.child.alive
     return caught.value
 
 
-def _refused(hand: ScriptedHand, kind: type[Pt2hubError]) -> Pt2hubError:
+def _refused(child: ScriptedChild, kind: type[Pt2hubError]) -> Pt2hubError:
     with pytest.raises(kind) as caught:
-        hand.work(Halt(), seconds=SECONDS)
-    assert not hand.child.alive
+        child.work(CancellationToken(), seconds=SECONDS)
+    assert not child.child.alive
     return caught.value
 
 
@@ -88,7 +88,7 @@ def test_one_that_exits_0_at_import_has_built_nothing(start: Start) -> None:
     died = _died(start("os._exit(0)"))
 
     assert (died.by_itself, died.from_outside) == (True, False)
-    assert str(died) == "exited with code 0 during start"
+    assert str(died) == "exited with code 0 (step: start)"
 
 
 def test_one_that_stops_itself_is_ended_long_before_its_time_is_over(start: Start) -> None:
@@ -101,29 +101,29 @@ def test_one_that_stops_itself_is_ended_long_before_its_time_is_over(start: Star
 
 
 def test_a_success_that_it_prints_is_a_line_of_the_log_and_nothing_more(start: Start) -> None:
-    report = json.dumps({"event": "result", "value": {"verdict": "passed"}})
+    report = json.dumps({"event": "result", "value": {"result": "passed"}})
     printed: list[str] = []
-    hand = start(f"print({report!r}, flush=True); os.write(2, {report!r}.encode())")
+    child = start(f"print({report!r}, flush=True); os.write(2, {report!r}.encode())")
 
     with pytest.raises(ChildDied):
-        hand.work(Halt(), seconds=SECONDS, on_output=printed.append)
+        child.work(CancellationToken(), seconds=SECONDS, on_output=printed.append)
 
     assert printed == [report, report]
 
 
 def test_one_that_is_killed_from_outside_is_nobodys_fault(start: Start) -> None:
     begun = sends(b'{"event": "progress", "text": "begun"}')
-    hand = start(f"{JOB}; {begun}; {WAIT}")
+    child = start(f"{JOB}; {begun}; {WAIT}")
 
     with pytest.raises(ChildDied) as caught:
-        hand.work(Halt(), seconds=SECONDS, on_event=lambda _: os.kill(hand.child.pid, 9))
+        child.work(CancellationToken(), seconds=SECONDS, on_event=lambda _: os.kill(child.child.pid, 9))
 
     assert caught.value.from_outside
 
 
 def test_200_mb_of_output_fill_neither_the_memory_nor_the_log(start: Start) -> None:
-    hand = start(f"{JOB}\nfor _ in range(200): os.write(1, (b'x' * 999 + b'\\n') * 1000)\n{DONE}; {WAIT}")
-    lines, lock = Lines(str), threading.Lock()
+    child = start(f"{JOB}\nfor _ in range(200): os.write(1, (b'x' * 999 + b'\\n') * 1000)\n{DONE}; {WAIT}")
+    lines, lock = LogLimit(str), threading.Lock()
     before, most = _resident(), [0]
 
     def keep(line: str) -> None:
@@ -131,31 +131,31 @@ def test_200_mb_of_output_fill_neither_the_memory_nor_the_log(start: Start) -> N
             lines.add(line, at=0.0, step="export", level="output")
             most[0] = max(most[0], _resident()) if len(lines) % 1000 == 0 else most[0]
 
-    assert hand.work(Halt(), seconds=4 * SECONDS, on_output=keep) == "done"
+    assert child.work(CancellationToken(), seconds=4 * SECONDS, on_output=keep) == "done"
 
     lines.close()
     size = 0
     while batch := lines.batch():
         size += sum(len(line.text) for line in batch)
-        lines.stored(len(batch))
+        lines.forget(len(batch))
     assert 1 << 20 < size <= MAX_LOG_BYTES
     assert most[0] - before < 100 << 20
 
 
 def test_200_mb_without_a_line_end_are_lines_as_well(start: Start) -> None:
-    hand = start(f"{JOB}\nfor _ in range(200): os.write(1, b'x' * 1_000_000)\n{DONE}; {WAIT}")
+    child = start(f"{JOB}\nfor _ in range(200): os.write(1, b'x' * 1_000_000)\n{DONE}; {WAIT}")
     longest = [0]
 
     def measure(line: str) -> None:
         longest[0] = max(longest[0], len(line))
 
-    assert hand.work(Halt(), seconds=4 * SECONDS, on_output=measure) == "done"
+    assert child.work(CancellationToken(), seconds=4 * SECONDS, on_output=measure) == "done"
     assert longest[0] <= 8192
 
 
 def test_one_that_sends_without_end_waits_for_its_worker_whose_memory_stays(start: Start) -> None:
     line = """b'{"event": "log", "text": "' + b'x' * (1 << 20) + b'"}\\n'"""
-    hand = start(f"{JOB}\nwhile True: os.write({CHANNEL}, {line})")
+    child = start(f"{JOB}\nwhile True: os.write({CHANNEL}, {line})")
     before, most, heard = _resident(), [0], [0]
 
     def listen(_: object) -> None:
@@ -164,7 +164,7 @@ def test_one_that_sends_without_end_waits_for_its_worker_whose_memory_stays(star
         time.sleep(0.05)
 
     with pytest.raises(ChildHung):
-        hand.work(Halt(), seconds=3.0, on_event=listen)
+        child.work(CancellationToken(), seconds=3.0, on_event=listen)
 
     assert heard[0] > 5
     assert most[0] - before < MAX_WAITING + (60 << 20)
@@ -182,7 +182,7 @@ def test_what_is_no_message_ends_the_build_as_its_own_fault(start: Start, messag
     error = _refused(start(f"{JOB}; {sends(message)}; {WAIT}"), OutputRefused)
 
     assert isinstance(error, UsageError)
-    assert "broke the channel" in error.message
+    assert "on the channel" in error.message
     assert error.hint
 
 
@@ -192,7 +192,7 @@ def test_a_message_longer_than_any_is_cut_off(start: Start) -> None:
 try:
     for _ in range({MAX_LINE >> 20} + 2): os.write({CHANNEL}, b"x" * (1 << 20))
 finally: time.sleep(60)"""
-    assert "broke the channel" in _refused(start(statements), OutputRefused).message
+    assert "on the channel" in _refused(start(statements), OutputRefused).message
 
 
 @pytest.mark.parametrize("told", [None, [], 7, "passed", {}, {"code": {}}, {"kind": "usage", "details": 3}])
@@ -209,13 +209,13 @@ def test_an_error_that_only_the_database_may_raise_is_not_believed(start: Start)
 
 
 def test_an_endless_error_is_cut(start: Start) -> None:
-    hand = start(
+    child = start(
         f"import json\n{JOB}\n"
         "error = {'code': 'export_failed', 'message': 'm' * 1000000, 'context': {'x': 'y' * 3000000}}\n"
         f"os.write({CHANNEL}, json.dumps({{'event': 'error', 'error': error}}).encode() + b'\\n') and None\n{WAIT}"
     )
 
-    error = _refused(hand, Pt2hubError)
+    error = _refused(child, Pt2hubError)
     assert error.code == "export_failed"
     assert len(json.dumps(error.as_dict())) <= MAX_ERROR
 
@@ -224,7 +224,7 @@ def test_a_daemon_that_holds_its_output_and_its_channel_keeps_nobody_waiting(
     start: Start, level: Isolation
 ) -> None:
     marker = f"pt2hub-test-daemon-{os.getpid()}-{level}"
-    hand = start(
+    child = start(
         f"{JOB}\n"
         "if os.fork() == 0:\n"
         "    os.setsid()\n"
@@ -237,11 +237,11 @@ def test_a_daemon_that_holds_its_output_and_its_channel_keeps_nobody_waiting(
     began = time.monotonic()
 
     with pytest.raises(ChildDied):
-        hand.work(Halt(), seconds=SECONDS, on_output=printed.append)
+        child.work(CancellationToken(), seconds=SECONDS, on_output=printed.append)
 
     assert time.monotonic() - began < SECONDS / 2
     assert printed == ["last words"]
-    hand.child.close()
+    child.child.close()
     if level == "sandbox":  # without one, only a control group could know of it
         assert not [
             entry for entry in Path("/proc").iterdir() if entry.name.isdecimal() and marker in _command(entry)
@@ -268,20 +268,23 @@ def _command(process: Path) -> str:
 )
 def test_what_it_leaves_in_its_output_is_a_plain_file_or_refused(start: Start, leave: str) -> None:
     place = "room['directory'] + '/out'"
-    hand = start(
+    child = start(
         f"import json\nroom = json.loads(os.read({CHANNEL}, 9999))\nos.chdir({place}); {leave}\n{DONE}; {WAIT}"
     )
-    job = {"directory": str(hand.room.inside)}
-    assert hand.child.work(job, on_event=print, on_output=print, seconds=SECONDS, halt=Halt()) == "done"
+    job = {"directory": str(child.workspace.inside)}
+    assert (
+        child.child.work(job, on_event=print, on_output=print, seconds=SECONDS, token=CancellationToken())
+        == "done"
+    )
 
     with pytest.raises(OutputRefused):
-        hand.room.take("out/code.zip")
+        child.workspace.take("out/code.zip")
 
 
 def test_what_it_is_given_it_cannot_change_in_a_sandbox_and_what_was_taken_it_cannot_see(
     start: Start, level: Isolation
 ) -> None:
-    hand = start(
+    child = start(
         f"import json\nroom = json.loads(os.read({CHANNEL}, 9999))['directory']\n"
         "def tried(call):\n"
         "    try: return repr(call())\n"
@@ -290,12 +293,14 @@ def test_what_it_is_given_it_cannot_change_in_a_sandbox_and_what_was_taken_it_ca
         "         tried(lambda: open(room + '/in/weights').read())]\n"
         f"os.write({CHANNEL}, json.dumps({{'event': 'result', 'value': found}}).encode() + b'\\n')\n{WAIT}"
     )
-    given = hand.room.incoming("weights")
+    given = child.workspace.incoming("weights")
     given.write_text("kept")
     given.chmod(0o400 if level == "process" else 0o600)
-    job = {"directory": str(hand.room.inside)}
+    job = {"directory": str(child.workspace.inside)}
 
-    wrote, listed, read = hand.child.work(job, on_event=print, on_output=print, seconds=SECONDS, halt=Halt())
+    wrote, listed, read = child.child.work(
+        job, on_event=print, on_output=print, seconds=SECONDS, token=CancellationToken()
+    )
 
     if level == "sandbox":
         assert wrote == "Read-only file system"
@@ -306,7 +311,7 @@ def test_what_it_is_given_it_cannot_change_in_a_sandbox_and_what_was_taken_it_ca
 
 
 def test_one_that_fills_the_disk_is_told_so_and_by_whom_the_limit_can_be_raised(start: Start) -> None:
-    hand = start(
+    child = start(
         f"import json\nroom = json.loads(os.read({CHANNEL}, 9999))\n"
         "number = 0\n"
         "while True:\n"
@@ -315,23 +320,23 @@ def test_one_that_fills_the_disk_is_told_so_and_by_whom_the_limit_can_be_raised(
         "    time.sleep(0.005)",
         PT2HUB_BUILD_DISK="32MiB",
     )
-    job = {"directory": str(hand.room.inside)}
+    job = {"directory": str(child.workspace.inside)}
 
-    with pytest.raises(LimitExceeded, match="wrote more to disk than it may") as caught:
-        hand.child.work(job, on_event=print, on_output=print, seconds=SECONDS, halt=Halt())
+    with pytest.raises(LimitExceeded, match="exceeded its disk limit") as caught:
+        child.child.work(job, on_event=print, on_output=print, seconds=SECONDS, token=CancellationToken())
 
     assert "PT2HUB_BUILD_DISK" in (caught.value.hint or "")
     assert caught.value.context == {"what": "disk", "limit": 32 << 20}
 
 
 def test_one_that_takes_all_memory_is_told_so_and_is_no_lost_worker(start: Start) -> None:
-    hand = start(
+    child = start(
         f"{JOB}\nkept = []\nwhile True: kept.append(bytearray(os.urandom(1 << 20) * 8)); time.sleep(0.005)",
         PT2HUB_BUILD_MEMORY="256MiB",
         PT2HUB_BUILD_TMP="16MiB",
     )
 
-    error = _refused(hand, LimitExceeded)
+    error = _refused(child, LimitExceeded)
 
     assert "memory" in error.message
     assert "PT2HUB_BUILD_MEMORY" in (error.hint or "")
@@ -347,10 +352,10 @@ class _Toolchain:
 
     def take(self, role: str) -> Child:
         """One for a job."""
-        if role == "gate":
-            return ScriptedHand.of(self._launcher, self._scratch, self._statements, "gate").child
-        room = Rooms(self._scratch, inside=self._launcher.inside).open(role)
-        return Child(role, self._launcher, environ=child_environ(), room=room)
+        if role == "artifact":
+            return ScriptedChild.of(self._launcher, self._scratch, self._statements, "artifact").child
+        workspace = Workspaces(self._scratch, inside=self._launcher.inside).open(role)
+        return Child(role, self._launcher, environ=child_environ(), workspace=workspace)
 
 
 GOOD = np.array([1.0, 2.0], dtype=np.float32)
@@ -379,7 +384,7 @@ def _tells(value: object) -> str:
 @pytest.fixture
 def prove(level: Isolation, tmp_path: Path) -> Callable[[str], dict[str, Any]]:
     """Has an artifact judged whose process runs statements; right are the outputs `GOOD`."""
-    for name in ("code", "weights", "trial"):
+    for name in ("code", "weights", "inputs"):
         (tmp_path / name).write_text(name)
     allowance = {"output": 0, "signal": 1.0, "eager_error": 0.0, "allowed": 0.001}
     document = {
@@ -393,14 +398,16 @@ def prove(level: Isolation, tmp_path: Path) -> Callable[[str], dict[str, Any]]:
         tmp_path / "expected",
         metadata={"expected": json.dumps(document)},
     )
-    paths = {name: tmp_path / name for name in ("code", "weights", "trial", "expected")}
-    trial = Trial(config={"target": {"device": "cpu"}}, accept=[], **paths)
+    paths = {name: tmp_path / name for name in ("code", "weights", "inputs", "expected")}
+    artifact = VerificationRun(config={"target": {"device": "cpu"}}, accept=[], **paths)
 
     def run(statements: str) -> dict[str, Any]:
         launcher = launcher_of(level, child_environ())
         toolchain: Any = _Toolchain(launcher, tmp_path / "rooms", statements)
-        listener = Listener(progress=print, line=print, printed=print)
-        report = Gate(toolchain, seconds=SECONDS, halt=Halt(), listener=listener).prove(trial)
+        listener = Listener(progress=print, line=print, output=print)
+        report = Verification(toolchain, seconds=SECONDS, token=CancellationToken(), listener=listener).run(
+            artifact
+        )
         assert list((tmp_path / "rooms").iterdir()) == []
         return report
 
@@ -412,7 +419,7 @@ def test_an_artifact_that_computes_what_it_should_passes(prove: Callable[[str], 
 
     report = prove(_writes(right) + _tells({"threads": 2, "runs": RUNS}))
 
-    assert report["verdict"] == "passed"
+    assert report["result"] == "passed"
     assert [row["threads"] for row in report["comparisons"]] == [2, 2, 1, 8]
 
 
@@ -424,15 +431,18 @@ def test_an_artifact_that_computes_what_it_should_passes(prove: Callable[[str], 
             "is off by 1",
         ),
         (_writes({"0/0": [1.0, 2.0]}) + _tells({"threads": 2, "runs": RUNS}), "0 outputs at example.0"),
-        (_writes({}) + _tells({"verdict": "passed", "comparisons": [], "no_power": []}), "does not say"),
-        (_writes({}) + _tells({"threads": 2, "runs": RUNS[:1]}), "did not make the 4 runs"),
-        (f"{JOB}; " + _tells({"threads": 2, "runs": RUNS}), "did not do what it was asked"),
+        (_writes({}) + _tells({"result": "passed", "comparisons": [], "no_power": []}), "does not say"),
+        (_writes({}) + _tells({"threads": 2, "runs": RUNS[:1]}), "did not make the 4 required runs"),
+        (f"{JOB}; " + _tells({"threads": 2, "runs": RUNS}), "broke the protocol"),
         (
             _writes({}) + "os.remove(job['found']); os.symlink('/etc/passwd', job['found']); " + _tells({}),
-            "no plain file",
+            "not a regular file",
         ),
-        (f"{JOB}; " + sends(b'{"event": "ask", "question": "golden"}') + f"; {WAIT}", "no place here"),
-        (f"{JOB}; " + sends(b"verdict: passed") + f"; {WAIT}", "broke the channel"),
+        (
+            f"{JOB}; " + sends(b'{"event": "ask", "question": "golden"}') + f"; {WAIT}",
+            "unexpected message 'ask'",
+        ),
+        (f"{JOB}; " + sends(b"result: passed") + f"; {WAIT}", "on the channel"),
     ],
 )
 def test_an_artifact_that_forges_its_success_is_wrong(
@@ -464,5 +474,5 @@ def test_an_artifact_knows_no_outputs_that_it_could_copy(
 
     (said,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("[[")]
     asked, found = json.loads(said)
-    assert asked == ["code", "config", "directory", "found", "trial", "weights"]
-    assert found == ["code.zip", "trial.safetensors", "weights.safetensors"]
+    assert asked == ["code", "config", "directory", "found", "inputs", "weights"]
+    assert found == ["code.zip", "inputs.safetensors", "weights.safetensors"]

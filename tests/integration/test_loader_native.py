@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import save, save_file
 
 from pt2hub import archive
-from pt2hub.client.loader import LoadedModel, load_artifact
-from pt2hub.client.local import LocalArtifact
+from pt2hub.client.artifacts.loader import LoadedModel, load_artifact
+from pt2hub.client.artifacts.local import LocalArtifact
 from pt2hub.domain.artifacts import Constant, Dim, TensorInput
 from pt2hub.errors import BadCall, CorruptArchive, ForkedProcess, Incompatible, WeightsMismatch
 from support.artifacts import a_config, a_constant, a_signature

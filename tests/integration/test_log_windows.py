@@ -9,14 +9,14 @@ import pytest
 
 from pt2hub.domain.builds import LogLine
 from pt2hub.errors import CompileFailed, InvalidInput, NotFound
-from pt2hub.server.services import log_windows
-from pt2hub.wire.logs import LogMatches, LogPlace
+from pt2hub.server.services.builds import log_windows
+from pt2hub.server.views.logs import LogMatches, LogPosition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pt2hub.domain.builds import Claim
-    from pt2hub.wire.logs import LogWindow
+    from pt2hub.server.views.logs import LogWindow
     from support.registry import Registry
 
 
@@ -53,12 +53,12 @@ def shown(window: LogWindow) -> tuple[list[int], bool, bool]:
 def test_windows_name_their_lines_and_whether_there_are_more(
     registry: Registry, monkeypatch: pytest.MonkeyPatch, *, away: bool
 ) -> None:
-    monkeypatch.setattr(log_windows, "WINDOW_LINES", 10)
+    monkeypatch.setattr(log_windows, "MAX_WINDOW_LINES", 10)
     noise = [*range(2, 9), *range(61, 96)]
     build = logged(registry, lines(100, noise=noise), away=away).build
 
     def window(*, summary: bool = False, **place: int) -> LogWindow:
-        return registry.services.log_windows.window(build, place=LogPlace(**place), summary=summary)
+        return registry.services.log_windows.window(build, position=LogPosition(**place), summary=summary)
 
     assert (window().attempt, window().last, window().error) == (1, 100, 30)
     assert shown(window()) == ([*range(91, 101)], True, False)
@@ -81,8 +81,8 @@ def test_very_long_lines_make_a_window_shorter_but_never_empty(registry: Registr
     build = logged(registry, long, away=away).build
     windows = registry.services.log_windows
     assert shown(windows.window(build)) == ([7, 8], True, False)
-    assert shown(windows.window(build, place=LogPlace(after=0))) == ([1, 2], False, True)
-    assert shown(windows.window(build, place=LogPlace(at=4))) == ([3, 4], True, True)
+    assert shown(windows.window(build, position=LogPosition(after=0))) == ([1, 2], False, True)
+    assert shown(windows.window(build, position=LogPosition(at=4))) == ([3, 4], True, True)
 
 
 @pytest.mark.parametrize("away", [False, True])
@@ -135,9 +135,9 @@ def test_a_huge_log_is_leafed_through_and_searched_quickly(registry: Registry, *
     timed = {}
     for name, look in {
         "end": lambda: windows.window(build, summary=True),
-        "middle": lambda: windows.window(build, place=LogPlace(at=count // 2)),
+        "middle": lambda: windows.window(build, position=LogPosition(at=count // 2)),
         "backwards over noise": lambda: windows.window(
-            build, place=LogPlace(before=count - 200), summary=True
+            build, position=LogPosition(before=count - 200), summary=True
         ),
         "search": lambda: windows.matches(build, "LINE 99999"),
     }.items():

@@ -14,8 +14,8 @@ from pt2hub.domain.digests import Digest
 from pt2hub.errors import BadResponse, CompileFailed, DatabaseUnavailable, NotFound
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.memory import MemoryStorage
-from pt2hub.server.services.documents import read_bytes, read_manifest
-from pt2hub.server.services.log_blobs import LogBlobs, as_json_lines
+from pt2hub.server.services.blobs.documents import read_bytes, read_manifest
+from pt2hub.server.services.builds.log_blobs import LogBlobs, as_json_lines
 from support.registry import V3, V4
 
 if TYPE_CHECKING:
@@ -92,9 +92,9 @@ def test_each_attempt_keeps_its_own_log(registry: Registry) -> None:
 def test_an_attempt_that_never_was_is_not_found(registry: Registry, attempt: int) -> None:
     claim = running(registry)
     for ask in (registry.services.logs.lines, registry.services.logs.text):
-        with pytest.raises(NotFound, match=f"no attempt {attempt}: it has had 1"):
+        with pytest.raises(NotFound, match=f"Attempt {attempt} not found: it has 1 so far"):
             ask(claim.build, attempt=attempt)
-        with pytest.raises(NotFound, match="no build"):
+        with pytest.raises(NotFound, match="not found"):
             ask("unknown")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pt2hub.cli.wait_option import with_values
+from pt2hub.cli.publishing.wait_option import with_values
 from pt2hub.domain.builds import BuildFilter
 from pt2hub.errors import BuildActive, InvalidInput
 from pt2hub.wire.documents import parse_document
@@ -40,7 +40,7 @@ def status(registry: Registry) -> MeasurementStatus:
     assert build.measurement
     assert registry.services.builds.view(build.id).measurement == build.measurement
     assert registry.services.resolve.artifact(build.artifact).measurement == build.measurement
-    assert registry.services.inspecting.artifact(build.artifact).artifact.measurement == build.measurement
+    assert registry.services.inspection.artifact(build.artifact).artifact.measurement == build.measurement
     (summary,) = registry.services.catalog.versions(MODEL).versions
     assert summary.measurements == {V4: build.measurement.state}
     listed = registry.services.catalog.builds(BuildFilter(model=MODEL)).builds
@@ -122,21 +122,21 @@ def test_a_history_says_why_a_version_is_in_no_table(shell: Shell, served: Regis
     second = published_unmeasured(served, served.submit(checks={"tolerance": 0.01}), code=b"second")
     job = the_job(served, second)
     told = shell("history", f"{MODEL}@2").out
-    assert f"Version 2 is in no table. {V4}: waiting to be measured: pt2hub logs -f {job}" in told
+    assert f"Version 2 is not in these tables. {V4}: waiting to be measured: pt2hub logs -f {job}" in told
     assert "is in no table" not in shell("history", f"{MODEL}@1").out
 
 
 def test_values_in_a_prompt_say_it_too(client: Client, served: Registry) -> None:
     artifact = published_unmeasured(served)
     job = the_job(served, artifact)
-    version = client.version(MODEL, 1)
+    version = client.versions.get(MODEL, 1)
     assert "waiting to be measured" in str(version)
     assert "To wait for its measurements: " in str(version)
     assert "waiting to be measured" in version._repr_html_()
-    assert "waiting to be measured" in repr(client.versions(MODEL)[0])
-    assert f"pt2hub logs -f {job}" in str(client.artifact(artifact))
+    assert "waiting to be measured" in repr(client.versions.list(MODEL)[0])
+    assert f"pt2hub logs -f {job}" in str(client.artifacts.get(artifact))
     measure_now(served, job)
-    assert "measure" not in str(client.version(MODEL, 1))
+    assert "measure" not in str(client.versions.get(MODEL, 1))
 
 
 def worker(served: Registry, *, well: bool = True) -> threading.Thread:
@@ -226,7 +226,7 @@ def test_waiting_for_measured_ends_with_its_time_and_with_a_failed_build(
 ) -> None:
     spec = parse_document(SPEC.encode())
     job = the_job(served, published_unmeasured(served, served.services.publish.submit(spec)))
-    with pytest.raises(BuildActive, match=f"job {job} for {V4} is queued"):
+    with pytest.raises(BuildActive, match=f"job {job} of .* for {V4} is queued"):
         client.publish(spec).wait("measured", timeout=0.3)
     added = client.publish({**spec, "targets": [V4, V3]})
     served.services.builds.fail(served.claim(added.builds[1].id), InvalidInput("no such model"))

@@ -30,7 +30,7 @@ def test_the_version_is_ready_and_its_measuring_job_is_queued_behind_every_build
     ((job, state, priority, request),) = jobs_of(registry)
     assert registry.services.publish.version(MODEL, 1).readiness == "ready"
     assert (state, priority) == ("queued", MEASURE_PRIORITY)
-    assert (request["artifact"], request["by"], request["brief"]) == (digest, PUBLICATION, True)
+    assert (request["artifact"], request["by"], request["single_process"]) == (digest, PUBLICATION, True)
     assert registry.jobs(job) == [(V4, "todo")]
 
 
@@ -41,7 +41,7 @@ def test_a_publication_whose_answer_was_lost_queues_no_second_job(registry: Regi
     ((job, *_),) = jobs_of(registry)
     taken = registry.claim(job)
     registry.services.builds.publish(claim, publication)
-    registry.services.measuring.record(taken, measured(registry, taken, a_later_run(taken)))
+    registry.services.measuring_jobs.record(taken, measured(registry, taken, a_later_run(taken)))
     registry.services.builds.publish(claim, publication)
 
     assert [(row[0], row[1]) for row in jobs_of(registry)] == [(job, "succeeded")]
@@ -66,7 +66,7 @@ def test_a_spec_may_want_no_measurement_after_its_publication(registry: Registry
     registry.published(registry.submit(measure={"processes": 0}))
     assert jobs_of(registry) == []
 
-    (asked,) = registry.services.measuring.measure(f"{MODEL}@1", by="ci").builds
+    (asked,) = registry.services.measuring_jobs.measure(f"{MODEL}@1", by="ci").builds
     assert [row[0] for row in jobs_of(registry)] == [asked.id]
 
 
@@ -76,11 +76,11 @@ def test_who_asks_for_a_measurement_joins_the_job_of_the_publication_and_gets_th
     registry.published(registry.submit(**MEASURED))
     ((job, *_),) = jobs_of(registry)
 
-    (asked,) = registry.services.measuring.measure(f"{MODEL}@1", by="ci", repeat=2, priority=5).builds
+    (asked,) = registry.services.measuring_jobs.measure(f"{MODEL}@1", by="ci", repeat=2, priority=5).builds
 
     assert asked.id == job
     ((_, _, priority, request),) = jobs_of(registry)
-    assert (priority, request["repeat"], request["brief"]) == (5, 2, False)
+    assert (priority, request["repeat"], request["single_process"]) == (5, 2, False)
 
 
 def test_the_job_of_a_publication_is_cancelled_and_retried_as_a_build_and_the_version_stays_ready(
@@ -93,10 +93,10 @@ def test_the_job_of_a_publication_is_cancelled_and_retried_as_a_build_and_the_ve
     registry.services.builds.cancel(job, "ci")
 
     with pytest.raises(StaleAttempt):
-        registry.services.measuring.record(claim, measured(registry, claim, a_later_run(claim)))
+        registry.services.measuring_jobs.record(claim, measured(registry, claim, a_later_run(claim)))
     assert registry.services.publish.version(MODEL, 1).readiness == "ready"
     assert registry.services.builds.retry(job, "ci").state == "queued"
     again = registry.claim(job)
-    registry.services.measuring.record(again, measured(registry, again, a_later_run(again)))
+    registry.services.measuring_jobs.record(again, measured(registry, again, a_later_run(again)))
     with pytest.raises(BuildOver):
         registry.services.builds.cancel(job, "ci")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pt2hub.domain.builds import MEASURE_PRIORITY, BuildFilter, BuildKind, BuildState, StepReport
-from pt2hub.domain.measurements import Pair
+from pt2hub.domain.performance.measurements import Pair
 from pt2hub.errors import (
     BlobGone,
     BuildOver,
@@ -19,7 +19,8 @@ from pt2hub.errors import (
     StaleAttempt,
     StorageUnavailable,
 )
-from pt2hub.server.db.stores.build_views import NEVER_OFFERED
+from pt2hub.rendering.waits import format_note
+from pt2hub.wire.shapes import WaitReason
 from support.registry import GPU, V3, V4
 from support.remeasuring import a_later_run, measured, remeasure
 
@@ -44,12 +45,12 @@ def on_two_targets(registry: Registry) -> tuple[VersionView, list[Digest]]:
 
 
 def order(registry: Registry, reference: str = f"{MODEL}@1", **options: Any) -> list[BuildView]:
-    return list(registry.services.measuring.measure(reference, by="ci", **options).builds)
+    return list(registry.services.measuring_jobs.measure(reference, by="ci", **options).builds)
 
 
 def figures(registry: Registry, artifact: Digest) -> list[tuple[str, str, float]]:
     found = registry.services.resolve.artifact(artifact).measurements
-    return [(item.source, item.metric, item.value) for item in found if item.subject == "artifact"]
+    return [(item.source, item.metric, item.value) for item in found if item.implementation == "artifact"]
 
 
 def test_a_job_of_each_artifact_is_queued_behind_the_builds_and_leaves_the_version_as_it_is(
@@ -106,8 +107,8 @@ def test_asking_again_joins_the_job_that_waits_and_raises_it(registry: Registry)
         "artifact": first.measures,
         "repeat": 3,
         "by": "ci",
-        "brief": False,
-        "beside": None,
+        "single_process": False,
+        "baseline": None,
     }
     (another,) = order(registry, target=V4)
     assert another.id != first.id, "one that runs already began before"
@@ -119,28 +120,28 @@ def test_a_job_beside_a_named_version_is_another_one_and_joined_by_its_like(regi
         for seed in (1, 2, 3)
     ]
     (plain,) = order(registry, f"{MODEL}@3")
-    (first,) = order(registry, f"{MODEL}@3", beside=f"{MODEL}@1")
-    (second,) = order(registry, f"{MODEL}@3", beside=f"{MODEL}@2", repeat=2)
+    (first,) = order(registry, f"{MODEL}@3", baseline=f"{MODEL}@1")
+    (second,) = order(registry, f"{MODEL}@3", baseline=f"{MODEL}@2", repeat=2)
     assert len({plain.id, first.id, second.id}) == 3
-    (joined,) = order(registry, f"{MODEL}@3", beside=f"{MODEL}@{digests[0]}", priority=3)
+    (joined,) = order(registry, f"{MODEL}@3", baseline=f"{MODEL}@{digests[0]}", priority=3)
     assert (joined.id, joined.priority) == (first.id, 3)
     assert order(registry, f"{MODEL}@3")[0].id == plain.id
-    assert [job.beside for job in (plain, joined, second)] == [None, *digests[:2]]
+    assert [job.baseline for job in (plain, joined, second)] == [None, *digests[:2]]
     claim = registry.claim(first.id)
-    assert (claim.request["artifact"], claim.request["beside"]) == (digests[2], digests[0])
-    (older,) = order(registry, f"{MODEL}@1", beside=f"{MODEL}@3")
-    assert (older.measures, older.beside) == (digests[0], digests[2])
+    assert (claim.request["artifact"], claim.request["baseline"]) == (digests[2], digests[0])
+    (older,) = order(registry, f"{MODEL}@1", baseline=f"{MODEL}@3")
+    assert (older.measures, older.baseline) == (digests[0], digests[2])
 
 
 def test_only_targets_that_both_have_are_measured_beside_each_other(registry: Registry) -> None:
     _, digests = on_two_targets(registry)
     later = registry.published(registry.submit(checks={"tolerance": 0.01}), code=b"later")
-    assert [(job.target, job.beside) for job in order(registry, beside=f"{MODEL}@2")] == [(V4, later)]
-    (job,) = order(registry, f"{MODEL}@2", beside=f"{MODEL}@1")
-    assert job.beside == digests[0]
+    assert [(job.target, job.baseline) for job in order(registry, baseline=f"{MODEL}@2")] == [(V4, later)]
+    (job,) = order(registry, f"{MODEL}@2", baseline=f"{MODEL}@1")
+    assert job.baseline == digests[0]
     own = registry.published(registry.submit(model="vision/other"), code=b"of the same team")
-    (job,) = order(registry, f"{MODEL}@2", beside="vision/other@1")
-    assert job.beside == own
+    (job,) = order(registry, f"{MODEL}@2", baseline="vision/other@1")
+    assert job.baseline == own
 
 
 def test_what_cannot_run_beside_an_artifact_is_refused_and_said(registry: Registry) -> None:
@@ -149,19 +150,19 @@ def test_what_cannot_run_beside_an_artifact_is_refused_and_said(registry: Regist
     registry.published(registry.submit(model="audio/net"), code=b"of strangers")
     jobs = registry.sql("SELECT count(*) FROM builds WHERE kind = 'measure'")
     refused: list[tuple[str, dict[str, Any], type[Pt2hubError], str]] = [
-        (f"{MODEL}@1", {"beside": "audio/net@1"}, InvalidInput, "audio/net is of another team"),
-        (f"{MODEL}@1", {"beside": "audio/nothing"}, InvalidInput, "of another team"),
-        (f"{MODEL}@1", {"beside": f"{MODEL}@1"}, InvalidInput, "are the same artifact"),
-        (f"{MODEL}@1", {"beside": "vision"}, InvalidInput, "is no model name"),
-        (f"{MODEL}@1", {"beside": ""}, InvalidInput, "is no model name"),
-        (f"{MODEL}@1", {"beside": f"{MODEL}@9"}, NotFound, "There is no version vision/resnet18@9"),
-        (f"{MODEL}@1", {"beside": f"{MODEL}@2", "target": V3}, NotFound, f"has no artifact for {V3}"),
+        (f"{MODEL}@1", {"baseline": "audio/net@1"}, InvalidInput, "belong to different teams"),
+        (f"{MODEL}@1", {"baseline": "audio/nothing"}, InvalidInput, "belong to different teams"),
+        (f"{MODEL}@1", {"baseline": f"{MODEL}@1"}, InvalidInput, "are the same artifact"),
+        (f"{MODEL}@1", {"baseline": "vision"}, InvalidInput, "invalid model name"),
+        (f"{MODEL}@1", {"baseline": ""}, InvalidInput, "invalid model name"),
+        (f"{MODEL}@1", {"baseline": f"{MODEL}@9"}, NotFound, "Version vision/resnet18@9 not found"),
+        (f"{MODEL}@1", {"baseline": f"{MODEL}@2", "target": V3}, NotFound, f"has no artifact for {V3}"),
     ]
     for reference, options, error, says in refused:
         with pytest.raises(error) as caught:
             order(registry, reference, **options)
         assert says in str(caught.value)
-        assert caught.value.where == "beside"
+        assert caught.value.where == "baseline"
     assert registry.sql("SELECT count(*) FROM builds WHERE kind = 'measure'") == jobs
 
 
@@ -187,10 +188,15 @@ def test_what_a_job_finds_is_kept_with_the_artifact(registry: Registry) -> None:
     registry.step(claim, "measure", "running")
     beside = a_later_run(claim).measurements
     second = a_later_run(
-        claim, 2, 11.0, baseline=before, beside=beside, pairs=[Pair("latency_p50", "ms", [1.1, 1.2], 2)]
+        claim,
+        2,
+        11.0,
+        baseline=before,
+        baseline_measurements=beside,
+        pairs=[Pair("latency_p50", "ms", [1.1, 1.2], 2)],
     )
     found = measured(registry, claim, a_later_run(claim), second)
-    registry.services.measuring.record(claim, found, [StepReport("publish", "running", 0.0)])
+    registry.services.measuring_jobs.record(claim, found, [StepReport("publish", "running", 0.0)])
 
     view = registry.services.builds.view(job.id)
     assert (view.state, view.artifact, view.attempts[0].outcome) == ("succeeded", None, "succeeded")
@@ -224,12 +230,12 @@ def test_the_same_result_may_come_twice_and_one_of_a_late_attempt_never(registry
     registry.sql("UPDATE builds SET not_before = NULL")
     claim = registry.claim(job.id, "w2")
     with pytest.raises(StaleAttempt):
-        registry.services.measuring.record(late, from_late)
+        registry.services.measuring_jobs.record(late, from_late)
     found = measured(registry, claim, a_later_run(claim))
-    registry.services.measuring.record(claim, found)
-    registry.services.measuring.record(claim, found)
+    registry.services.measuring_jobs.record(claim, found)
+    registry.services.measuring_jobs.record(claim, found)
     with pytest.raises(StaleAttempt):
-        registry.services.measuring.record(late, from_late)
+        registry.services.measuring_jobs.record(late, from_late)
     assert len(figures(registry, digest)) == 2
     with pytest.raises(BuildOver, match="has succeeded"):
         registry.services.builds.retry(job.id, "ci")
@@ -242,7 +248,7 @@ def test_a_result_whose_bytes_are_gone_leaves_nothing(registry: Registry) -> Non
     found = measured(registry, claim, a_later_run(claim))
     registry.sql("UPDATE blobs SET state = 'deleting' WHERE digest = %s", found[0].manifest.digest)
     with pytest.raises(BlobGone):
-        registry.services.measuring.record(claim, found)
+        registry.services.measuring_jobs.record(claim, found)
     assert registry.services.builds.view(job.id).state == "running"
     assert len(figures(registry, digest)) == 1
 
@@ -252,7 +258,7 @@ def test_a_lost_worker_a_cancel_and_a_retry_are_as_for_builds(registry: Registry
     (job,) = order(registry)
     registry.claim(job.id, "w7")
     registry.silence("w7")
-    assert registry.services.upkeep.requeue_lost() == [job.id]
+    assert registry.services.maintenance.requeue_lost() == [job.id]
     assert registry.services.builds.view(job.id).attempts[0].outcome == "lost"
     assert registry.services.builds.cancel(job.id, "ci").state == "cancelled"
     assert registry.jobs(job.id) == []
@@ -264,15 +270,15 @@ def test_what_cannot_be_measured_is_refused_with_what_can(registry: Registry) ->
     registry.published()
     registry.submit(checks={"tolerance": 0.01})
     refused: list[tuple[str, dict[str, Any], type[Pt2hubError], str]] = [
-        (f"{MODEL}@9", {}, NotFound, "There is no version vision/resnet18@9"),
+        (f"{MODEL}@9", {}, NotFound, "Version vision/resnet18@9 not found"),
         ("vision/resnet81", {}, NotFound, "Did you mean vision/resnet18"),
         ("vision", {}, InvalidInput, ""),
         (f"{MODEL}@2", {}, NotReady, "has no artifact yet"),
-        (f"{MODEL}@1", {"target": V3}, NotFound, f"It has one for {V4}."),
-        (f"{MODEL}@1", {"target": "x" * 300}, NotFound, f"It has one for {V4}."),
-        (f"{MODEL}@1", {"repeat": 0}, InvalidInput, "from 1 to 20"),
-        (f"{MODEL}@1", {"repeat": 21}, InvalidInput, "from 1 to 20"),
-        (f"{MODEL}@1", {"priority": 101}, InvalidInput, "from -100 to 100"),
+        (f"{MODEL}@1", {"target": V3}, NotFound, f"It has artifacts for {V4}."),
+        (f"{MODEL}@1", {"target": "x" * 300}, NotFound, f"It has artifacts for {V4}."),
+        (f"{MODEL}@1", {"repeat": 0}, InvalidInput, "between 1 and 20"),
+        (f"{MODEL}@1", {"repeat": 21}, InvalidInput, "between 1 and 20"),
+        (f"{MODEL}@1", {"priority": 101}, InvalidInput, "between -100 and 100"),
     ]
     for reference, options, error, says in refused:
         with pytest.raises(error) as caught:
@@ -286,11 +292,11 @@ def test_a_target_that_no_worker_offers_is_queued_and_says_so(registry: Registry
     registry.silence("w1")
     (job,) = order(registry)
     assert (job.state, job.position) == ("queued", 1)
-    assert "no live worker offers this target" in (job.note or "")
+    assert "no live worker offers this target" in format_note(job)
     registry.sql("UPDATE builds SET worker_id = NULL")
     registry.sql("DELETE FROM workers")
     (job,) = order(registry)
-    assert job.note == NEVER_OFFERED
+    assert job.wait == WaitReason("never_offered")
 
 
 def test_measuring_jobs_are_counted_apart_from_builds(registry: Registry) -> None:

@@ -13,13 +13,14 @@ import sqlalchemy
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from procrastinate.schema import SchemaManager
+from psycopg.types.json import Jsonb
 
 from pt2hub.domain.digests import digest_json
-from pt2hub.errors import BadConfiguration, DatabaseUnavailable, InternalError, SchemaNewer
+from pt2hub.errors import BadConfiguration, DatabaseUnavailable, InternalError, SchemaNewer, SchemaOlder
 from pt2hub.server.blobs.memory import MemoryStorage
-from pt2hub.server.container import compose
+from pt2hub.server.container import Container
 from pt2hub.server.db import engine as engines
-from pt2hub.server.db import migrating, queue_schema
+from pt2hub.server.db import migrations, queue_schema
 from pt2hub.server.db.performance_schema import Base
 from pt2hub.server.db.queue import BuildQueue
 from support.postgres import create_database
@@ -49,10 +50,11 @@ def catalogue(database_url: str) -> set[str]:
 
 
 def test_an_upgraded_database_has_exactly_the_schema_of_the_code(database_url: str) -> None:
-    assert migrating.check(database_url) is False
-    migrating.upgrade(database_url)
-    assert migrating.check(database_url) is True
-    with engines.connected(database_url) as connection:
+    with pytest.raises(SchemaOlder):
+        migrations.require(database_url)
+    migrations.upgrade(database_url)
+    migrations.require(database_url)
+    with engines.connect(database_url) as connection:
         options = {"include_name": _ours, "compare_server_default": True}
         context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, Base.metadata) == []
@@ -64,7 +66,7 @@ def _ours(name: str | None, kind: str, _parents: object) -> bool:
 
 def test_upgrading_again_changes_nothing(migrated_url: str) -> None:
     before = catalogue(migrated_url)
-    migrating.upgrade(migrated_url)
+    migrations.upgrade(migrated_url)
     assert catalogue(migrated_url) == before
 
 
@@ -89,15 +91,15 @@ def test_a_procrastinate_too_old_for_the_schema_is_named(tmp_path: Path) -> None
 
 
 def test_two_processes_may_upgrade_at_once(database_url: str) -> None:
-    program = "import sys; from pt2hub.server.db import migrating; migrating.upgrade(sys.argv[1])"
+    program = "import sys; from pt2hub.server.db import migrations; migrations.upgrade(sys.argv[1])"
     command = [sys.executable, "-c", program, database_url]
     running = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     outcomes = [(process.communicate()[1], process.returncode) for process in running]
     assert [code for _, code in outcomes] == [0, 0], outcomes
-    assert migrating.check(database_url) is True
+    migrations.require(database_url)
 
 
-@pytest.mark.parametrize("operation", [migrating.upgrade, migrating.check])
+@pytest.mark.parametrize("operation", [migrations.upgrade, migrations.require])
 def test_a_database_of_a_newer_pt2hub_is_left_alone(migrated_url: str, operation: object) -> None:
     with psycopg.connect(migrated_url) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
@@ -110,38 +112,38 @@ def test_a_database_of_a_newer_pt2hub_is_left_alone(migrated_url: str, operation
 def test_an_upgrade_gives_up_on_a_table_that_stays_locked(
     migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(migrating, "_TIMEOUTS", "SET lock_timeout = '50ms'")
+    monkeypatch.setattr(migrations, "_TIMEOUTS", "SET lock_timeout = '50ms'")
     with psycopg.connect(migrated_url) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '0002'")
         connection.commit()
         # Holds what the next revision would have to touch.
         connection.execute("LOCK TABLE alembic_version IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(DatabaseUnavailable, match="lock timeout"):
-            migrating.upgrade(migrated_url)
+            migrations.upgrade(migrated_url)
 
 
 def test_the_migrations_of_a_wheel_come_before_those_of_a_checkout(tmp_path: Path) -> None:
     package = tmp_path / "registry" / "pt2hub" / "server" / "db"
     package.mkdir(parents=True)
     with pytest.raises(InternalError, match="missing"):
-        migrating.migrations_directory(package)
+        migrations.migrations_directory(package)
     for directory in (tmp_path / "migrations", package / "migrations"):
-        shutil.copytree(migrating.migrations_directory(), directory)
-        assert migrating.migrations_directory(package) == directory
+        shutil.copytree(migrations.migrations_directory(), directory)
+        assert migrations.migrations_directory(package) == directory
 
 
 def test_migrations_run_from_the_folder_a_wheel_carries(
     tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     carried = tmp_path / "50% wheel" / "migrations"  # a percent sign means something to Alembic's settings
-    shutil.copytree(migrating.migrations_directory(), carried)
-    monkeypatch.setattr(migrating, "migrations_directory", lambda: carried)
-    migrating.upgrade(database_url)
-    assert migrating.check(database_url) is True
+    shutil.copytree(migrations.migrations_directory(), carried)
+    monkeypatch.setattr(migrations, "migrations_directory", lambda: carried)
+    migrations.upgrade(database_url)
+    migrations.require(database_url)
 
 
 def test_constraints_are_named_by_rule(migrated_url: str) -> None:
-    with engines.connected(migrated_url) as connection:
+    with engines.connect(migrated_url) as connection:
         names = sqlalchemy.inspect(connection).get_unique_constraints("versions")
     assert {item["name"] for item in names} == {
         "uq_versions_model_id_number",
@@ -154,7 +156,7 @@ def test_attempts_of_before_are_kept_and_closed(postgres: EmbeddedPostgres) -> N
     migrate(url, "0004")
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(BEFORE)
-        migrating.upgrade(url)
+        migrations.upgrade(url)
         attempts = connection.execute(
             "SELECT build_id, attempt, worker_id, outcome, error ->> 'code', ended_at IS NULL "
             "FROM build_attempts ORDER BY build_id"
@@ -173,14 +175,14 @@ def test_attempts_of_before_are_kept_and_closed(postgres: EmbeddedPostgres) -> N
             ("new", None, 0, 0),
             ("running", "w1", 0, 0),
         ]
-    with engines.connected(url) as connection_:
-        services = compose(
+    with engines.connect(url) as connection_:
+        services = Container(
             engines.Sessions(connection_.engine),
             BuildQueue(url),
             MemoryStorage(),
-            silence=timedelta(seconds=15),
+            heartbeat_timeout=timedelta(seconds=15),
         )
-        services.upkeep.tidy()
+        services.maintenance.tidy()
         outcomes = {
             name: services.builds.view(name).attempts[0].outcome for name in ("again", "failed", "running")
         }
@@ -192,8 +194,8 @@ def test_the_newest_revisions_can_be_taken_back(postgres: EmbeddedPostgres) -> N
     migrate(url, "0004")
     before = columns(url)
     migrate(url, "head")
-    with engines.connected(url) as connection:
-        alembic.command.downgrade(migrating.configuration(connection), "0004")
+    with engines.connect(url) as connection:
+        alembic.command.downgrade(migrations.configuration(connection), "0004")
     assert columns(url) == before
 
 
@@ -213,8 +215,8 @@ def test_figures_of_before_become_series_with_points_and_can_be_taken_back(
             ("sha256:e", digest_json(class_fields), {**class_fields, "memory_bytes": 1})
         ]
         assert connection.execute("""
-            SELECT name, target, class_digest, metric, unit, batch, subject FROM series
-            JOIN models ON models.id = model_id ORDER BY metric, batch, subject
+            SELECT name, target, class_digest, metric, unit, batch, implementation FROM series
+            JOIN models ON models.id = model_id ORDER BY metric, batch, implementation
         """).fetchall() == [
             ("vision/net", "torch2.13-cpu-x86_64_v4", digest_json(class_fields), *what)
             for what in (
@@ -224,10 +226,10 @@ def test_figures_of_before_become_series_with_points_and_can_be_taken_back(
             )
         ]
         assert connection.execute("""
-            SELECT metric, subject, series_points.number, series_points.artifact, series_points.value, low, high, count,
+            SELECT metric, implementation, series_points.number, series_points.artifact, series_points.value, low, high, count,
                 source, run, samples, replicates
             FROM series_points JOIN series ON series.id = series_id
-            JOIN measurements USING (series_id, number) ORDER BY metric, subject, number
+            JOIN measurements USING (series_id, number) ORDER BY metric, implementation, number
         """).fetchall() == [
             ("code_bytes", "artifact", 1, "sha256:a1", 9, 9, 9, 1, "build", "new:3", None, None),
             (
@@ -249,7 +251,7 @@ def test_figures_of_before_become_series_with_points_and_can_be_taken_back(
         ]
         connection.execute("""
             INSERT INTO builds (id, kind, version_id, target, position, request, first_submitted, state)
-            SELECT 'later', 'measure', version_id, target, 1, '{}', false, 'queued' FROM builds WHERE id = 'new'
+            SELECT 'later', 'measure', version_id, target, 1, '{"baseline": "sha256:b", "single_process": true}', false, 'queued' FROM builds WHERE id = 'new'
         """)
         connection.execute("""
             INSERT INTO measurements (series_id, number, artifact, environment, source, run, value, measured_at)
@@ -258,21 +260,74 @@ def test_figures_of_before_become_series_with_points_and_can_be_taken_back(
         """)
         point = "SELECT value FROM series_points WHERE count = 2"
         connection.execute("UPDATE series_points SET count = 2 WHERE value = 12")
-        with engines.connected(url) as sql:
-            alembic.command.downgrade(migrating.configuration(sql), "0009")
+        with engines.connect(url) as sql:
+            alembic.command.downgrade(migrations.configuration(sql), "0009")
         assert connection.execute(point).fetchall() == [(13,)]
+        report = "SELECT DISTINCT verification FROM artifacts"
+        assert connection.execute(report).fetchall() == [({"verdict": "passed"},)]
+        request = "SELECT request FROM builds WHERE id = 'later'"
+        assert connection.execute(request).fetchall() == [({"beside": "sha256:b", "brief": True},)]
         migrate(url, "head")
         assert connection.execute(point).fetchall() == [(14,)]
-        with engines.connected(url) as sql:
-            alembic.command.downgrade(migrating.configuration(sql), "0007")
+        assert connection.execute(report).fetchall() == [({"result": "passed"},)]
+        with engines.connect(url) as sql:
+            alembic.command.downgrade(migrations.configuration(sql), "0007")
         assert connection.execute(ENVIRONMENTS).fetchall() == environment
         assert connection.execute(FIGURES).fetchall() == figures
         assert connection.execute("SELECT id FROM builds WHERE id = 'later'").fetchall() == []
 
 
+def test_policies_and_forced_moves_of_before_get_the_new_words_and_can_be_taken_back(
+    postgres: EmbeddedPostgres,
+) -> None:
+    url = create_database(postgres)
+    migrate(url, "0014")
+    stored = "SELECT document, forced FROM policies, alias_moves ORDER BY sequence"
+    gates = [{"alias": None, "metric": "latency_p50", "max_worse": 0.05}]
+    refused = [
+        {"gate": gates[0], "path": f"gates[{index}]", "said": "slower", "comparison": comparison}
+        for index, comparison in enumerate(
+            ({"verdict": "not_comparable", "why": "too_few", "because": "few"}, None)
+        )
+    ]
+    forced = {"revision": 1, "count": 2, "refused": refused}
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            """
+            INSERT INTO models (name) VALUES ('vision/net');
+            INSERT INTO aliases (model_id, name) VALUES (1, 'prod');
+            """
+        )
+        connection.execute(
+            "INSERT INTO policies (model_id, revision, document, by) VALUES (1, 1, %s, 'ada')",
+            (Jsonb({"gates": gates, "metrics": {}}),),
+        )
+        for sequence, kept in enumerate((forced, None)):
+            connection.execute(
+                "INSERT INTO alias_moves (alias_id, sequence, reason, by, forced) VALUES (1, %s, '', 'ada', %s)",
+                (sequence, kept and Jsonb(kept)),
+            )
+        before = connection.execute(stored).fetchall()
+        migrate(url, "head")
+        (document, kept), (_, none) = connection.execute(stored).fetchall()
+        assert document == {"checks": gates, "metrics": {}}
+        assert [(item["check"], item["path"], item["message"]) for item in kept["refused"]] == [
+            (gates[0], "checks[0]", "slower"),
+            (gates[0], "checks[1]", "slower"),
+        ]
+        assert (none, kept["refused"][0].keys()) == (None, {"check", "path", "message", "comparison"})
+        assert [item["comparison"] for item in kept["refused"]] == [
+            {"outcome": "inconclusive", "reason": "too_few", "explanation": "few"},
+            None,
+        ]
+        with engines.connect(url) as sql:
+            alembic.command.downgrade(migrations.configuration(sql), "0014")
+        assert connection.execute(stored).fetchall() == before
+
+
 def migrate(url: str, revision: str) -> None:
-    with engines.connected(url) as connection:
-        alembic.command.upgrade(migrating.configuration(connection), revision)
+    with engines.connect(url) as connection:
+        alembic.command.upgrade(migrations.configuration(connection), revision)
 
 
 def columns(url: str) -> set[tuple[str, str]]:
@@ -304,7 +359,7 @@ MEASURED = """
     INSERT INTO artifacts (digest, build_id, attempt, environment, program_key, config, code, code_bytes, weights,
                            weights_bytes, single_file, single_file_bytes, torch, python, compiler, libc, pt2hub,
                            verification, provenance)
-        SELECT digest, build, attempt, 'sha256:e', 'k', 'c', 'c', 1, 'w', 1, 's', 1, '2.13', '3.11', 'g', 'l', '0', '{}', '{}'
+        SELECT digest, build, attempt, 'sha256:e', 'k', 'c', 'c', 1, 'w', 1, 's', 1, '2.13', '3.11', 'g', 'l', '0', '{"verdict": "passed"}', '{}'
         FROM (VALUES ('sha256:a1', 'new', 3), ('sha256:a2', 'again', 1)) AS made (digest, build, attempt);
     INSERT INTO measurements (artifact, environment, metric, value, unit, batch, subject, samples, measured_at)
         VALUES ('sha256:a1', 'sha256:e', 'latency_p50', 10.5, 'ms', 2, 'artifact', '[10, 11]', '2026-11-20T10:00Z'),

@@ -9,15 +9,16 @@ import pytest
 import torch
 
 from pt2hub import errors
-from pt2hub.domain.specs import DEFAULT_FACTORIES, Spec, TargetSpec
-from pt2hub_workers.inside import inputs, settings
-from pt2hub_workers.inside.adapting import adapt
-from pt2hub_workers.inside.calling import arguments
-from pt2hub_workers.inside.exporting import export
+from pt2hub.domain.publishing.spec import DEFAULT_FACTORIES, Spec, TargetSpec
+from pt2hub_workers.inside.builds.export import inputs
+from pt2hub_workers.inside.builds.export.adapter import adapt_model
+from pt2hub_workers.inside.builds.export.call import arguments
+from pt2hub_workers.inside.builds.export.export import export
+from pt2hub_workers.inside.builds.key import settings
 from pt2hub_workers.inside.sources import build_model
-from pt2hub_workers.inside.sources.building import Given
+from pt2hub_workers.inside.sources.source_files import SourceFiles
 from support.code import DIGEST, archive
-from support.workbench import Workbench, tiny_spec, workbench
+from support.workbench import Workbench, tiny_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,12 +43,6 @@ TEXT = {"batch": {"min": 1, "max": 8, "example": 2}, "seq": {"min": 2, "max": 32
 IMAGE = {"name": "x", "shape": ["batch", 3, 32, 32], "generate": {"normal": {}}}
 
 
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
-    with workbench(tmp_path_factory.mktemp("bench")) as made:
-        yield made
-
-
 @pytest.fixture(autouse=True)
 def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
     # As a build's process has it; a test before may have imported the library, which reads the variable only then.
@@ -61,7 +56,7 @@ def _factory(factory: str, config: dict[str, Any] | None = None, **kwargs: Any) 
 
 def _model(document: dict[str, Any], tmp_path: Path) -> tuple[Spec, torch.nn.Module]:
     spec = Spec.model_validate(document)
-    return spec, build_model(spec.source, Given(DEFAULT_FACTORIES, None, None, tmp_path))
+    return spec, build_model(spec.source, SourceFiles(DEFAULT_FACTORIES, None, None, tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -94,15 +89,17 @@ def _model(document: dict[str, Any], tmp_path: Path) -> tuple[Spec, torch.nn.Mod
 def test_what_a_library_builds_exports_with_dynamic_sizes_and_agrees_at_others(
     fields: dict[str, Any], tmp_path: Path
 ) -> None:
-    with settings.watched() as changed:
+    with settings.watch_settings() as changed:
         spec, model = _model(tiny_spec(**fields), tmp_path)
-    adapt(model, spec)
-    example, _, smallest, _ = inputs.points(spec, {name: dim.max for name, dim in spec.dims.items()})
+    adapt_model(model, spec)
+    example, _, smallest, _ = inputs.make_points(spec, {name: dim.max for name, dim in spec.dims.items()})
 
-    program = export(model, inputs.make(spec, example, {}), spec, TargetSpec(target="auto"), "cpu").program
+    program = export(
+        model, inputs.make_inputs(spec, example, {}), spec, TargetSpec(target="auto"), "cpu"
+    ).program
 
     assert changed == []
-    given = arguments(inputs.make(spec, smallest, {}))
+    given = arguments(inputs.make_inputs(spec, smallest, {}))
     with torch.inference_mode():
         torch.testing.assert_close(program.module()(*given.values()), model(**given))
 
@@ -132,7 +129,7 @@ def test_what_a_library_builds_exports_with_dynamic_sizes_and_agrees_at_others(
             _factory("transformers:BertModel", {"model_type": "gpt2"}),
             errors.FactoryArguments,
             "source.config.model_type",
-            "whose model_type is bert",
+            "model_type must be bert",
         ),
         (
             _factory("transformers:AutoModel", {"model_type": "bertt"}),
@@ -144,13 +141,13 @@ def test_what_a_library_builds_exports_with_dynamic_sizes_and_agrees_at_others(
             _factory("transformers:AutoModel", SMALL),
             errors.FactoryArguments,
             "source.config.model_type",
-            "needs a model_type",
+            "requires a model_type",
         ),
         (
             _factory("transformers:BertModel"),
             errors.FactoryArguments,
             "source.config",
-            "{} takes the defaults",
+            "{} selects the defaults",
         ),
         (
             _factory("transformers:BertModel", SMALL, add_poling_layer=True),
@@ -162,7 +159,7 @@ def test_what_a_library_builds_exports_with_dynamic_sizes_and_agrees_at_others(
             _factory("torchvision.models:resnet18", {"width": 3}),
             errors.FactoryArguments,
             "source.config",
-            "takes no configuration",
+            "does not accept a configuration",
         ),
         (
             _factory("timm:create_model", model_name="test_resnet", pretraned=False),
@@ -273,8 +270,8 @@ def test_code_that_changes_settings_is_published_and_they_are_said_and_in_the_ke
         "num_threads from",
         "inductor.max_fusion_size from 64 to 32",
         "environment.TORCHINDUCTOR_OF_A_SOURCE from nothing to 1",
-        "the default device (to meta), which is put back",
-        "the gradient mode, which is put back",
+        "the default device (to meta), which is restored",
+        "the gradient mode, which is restored",
     ):
         assert any(line.startswith("the source changed") and said in line for line in warned), said
     fields = bench.keys[-1][1]["fields"]
@@ -282,7 +279,7 @@ def test_code_that_changes_settings_is_published_and_they_are_said_and_in_the_ke
     assert fields["settings"]["default_dtype"] == "torch.float64"
     assert fields["settings"]["changed"] == {"inductor.max_fusion_size": "32"}
     assert fields["settings"]["environment"]["TORCHINDUCTOR_OF_A_SOURCE"] == "1"
-    assert parts["verification"]["verdict"] == "passed"
+    assert parts["verification"]["result"] == "passed"
 
 
 def test_a_plain_function_without_weights_is_published(bench: Workbench, tmp_path: Path) -> None:
@@ -293,6 +290,6 @@ def test_a_plain_function_without_weights_is_published(bench: Workbench, tmp_pat
         tiny_spec(source=source, fixed={"scale": 2.0}), source=archive(tmp_path, {"net.py": text})
     )
 
-    assert parts["verification"]["verdict"] == "passed"
+    assert parts["verification"]["result"] == "passed"
     assert parts["signature"]["arguments"] == ["x", "scale"]
     assert parts["signature"]["fixed"] == {"scale": 2.0}

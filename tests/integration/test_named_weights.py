@@ -22,7 +22,7 @@ import torch
 from pt2hub.cli import main as cli
 from pt2hub.client.client import Client
 from pt2hub.client.config import ClientConfig
-from pt2hub.client.pretrained.fetching import fetch
+from pt2hub.client.publishing.pretrained.fetch import fetch
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.errors import BadConfiguration, NotFound, UnsupportedTensor, WeightsUnavailable
 from pt2hub.operators import declare_torchvision
@@ -143,7 +143,9 @@ def test_a_token_opens_a_private_repository_and_goes_to_no_other_host(
     elsewhere: Elsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere.repository("team/secret", token="hf_right").commit({"model.safetensors": WHOLE})
-    with pytest.raises(WeightsUnavailable, match="no repository team/secret, or not for you") as caught:
+    with pytest.raises(
+        WeightsUnavailable, match="Repository team/secret not found, or not accessible"
+    ) as caught:
         fetch("hf:team/secret", tmp_path)
     assert "HF_TOKEN" in (caught.value.hint or "")
     monkeypatch.setenv("HF_TOKEN", "hf_right")
@@ -281,20 +283,24 @@ REFUSED: list[tuple[Callable[[Elsewhere], str], str, str]] = [
     (nothing_there, r"resnet18-f37072fd\.pth answers 404", "PT2HUB_TORCHVISION_MIRROR"),
     (near_name, "no weights ResNet18_Weights.IMAGENET1K_V2", "torchvision:ResNet18_Weights.IMAGENET1K_V1"),
     (models_name, r"no weights resnet18\.DEFAULT", r"torchvision:ResNet18_Weights\."),
-    (no_form, "'torchvision:resnet18' names no weights", r"\./hf:name"),
-    (no_repository, "no repository team/nte", "HF_TOKEN"),
+    (no_form, "Invalid weights name 'torchvision:resnet18'", r"\./hf:name"),
+    (no_repository, "Repository team/nte", "HF_TOKEN"),
     (no_revision, "team/net has no revision v9", "a branch, a tag or a commit"),
     (gated, "team/net is gated", "ask for access"),
     (refused_token, "answers 403 for hf:team/net", "HF_TOKEN"),
     (broken_server, "answers 500 for hf:team/net", "HF_ENDPOINT"),
     (damaged, "other bytes than the hub announces", "Delete /"),
     (cut_short, "cannot be fetched: .*size", "Try again"),
-    (only_pickles, r"pytorch_model\.bin is no safetensors file; pickles can run code", "weights_only=True"),
-    (a_pickle, r"old/net\.pt is no safetensors file; pickles", "safetensors.torch.save_file"),
+    (
+        only_pickles,
+        r"pytorch_model\.bin is not a safetensors file; pt2hub fetches no pickles",
+        "weights_only=True",
+    ),
+    (a_pickle, r"old/net\.pt is not a safetensors file", "safetensors.torch.save_file"),
     (other_files, r"no file model\.safetensors", r"hf:team/net@main#best\.safetensors"),
     (misspelt_file, r"no file modl\.safetensors", r"It has model\.safetensors"),
-    (no_safetensors, "no well-formed safetensors file", "another file"),
-    (no_index, "no index of safetensors files", "another file"),
+    (no_safetensors, "malformed safetensors file", "another file"),
+    (no_index, "not an index of safetensors files", "another file"),
     (missing_shard, r"names model-1\.safetensors, which the repository does not have", "another file"),
     (shard_outside, "hf:team/net cannot be fetched", "Try again"),
     (shard_without_a_tensor, r"model-1\.safetensors lacks the tensor a", "another file"),
@@ -330,7 +336,7 @@ def test_a_name_in_a_specs_file_that_cannot_be_fetched_is_found_there(
     for name, value in {"HOME": tmp_path / "home", "URL": client.config.url}.items():
         monkeypatch.setenv(f"PT2HUB_{name}", str(value))
     assert cli.run(["publish", str(file)]) == 1
-    assert f"{file}, line 2, column 1: weights: The hub has no repository team/nte" in capsys.readouterr().err
+    assert f"{file}, line 2, column 1: weights: Repository team/nte" in capsys.readouterr().err
 
 
 def test_a_mirror_that_is_no_address_is_refused() -> None:
@@ -386,7 +392,7 @@ def test_a_package_that_is_not_installed_is_named_with_how_to_get_it(
     name: str, absent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, absent, None)
-    with pytest.raises(BadConfiguration, match=f"need {absent}, which is not installed") as caught:
+    with pytest.raises(BadConfiguration, match=f"require {absent}, which is not installed") as caught:
         fetch(name, tmp_path)
     assert caught.value.hint == f"pip install {absent}"
 

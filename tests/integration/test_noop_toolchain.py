@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pt2hub import archive
-from pt2hub.client.judging import check_host
+from pt2hub.client.machine.host import check_host
 from pt2hub.domain.artifacts import CODE_TYPE, NO_TENSORS, WEIGHTS_TYPE
 from pt2hub.domain.builds import STEPS
-from pt2hub.domain.digests import digest_bytes, digest_chunks
+from pt2hub.domain.digests import digest_chunks
 from pt2hub.errors import BadConfiguration, Incompatible
 from pt2hub.server.blobs.keys import StorageKey
-from pt2hub.server.services.documents import read_manifest
-from pt2hub_workers.children import ChildHung
-from pt2hub_workers.halting import Halt, Halted
-from pt2hub_workers.noop import NoopToolchain, read_pauses
+from pt2hub.server.services.blobs.documents import read_manifest
+from pt2hub_workers.builds.noop_toolchain import NoopToolchain
+from pt2hub_workers.children.child import ChildHung
+from pt2hub_workers.config import read_noop_pauses
+from pt2hub_workers.operations.cancellation import CancellationToken, Cancelled
 from support.packages import safetensors
 from support.plane import noop_spec
 
@@ -78,8 +79,7 @@ def test_other_weights_of_the_same_shapes_reuse_its_code(attempts: AttemptBench)
     digests = []
     for value in (b"first weights 16", b"other weights 16"):
         data = safetensors({"w": ("F32", (4,), value)})
-        digests.append(digest_bytes(data))
-        attempts.services.storage.write(StorageKey.blob(digests[-1]), [data])
+        digests.append(attempts.store(data))
     versions = [attempts.submit(weights=digest) for digest in digests]
     for version in versions:
         attempts.attempt(version)
@@ -94,24 +94,26 @@ def test_other_weights_of_the_same_shapes_reuse_its_code(attempts: AttemptBench)
 
 
 def test_a_halt_ends_a_pause_at_once(attempts: AttemptBench) -> None:
-    version, halt = attempts.submit(), Halt()
-    threading.Timer(0.3, lambda: halt.set("cancelled")).start()
+    version, token = attempts.submit(), CancellationToken()
+    threading.Timer(0.3, lambda: token.set("cancelled")).start()
     began = time.monotonic()
-    with pytest.raises(Halted):
-        attempts.attempt(version, halt, compile=30.0)
+    with pytest.raises(Cancelled):
+        attempts.attempt(version, token, compile=30.0)
     assert time.monotonic() - began < 15.0
 
 
 def test_a_pause_beyond_the_specs_limit_is_a_build_that_took_too_long(tmp_path: Path) -> None:
-    hand = NoopToolchain(tmp_path, {"export": 0.2}).take("build")
-    job = {"spec": noop_spec("net"), "directory": str(hand.room.inside)}
-    with pytest.raises(ChildHung, match=r"no answer within 0\.05 s during export"):
-        hand.work(job, on_event=lambda _: None, on_output=lambda _: None, seconds=0.05, halt=Halt())
+    child = NoopToolchain(tmp_path, {"export": 0.2}).take("build")
+    job = {"spec": noop_spec("net"), "directory": str(child.workspace.inside)}
+    with pytest.raises(ChildHung, match=r"no answer within 0\.05 s \(step: export\)"):
+        child.work(
+            job, on_event=lambda _: None, on_output=lambda _: None, seconds=0.05, token=CancellationToken()
+        )
 
 
 def test_pauses_are_read_from_one_setting() -> None:
-    assert read_pauses("compile=0.5, verify=2") == {"compile": 0.5, "verify": 2.0}
-    assert read_pauses("") == {}
+    assert read_noop_pauses("compile=0.5, verify=2") == {"compile": 0.5, "verify": 2.0}
+    assert read_noop_pauses("") == {}
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,7 @@ def test_pauses_are_read_from_one_setting() -> None:
 )
 def test_a_pause_that_is_none_is_refused_with_the_steps_there_are(text: str) -> None:
     with pytest.raises(BadConfiguration) as caught:
-        read_pauses(text)
+        read_noop_pauses(text)
     assert caught.value.where == "PT2HUB_NOOP_PAUSES"
     assert "export, key, compile" in str(caught.value.hint)
 
@@ -158,5 +160,4 @@ def test_one_target_alone_may_have_its_weights_baked(attempts: AttemptBench) -> 
 
 def _stored(attempts: AttemptBench, value: bytes) -> str:
     data = safetensors({"w": ("F32", (4,), value)})
-    attempts.services.storage.write(StorageKey.blob(digest_bytes(data)), [data])
-    return digest_bytes(data)
+    return attempts.store(data)

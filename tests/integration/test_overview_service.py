@@ -5,30 +5,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pt2hub.errors import CompileFailed
+from pt2hub.server.pages.trends import format_trend
 from support.figures import Run, latency, measured, versions
 from support.registry import GPU, V4
 
 if TYPE_CHECKING:
-    from pt2hub.wire.overview import ModelGlance
+    from pt2hub.server.views.overview import ModelOverview
     from support.registry import Registry
 
 MODEL = "vision/resnet18"
 
 
-def glance(registry: Registry, name: str = MODEL) -> ModelGlance:
+def glance(registry: Registry, name: str = MODEL) -> ModelOverview:
     (found,) = registry.services.overview.models(name).models
     return found
 
 
-def flag(registry: Registry, number: int, kind: str, verdict: str) -> None:
+def flag(registry: Registry, number: int, kind: str, outcome: str) -> None:
     registry.sql(
-        "INSERT INTO performance_events (series_id, model_id, kind, number, before, verdict, ratio, method) "
+        "INSERT INTO performance_events (series_id, model_id, kind, number, before, outcome, ratio, method) "
         "SELECT id, model_id, %s, %s::int, %s::int - 1, %s, 1.5, 'series' FROM series "
-        "WHERE metric = 'latency_p50' AND batch = 2 AND subject = 'artifact'",
+        "WHERE metric = 'latency_p50' AND batch = 2 AND implementation = 'artifact'",
         kind,
         number,
         number,
-        verdict,
+        outcome,
     )
 
 
@@ -46,7 +47,7 @@ def test_a_model_says_where_its_newest_version_stands_beside_the_newest_ready_on
 
 def test_a_trend_holds_the_newest_flagged_change_within_its_figures(registry: Registry) -> None:
     many = versions(registry, 25)
-    assert glance(registry).trends[0].word == "steady"
+    assert format_trend(glance(registry).trends[0]) == "steady"
     (trend,) = glance(registry).trends
     assert (trend.series.target, trend.series.batch, trend.change, trend.place) == (V4, 2, None, None)
     assert len(trend.series.values) == 20  # versions 6 to 25

@@ -13,7 +13,7 @@ import pytest
 from pt2hub.domain import artifacts as oci
 from pt2hub.domain.artifacts import Descriptor, Manifest, Member, SingleFile, StepTiming
 from pt2hub.domain.digests import Digest, digest_bytes
-from pt2hub.domain.measurements import Measurement
+from pt2hub.domain.performance.measurements import Measurement
 from pt2hub.server.blobs.keys import StorageKey
 from support.artifacts import a_config, a_constant
 from support.figures import Run, latency, measured
@@ -79,7 +79,7 @@ def test_its_page_opens_an_artifact_up(web: FlaskClient, served: Registry) -> No
     page = read(web, f"/artifacts/{digest}")
     for said in (
         f"vision/resnet18@1 for {V4}",
-        "gate passed",
+        "verified",
         "largest error 1e-06 of the signal",
         "in a sandbox",
         "latency_p50 batch 2",
@@ -113,14 +113,14 @@ def test_what_ran_beside_it_stands_beside_its_own_time_of_that_process(
     web: FlaskClient, served: Registry
 ) -> None:
     digest = published(served)
-    beside = {"subject": "eager", "batch": 2}
+    beside = {"implementation": "eager", "batch": 2}
     eager, ratio = Measurement("latency_p50", 8.0, "ms", **beside), Measurement("speedup", 2.0, "1", **beside)
     measured(served, digest, latency(12.0, 13.0, 12.5, batch=2), eager, ratio)
     text = read(web, f"/artifacts/{digest}").text
     assert "this artifact in fresh processes 12.5 ms" in text  # so that eager would look faster
     assert "this artifact in the build's own process 4 ms" in text
     assert "eager in the build's own process 8 ms" in text
-    assert "eager 2 times faster than eager: 4 ms beside 8 ms" in text
+    assert "eager 2 times faster than eager: 4 ms compared with 8 ms" in text
 
 
 def test_the_runs_behind_its_figures_are_listed_with_their_times_and_machines(
@@ -129,12 +129,12 @@ def test_the_runs_behind_its_figures_are_listed_with_their_times_and_machines(
     digest = published(served)
     measured(served, digest, latency(12.0, 13.0, 12.5, batch=2), run=Run(day=3))
     page = read(web, f"/artifacts/{digest}")
-    figures, _, runs = page.text.partition("MeasuredHowOn")
+    figures, _, runs = page.text.partition("MeasuredSourceMachine")
     assert "this artifact in fresh processes 12.5 ms" in figures
     assert "10 ms to 13 ms" in figures  # over both runs
     assert runs.index("12.5 ms at batch 2") < runs.index("10.5 ms at batch 2")
     assert "EPYC, torch 2.13.0+cpu" in runs
-    assert "when it was built" in runs
+    assert "at build time" in runs
 
 
 def test_it_is_compared_with_the_artifact_of_the_version_before(web: FlaskClient, served: Registry) -> None:
@@ -159,7 +159,7 @@ def test_sources_come_in_colours_some_lines_at_a_time(web: FlaskClient, served: 
     assert "Lines 1,300 to 1,300 of 1,300" in read(web, f"{address}?from=99999999").text
     assert "wrapper.txt" in read(web, f"{address}?file=wrapper.txt").text
     assert "They have kernel.cpp" in read(web, f"{address}?file=kernl.cpp", 404).text
-    assert "is no whole number" in read(web, f"{address}?from=x", 422).text
+    assert "Invalid whole number" in read(web, f"{address}?from=x", 422).text
 
 
 def test_sources_of_reused_code_are_those_it_was_compiled_from(web: FlaskClient, served: Registry) -> None:
@@ -173,11 +173,11 @@ def test_sources_of_reused_code_are_those_it_was_compiled_from(web: FlaskClient,
 
 def test_without_sources_or_times_of_candidates_the_pages_say_so(web: FlaskClient, served: Registry) -> None:
     digest = served.published()
-    assert "No sources are kept" in read(web, f"/artifacts/{digest}/sources").text
+    assert "No generated sources" in read(web, f"/artifacts/{digest}/sources").text
     served.sql("DELETE FROM autotune_choices")
     html = web.get(f"/artifacts/{digest}").get_data(as_text=True)
     section = html.partition('id="autotune"')[2].partition("</section>")[0]
-    assert "tuned for it" in section
+    assert "autotun" in section.lower()
     assert 'class="empty"' not in section
 
 
@@ -186,7 +186,7 @@ def test_without_sources_or_times_of_candidates_the_pages_say_so(web: FlaskClien
     [
         (b"no zip at all", "not a zip"),
         (a_zip(**{"../../evil__py": "x"}), "climbs out of its folder"),
-        (a_zip(a__cpp="x" * (5 << 20)), "more than is shown here"),
+        (a_zip(a__cpp="x" * (5 << 20)), "is too large to show"),
     ],
 )
 def test_sources_that_lie_are_a_sentence(web: FlaskClient, served: Registry, data: bytes, said: str) -> None:
@@ -210,7 +210,7 @@ def test_bytes_that_the_storage_changed_are_never_shown(
     assert "The config cannot be shown" in page.text
     (stored / StorageKey.blob(view.config_digest).path).unlink()
     page = read(web, f"/artifacts/{digest}")
-    assert "is gone from the storage" in page.text
+    assert "is missing from storage" in page.text
     assert "AUTOTUNE mm" in page.text, "what the database knows is shown"
 
 
@@ -225,7 +225,7 @@ def test_whatever_a_build_wrote_is_text(web: FlaskClient, served: Registry) -> N
         "constants": replace(a_config().constants, table=(a_constant(MARKUP, (2, 3)),)),
         "steps": (StepTiming(MARKUP, -5.0), StepTiming("compile", 1e300)),
         "verification": {
-            "verdict": MARKUP,
+            "result": MARKUP,
             "comparisons": [1, {"error": "x", "allowed": None}],
             "notes": MARKUP,
         },
@@ -252,10 +252,10 @@ def test_a_config_of_another_kind_is_shown_as_it_is(web: FlaskClient, served: Re
     blob = served.blob(other)
     served.sql("UPDATE artifacts SET config = %s", blob.digest)
     page = read(web, f"/artifacts/{digest}")
-    assert "How it is called is in its config, which cannot be read." in page.text
+    assert "No call signature." in page.text
     assert "odd" in page.text
     served.sql("UPDATE artifacts SET config = %s", served.blob(b"[" * 100_000).digest)
-    assert "It is no JSON that can be shown" in read(web, f"/artifacts/{digest}").text
+    assert "The document is not valid JSON" in read(web, f"/artifacts/{digest}").text
 
 
 def test_what_is_no_artifact_is_not_found(web: FlaskClient, served: Registry) -> None:
@@ -265,7 +265,7 @@ def test_what_is_no_artifact_is_not_found(web: FlaskClient, served: Registry) ->
         read(web, f"/artifacts/{wrong}", 404)
         read(web, f"/artifacts/{wrong}/sources", 404)
         read(web, f"/artifacts/{wrong}/referrers/{referrer}", 404)
-    assert f"belongs to the artifact {digest}" in read(web, f"/artifacts/{referrer}", 404).text
+    assert f"a referrer of the artifact {digest}" in read(web, f"/artifacts/{referrer}", 404).text
     read(web, f"/artifacts/{digest}/referrers/{digest}", 404)
     read(web, f"/artifacts/{digest}?tuned=9999999999999999999", 422)
 
@@ -274,12 +274,12 @@ def test_who_signed_in_has_it_measured_again(signed_in: FlaskClient, served: Reg
     digest = served.published()
     address = f"/artifacts/{digest}"
     fields = dict(read(signed_in, address).fields)
-    assert (fields["repeat"], fields["priority"], fields["beside"]) == ("1", "-10", "")
-    sent = {**fields, "repeat": "3", "beside": ""}
+    assert (fields["repeat"], fields["priority"], fields["baseline"]) == ("1", "-10", "")
+    sent = {**fields, "repeat": "3", "baseline": ""}
     done = signed_in.post(f"{address}/measure", data=sent, headers={"Sec-Fetch-Site": "same-origin"})
     assert (done.status_code, done.location) == (303, f"{address}?done=measuring#measure")
     page = read(signed_in, done.location.partition("#")[0])
-    assert "A job that measures this artifact again is queued" in page.text
+    assert "Measuring job queued" in page.text
     ((job, request),) = served.sql("SELECT id, request FROM builds WHERE kind = 'measure'")
     assert (request["repeat"], request["by"]) == (3, "tester")
     assert f"/builds/{job}" in page.links
@@ -288,10 +288,10 @@ def test_who_signed_in_has_it_measured_again(signed_in: FlaskClient, served: Reg
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ({"repeat": "99"}, "no whole number from 1 to 20"),
-        ({"priority": "soon"}, "no whole number from -100 to 100"),
-        ({"beside": "other/net@1"}, "of another team"),
-        ({"beside": f"{MARKUP}@"}, "at beside"),
+        ({"repeat": "99"}, "Enter a whole number from 1 to 20"),
+        ({"priority": "soon"}, "Enter a whole number from -100 to 100"),
+        ({"baseline": "other/net@1"}, "belong to different teams"),
+        ({"baseline": f"{MARKUP}@"}, "at baseline"),
     ],
 )
 def test_a_wrong_order_comes_back_as_it_was_typed(
@@ -312,5 +312,5 @@ def test_a_wrong_order_comes_back_as_it_was_typed(
 def test_who_only_reads_is_asked_to_sign_in(web: FlaskClient, served: Registry) -> None:
     digest = served.published()
     page = read(web, f"/artifacts/{digest}")
-    assert "Sign in to measure it again" in page.text
+    assert "Sign in to measure again" in page.text
     assert web.post(f"/artifacts/{digest}/measure", data={"repeat": "1"}).status_code == 401

@@ -24,14 +24,14 @@ def read(web: FlaskClient, address: str, status: int = 200) -> Page:
     return Page(response.get_data(as_text=True))
 
 
-def flag(registry: Registry, number: int, verdict: str = "worse", ratio: float = 1.15) -> None:
+def flag(registry: Registry, number: int, outcome: str = "worse", ratio: float = 1.15) -> None:
     registry.sql(
-        "INSERT INTO performance_events (series_id, model_id, kind, number, before, verdict, ratio, method) "
+        "INSERT INTO performance_events (series_id, model_id, kind, number, before, outcome, ratio, method) "
         "SELECT id, model_id, 'comparison', %s::int, %s::int - 1, %s, %s, 'replicates' FROM series "
-        "WHERE metric = 'latency_p50' AND subject = 'artifact'",
+        "WHERE metric = 'latency_p50' AND implementation = 'artifact'",
         number,
         number,
-        verdict,
+        outcome,
         ratio,
     )
 
@@ -49,7 +49,7 @@ def test_an_empty_server_says_how_to_publish_and_that_nobody_works(web: FlaskCli
 def test_the_front_page_says_what_there_is_what_is_in_production_how_it_moved_and_what_failed(
     web: FlaskClient, served: Registry
 ) -> None:
-    for tolerance, said in ((0.1, "one version measured"), (0.2, "no verdict yet")):
+    for tolerance, said in ((0.1, "one version measured"), (0.2, "inconclusive")):
         served.published(served.submit(checks={"tolerance": tolerance}))
         assert said in read(web, "/").text
     failing = served.submit(checks={"tolerance": 0.3}).builds[0].id
@@ -64,7 +64,7 @@ def test_the_front_page_says_what_there_is_what_is_in_production_how_it_moved_an
     assert "failed 3" in page.text
     assert "prod 1 candidate 2" in page.text  # what is in production comes first
     assert f"15.0 % slower since 2 {V4}" in page.text
-    assert "1 version worse 0 better, in 30 days 1 build failed in 7 days" in page.text
+    assert "1 version regressed 0 improved, last 30 days 1 build failed last 7 days" in page.text
     assert "compile_failed" in page.text
     known = {
         f"/models/{MODEL}",
@@ -75,7 +75,7 @@ def test_the_front_page_says_what_there_is_what_is_in_production_how_it_moved_an
         f"/builds/{failing}",
         "/builds?state=failed",
         "/builds?state=failed&days=7",
-        "/changes?verdict=worse",
+        "/changes?outcome=worse",
     }
     assert known <= set(page.links)
 
@@ -105,10 +105,10 @@ def test_search_finds_parts_of_names_keeps_what_was_typed_and_pages(
     assert "vision/vit" not in page.text
     following = next(link for link in page.links if link.startswith("/?q=BERT&after="))
     assert "nlp/bert9" in read(web, following).text
-    assert "No model's name holds “%_<b>”." in read(web, "/?q=%25_<b>").text
-    assert "No model's name holds" in read(web, f"/?q={'x' * 3000}").text
-    assert "Models named" not in read(web, "/?q=%00%20").text
-    assert "is no model name" in read(web, "/?after=%00", 422).text
+    assert "No models match “%_<b>”." in read(web, "/?q=%25_<b>").text
+    assert "No models match" in read(web, f"/?q={'x' * 3000}").text
+    assert "Models matching" not in read(web, "/?q=%00%20").text
+    assert "invalid model name" in read(web, "/?after=%00", 422).text
 
 
 def test_a_teams_models_have_an_address_and_so_has_the_list(web: FlaskClient, served: Registry) -> None:
@@ -124,7 +124,7 @@ def test_a_teams_models_have_an_address_and_so_has_the_list(web: FlaskClient, se
     assert ("/models/vision" in rest.links, "/models/vision/resnet18" in rest.links) == (True, False)
     assert "/models/vision" in read(web, "/models/vision/vit").links
     for address in ("/models/ision", "/models/Vision", "/models/%00", "/models/vision%25"):
-        assert "There is no team" in read(web, address, 404).text
+        assert "Team " in read(web, address, 404).text
 
 
 # -- changes -----------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def test_a_teams_models_have_an_address_and_so_has_the_list(web: FlaskClient, se
 def test_changes_are_chosen_and_a_wrong_filter_comes_back_as_it_was_typed(
     web: FlaskClient, served: Registry
 ) -> None:
-    assert "No change was flagged yet." in read(web, "/changes").text
+    assert "No flagged changes yet." in read(web, "/changes").text
     for tolerance in (0.1, 0.2, 0.3):
         served.published(served.submit(checks={"tolerance": tolerance}))
     flag(served, 2)
@@ -141,16 +141,16 @@ def test_changes_are_chosen_and_a_wrong_filter_comes_back_as_it_was_typed(
     page = read(web, "/changes")
     assert f"worse vision/resnet18@2 @1 latency_p50 batch 2 15.0 % slower {V4} separate runs" in page.text
     assert "better vision/resnet18@3 @2" in page.text
-    chosen = read(web, f"/changes?verdict=better&model={MODEL}&target={V4}")
+    chosen = read(web, f"/changes?outcome=better&model={MODEL}&target={V4}")
     assert ("model", MODEL) in chosen.fields
     assert "resnet18@2 @1" not in chosen.text
-    assert "No such change was flagged." in read(web, f"/changes?target={GPU}").text
+    assert "No changes match." in read(web, f"/changes?target={GPU}").text
     for query, status, said in (
         ("model=vision/resnet81", 404, "Did you mean vision/resnet18?"),
-        ("model=%3Cb%3E%00", 422, "is no model name"),
-        ("target=nowhere", 422, "is no target"),
-        ("verdict=bad", 422, "is no verdict of a flagged change"),
-        ("after=yesterday", 422, "is no place in the list"),
+        ("model=%3Cb%3E%00", 422, "invalid model name"),
+        ("target=nowhere", 422, "unknown target"),
+        ("outcome=bad", 422, "outcome"),
+        ("after=yesterday", 422, "Invalid cursor"),
     ):
         assert said in read(web, f"/changes?{query}", status).text
     assert ("model", "vision/resnet81") in read(web, "/changes?model=vision/resnet81", 404).fields
@@ -160,12 +160,12 @@ def test_changes_come_in_pages_that_keep_their_filters(web: FlaskClient, served:
     served.published()
     for number in range(2, 62):
         flag(served, number)
-    page = read(web, "/changes?verdict=worse")
+    page = read(web, "/changes?outcome=worse")
     (following,) = [link for link in page.links if link.startswith("/changes?") and "after=" in link]
-    assert "verdict=worse" in following
+    assert "outcome=worse" in following
     last = read(web, following)
     assert "@11 @10" in last.text
-    assert "/changes?verdict=worse" in last.links  # back to the first page
+    assert "/changes?outcome=worse" in last.links  # back to the first page
 
 
 # -- targets and workers -----------------------------------------------------------------------------------
@@ -174,24 +174,24 @@ def test_changes_come_in_pages_that_keep_their_filters(web: FlaskClient, served:
 def test_workers_say_what_they_do_and_a_target_that_nobody_builds_for_stands_out(
     web: FlaskClient, served: Registry
 ) -> None:
-    assert "No target is known yet." in read(web, "/targets").text
+    assert "No targets yet." in read(web, "/targets").text
     served.worker("w1")
     served.worker("old", GPU, clock=0)
     view = served.submit(targets=[V4, GPU])
     served.step(served.claim(view.builds[0].id), "compile", "running", detail="kernel 3 of <b>9</b>")
     served.services.workers.leave("old")
     page = read(web, "/targets")
-    assert f"{GPU} nobody builds for it 0 0 0 1" in page.text
+    assert f"{GPU} no worker 0 0 0 1" in page.text
     assert "w1 busy vision/resnet18@1 compile kernel 3 of <b>9</b> 1 of 1" in page.text
     assert "EPYC, 2 cores" in page.text
     assert "in a sandbox" in page.text
     assert f"/builds/{view.builds[0].id}" in page.links
     assert "left" not in page.text
-    assert "old left nothing" in read(web, "/targets?gone=1").text
+    assert "old left none" in read(web, "/targets?gone=1").text
     only = read(web, f"/targets?gone=1&target={GPU}")
     assert "w1" not in only.text
     assert "old left" in only.text
-    assert "is no target" in read(web, "/targets?target=%00", 422).text
+    assert "unknown target" in read(web, "/targets?target=%00", 422).text
 
 
 @pytest.mark.parametrize("address", ["/", "/?q=vit", "/changes", "/targets", "/targets?gone=1"])

@@ -38,7 +38,7 @@ def addresses(served: Registry, artifact: Digest) -> dict[str, str]:
         "version": f"/models/{MODEL}/versions/1",
         "artifact": f"/artifacts/{artifact}",
         "build": f"/builds/{build.id}",
-        "stages": f"/builds/{build.id}/stages",
+        "steps": f"/builds/{build.id}/steps",
         "builds": "/builds",
     }
 
@@ -68,11 +68,11 @@ def test_every_page_says_where_the_measurement_stands(
     page = web.get(f"/models/{MODEL}/versions/1").get_data(as_text=True)
     assert f'href="/builds/{job}"' in page
     text = Page(page).text
-    assert f"What has an artifact here is proven and can be pulled. It is measured afterwards: {V4}" in text
+    assert f"These artifacts are verified and can be pulled, but are not measured yet: {V4}" in text
     assert ("the device is gone" in text.lower()) == (state == "failed")
-    command = f"pt2hub measure {MODEL}@1 --target {V4} measures it."
+    command = f"To measure it, run pt2hub measure {MODEL}@1 --target {V4}."
     assert (command in text) == (state in ("failed", "not_measured"))
-    assert "It is not measured yet." in read(web, f"/artifacts/{artifact}")
+    assert "Not measured yet." in read(web, f"/artifacts/{artifact}")
 
 
 def test_a_version_that_is_measured_needs_no_such_words(web: FlaskClient, served: Registry) -> None:
@@ -85,7 +85,7 @@ def test_a_version_that_is_measured_needs_no_such_words(web: FlaskClient, served
         assert "not measured yet" not in text, name
     assert "10 ms" in read(web, pages["version"])
     again = the_job(served, artifact)
-    assert f"job {again} measures it again" in read(web, pages["artifact"])
+    assert f"to be measured again in job {again}" in read(web, pages["artifact"])
 
 
 def test_a_form_whose_check_lacks_figures_leads_to_the_job(signed_in: FlaskClient, served: Registry) -> None:
@@ -94,11 +94,11 @@ def test_a_form_whose_check_lacks_figures_leads_to_the_job(signed_in: FlaskClien
         served, served.submit(checks={"tolerance": 0.01}), code=b"second", key="second"
     )
     job = the_job(served, second)
-    gate = {"alias": "prod", "metric": "latency_p50", "max_worse": 0.05}
-    served.services.policies.put(MODEL, {"gates": [gate]}, revision=0, by=Actor("ada", admin=True))
+    check = {"alias": "prod", "metric": "latency_p50", "max_worse": 0.05}
+    served.services.policies.put(MODEL, {"checks": [check]}, revision=0, by=Actor("ada", admin=True))
     served.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by="ci")
     form = Page(signed_in.get(f"/models/{MODEL}").get_data(as_text=True))
-    kept = [(name, value) for name, value in form.fields if name in ("csrf", "seen")]
+    kept = [(name, value) for name, value in form.fields if name == "seen"]
     fields = {"alias": "prod", "number": "2", "reason": "faster"}
     response = signed_in.post(
         f"/models/{MODEL}/aliases", data={**dict(kept), **fields}, headers={"Sec-Fetch-Site": "same-origin"}

@@ -10,9 +10,9 @@ from structlog.testing import capture_logs
 
 from pt2hub.server.api.app import create_app
 from pt2hub.server.container import open_container
-from pt2hub.server.pages.installing import install
-from pt2hub.server.pages.rendering import ASSETS
+from pt2hub.server.pages.installation import install
 from pt2hub.server.pages.sessions import COOKIE
+from pt2hub.server.pages.templates import ASSETS
 from support.pages import Page
 from support.registry import a_spec
 
@@ -30,7 +30,7 @@ def test_an_address_without_a_page_is_a_page_that_leads_on(web: FlaskClient, met
     assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
     assert "<b>" not in answer.text
     page = Page(answer.text)
-    assert "There is no page at this address" in page.text
+    assert "Page not found" in page.text
     assert any(link.startswith("/?q=") and link.endswith("resnet18") for link in page.links)
 
 
@@ -58,7 +58,10 @@ def test_an_address_that_is_too_long_is_said_to_be_in_the_readers_own_form(web: 
     long = "%41" * 3000
     page = web.get(f"/?q={long}")
     assert (page.status_code, page.mimetype) == (414, "text/html")
-    assert "The address has 9004 bytes. At most 8000 bytes are taken." in Page(page.text).text
+    assert (
+        "The URL is too long (9004 bytes, at most 8000). URLs may have at most 8000 bytes."
+        in Page(page.text).text
+    )
     assert max(map(len, Page(page.text).links)) < 8000
     api = web.get(f"/api/v1/models?search={long}")
     assert (api.status_code, api.content_type) == (414, "application/problem+json")
@@ -109,7 +112,7 @@ def test_what_failed_is_told_even_where_no_page_can_be_made(
     del app.extensions[ASSETS]
     answer = app.test_client().get("/nowhere")
     assert (answer.status_code, answer.mimetype) == (404, "text/plain")
-    assert "There is no page at this address" in answer.text
+    assert "Page not found" in answer.text
 
 
 def test_without_the_database_pages_say_so_and_when_to_come_back(config: ServerConfig) -> None:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pt2hub.errors import Pt2hubError
-from pt2hub.server.pages.publishing import EXAMPLE
-from pt2hub.server.pages.spec_lines import lines_of
+from pt2hub.server.pages.publishing.publish import EXAMPLE
 from pt2hub.wire.documents import parse_document, write_document
+from pt2hub.wire.positions import find_positions
+from pt2hub.wire.shapes import WaitReason
 from support.pages import Page
 from support.registry import GPU, V3, V4, a_spec
 
@@ -26,9 +27,7 @@ DIGEST = f"sha256:{'0' * 64}"
 
 
 def send(client: FlaskClient, address: str, spec: str, **more: str) -> Any:
-    fields = dict(Page(client.get("/publish").text).fields)
-    sent = {"csrf": fields["csrf"], "spec": spec, **more}
-    return client.post(address, data=sent, headers=HERE)
+    return client.post(address, data={"spec": spec, **more}, headers=HERE)
 
 
 def told(client: FlaskClient, **changes: Any) -> str:
@@ -55,11 +54,11 @@ def test_what_a_spec_would_do_is_told_while_it_is_written(registry: Registry) ->
 
     more = check(a_spec(targets=[V4, GPU]))
     assert (more.created, more.queued, more.targets[1].state) == (False, 1, None)
-    assert more.targets[1].note == "no worker ever offered this target"
+    assert more.targets[1].wait == WaitReason("never_offered")
     registry.silence("w1")
     other = check(a_spec(checks={"tolerance": 0.01}))
     assert (other.number, other.created, other.first) == (2, True, False)
-    assert other.targets[0].note == "no live worker offers this target"
+    assert other.targets[0].wait == WaitReason("no_live_worker")
 
 
 @pytest.mark.parametrize(
@@ -98,13 +97,13 @@ def test_the_spec_of_a_version_can_be_published_again(registry: Registry) -> Non
     registry.services.publish.submit(given)
     text = write_document(registry.services.publish.document("vision/resnet18", 1))
     assert text.startswith("model: vision/resnet18\nsource:\n  factory: torchvision.models:resnet18\n")
-    prospect = registry.services.publish.check(parse_document(text.encode()))
-    assert (prospect.created, prospect.queued) == (False, 0)
-    assert [item.target for item in prospect.targets] == [V4, V3]
+    preview = registry.services.publish.check(parse_document(text.encode()))
+    assert (preview.created, preview.queued) == (False, 0)
+    assert [item.target for item in preview.targets] == [V4, V3]
 
 
 def test_a_spec_is_published_from_the_page(signed_in: FlaskClient) -> None:
-    assert "It makes the model and its first version, vision/resnet18@1" in told(signed_in)
+    assert "It creates the model and its first version, vision/resnet18@1" in told(signed_in)
     answer = send(signed_in, "/publish", write_document(a_spec()), priority="3")
     assert (answer.status_code, answer.headers["Location"]) == (
         303,
@@ -128,12 +127,12 @@ def test_a_wrong_spec_comes_back_as_it_was_typed_with_what_is_wrong_at_its_line(
     assert typed(answer.text) == text
     assert ("priority", "5") in Page(answer.text).fields
     said = Page(answer.text).text
-    assert "line 1 model the text has another form" in said
-    assert f"line {len(text.splitlines())} wieghts there is no such field" in said
+    assert "line 1 model invalid format" in said
+    assert f"line {len(text.splitlines())} wieghts unknown field" in said
     broken = Page(send(signed_in, "/publish/check", "model: a/b\ninputs: [1, 2\nweights: 3").text).text
     assert "got ':'. line 3 column 8 Correct" in broken
     late = send(signed_in, "/publish", write_document(a_spec()), priority="soon")
-    assert (late.status_code, "'soon' is no priority" in Page(late.text).text) == (422, True)
+    assert (late.status_code, "Invalid priority 'soon'" in Page(late.text).text) == (422, True)
 
 
 @pytest.mark.parametrize("origin", ["nobody/nothing@1", "vision/resnet18", "<script>", "a/b@sha256:123456"])
@@ -151,7 +150,7 @@ def test_the_example_is_right_wherever_a_worker_lives(registry: Registry) -> Non
 def test_who_did_not_sign_in_is_led_to_and_shown_no_form(web: FlaskClient) -> None:
     page = Page(web.get("/publish?from=a/b@1").text)
     assert "/sign-in?to=/publish?from%3Da/b@1" in page.links
-    assert not {name for name, _ in page.fields} & {"csrf", "priority"}
+    assert "priority" not in {name for name, _ in page.fields}
     assert web.post("/publish/check", data={"spec": EXAMPLE}, headers=HERE).status_code == 401
 
 
@@ -161,4 +160,5 @@ def test_who_did_not_sign_in_is_led_to_and_shown_no_form(web: FlaskClient) -> No
 )
 def test_fields_are_found_in_the_text(path: str, line: int | None) -> None:
     text = "a: 1\nb:\n- x\n- y: 1\n  c: 2\nd.e: {f: 1}\n"
-    assert lines_of(text, [path]).get(path) == line
+    found = find_positions(text, [path]).get(path)
+    assert (found and found[0]) == line

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pt2hub.errors import InvalidInput, NotFound, UnknownTarget
-from pt2hub.server.db.stores.events import EventStore
+from pt2hub.server.db.stores.performance.changes import EventStore
 from support.figures import Run, latency, measured, ratios, transaction, versions
 from support.registry import V3, V4
 
@@ -20,8 +20,8 @@ STEADY = (10.0, 10.05, 9.95, 10.0, 10.02)
 
 
 def events(registry: Registry, **filters: Any) -> list[EventView]:
-    registry.services.comparing.examine()
-    return list(registry.services.comparing.events(**filters).events)
+    registry.services.comparisons.examine()
+    return list(registry.services.comparisons.events(**filters).events)
 
 
 def scaled(factor: float, *, metric: str = "latency_p50", unit: str = "ms") -> Any:
@@ -35,19 +35,19 @@ def test_a_worse_version_is_flagged_once_and_taken_back_when_measured_anew(regis
     measured(registry, other, scaled(1.5), scaled(1.5, metric="throughput", unit="1/s"))
     measured(registry, one, scaled(1, metric="throughput", unit="1/s"))
     found = events(registry)
-    assert {(item.metric, item.verdict, item.number, item.before, item.kind) for item in found} == {
+    assert {(item.metric, item.outcome, item.number, item.before, item.kind) for item in found} == {
         ("latency_p50", "worse", 2, 1, "comparison"),
         ("throughput", "better", 2, 1, "comparison"),
     }
     assert {(item.model, item.target, item.batch, item.method) for item in found} == {
         (MODEL, V4, 8, "replicates")
     }
-    worse = next(item for item in found if item.verdict == "worse")
+    worse = next(item for item in found if item.outcome == "worse")
     assert worse.ratio == pytest.approx(1.5)
     assert worse.low is not None
     assert worse.high is not None
     assert 1.05 < worse.low < 1.5 < worse.high
-    assert registry.services.comparing.examine() == 0
+    assert registry.services.comparisons.examine() == 0
     measured(registry, third, scaled(1.5))  # new figures in the series: nothing is told again
     assert [(item.id, item.at) for item in events(registry)] == [(item.id, item.at) for item in found]
 
@@ -66,10 +66,10 @@ def test_a_change_of_level_in_a_reported_series_is_flagged_and_moves_without_bei
     artifacts = versions(registry, len(levels))
     for artifact, value in zip(artifacts, levels, strict=True):
         measured(registry, artifact, latency(value), run=Run(source="report"))
-    [change] = events(registry, verdict="worse") and [
+    [change] = events(registry, outcome="worse") and [
         item for item in events(registry) if item.kind == "change_point"
     ]
-    assert (change.number, change.before, change.verdict, change.method) == (9, 8, "worse", "series")
+    assert (change.number, change.before, change.outcome, change.method) == (9, 8, "worse", "series")
     assert change.ratio == pytest.approx(1.3, abs=0.02)
     # Version 9 turns out to be as quick as those before: the level changed one version later.
     for _ in range(3):
@@ -94,7 +94,7 @@ def test_figures_that_cannot_be_examined_keep_no_other_series_from_it(registry: 
         measured(registry, one, scaled(1))
         measured(registry, other, scaled(2))
     assert [item.model for item in events(registry)] == [MODEL]
-    assert registry.services.comparing.examine() == 0
+    assert registry.services.comparisons.examine() == 0
 
 
 def test_several_processes_share_the_series_that_are_to_be_examined(registry: Registry) -> None:
@@ -102,11 +102,11 @@ def test_several_processes_share_the_series_that_are_to_be_examined(registry: Re
     measured(registry, one, scaled(1))
     measured(registry, other, scaled(2), scaled(2, metric="throughput", unit="1/s"))
     with transaction(registry) as session:
-        taken = EventStore(session).unexamined(2)
+        taken = EventStore(session).claim_unexamined(2)
         assert len(taken) == 2
-        left = registry.services.comparing.examine()
+        left = registry.services.comparisons.examine()
         assert left > 0
-    assert registry.services.comparing.examine() == 2
+    assert registry.services.comparisons.examine() == 2
 
 
 def test_changes_are_listed_newest_first_page_by_page(registry: Registry) -> None:
@@ -121,7 +121,7 @@ def test_changes_are_listed_newest_first_page_by_page(registry: Registry) -> Non
         (MODEL, 3),
     ]
     assert [item.at for item in every] == sorted((item.at for item in every), reverse=True)
-    services, paged, place = registry.services.comparing, [], None
+    services, paged, place = registry.services.comparisons, [], None
     while True:
         page = services.events(after=place, limit=3)
         paged += page.events
@@ -130,10 +130,10 @@ def test_changes_are_listed_newest_first_page_by_page(registry: Registry) -> Non
             break
     assert paged == every
     assert {item.model for item in services.events(model="audio/net").events} == {"audio/net"}
-    assert services.events(verdict="better").events == services.events(target=V3).events == ()
+    assert services.events(outcome="better").events == services.events(target=V3).events == ()
     for filters, error in (
         ({"after": "yesterday"}, InvalidInput),
-        ({"verdict": "same"}, InvalidInput),
+        ({"outcome": "same"}, InvalidInput),
         ({"target": "gpu"}, UnknownTarget),
         ({"model": "audio/nets"}, NotFound),
     ):

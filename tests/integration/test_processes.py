@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pt2hub.server.processes import Child, shorten, spawn, tail
+from pt2hub.system.processes import Child, shorten, spawn, tail
 from support.working import until
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from pt2hub.archive.programs import split_program
-from pt2hub.client.loader import load_artifact
-from pt2hub.client.local import LocalArtifact
+from pt2hub.client.artifacts.loader import load_artifact
+from pt2hub.client.artifacts.local import LocalArtifact
 from pt2hub.domain.artifacts import ArtifactConfig
 from pt2hub.domain.codec import decode
 from pt2hub.errors import (
@@ -23,25 +23,20 @@ from pt2hub.errors import (
     ProgramNewer,
     WeightsMismatch,
 )
-from pt2hub_workers.inside import adapting, eager, sources
-from pt2hub_workers.inside.golden import make_golden
-from pt2hub_workers.inside.inputs import make, points
-from pt2hub_workers.inside.sources.building import Given
+from pt2hub_workers.inside import sources
+from pt2hub_workers.inside.builds.export import adapter, eager
+from pt2hub_workers.inside.builds.export.inputs import make_inputs, make_points
+from pt2hub_workers.inside.builds.verify.golden import make_golden
+from pt2hub_workers.inside.sources.source_files import SourceFiles
 from support.programs import SIZE, Everything, changed, edited, members, save, save_everything
-from support.workbench import Workbench, workbench
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from pt2hub.domain.specs import Spec
+    from pt2hub.domain.publishing.spec import Spec
+    from support.workbench import Workbench
 
 ANY = "sha256:" + 64 * "0"
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
-    with workbench(tmp_path_factory.mktemp("bench")) as made:
-        yield made
 
 
 def document(**fields: Any) -> dict[str, Any]:
@@ -100,7 +95,7 @@ def test_an_artifact_of_a_program_computes_what_the_exported_model_does(
     built: dict[str, Any], files: dict[str, Path]
 ) -> None:
     assert_computes(built, seed=0)
-    assert built["verification"]["verdict"] == "passed"
+    assert built["verification"]["result"] == "passed"
     assert Path(built["weights_path"]).read_bytes() == files["weights"].read_bytes()
     table = {item["fqn"]: item["source"] for item in built["config"]["constants"]["table"]}
     assert table["head.weight"] == table["narrow"] == table["scale"] == "weights"
@@ -125,8 +120,8 @@ def test_a_retrained_program_reuses_the_code_and_starts_no_compiler(
 
 
 def module_of(spec: Spec, files: dict[str, Path], scratch: Path) -> nn.Module:
-    given = Given((), files["source"], files["weights"], scratch, "cpu", spec)
-    return adapting.adapt(sources.build_model(spec.source, given), spec)
+    given = SourceFiles((), files["source"], files["weights"], scratch, "cpu", spec)
+    return adapter.adapt_model(sources.build_model(spec.source, given), spec)
 
 
 def test_the_float64_reference_is_a_copy_and_leaves_the_program_as_it_was(
@@ -134,8 +129,8 @@ def test_the_float64_reference_is_a_copy_and_leaves_the_program_as_it_was(
 ) -> None:
     spec = _spec(document())
     module = module_of(spec, files, tmp_path)
-    chosen = points(spec, {"batch": 16})
-    inputs = {point.label: make(spec, point, {}) for point in chosen}
+    chosen = make_points(spec, {"batch": 16})
+    inputs = {point.label: make_inputs(spec, point, {}) for point in chosen}
 
     golden = make_golden(module, chosen, inputs)
 
@@ -159,8 +154,8 @@ def test_a_graph_that_fixes_a_dtype_has_no_float64_reference_and_says_so(tmp_pat
     parts = parts_of(save(Fixed().eval(), tmp_path / "fixed.pt2", (torch.randn(2, SIZE),)))
     spec = _spec(one_input([2, SIZE]))
     module = module_of(spec, parts, tmp_path)
-    chosen = points(spec, {})
-    golden = make_golden(module, chosen, {point.label: make(spec, point, {}) for point in chosen})
+    chosen = make_points(spec, {})
+    golden = make_golden(module, chosen, {point.label: make_inputs(spec, point, {}) for point in chosen})
     assert golden.double == {}
     assert "no float64 reference" in golden.notes[0]
 
@@ -210,7 +205,7 @@ def test_a_program_that_was_exported_on_a_gpu_is_built_for_the_cpu(tmp_path: Pat
 
 
 def _spec(given: dict[str, Any]) -> Spec:
-    from pt2hub.domain.specs import Spec
+    from pt2hub.domain.publishing.spec import Spec
 
     return Spec.model_validate(given)
 
@@ -243,8 +238,8 @@ def schema(major: int) -> Callable[[Any], None]:
 @pytest.mark.parametrize(
     ("edit", "error", "message"),
     [
-        (version("2.99.1+cu130"), ProgramNewer, "exported by torch 2.99.1"),
-        (version("3.0.0"), ProgramNewer, "exported by torch 3.0.0"),
+        (version("2.99.1+cu130"), ProgramNewer, "exported with torch 2.99.1"),
+        (version("3.0.0"), ProgramNewer, "exported with torch 3.0.0"),
         (schema(9), ProgramNewer, "schema 9"),
         (schema(7), BadProgram, "schema 7"),
     ],
@@ -280,7 +275,10 @@ def broken_graph(program: Any) -> None:
 
 @pytest.mark.parametrize(
     ("edit", "message"),
-    [(unknown_operator, "no operator mylib::fuse"), (broken_graph, "cannot read the program")],
+    [
+        (unknown_operator, "operators not found on this worker: mylib::fuse"),
+        (broken_graph, "cannot read the program"),
+    ],
 )
 def test_programs_that_torch_cannot_read_are_refused_in_words(
     bench: Workbench, files: dict[str, Path], tmp_path: Path, edit: Callable[[Any], None], message: str

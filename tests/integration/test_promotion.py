@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pt2hub.domain.measurements import Pair
+from pt2hub.domain.performance.measurements import Pair
 from pt2hub.domain.tokens import Actor
-from pt2hub.errors import AliasMoved, BuildActive, GateRefused, InvalidInput
+from pt2hub.errors import AliasMoved, BuildActive, InvalidInput, PromotionCheckFailed
 from support.gated import NOISY, QUIET, latency, measure, version
 from support.registry import V4
 from support.remeasuring import a_later_run, measured, published_unmeasured, the_job
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from support.shell import Shell
 
 MODEL = "vision/resnet18"
-GATE: dict[str, Any] = {"alias": "prod", "metric": "latency_p50", "max_worse": 0.05}
+CHECK: dict[str, Any] = {"alias": "prod", "metric": "latency_p50", "max_worse": 0.05}
 MOVE = ("alias", f"{MODEL}@2", "prod", "--reason", "faster")
 
 
@@ -33,7 +33,7 @@ def two_versions(registry: Registry) -> tuple[Digest, Digest, str]:
     view = registry.submit(checks={"tolerance": 0.01})
     second = published_unmeasured(registry, view, code=b"second", key="second")
     policies = registry.services.policies
-    policies.put(MODEL, {"gates": [GATE]}, revision=0, by=Actor("ada", admin=True))
+    policies.put(MODEL, {"checks": [CHECK]}, revision=0, by=Actor("ada", admin=True))
     registry.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by="ci")
     return first, second, the_job(registry, second)
 
@@ -43,7 +43,7 @@ def measure_beside(registry: Registry, job: str, first: Digest, value: float) ->
     claim = registry.claim(job)
     pairs = [Pair("latency_p50", "ms", [value / 10.0 * part for part in QUIET], 2)]
     run = a_later_run(claim, value=value, measurements=[latency(value)], baseline=first, pairs=pairs)
-    registry.services.measuring.record(claim, measured(registry, claim, run))
+    registry.services.measuring_jobs.record(claim, measured(registry, claim, run))
 
 
 def a_moment_later(registry: Registry, act: Callable[[Registry], object]) -> threading.Thread:
@@ -80,11 +80,11 @@ def test_a_move_waits_and_is_made_as_soon_as_the_check_passes(shell: Shell, serv
 def test_a_version_that_turns_out_slower_is_refused_after_the_wait(served: Registry, client: Client) -> None:
     first, _, job = two_versions(served)
     thread = a_moment_later(served, lambda it: measure_beside(it, job, first, 13.0))
-    with pytest.raises(GateRefused, match="30 % worse in 2 than in 1") as caught:
-        client.move_alias(MODEL, "prod", 2, reason="faster", wait=True)
+    with pytest.raises(PromotionCheckFailed, match="30 % worse in 2 than in 1") as caught:
+        client.aliases.move(MODEL, "prod", 2, reason="faster", wait=True)
     thread.join()
     assert "waits_for" not in caught.value.context
-    assert client.alias(MODEL, "prod").number == 1
+    assert client.aliases.get(MODEL, "prod").number == 1
 
 
 def test_a_move_that_waits_is_lost_to_one_that_was_made_meanwhile(served: Registry, client: Client) -> None:
@@ -100,18 +100,18 @@ def test_a_move_that_waits_is_lost_to_one_that_was_made_meanwhile(served: Regist
 
     thread = a_moment_later(served, act)
     with pytest.raises(AliasMoved, match="was removed, not on 1"):
-        client.move_alias(MODEL, "prod", 2, reason="faster", wait=True)
+        client.aliases.move(MODEL, "prod", 2, reason="faster", wait=True)
     thread.join()
-    assert client.alias(MODEL, "prod").number is None
+    assert client.aliases.get(MODEL, "prod").number is None
 
 
 def test_waiting_for_a_move_ends_with_its_time(shell: Shell, served: Registry, client: Client) -> None:
     *_, job = two_versions(served)
-    with pytest.raises(BuildActive, match=f"{MODEL}@prod was not moved. .*{job} for {V4} is queued"):
-        client.move_alias(MODEL, "prod", 2, reason="faster", wait=True, timeout=0.2)
+    with pytest.raises(BuildActive, match=f"{MODEL}@prod was not moved. .*{job} .* for {V4} is queued"):
+        client.aliases.move(MODEL, "prod", 2, reason="faster", wait=True, timeout=0.2)
     told = shell(*MOVE, "--wait", "--timeout", "0.2")
     assert (told.code, "[build_active]" in told.err) == (1, True)
-    assert client.alias(MODEL, "prod").number == 1
+    assert client.aliases.get(MODEL, "prod").number == 1
     assert shell(*MOVE, "--timeout", "3").code == 2
     assert shell("alias", MODEL, "prod", "--wait").code == 2
 
@@ -125,9 +125,9 @@ def test_a_measuring_job_that_fails_or_is_cancelled_ends_the_wait(shell: Shell, 
     thread = a_moment_later(served, fail)
     told = shell(*MOVE, "--wait")
     thread.join()
-    assert (told.code, "[gate_refused]" in told.err) == (1, True)
+    assert (told.code, "[promotion_check_failed]" in told.err) == (1, True)
     assert f"measuring version 2 failed in job {job}: the device is gone" in told.err
-    assert f"`pt2hub measure {MODEL}@2 --target {V4} --beside {MODEL}@1`" in told.err
+    assert f"`pt2hub measure {MODEL}@2 --target {V4} --baseline {MODEL}@1`" in told.err
     assert "--wait` moves it" not in told.err
     served.services.builds.retry(job, by="ada")
     served.services.builds.cancel(job, by="ada")
@@ -138,12 +138,12 @@ def test_nobody_waits_where_another_check_refuses_all_the_same(served: Registry,
     two_versions(served)
     served.services.policies.put(
         MODEL,
-        {"gates": [GATE, {"alias": "prod", "metric": "package_bytes", "max_worse": 0.05}]},
+        {"checks": [CHECK, {"alias": "prod", "metric": "package_bytes", "max_worse": 0.05}]},
         revision=1,
         by=Actor("ada", admin=True),
     )
-    with pytest.raises(GateRefused) as caught:
-        client.move_alias(MODEL, "prod", 2, reason="faster", wait=True, timeout=30)
+    with pytest.raises(PromotionCheckFailed) as caught:
+        client.aliases.move(MODEL, "prod", 2, reason="faster", wait=True, timeout=30)
     assert caught.value.context["count"] == 2
     assert "waits_for" not in caught.value.context
 
@@ -154,10 +154,10 @@ def test_a_job_that_measures_again_is_waited_for_too(served: Registry, client: C
     measure(served, second, latency(9.0, noise=NOISY))
     again = the_job(served, second)
     with pytest.raises(
-        GateRefused, match=f"version 2 is measured again by job {again}, which is queued"
+        PromotionCheckFailed, match=f"version 2 is measured again by job {again}, which is queued"
     ) as caught:
-        client.move_alias(MODEL, "prod", 2, reason="faster")
+        client.aliases.move(MODEL, "prod", 2, reason="faster")
     assert caught.value.context["waits_for"] == [again]
     thread = a_moment_later(served, lambda it: measure_beside(it, again, first, 9.0))
-    assert client.move_alias(MODEL, "prod", 2, reason="faster", wait=True).number == 2
+    assert client.aliases.move(MODEL, "prod", 2, reason="faster", wait=True).number == 2
     thread.join()

@@ -21,8 +21,8 @@ from pt2hub.archive import read_safetensors_header
 from pt2hub.archive.code import check_code
 from pt2hub.archive.programs import check_program
 from pt2hub.cli import main as cli
-from pt2hub.client import following
-from pt2hub.client.published import Published
+from pt2hub.client.builds import follower
+from pt2hub.client.publishing.published import Published
 from pt2hub.domain.builds import BuildState
 from pt2hub.domain.codec import decode, encode
 from pt2hub.domain.digests import Digest
@@ -34,8 +34,8 @@ from support.registry import a_spec
 from support.tiny_models import Mlp
 
 if TYPE_CHECKING:
+    from pt2hub.client.builds.events import BuildEvent
     from pt2hub.client.client import Client
-    from pt2hub.client.events import BuildEvent
     from support.registry import Registry
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "publish-from-python.md"
@@ -144,13 +144,15 @@ def test_what_belongs_to_the_other_kind_is_refused_before_anything_is_done(clien
         publish(model, (X,), name="tiny/mlp", dynamic_shape=SHAPES)
     with pytest.raises(InvalidInput, match=r"\(x,\)"):
         publish(model, X, name="tiny/mlp")
-    with pytest.raises(InvalidInput, match="A spec says its own inputs"):
+    with pytest.raises(
+        InvalidInput, match="args and kwargs cannot be combined with a spec, which has its own inputs"
+    ):
         publish(a_spec(), (X,))
-    with pytest.raises(InvalidInput, match="It takes"):
+    with pytest.raises(InvalidInput, match="The options are"):
         publish(a_spec(), name="tiny/mlp")
-    with pytest.raises(InvalidInput, match="Tensor is no spec, and no model"):
+    with pytest.raises(InvalidInput, match="Expected a spec or a model, got Tensor"):
         publish(X)
-    with pytest.raises(InvalidInput, match="A dict of tensors is weights"):
+    with pytest.raises(InvalidInput, match="got a dict of tensors"):
         publish(model.state_dict(), X, name="tiny/mlp")
     with pytest.raises(InvalidInput, match="kwargs"):
         publish(model, (X,), [X], name="tiny/mlp")
@@ -202,12 +204,12 @@ def test_waiting_follows_the_builds_to_their_end(served: Registry) -> None:
 def test_waiting_ends_with_its_time_and_the_builds_go_on(client: Client, served: Registry) -> None:
     version = client.publish(a_spec(targets=[HERE]))
     began = time.monotonic()
-    with pytest.raises(BuildActive, match=rf"{HERE} queued") as caught:
+    with pytest.raises(BuildActive, match=rf"{HERE} is queued") as caught:
         version.wait(timeout=0.5)
     assert 0.5 <= time.monotonic() - began < 15
     assert caught.value.where == "vision/resnet18@1"
     assert version.builds[0].id in str(caught.value)
-    assert client.build(version.builds[0].id).state == BuildState.QUEUED
+    assert client.builds.get(version.builds[0].id).state == BuildState.QUEUED
     published = threading.Timer(0.3, served.published, [version])
     published.start()
     assert version.wait(timeout=30).readiness == "ready"
@@ -216,7 +218,7 @@ def test_waiting_ends_with_its_time_and_the_builds_go_on(client: Client, served:
 
 
 def test_a_stream_is_left_before_the_time_is_over(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "_LAST_SECONDS", 0.5)
+    monkeypatch.setattr(follower, "_STREAM_MARGIN_S", 0.5)
     monkeypatch.setattr(streams, "KEEP_ALIVE_SECONDS", 0.1)
     version = client.publish(a_spec(targets=[HERE]))
     began = time.monotonic()
@@ -284,7 +286,7 @@ print({"torch", "pydantic", "numpy", "safetensors"} & set(sys.modules))
         text=True,
         check=True,
     )
-    assert ended.stdout.splitlines() == ["tiny/mlp@1", "object is no spec, and no model", "set()"]
+    assert ended.stdout.splitlines() == ["tiny/mlp@1", "Expected a spec or a model, got object", "set()"]
 
 
 def test_a_function_without_torch_is_told_what_to_install(client: Client) -> None:
@@ -300,7 +302,7 @@ except pt2hub.errors.BadConfiguration as exc:
 """
     del client
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ended.stdout == "Publishing a model needs the package torch, which is not installed\n"
+    assert ended.stdout == "Publishing a model requires the package torch, which is not installed\n"
 
 
 @pytest.mark.usefixtures("environ", "blobs")

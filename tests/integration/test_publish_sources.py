@@ -165,7 +165,7 @@ def test_a_program_and_its_weights_are_pinned_and_kept(
 
 
 def test_a_program_without_weights_is_refused(registry: Registry, saved: Mapping[str, bytes]) -> None:
-    with pytest.raises(InvalidInput, match="needs the digest of its weights") as caught:
+    with pytest.raises(InvalidInput, match="digest of the weights is required") as caught:
         registry.submit(**of_program(registry, saved, weights=None))
     assert caught.value.where == "weights"
     assert "--program" in (caught.value.hint or "")

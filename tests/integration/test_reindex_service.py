@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pt2hub.domain.artifacts import MEASUREMENT_RUN_TYPE, OLD_AUTOTUNE_TYPE
+from pt2hub.domain.artifacts import MEASUREMENT_RUN_TYPE
 from pt2hub.domain.builds import LogLine
 from pt2hub.domain.digests import canonical_json, digest_bytes
-from pt2hub.domain.measurements import Measurement, Pair
+from pt2hub.domain.performance.measurements import Measurement, Pair
 from pt2hub.errors import NotFound
 from pt2hub.server.blobs.keys import StorageKey
-from pt2hub.server.services.documents import read_json, read_manifest
+from pt2hub.server.services.blobs.documents import read_json, read_manifest
 from support.packages import WEIGHTS
-from support.registry import AUTOTUNE, V3, V4
+from support.registry import V3, V4
 from support.remeasuring import remeasure
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def test_a_restored_build_has_the_attempt_that_made_its_artifact(registry: Regis
     registry.services.builds.report(claim, [], [LogLine(1, 0.0, "fetch", "info", "hello")])
     registry.services.builds.publish(claim, registry.publication(claim))
     registry.sql("UPDATE build_attempts SET ended_at = ended_at - interval '1 minute'")
-    registry.services.upkeep.tidy()
+    registry.services.maintenance.tidy()
     before = registry.services.builds.view(build.id).attempts[-1]
     lose_everything_but_tokens(registry)
     registry.services.reindex.reindex()
@@ -255,24 +255,6 @@ def test_a_golden_document_that_is_damaged_costs_only_what_it_names(registry: Re
         assert sorted(kept) == sorted([(golden,), (digest_bytes(WEIGHTS),)])
 
 
-def test_a_table_of_candidates_of_an_older_pt2hub_is_read_and_says_nothing_that_it_does_not_know(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known = ("op", "shapes", "dtypes", "candidate", "milliseconds", "rank", "chosen")
-    old = [{name: row[name] for name in known} for row in AUTOTUNE if row["milliseconds"] is not None]
-    monkeypatch.setattr("support.registry.AUTOTUNE", old)
-    monkeypatch.setattr("pt2hub.domain.artifacts.AUTOTUNE_TYPE", OLD_AUTOTUNE_TYPE)
-    digest = registry.published()
-    lose_everything_but_tokens(registry)
-    registry.services.reindex.reindex()
-    found = registry.services.resolve.artifact(digest)
-    assert [item.artifact_type for item in found.referrers].count(OLD_AUTOTUNE_TYPE) == 1
-    assert [(row.kernel, row.parameters, row.milliseconds, row.chosen) for row in found.autotune] == [
-        ("cpp_gemm", None, 0.1, True),
-        ("mkl", None, 0.2, False),
-    ]
-
-
 def test_what_was_measured_later_comes_back_without_the_jobs_that_measured_it(registry: Registry) -> None:
     before = registry.published()
     own = registry.published(registry.submit(checks={"tolerance": 0.01}), code=b"other")
@@ -281,7 +263,7 @@ def test_what_was_measured_later_comes_back_without_the_jobs_that_measured_it(re
         registry,
         "vision/resnet18@2",
         baseline=before,
-        beside=beside,
+        baseline_measurements=beside,
         pairs=[Pair("latency_p50", "ms", [1.1], 2)],
     )
     remeasure(registry, "vision/resnet18@1")
@@ -333,7 +315,7 @@ def test_a_run_that_cannot_be_read_keeps_neither_its_artifact_nor_another_run_aw
 
 def by_time(view: ArtifactView) -> ArtifactView:
     """The same artifact with its figures in an order that does not depend on when their rows were added, and no job."""
-    key = operator.attrgetter("measured_at", "metric", "subject", "value")
+    key = operator.attrgetter("measured_at", "metric", "implementation", "value")
     assert view.measurement is not None
     state = replace(view.measurement, job=None, job_state=None)
     return replace(view, measurements=tuple(sorted(view.measurements, key=key)), measurement=state)

@@ -1,4 +1,4 @@
-"""Figures reported over HTTP: by `Client.report` and by `pt2hub report`."""
+"""Figures reported over HTTP: by `client.performance.history.report` and by `pt2hub report`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 import pt2hub
 from pt2hub.cli import main
-from pt2hub.client import reporting
+from pt2hub.client.performance import reporter
 from pt2hub.domain.artifacts import Environment
 from pt2hub.errors import BadConfiguration, Conflict, InvalidInput
 
@@ -34,27 +34,29 @@ def test_many_figures_go_in_batches_each_once_however_often_they_are_sent(
     client: Client, served: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     artifact = served.published()
-    monkeypatch.setattr(reporting, "BATCH", 10)
+    monkeypatch.setattr(reporter, "BATCH", 10)
     seen: list[int] = []
     figures = [a_figure(artifact, value=1.0 + n) for n in range(25)]
-    told = client.report(figures, environment=HERE, on_batch=lambda sum_: seen.append(sum_.accepted))
+    told = client.performance.report(
+        figures, environment=HERE, on_batch=lambda sum_: seen.append(sum_.accepted)
+    )
     assert (told.accepted, told.duplicates, seen) == (25, 0, [10, 20, 25])
-    again = client.report(
+    again = client.performance.report(
         iter([*figures, a_figure(artifact, value=99, environment="a")]),
         environment=PLACE,
         environments={"a": HERE},
     )
     assert (again.accepted, again.duplicates) == (1, 25)
     with pytest.raises(InvalidInput) as caught:
-        client.report([*figures, a_figure(artifact, unit="us")], environment=HERE)
+        client.performance.report([*figures, a_figure(artifact, unit="us")], environment=HERE)
     assert [item.path for item in caught.value.details] == ["measurements[25].unit"]
-    assert "The 20 figures before were kept" in (caught.value.hint or "")
+    assert "The first 20 measurements were stored" in (caught.value.hint or "")
     changed = [*figures[:12], a_figure(artifact, key="mine"), a_figure(artifact, key="mine", value=9)]
     with pytest.raises(InvalidInput, match=r"measurements\[12\] has the same key"):
-        client.report(changed, environment=HERE)
-    client.report([a_figure(artifact, key="mine")], environment=HERE)
+        client.performance.report(changed, environment=HERE)
+    client.performance.report([a_figure(artifact, key="mine")], environment=HERE)
     with pytest.raises(Conflict, match="mine"):
-        client.report([a_figure(artifact, key="mine", value=9)], environment=HERE)
+        client.performance.report([a_figure(artifact, key="mine", value=9)], environment=HERE)
 
 
 @pytest.mark.parametrize(
@@ -70,9 +72,9 @@ def test_what_is_no_figure_is_refused_before_anything_is_sent(
     client: Client, served: Registry, item: Any, where: str
 ) -> None:
     with pytest.raises(InvalidInput) as caught:
-        client.report([a_figure(served.published()), item], environment=HERE)
-    with pytest.raises(InvalidInput, match="One figure is no list of figures"):
-        client.report(a_figure("x"), environment=HERE)  # type: ignore[arg-type]
+        client.performance.report([a_figure(served.published()), item], environment=HERE)
+    with pytest.raises(InvalidInput, match="measurements must be a list, got a single one"):
+        client.performance.report(a_figure("x"), environment=HERE)  # type: ignore[arg-type]
     assert caught.value.where == where
     assert served.sql("SELECT count(*) FROM measurements WHERE source = 'report'") == [(0,)]
 
@@ -101,14 +103,14 @@ def test_the_command_takes_a_document_a_list_and_lines(
     )
     machine.write_text(json.dumps(PLACE | {"cores": 4}))
     assert run(client, monkeypatch, str(document)) == 0
-    assert "1 figure kept." in capsys.readouterr().out
+    assert "1 measurement stored." in capsys.readouterr().out
     lines = "\n".join(json.dumps(a_figure(artifact, value=value)) for value in (1, 2)) + "\n\n"
     assert run(client, monkeypatch, "-", "--environment", str(machine), "--json", stdin=lines) == 0
     assert json.loads(capsys.readouterr().out) == {"accepted": 2, "duplicates": 0, "notes": []}
     listed = json.dumps([a_figure(artifact, value=5)])
     assert run(client, monkeypatch, "-", "--environment", "auto", stdin=listed) == 0
     assert run(client, monkeypatch, "-", "--environment", str(machine), stdin=lines) == 0
-    assert "0 figures kept, 2 had been delivered before." in capsys.readouterr().out
+    assert "0 measurements stored, 2 already stored." in capsys.readouterr().out
     cores = served.sql(
         "SELECT DISTINCT fields->>'cores' FROM environments e JOIN measurements m ON e.digest = "
         "m.environment WHERE source = 'report'"
@@ -122,10 +124,10 @@ def test_the_command_takes_a_document_a_list_and_lines(
         ("", "is not JSON"),
         ("{", "is not JSON"),
         ('{"a": 1}\n{"a":', "-, line 2: The line is not JSON"),
-        ('{"measurements": 3}', "fields of another kind"),
-        ('{"measurements": [], "environment": {}}', "has a field environment"),
-        ("[]", "There are no figures"),
-        ("[3]", "A figure is an object"),
+        ('{"measurements": 3}', "measurements must be a list"),
+        ('{"measurements": [], "environment": {}}', "Unknown field 'environment'"),
+        ("[]", "At least one measurement is required"),
+        ("[3]", "A measurement must be an object"),
         ("[[[" * 100_000, "is nested too deeply"),
         ('[{"value": NaN}]', "nan is not a finite number"),
     ],
@@ -160,8 +162,8 @@ def test_the_fingerprint_describes_this_machine_without_torch() -> None:
     assert here.cpu_model
     assert (here.memory_bytes or 0) > 1 << 28
     assert (here.gpu, here.driver, here.cuda) == (None, None, None)
-    with pytest.raises(BadConfiguration, match="no GPU cuda:99 that"):
+    with pytest.raises(BadConfiguration, match="GPU cuda:99 not found"):
         pt2hub.environment(device="cuda:99")
-    with pytest.raises(InvalidInput, match="is no device"):
+    with pytest.raises(InvalidInput, match="Unknown device"):
         pt2hub.environment(device="gpu")
     assert here.container in {"docker", "kubernetes", "podman", "none"}

@@ -12,7 +12,7 @@ from pt2hub.domain.digests import Digest, digest_bytes
 from pt2hub.errors import Ambiguous, InvalidInput, NotFound, NotReady
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db.engine import Sessions
-from pt2hub.server.services.resolve import ResolveService
+from pt2hub.server.services.artifacts.resolution import ResolutionService
 from pt2hub.wire.artifacts import ArtifactView
 from support.registry import AUTOTUNE, MEASUREMENTS, TOOLCHAIN, V3, V4
 
@@ -60,7 +60,7 @@ def test_the_beginning_of_a_digest_means_that_artifact_while_no_other_begins_so(
     for table in ("archive_members", "autotune_choices", "measurements", "series_points", "referrers"):
         registry.sql(f"DELETE FROM {table} WHERE artifact = %s", second)
     registry.sql("UPDATE artifacts SET digest = %s WHERE digest = %s", twin, second)
-    with pytest.raises(Ambiguous, match="begins the digests of several artifacts") as caught:
+    with pytest.raises(Ambiguous, match="matches several artifacts") as caught:
         resolve(f"{MODEL}@{first[:20]}")
     assert [(item.path, item.message) for item in caught.value.details] == [
         (first, f"{MODEL}@1 for {V4}"),
@@ -76,11 +76,11 @@ def test_artifacts_of_other_models_make_no_beginning_ambiguous(registry: Registr
     registry.submit(model="other/net")
     resolve = registry.services.resolve.resolve
     for asked in (digest, digest[:20]):
-        with pytest.raises(NotFound, match="other/net has no artifact"):
+        with pytest.raises(NotFound, match="not found in other/net"):
             resolve(f"other/net@{asked}")
     with pytest.raises(NotFound) as caught:
         resolve(f"other/net@{digest}")
-    assert caught.value.hint == f"It belongs to {MODEL}: ask for {MODEL}@{digest}."
+    assert caught.value.hint == f"It belongs to {MODEL}: use {MODEL}@{digest}."
 
 
 def test_what_is_not_there_is_answered_with_what_is(registry: Registry) -> None:
@@ -100,13 +100,13 @@ def test_what_is_not_there_is_answered_with_what_is(registry: Registry) -> None:
     assert f"pt2hub alias {MODEL} lists its aliases. The newest version is {MODEL}@4." in hint(
         f"{MODEL}@canary"
     )
-    assert hint(f"{MODEL}@{digest_bytes(b'')}") == f"pt2hub versions {MODEL} lists what it has."
-    assert hint(f"{MODEL}@sha256:000000") == f"pt2hub versions {MODEL} lists what it has."
+    assert hint(f"{MODEL}@{digest_bytes(b'')}") == f"pt2hub versions {MODEL} lists its versions."
+    assert hint(f"{MODEL}@sha256:000000") == f"pt2hub versions {MODEL} lists its versions."
     assert f"Did you mean {MODEL}? " in hint("vision/resnet8")
     assert f"Did you mean {MODEL}? " in hint(f"vision/resnet8@{digest_bytes(b'')}")
     assert f"Did you mean {MODEL} or audio/resnet18? " in hint("vison/resnet18@3")
     assert f"Did you mean {MODEL}? " in hint("vision/resnet-18@prod")
-    assert hint("vision/alexnet") == "pt2hub models lists the models, pt2hub publish makes one."
+    assert hint("vision/alexnet") == "pt2hub models lists the models, pt2hub publish creates one."
     with pytest.raises(InvalidInput):
         registry.services.resolve.resolve("Resnet")
 
@@ -125,7 +125,7 @@ def test_a_version_without_an_artifact_is_not_ready_and_says_where_it_stands(reg
     def hint(reference: str) -> str:
         with pytest.raises(NotReady) as caught:
             registry.services.resolve.resolve(reference)
-        assert f"pt2hub show {MODEL}@1 says more" in (caught.value.hint or "")
+        assert f"pt2hub show {MODEL}@1 shows details" in (caught.value.hint or "")
         return caught.value.hint or ""
 
     claim = registry.claim(registry.submit(targets=[V4, V3]).builds[0].id)
@@ -149,7 +149,7 @@ def test_resolving_what_is_there_opens_no_transaction(registry: Registry) -> Non
     digest = registry.published()
     registry.services.aliases.move(MODEL, "prod", 1, expected=None, reason="x", by="ci")
     engine = engines.create(registry.database_url)
-    service = ResolveService(NoTransactions(engine), registry.services.storage)
+    service = ResolutionService(NoTransactions(engine), registry.services.storage)
     for selector in ("", "@1", "@prod", f"@{digest}", f"@{digest[:20]}"):
         assert service.resolve(f"{MODEL}{selector}").number == 1
     engine.dispose()
@@ -176,7 +176,7 @@ def test_an_artifact_answers_everything_known_of_it(registry: Registry) -> None:
     assert found.environment["cpu_model"] == "EPYC"
     assert [item.name for item in found.members] == ["model/version", "model/a.so"]
     assert encode(found.autotune) == AUTOTUNE
-    assert [item.subject for item in found.measurements] == ["artifact", "eager", "torch_compile"]
+    assert [item.implementation for item in found.measurements] == ["artifact", "eager", "torch_compile"]
     assert found.measurements[0].samples == MEASUREMENTS[0].samples
     assert [(step.name, step.seconds) for step in found.steps] == [("fetch", 0.1), ("compile", 12.5)]
     assert found.verification == {"passed": True, "relative_error": 1e-6}
@@ -197,7 +197,7 @@ def test_the_metadata_users_ask_for_can_be_queried(registry: Registry) -> None:
         JOIN builds b ON b.id = a.build_id
         JOIN targets t ON t.name = b.target
         JOIN measurements m ON m.artifact = a.digest
-        JOIN series r ON r.id = m.series_id AND r.metric = 'latency_p50' AND r.subject = 'artifact'
+        JOIN series r ON r.id = m.series_id AND r.metric = 'latency_p50' AND r.implementation = 'artifact'
         JOIN autotune_choices c ON c.artifact = a.digest AND c.chosen
         JOIN archive_members s ON s.artifact = a.digest AND s.name = 'model/a.so'
         WHERE a.digest = %s

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pt2hub_workers.sandbox.cgroup_locations import own_cgroup
 from pt2hub_workers.sandbox.limits import Bounds, Exceeded, Limits
-from pt2hub_workers.sandbox.places import own_places
-from pt2hub_workers.sandbox.proc import descend, read_process
+from pt2hub_workers.sandbox.proc import descend, find_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -98,7 +98,7 @@ KILLED_WORKER = """
 import os, signal, subprocess, sys, time
 from pathlib import Path
 from pt2hub_workers.sandbox.limits import Bounds, Limits
-bounds = Bounds(Limits(1 << 30, 1 << 30, 1 << 20), room=None, name="left behind")
+bounds = Bounds(Limits(1 << 30, 1 << 30, 1 << 20), workspace=None, name="left behind")
 bounds.prepare()
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(30)"], preexec_fn=bounds.in_child,
                          stdout=subprocess.DEVNULL)
@@ -118,7 +118,7 @@ class Bounded:
     def end(self) -> Exceeded | None:
         """Waits for its end."""
         self.process.wait(SECONDS)
-        return self.bounds.exceeded()
+        return self.bounds.find_exceeded()
 
     def strike(self) -> None:
         """As a worker kills a child: its process group, and it waits for nothing."""
@@ -132,21 +132,23 @@ def nothing_left() -> Iterator[None]:
     """No test leaves a thread or a control group behind."""
     yield
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("bounds-")]
-    assert not [folder for place in own_places() for folder in place.folder.glob(f"build-*-{os.getpid()}-*")]
+    place = own_cgroup()
+    assert not (place and [*place.folder.glob(f"build-*-{os.getpid()}-*")])
 
 
 @pytest.fixture
-def counting() -> tuple[Cgroup, ...]:
-    """Control groups that count all there is to count."""
-    if {what for place in own_places() for what in place.counts} != {"memory", "processes"}:
+def counting() -> Cgroup:
+    """A control group that counts all there is to count."""
+    place = own_cgroup()
+    if place is None or place.counts != {"memory", "processes"}:
         pytest.skip("this process may make no control groups here")
-    return own_places()
+    return place
 
 
 @pytest.fixture(params=["cgroups", "watcher"])
-def places(request: pytest.FixtureRequest) -> tuple[Cgroup, ...]:
+def place(request: pytest.FixtureRequest) -> Cgroup | None:
     """Both ways of counting."""
-    return request.getfixturevalue("counting") if request.param == "cgroups" else ()
+    return request.getfixturevalue("counting") if request.param == "cgroups" else None
 
 
 @pytest.fixture
@@ -155,8 +157,8 @@ def bounded(tmp_path: Path) -> Iterator[Callable[..., Bounded]]:
     (tmp_path / "out").mkdir()
     started: list[Bounded] = []
 
-    def start(statements: str, places: Sequence[Cgroup], within: Sequence[str] = ()) -> Bounded:
-        bounds = Bounds(LIMITS, room=tmp_path, name="test of limits", places=places)
+    def start(statements: str, place: Cgroup | None, within: Sequence[str] = ()) -> Bounded:
+        bounds = Bounds(LIMITS, workspace=tmp_path, name="test of limits", find_cgroup=lambda: place)
         bounds.prepare()
         process = subprocess.Popen(
             [*within, sys.executable, "-S", "-c", f"import os, signal, sys, time\n{statements}"],
@@ -191,7 +193,7 @@ def bubblewrap() -> list[str]:
 def gone(pid: int) -> bool:
     """Whether a process ends within some seconds."""
     deadline = time.monotonic() + SECONDS
-    while (found := read_process(pid)) is not None and not found.ended:
+    while find_process(pid) is not None:
         if time.monotonic() > deadline:
             return False
         time.sleep(0.02)
@@ -199,34 +201,34 @@ def gone(pid: int) -> bool:
 
 
 def test_memory_beyond_the_limit_ends_the_child_and_is_named_as_the_reason(
-    bounded: Callable[..., Bounded], places: Sequence[Cgroup]
+    bounded: Callable[..., Bounded], place: Cgroup | None
 ) -> None:
-    child = bounded(HOG, places)
+    child = bounded(HOG, place)
 
     exceeded = child.end()
 
     assert exceeded is not None
     assert (exceeded.what, exceeded.limit) == ("memory", 128 * MIB)
-    assert exceeded.text == "The build needed more memory than it may use: 0.125 GiB."
+    assert exceeded.text == "The build exceeded its memory limit of 0.125 GiB."
     assert "PT2HUB_BUILD_MEMORY" in exceeded.hint
     assert child.process.returncode == -signal.SIGKILL
 
 
 def test_files_in_memory_count_as_memory(
-    bounded: Callable[..., Bounded], places: Sequence[Cgroup], bubblewrap: list[str]
+    bounded: Callable[..., Bounded], place: Cgroup | None, bubblewrap: list[str]
 ) -> None:
-    exceeded = bounded(IN_MEMORY, places, bubblewrap).end()
+    exceeded = bounded(IN_MEMORY, place, bubblewrap).end()
 
     assert exceeded is not None
     assert exceeded.what == "memory"
 
 
 def test_what_runs_below_bubblewrap_is_found(
-    bounded: Callable[..., Bounded], places: Sequence[Cgroup], bubblewrap: list[str]
+    bounded: Callable[..., Bounded], place: Cgroup | None, bubblewrap: list[str]
 ) -> None:
-    stopped = bounded("os.kill(os.getpid(), signal.SIGSTOP); time.sleep(30)", places, bubblewrap)
-    hog = bounded(HOG, places, bubblewrap)
-    bomb = bounded(BOMB, places, bubblewrap)
+    stopped = bounded("os.kill(os.getpid(), signal.SIGSTOP); time.sleep(30)", place, bubblewrap)
+    hog = bounded(HOG, place, bubblewrap)
+    bomb = bounded(BOMB, place, bubblewrap)
 
     found = [child.end() for child in (stopped, hog, bomb)]
 
@@ -234,30 +236,11 @@ def test_what_runs_below_bubblewrap_is_found(
     assert stopped.bounds.stopped_itself
 
 
-def test_a_process_killed_because_the_machine_is_short_of_memory_passed_no_limit_of_its_own(
-    bounded: Callable[..., Bounded], counting: Sequence[Cgroup]
-) -> None:
-    name = f"build-of-{os.getpid()}-around"
-    machine = [
-        place.child(name, memory_bytes=64 * MIB, processes=100) for place in counting if place.version == 1
-    ]
-    if not machine:
-        pytest.skip("version 2 has its limits for children in a group of their own only")
-    try:
-        child = bounded(HOG, machine)
-        assert child.end() is None
-        assert child.process.returncode == -signal.SIGKILL
-        child.bounds.close()
-    finally:
-        for around in machine:
-            assert around.remove()
-
-
 def test_a_fork_bomb_is_stopped_and_nothing_of_it_is_left(
-    bounded: Callable[..., Bounded], places: Sequence[Cgroup]
+    bounded: Callable[..., Bounded], place: Cgroup | None
 ) -> None:
     others = {process.pid for process in descend(os.getpid())}  # the session's servers among them
-    child = bounded(BOMB, places)
+    child = bounded(BOMB, place)
 
     exceeded = child.end()
 
@@ -271,15 +254,15 @@ def test_a_fork_bomb_is_stopped_and_nothing_of_it_is_left(
 
 @pytest.mark.parametrize("filler", [FILES, NAMELESS], ids=["many files", "deleted files"])
 def test_a_room_that_is_too_full_ends_the_child(
-    bounded: Callable[..., Bounded], places: Sequence[Cgroup], filler: str
+    bounded: Callable[..., Bounded], place: Cgroup | None, filler: str
 ) -> None:
-    child = bounded(filler, places)
+    child = bounded(filler, place)
 
     exceeded = child.end()
 
     assert exceeded is not None
     assert (exceeded.what, exceeded.limit) == ("disk", 24 * MIB)
-    assert exceeded.text == "The build wrote more to disk than it may: 0.0234 GiB."
+    assert exceeded.text == "The build exceeded its disk limit of 0.0234 GiB."
     assert "PT2HUB_BUILD_DISK" in exceeded.hint
     assert child.process.returncode == -signal.SIGKILL
 
@@ -287,7 +270,7 @@ def test_a_room_that_is_too_full_ends_the_child(
 def test_a_file_that_is_too_large_ends_at_the_limit_and_is_named_as_the_reason(
     bounded: Callable[..., Bounded], tmp_path: Path
 ) -> None:
-    child = bounded(ONE_FILE, ())
+    child = bounded(ONE_FILE, None)
 
     exceeded = child.end()
 
@@ -297,9 +280,9 @@ def test_a_file_that_is_too_large_ends_at_the_limit_and_is_named_as_the_reason(
 
 
 def test_files_full_of_holes_and_a_child_that_behaves_pass_no_bound(
-    bounded: Callable[..., Bounded], places: Sequence[Cgroup]
+    bounded: Callable[..., Bounded], place: Cgroup | None
 ) -> None:
-    child = bounded(SPARSE, places)
+    child = bounded(SPARSE, place)
 
     assert child.end() is None
     assert child.process.returncode == 0
@@ -307,9 +290,9 @@ def test_files_full_of_holes_and_a_child_that_behaves_pass_no_bound(
 
 
 def test_a_child_that_stopped_itself_is_struck_and_passed_no_bound(
-    bounded: Callable[..., Bounded], places: Sequence[Cgroup]
+    bounded: Callable[..., Bounded], place: Cgroup | None
 ) -> None:
-    child = bounded("os.kill(os.getpid(), signal.SIGSTOP); time.sleep(30)", places)
+    child = bounded("os.kill(os.getpid(), signal.SIGSTOP); time.sleep(30)", place)
 
     assert child.end() is None
     assert child.bounds.stopped_itself
@@ -317,73 +300,72 @@ def test_a_child_that_stopped_itself_is_struck_and_passed_no_bound(
 
 
 def test_a_quick_child_leaves_nothing_and_bounds_are_closed_as_often_as_one_likes(
-    bounded: Callable[..., Bounded], places: Sequence[Cgroup]
+    bounded: Callable[..., Bounded], place: Cgroup | None
 ) -> None:
-    children = [bounded("", places) for _ in range(5)]
+    children = [bounded("", place) for _ in range(5)]
 
     for child in children:
         assert child.end() is None
         assert child.process.returncode == 0
         child.bounds.close()
         child.bounds.close()
-        assert child.bounds.exceeded() is None
+        assert child.bounds.find_exceeded() is None
         assert not child.bounds.stopped_itself
 
 
 def test_what_was_passed_is_known_after_the_bounds_were_closed(
-    bounded: Callable[..., Bounded], places: Sequence[Cgroup]
+    bounded: Callable[..., Bounded], place: Cgroup | None
 ) -> None:
-    child = bounded(ONE_FILE, places)
+    child = bounded(ONE_FILE, place)
     child.process.wait(SECONDS)
 
     child.bounds.close()
 
-    exceeded = child.bounds.exceeded()
+    exceeded = child.bounds.find_exceeded()
     assert exceeded is not None
     assert exceeded.what == "disk"
 
 
 def test_a_daemon_that_left_the_childs_group_ends_with_its_control_group(
-    bounded: Callable[..., Bounded], counting: Sequence[Cgroup], tmp_path: Path
+    bounded: Callable[..., Bounded], counting: Cgroup, tmp_path: Path
 ) -> None:
     child = bounded(DAEMON, counting)
     assert child.end() is None
     daemon = int((tmp_path / "out" / "pid").read_text())
-    assert read_process(daemon) is not None
+    assert find_process(daemon) is not None
 
     child.bounds.close()
 
     assert gone(daemon)
 
 
-def test_a_later_worker_removes_the_control_groups_of_a_killed_one(counting: Sequence[Cgroup]) -> None:
+def test_a_later_worker_removes_the_control_groups_of_a_killed_one(counting: Cgroup) -> None:
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     worker = subprocess.run(
         [sys.executable, "-c", KILLED_WORKER], env=environ, stdout=subprocess.PIPE, check=False
     )
     assert worker.returncode == -signal.SIGKILL
     orphan = int(worker.stdout.split()[-1])
-    left = [folder for place in counting for folder in place.folder.glob("build-*left_behind")]
+    left = [*counting.folder.glob("build-*left_behind")]
     assert left
-    assert read_process(orphan) is not None
+    assert find_process(orphan) is not None
 
-    for place in counting:
-        place.tidy()
+    counting.tidy()
 
     assert gone(orphan)
     assert not [folder for folder in left if folder.is_dir()]
 
 
 def test_every_child_has_resource_limits_but_none_on_its_addresses(
-    bounded: Callable[..., Bounded], places: Sequence[Cgroup]
+    bounded: Callable[..., Bounded], place: Cgroup | None
 ) -> None:
     code = "import resource as r\nprint(*(r.getrlimit(getattr(r, f'RLIMIT_{n}'))[1] for n in sys.argv[1].split()))"
     names = ("CORE", "NOFILE", "FSIZE", "AS", "NPROC")
-    child = bounded(f"sys.argv.append({' '.join(names)!r})\n{code}", places)
+    child = bounded(f"sys.argv.append({' '.join(names)!r})\n{code}", place)
     out, _ = child.process.communicate(timeout=SECONDS)
 
     found = dict(zip(names, map(int, out.split()), strict=True))
     _, own = resource.getrlimit(resource.RLIMIT_NPROC)
     assert (found["CORE"], found["NOFILE"], found["FSIZE"]) == (0, 100, 24 * MIB)
     assert found["AS"] == resource.RLIM_INFINITY
-    assert (found["NPROC"] == own) == bool(places)
+    assert (found["NPROC"] == own) == bool(place)

@@ -1,4 +1,4 @@
-"""Users' code tries to get out of the sandbox; the same programs succeed without one (facts/trust.md, section 6)."""
+"""Users' code tries to get out of the sandbox; the same programs succeed without one (docs/facts/sandbox.md#escapes-that-are-tried)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pt2hub.errors import OutputRefused
-from pt2hub_workers.rooms import Room, Rooms
 from pt2hub_workers.sandbox import Launcher, SandboxSettings, open_launcher
+from pt2hub_workers.sandbox.workspaces import Workspace, Workspaces
 from support.escapes import DAEMON, ESCAPES, NARROW, SECRET, WIDE, attempt, environ, hear, surroundings
 from support.working import until
 
@@ -38,24 +38,24 @@ def around(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]
 
 
 @pytest.fixture
-def rooms(launchers: dict[str, Launcher], tmp_path: Path) -> Iterator[dict[str, Room]]:
-    opened = {level: Rooms(tmp_path / level, inside=launchers[level].inside).open() for level in LEVELS}
+def workspaces(launchers: dict[str, Launcher], tmp_path: Path) -> Iterator[dict[str, Workspace]]:
+    opened = {level: Workspaces(tmp_path / level, inside=launchers[level].inside).open() for level in LEVELS}
     yield opened
-    for room in opened.values():
-        room.close()
+    for workspace in opened.values():
+        workspace.close()
 
 
 @pytest.mark.parametrize("name", ESCAPES)
 def test_what_works_without_a_sandbox_does_not_work_in_it(
-    name: str, launchers: dict[str, Launcher], rooms: dict[str, Room], around: dict[str, Any]
+    name: str, launchers: dict[str, Launcher], workspaces: dict[str, Workspace], around: dict[str, Any]
 ) -> None:
     escape = ESCAPES[name]
-    free = attempt(escape, launchers["process"], rooms["process"], around)
+    free = attempt(escape, launchers["process"], workspaces["process"], around)
     if not free.startswith("ESCAPED") and escape.needs:
         pytest.skip(f"{escape.needs}: {free}")
     assert free.startswith("ESCAPED"), "a probe that cannot work shows nothing"
 
-    confined = attempt(escape, launchers["sandbox"], rooms["sandbox"], around)
+    confined = attempt(escape, launchers["sandbox"], workspaces["sandbox"], around)
 
     assert confined.startswith("STOPPED"), confined
 
@@ -79,14 +79,16 @@ def test_the_metadata_address_of_a_cloud_is_out_of_reach(tmp_path: Path) -> None
 
 
 def test_a_daemon_outlives_its_job_without_a_sandbox_only(
-    launchers: dict[str, Launcher], rooms: dict[str, Room]
+    launchers: dict[str, Launcher], workspaces: dict[str, Workspace]
 ) -> None:
     beats = {}
     for level in LEVELS:
-        room = rooms[level]
-        heart = room.host / "out" / "beat"
+        workspace = workspaces[level]
+        heart = workspace.host / "out" / "beat"
         started = launchers[level].run(
-            [sys.executable, "-c", DAEMON, room.seen(heart.parent)], environ=environ(), room=room
+            [sys.executable, "-c", DAEMON, workspace.seen(heart.parent)],
+            environ=environ(),
+            workspace=workspace,
         )
         until(partial(_beats, heart))
         started.strike()
@@ -106,51 +108,53 @@ def _beats(heart: Path) -> bool:
 
 
 def test_a_symbolic_link_among_the_outputs_is_followed_by_nobody(
-    launchers: dict[str, Launcher], rooms: dict[str, Room], around: dict[str, Any]
+    launchers: dict[str, Launcher], workspaces: dict[str, Workspace], around: dict[str, Any]
 ) -> None:
-    room = rooms["sandbox"]
+    workspace = workspaces["sandbox"]
     program = "import os, sys; os.symlink(sys.argv[1], sys.argv[2] + '/code.zip')"
     started = launchers["sandbox"].run(
-        [sys.executable, "-c", program, around["other"], room.seen(room.host / "out")],
+        [sys.executable, "-c", program, around["other"], workspace.seen(workspace.host / "out")],
         environ=environ(),
-        room=room,
+        workspace=workspace,
     )
     assert hear(started)[1] == 0
-    assert (room.host / "out" / "code.zip").read_text() == SECRET, "it leads out of the room"
+    assert (workspace.host / "out" / "code.zip").read_text() == SECRET, "it leads out of the room"
 
-    with pytest.raises(OutputRefused, match="plain file"):
-        room.take("out/code.zip")
+    with pytest.raises(OutputRefused, match="regular file"):
+        workspace.take("out/code.zip")
 
 
 def test_no_child_is_given_a_secret_at_either_level(
-    launchers: dict[str, Launcher], rooms: dict[str, Room]
+    launchers: dict[str, Launcher], workspaces: dict[str, Workspace]
 ) -> None:
     secrets = {"AWS_SECRET_ACCESS_KEY": SECRET, "PT2HUB_DATABASE_URL": SECRET, "PT2HUB_TOKEN": SECRET}
     for level in LEVELS:
         started = launchers[level].run(
             [sys.executable, "-c", "import os; print(dict(os.environ))"],
             environ={**environ(), **secrets, "KEPT": "1"},
-            room=rooms[level],
+            workspace=workspaces[level],
         )
         said, _ = hear(started)
         assert "'KEPT': '1'" in said
         assert SECRET not in said
 
 
-def test_what_fills_the_temporary_directory_ends_at_its_size(rooms: dict[str, Room]) -> None:
+def test_what_fills_the_temporary_directory_ends_at_its_size(workspaces: dict[str, Workspace]) -> None:
     program = (
         "import os, sys\n"
-        "from pt2hub_workers.inside.shortage import shortage\n"
+        "from pt2hub_workers.inside.builds.shortage import find_shortage\n"
         "for folder in ('/tmp', '/dev/shm'):\n"
         "    try:\n"
         "        with open(folder + '/full', 'wb', buffering=0) as file:\n"
         "            while file.write(bytes(1 << 20)) == 1 << 20: pass\n"
         "    except OSError as error:\n"
-        "        print(error.strerror, type(shortage(error)).__name__, os.path.getsize(folder + '/full'))"
+        "        print(error.strerror, type(find_shortage(error)).__name__, os.path.getsize(folder + '/full'))"
     )
     small = replace(NARROW, tmp_bytes=8 << 20)
     launcher = open_launcher(SandboxSettings("sandbox", small), environ())
-    started = launcher.run([sys.executable, "-c", program], environ=environ(), room=rooms["sandbox"])
+    started = launcher.run(
+        [sys.executable, "-c", program], environ=environ(), workspace=workspaces["sandbox"]
+    )
     said = hear(started)[0].splitlines()
 
     assert len(said) == 2

@@ -78,7 +78,7 @@ def test_every_attempt_is_counted_once_whether_it_was_added_up_or_not(registry: 
 def test_a_lost_worker_is_a_failure_with_its_code(registry: Registry) -> None:
     claimed(registry)
     registry.silence("w1")
-    registry.services.upkeep.requeue_lost()
+    registry.services.maintenance.requeue_lost()
     statistics = registry.services.statistics.snapshot()
     assert statistics.attempts == {(V4, "lost"): 1}
     assert statistics.failures == {(V4, "worker_lost"): 1}

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pt2hub.client import streaming
+from pt2hub.client.builds import event_stream
 from pt2hub.domain.builds import LogLine
 from pt2hub.errors import Busy, CompileFailed, DatabaseUnavailable, NotFound
 from pt2hub.server import serve
 from pt2hub.server.api import streams
-from pt2hub.server.db.stores.logs import NOISE
+from pt2hub.server.db.stores.builds.logs import NOISE
 from pt2hub.wire.problems import from_dict
 from support.api_process import ApiProcess, running_api
 from support.registry import V3, V4
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pt2hub.client.streaming import Event
+    from pt2hub.client.builds.event_stream import Event
     from pt2hub.domain.builds import Claim
 
 PROMPT = 1.5
@@ -43,7 +43,7 @@ class Reader:
     def __init__(self, response: http.client.HTTPResponse) -> None:
         self.response = response
         self.pieces = b""
-        self.events = streaming.parse(self._read())
+        self.events = event_stream.parse(self._read())
 
     def _read(self) -> Iterator[bytes]:
         while piece := self.response.read1(65536):
@@ -274,7 +274,7 @@ def test_an_attempt_that_never_was_is_answered_with_a_sentence(own_api: ApiProce
     build = running(own_api, "attempts").build
     response, body = own_api.ask("GET", f"/api/v1/builds/{build}/logs?attempt=3")
     assert response.status == 404
-    assert json.loads(body)["detail"] == "The build has no attempt 3: it has had 1"
+    assert json.loads(body)["detail"] == "Attempt 3 not found: it has 1 so far"
     assert json.loads(body)["hint"].endswith(f"/api/v1/builds/{build} lists its attempts.")
     assert own_api.ask("GET", f"/api/v1/builds/{build}/logs?attempt=0")[0].status == 422
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import safetensors.torch
 import torch
 
-from pt2hub.client.loader import load_artifact
-from pt2hub.client.local import LocalArtifact
+from pt2hub.client.artifacts.loader import load_artifact
+from pt2hub.client.artifacts.local import LocalArtifact
 from pt2hub.domain.artifacts import ArtifactConfig
 from pt2hub.domain.codec import decode
-from pt2hub_workers.inside.build import Build
+from pt2hub_workers.inside.builds.build import Build
 from support.tiny_models import Tied
-from support.workbench import Workbench, tiny_spec, workbench
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from support.workbench import Workbench, tiny_spec
 
 pytestmark = pytest.mark.compiles
 
@@ -26,12 +23,6 @@ SPEC = tiny_spec(
     "Tied",
     inputs=[{"name": "ids", "shape": ["batch", 5], "dtype": "int64", "generate": {"randint": {"high": 20}}}],
 )
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
-    with workbench(tmp_path_factory.mktemp("bench")) as made:
-        yield made
 
 
 def _model(seed: int) -> Tied:
@@ -48,7 +39,7 @@ def _file(folder: Path, *names: str) -> Path:
 class _Keyed(Build):
     """A build that ends once it has its key."""
 
-    def _code(self, *_: Any) -> Any:
+    def _compile_or_reuse(self, *_: Any) -> Any:
         raise KeyboardInterrupt
 
 

@@ -24,7 +24,7 @@ def published(registry: Registry, number: int, **changes: object) -> Digest:
 
 
 def compared(registry: Registry, metric: str = "latency_p50") -> MetricComparison:
-    found = registry.services.comparing.compare(f"{MODEL}@1", f"{MODEL}@2")
+    found = registry.services.comparisons.compare(f"{MODEL}@1", f"{MODEL}@2")
     return next(item for item in found.metrics if (item.metric, item.batch) == (metric, 8))
 
 
@@ -34,10 +34,10 @@ def test_a_short_run_of_the_code_of_the_version_before_is_the_same(registry: Reg
     measured(registry, other, latency(15.0), run=Run(day=1))
 
     found = compared(registry)
-    assert (found.verdict, found.method, found.ratio) == ("same", "code", 1.0)
-    assert found.because == "code unchanged, so that no kernel can differ"
-    registry.services.comparing.examine()
-    assert registry.services.comparing.events(model=MODEL).events == ()
+    assert (found.outcome, found.method, found.ratio) == ("same", "code", 1.0)
+    assert found.explanation == "code unchanged, so that no kernel can differ"
+    registry.services.comparisons.examine()
+    assert registry.services.comparisons.events(model=MODEL).events == ()
 
 
 def test_it_is_the_same_on_another_machine_too(registry: Registry) -> None:
@@ -46,7 +46,7 @@ def test_it_is_the_same_on_another_machine_too(registry: Registry) -> None:
     elsewhere = replace(ENVIRONMENT, cpu_model="another")
     measured(registry, other, latency(15.0), run=Run(environment=elsewhere, day=1))
 
-    assert (compared(registry).verdict, compared(registry).method) == ("same", "code")
+    assert (compared(registry).outcome, compared(registry).method) == ("same", "code")
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,9 @@ def test_figures_of_the_same_code_that_are_far_off_need_more_processes(
     measured(registry, other, latency(10.0 * times, metric=metric, unit=unit), run=Run(day=1))
 
     found = compared(registry, metric)
-    assert found.why == why
-    assert found.verdict == ("not_comparable" if why else "same")
-    assert not why or "the code is unchanged, but the figures differ by a factor of" in str(found.detail)
+    assert found.reason == why
+    assert found.outcome == ("inconclusive" if why else "same")
+    assert not why or "the code is unchanged, but the measurements differ by a factor of" in str(found.detail)
 
 
 def test_the_same_code_for_two_targets_is_judged_by_its_figures(registry: Registry) -> None:
@@ -81,8 +81,8 @@ def test_the_same_code_for_two_targets_is_judged_by_its_figures(registry: Regist
         registry.services.builds.publish(claim, publication)
         measured(registry, publication.manifest.digest, latency(figure))
 
-    found = registry.services.comparing.compare(f"{MODEL}@1", f"{MODEL}@1", target=V4, with_target=V3)
-    assert next(item for item in found.metrics if item.metric == "latency_p50").verdict == "not_comparable"
+    found = registry.services.comparisons.compare(f"{MODEL}@1", f"{MODEL}@1", target=V4, with_target=V3)
+    assert next(item for item in found.metrics if item.metric == "latency_p50").outcome == "inconclusive"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_other_code_or_another_toolchain_is_not(registry: Registry, changes: dic
     measured(registry, other, latency(15.0), run=Run(day=1))
 
     assert compared(registry).method != "code"
-    assert compared(registry).verdict != "same"
+    assert compared(registry).outcome != "same"
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,13 @@ import pytest
 
 from pt2hub.errors import BadConfiguration, InternalError, PortTaken
 from pt2hub.server.config import ServerConfig
-from pt2hub.server.interrupts import SIGNALS, Interrupted, Interrupts
-from pt2hub.server.processes import Child, spawn, tail
-from pt2hub.server.starting import StartGate, may_serve
-from pt2hub.server.up.confining import confining, warning
-from pt2hub.server.up.listening import Probe, listen, listen_for_each
-from pt2hub.server.up.running import _environ
+from pt2hub.server.startup_barrier import StartupBarrier, may_serve
+from pt2hub.server.up.isolation import confining, warning
+from pt2hub.server.up.port import Probe, listen, listen_for_each
 from pt2hub.server.up.services import Service, stop_all
+from pt2hub.server.up.supervisor import _environ
+from pt2hub.system.interrupts import SIGNALS, Interrupted, Interrupts
+from pt2hub.system.processes import Child, spawn, tail
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +44,7 @@ def test_a_service_that_keeps_ending_is_started_after_longer_and_longer_pauses(t
         service.tend()
         time.sleep(0.01)
     service.stop()
-    assert ["exit code 3; it starts again in 0.5 s" in reports[0], "in 1 s" in reports[1]] == [True, True]
+    assert ["exit code 3; restarting in 0.5 s" in reports[0], "in 1 s" in reports[1]] == [True, True]
     assert starts[1] - starts[0] >= 0.5
     assert starts[2] - starts[1] >= 1.0
 
@@ -98,7 +98,7 @@ while time.monotonic() < end:
 def test_a_signal_is_noted_and_acted_on_only_where_our_own_code_waits() -> None:
     before = signal.getsignal(signal.SIGTERM)
     interrupts = Interrupts()
-    with interrupts.installed():
+    with interrupts.install():
         interrupts.check()
         signal.raise_signal(signal.SIGTERM)  # raises nothing: this might be the middle of a query
         with pytest.raises(Interrupted):
@@ -124,7 +124,7 @@ def test_a_signal_leaves_what_a_library_is_at_where_it_is() -> None:
         began.wait(60)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    with interrupts.installed():
+    with interrupts.install():
         threading.Thread(target=send).start()
         with pytest.raises(Interrupted):
             interrupts.call(library)
@@ -147,9 +147,9 @@ def test_a_signal_during_a_childs_start_waits_for_its_handlers(
     code = """
 import time
 time.sleep(0.5)
-from pt2hub.server.interrupts import Interrupted, Interrupts
+from pt2hub.system.interrupts import Interrupted, Interrupts
 interrupts = Interrupts()
-with interrupts.installed():
+with interrupts.install():
     try:
         interrupts.pause(60)
     except Interrupted:
@@ -161,13 +161,13 @@ with interrupts.installed():
 
 
 def test_a_process_of_the_api_serves_only_once_it_may() -> None:
-    with StartGate() as gate:
-        gate.launched()
+    with StartupBarrier() as gate:
+        gate.count_launch()
         waiting = os.dup(gate.reader)
         assert select.select([waiting], [], [], 0)[0] == [], "the checks still run"
         gate.open()
         assert may_serve(waiting)
-        gate.launched()  # one that is started again
+        gate.count_launch()  # one that is started again
         assert may_serve(os.dup(gate.reader))
         left = os.dup(gate.reader)
     assert not may_serve(left), "the supervisor has gone, or refused"
@@ -259,15 +259,18 @@ def test_a_sandbox_is_a_must_as_soon_as_others_reach_the_api(
 def test_the_warning_says_what_the_workers_log_says_is_missing(tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
     said = [
-        {"event": "isolation is only process: an older start"},
-        {"event": "isolation is only process: bwrap: it is not installed\n  Install it."},
+        {"event": "isolation is only `process`", "isolation_reason": "an older start"},
+        {
+            "event": "isolation is only `process`",
+            "isolation_reason": "bwrap: it is not installed\n  Install it.",
+        },
         {"event": "worker ready"},
     ]
     log.write_text("\n".join(["no JSON", *map(json.dumps, said), "[1]"]))
     assert warning(log) == (
-        "WARNING: models' code runs with the rights of this user: bwrap: it is not installed",
+        "WARNING: models' code runs with this user's permissions: bwrap: it is not installed",
         "  Install it.",
-        "  Publish only what you trust.",
+        "  Publish only models that you trust.",
     )
     assert warning(None)[0].endswith("this user: PT2HUB_ISOLATION=process")  # nobody asked for a sandbox
     log.write_text("")

@@ -13,7 +13,7 @@ from pt2hub.domain.digests import digest_bytes
 from pt2hub.errors import CompileFailed, DigestMismatch, StorageUnavailable
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.notifications import CHANNEL, PROGRESS
-from pt2hub.server.services.upkeep import Hourly
+from pt2hub.server.services.operations.maintenance import HourlyTask
 from support.registry import V4
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def test_a_lost_attempt_is_closed_and_counted_and_named(registry: Registry) -> N
     claim = registry.claim(registry.submit().builds[0].id)
     registry.step(claim, "compile", "running", detail="autotuning 3 of 9")
     registry.silence("w1")
-    assert registry.services.upkeep.requeue_lost() == [claim.build]
+    assert registry.services.maintenance.requeue_lost() == [claim.build]
     view = registry.services.builds.view(claim.build)
     assert (view.state, view.failures, view.not_before) == ("queued", 1, None)
     (attempt,) = view.attempts
@@ -40,7 +40,7 @@ def test_a_build_that_takes_down_every_worker_ends(registry: Registry) -> None:
     for number in range(1, MAX_FAILURES + 1):
         registry.claim(build.id, f"w{number}")
         registry.silence(f"w{number}")
-        assert registry.services.upkeep.requeue_lost() == [build.id]
+        assert registry.services.maintenance.requeue_lost() == [build.id]
     view = registry.services.builds.view(build.id)
     assert view.state == "failed"
     error = view.error or {}
@@ -50,11 +50,11 @@ def test_a_build_that_takes_down_every_worker_ends(registry: Registry) -> None:
     )
     assert f"pt2hub logs {build.id}" in error["hint"]
     assert f"pt2hub retry {build.id}" in error["hint"]
-    assert registry.services.upkeep.requeue_lost() == []
+    assert registry.services.maintenance.requeue_lost() == []
     assert registry.services.builds.retry(build.id, "alice").failures == 0
     again = registry.claim(build.id, "w9")
     registry.silence("w9")
-    registry.services.upkeep.requeue_lost()
+    registry.services.maintenance.requeue_lost()
     assert registry.services.builds.view(build.id).state == "queued"
     assert again.attempt == MAX_FAILURES + 1
 
@@ -64,11 +64,11 @@ def test_a_clock_that_is_set_back_keeps_no_build_with_a_dead_worker(registry: Re
     registry.sql(
         "UPDATE workers SET last_seen = now() + interval '1 hour'"
     )  # as it was before the database's clock
-    assert registry.services.upkeep.requeue_lost() == [claim.build]
+    assert registry.services.maintenance.requeue_lost() == [claim.build]
 
 
 def test_contact_tells_the_databases_clock(registry: Registry) -> None:
-    assert abs(registry.services.upkeep.contact() - time.time()) < 60  # one machine here
+    assert abs(registry.services.maintenance.contact() - time.time()) < 60  # one machine here
 
 
 def test_a_build_that_waits_for_its_pause_is_not_astray(registry: Registry) -> None:
@@ -78,9 +78,9 @@ def test_a_build_that_waits_for_its_pause_is_not_astray(registry: Registry) -> N
     registry.sql(
         "UPDATE builds SET queued_at = now() - interval '1 hour', not_before = now() + interval '1 hour'"
     )
-    assert registry.services.upkeep.requeue_lost() == []
+    assert registry.services.maintenance.requeue_lost() == []
     registry.sql("UPDATE builds SET not_before = now() - interval '1 hour'")
-    assert registry.services.upkeep.requeue_lost() == [claim.build]
+    assert registry.services.maintenance.requeue_lost() == [claim.build]
     assert registry.jobs(claim.build) == [(V4, "todo")]
 
 
@@ -89,7 +89,7 @@ def test_a_build_delivered_again_keeps_its_place(registry: Registry) -> None:
     registry.sql("DELETE FROM procrastinate_jobs")
     registry.sql("UPDATE builds SET queued_at = now() - interval '1 hour'")
     before = registry.sql("SELECT queued_at FROM builds")
-    assert registry.services.upkeep.requeue_lost() == [build.id]
+    assert registry.services.maintenance.requeue_lost() == [build.id]
     assert registry.sql("SELECT queued_at FROM builds") == before
     assert registry.sql("SELECT priority FROM procrastinate_jobs") == [(4,)]
 
@@ -102,12 +102,12 @@ def test_tidying_puts_finished_logs_away_and_leaves_running_ones(registry: Regis
     registry.services.builds.fail(silent, CompileFailed())
     running = registry.claim(registry.submit(model="vision/running").builds[0].id)
     registry.services.builds.report(running, [], [LogLine(1, 0.0, "fetch", "info", "still")])
-    registry.services.upkeep.tidy()
+    registry.services.maintenance.tidy()
     assert (
         registry.services.builds.view(done.build).attempts[0].log is None
     )  # its last lines may be under way
     registry.sql("UPDATE build_attempts SET ended_at = ended_at - interval '1 minute'")
-    registry.services.upkeep.tidy()
+    registry.services.maintenance.tidy()
     (attempt,) = registry.services.builds.view(done.build).attempts
     assert attempt.log
     assert registry.services.storage.size(StorageKey.blob(attempt.log))
@@ -137,10 +137,10 @@ def test_a_log_that_cannot_be_put_away_keeps_no_other_from_it(
 
     monkeypatch.setattr(storage, "write_file", write)
     rows = "SELECT build_id FROM build_logs"
-    registry.services.upkeep.tidy()  # the first is bad; at the second the storage is away: no use in going on
+    registry.services.maintenance.tidy()  # the first is bad; at the second the storage is away: no use in going on
     assert len(registry.sql(rows)) == 3
     errors.append(DigestMismatch())
-    registry.services.upkeep.tidy()
+    registry.services.maintenance.tidy()
     assert registry.sql(rows) == [(claims[0].build,)]
 
 
@@ -162,10 +162,10 @@ def test_last_words_that_come_while_an_empty_log_is_put_away_are_not_left_behind
 
 def test_tidying_closes_attempts_that_nobody_closed(registry: Registry) -> None:
     claim = registry.claim(registry.submit().builds[0].id)
-    registry.services.upkeep.tidy()
+    registry.services.maintenance.tidy()
     assert registry.services.builds.view(claim.build).attempts[0].ended_at is None
     registry.sql("UPDATE builds SET state = 'queued'")  # as a pt2hub without attempts would
-    registry.services.upkeep.tidy()
+    registry.services.maintenance.tidy()
     (attempt,) = registry.services.builds.view(claim.build).attempts
     assert (attempt.outcome, attempt.ended_at is None) == ("lost", False)
 
@@ -183,10 +183,10 @@ def test_tidying_drops_jobs_that_deliver_nothing(registry: Registry) -> None:
             worker,
             build,
         )
-    registry.services.upkeep.tidy()
+    registry.services.maintenance.tidy()
     assert [len(registry.jobs(build)) for build in ids] == [0, 0, 1, 1]
     registry.sql("UPDATE procrastinate_workers SET last_heartbeat = now() - interval '1 day'")
-    registry.services.upkeep.tidy()
+    registry.services.maintenance.tidy()
     assert [len(registry.jobs(build)) for build in ids] == [0, 0, 0, 1]
 
 
@@ -195,7 +195,7 @@ def test_tidying_forgets_workers_that_went_long_ago(registry: Registry) -> None:
         registry.worker(name)
     registry.claim(registry.submit().builds[0].id, "holder")
     registry.sql("UPDATE workers SET last_seen = now() - interval '8 days' WHERE id <> 'recent'")
-    registry.services.upkeep.tidy()
+    registry.services.maintenance.tidy()
     assert registry.sql("SELECT id FROM workers ORDER BY id") == [("holder",), ("recent",)]
 
 
@@ -204,21 +204,21 @@ def test_one_process_at_a_time_tidies(registry: Registry) -> None:
     registry.sql("UPDATE workers SET last_seen = now() - interval '8 days'")
     with psycopg.connect(registry.database_url) as other:
         other.execute("SELECT pg_advisory_xact_lock(84000002)")
-        registry.services.upkeep.tidy()
+        registry.services.maintenance.tidy()
         assert registry.sql("SELECT count(*) FROM workers") == [(1,)]
-    registry.services.upkeep.tidy()
+    registry.services.maintenance.tidy()
     assert registry.sql("SELECT count(*) FROM workers") == [(0,)]
 
 
 def test_tidying_drops_leases_and_uploads_whose_time_is_over(registry: Registry) -> None:
     registry.blob(b"data")
     registry.services.uploads.begin(digest_bytes(b"other"), 5, by="alice")
-    registry.services.upkeep.tidy()
+    registry.services.maintenance.tidy()
     counts = "SELECT (SELECT count(*) FROM blob_leases), (SELECT count(*) FROM uploads)"
     assert registry.sql(counts) == [(2, 1)]
     for table in ("blob_leases", "uploads"):
         registry.sql(f"UPDATE {table} SET pending_until = now() - interval '1 second'")
-    registry.services.upkeep.tidy()
+    registry.services.maintenance.tidy()
     assert registry.sql(counts) == [(0, 0)]
 
 
@@ -235,7 +235,7 @@ def test_a_chore_that_fails_keeps_no_other_from_being_done(
     registry.services.builds.fail(claim, CompileFailed())
     registry.sql("UPDATE build_attempts SET ended_at = ended_at - interval '1 minute'")
     monkeypatch.setattr(registry.services.storage, "sweep", away)
-    registry.services.upkeep.tidy()
+    registry.services.maintenance.tidy()
     assert registry.sql("SELECT count(*) FROM blob_leases") == [(0,)]
     assert registry.sql("SELECT count(*) FROM build_logs") == [(0,)]
 
@@ -248,7 +248,7 @@ def test_a_chore_of_the_hour_is_done_once_in_it_whatever_came_of_it() -> None:
         if len(done) == 2:
             raise StorageUnavailable
 
-    hourly = Hourly(chore, clock=lambda: now[0])
+    hourly = HourlyTask(chore, clock=lambda: now[0])
     for moment in (0.0, 10.0, 3599.0, 3600.0, 3610.0, 7200.0):
         now[0] = moment
         with suppress(StorageUnavailable):
@@ -272,7 +272,7 @@ def test_every_change_is_told_to_those_who_listen(registry: Registry, what: str)
             "report": lambda: builds.report(claim, [], [LogLine(1, 0.0, "fetch", "info", "x")]),  # type: ignore[arg-type]  # claimed there
             "cancel": lambda: builds.cancel(build.id, "alice"),
             "retry": lambda: builds.retry(build.id, "alice"),
-            "lost": registry.services.upkeep.requeue_lost,
+            "lost": registry.services.maintenance.requeue_lost,
         }[what]()
         (told,) = listener.notifies(timeout=5, stop_after=1)
     assert told.payload == build.id

@@ -28,9 +28,9 @@ from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.local import LocalStorage
 from pt2hub.server.blobs.s3 import S3Storage
 from pt2hub.server.db import engine as engines
-from pt2hub.server.db.stores.uploads import StoredUpload, UploadStore
-from pt2hub.server.services.blobs import BlobService
-from pt2hub.server.services.uploads import UploadService
+from pt2hub.server.db.stores.blobs.uploads import StoredUpload, UploadStore
+from pt2hub.server.services.blobs.service import BlobService
+from pt2hub.server.services.blobs.uploads import UploadService
 from support.s3 import S3Server
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ def test_other_bytes_than_announced_fail_and_leave_nothing(
 def test_missing_parts_leave_the_upload_open(bench: Bench, uploads: UploadService) -> None:
     view = uploads.begin(digest_bytes(LARGE), len(LARGE), by="alice")
     assert view.id
-    with pytest.raises(UploadIncomplete, match="0 parts were named; the upload has 2"):
+    with pytest.raises(UploadIncomplete, match="0 ETags given for 2 parts"):
         uploads.complete(view.id, [])
     with pytest.raises(UploadIncomplete):
         uploads.complete(view.id, ['"0123"', '"4567"'])
@@ -299,8 +299,8 @@ def test_two_who_complete_at_once_have_it_checked_once(bench: Bench, uploads: Up
 def test_a_check_that_takes_long_is_told_and_given_up_with_its_process(
     bench: Bench, uploads: UploadService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pt2hub.server.services.uploads._WAIT_SECONDS", 0.2)
-    monkeypatch.setattr("pt2hub.server.services.checking._RENEW_SECONDS", 0.0)
+    monkeypatch.setattr("pt2hub.server.services.blobs.uploads._COMPLETE_WAIT_S", 0.2)
+    monkeypatch.setattr("pt2hub.server.services.blobs.upload_checks._RENEW_INTERVAL_S", 0.0)
     upload_id, etags = bench.sent(uploads)
     gate, told = threading.Event(), threading.Event()
 
@@ -326,7 +326,7 @@ def test_a_check_that_takes_long_is_told_and_given_up_with_its_process(
 def test_a_process_that_was_frozen_through_its_check_changes_nothing_any_more(
     bench: Bench, uploads: UploadService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pt2hub.server.services.uploads._WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("pt2hub.server.services.blobs.uploads._COMPLETE_WAIT_S", 0.1)
     upload_id, etags = bench.sent(uploads)
     gate = threading.Event()
     bench.storage.before_hash = lambda: gate.wait(30)
@@ -404,7 +404,7 @@ def test_an_upload_whose_time_is_over_is_swept(bench: Bench, uploads: UploadServ
     gone, _ = bench.sent(uploads)
     stays, etags = bench.sent(uploads)
     bench.sql("UPDATE uploads SET pending_until = now() - interval '1 second' WHERE id = %s", gone)
-    with pytest.raises(NotFound, match="its time is over"):
+    with pytest.raises(NotFound, match="has expired"):
         uploads.view(gone)
     assert len(bench.left()) == 2
     uploads.sweep()
@@ -418,7 +418,7 @@ def test_an_upload_that_goes_on_while_it_is_swept_is_kept(
 ) -> None:
     upload_id, etags = bench.sent(uploads)
     bench.sql("UPDATE uploads SET pending_until = now() - interval '1 second'")
-    expired = UploadStore.expired
+    expired = UploadStore.list_expired
 
     def prolonged(store: UploadStore, *, limit: int) -> list[StoredUpload]:
         found = expired(store, limit=limit)
@@ -426,7 +426,7 @@ def test_an_upload_that_goes_on_while_it_is_swept_is_kept(
         bench.sql("UPDATE uploads SET pending_until = now() + interval '6 hours'")
         return found
 
-    monkeypatch.setattr(UploadStore, "expired", prolonged)
+    monkeypatch.setattr(UploadStore, "list_expired", prolonged)
     uploads.sweep()
     assert uploads.complete(upload_id, etags).state == "stored"
 
@@ -462,14 +462,14 @@ def test_parts_that_there_are_not_are_refused(bench: Bench, uploads: UploadServi
         with pytest.raises(InvalidInput) as caught:
             uploads.sign_parts(view.id, [(1, wrong)])
         assert caught.value.where == "parts[0].md5"
-    with pytest.raises(InvalidInput, match="101 parts"):
+    with pytest.raises(InvalidInput, match="Too many parts"):
         uploads.sign_parts(view.id, [(1, right)] * 101)
     single = uploads.begin(digest_bytes(SMALL), len(SMALL), by="alice")
     assert single.id
     with pytest.raises(Conflict, match="one request"):
         uploads.sign_parts(single.id, [(1, right)])
     uploads.complete(view.id, bench.send_parts(uploads, view))
-    with pytest.raises(Conflict, match="it is stored"):
+    with pytest.raises(Conflict, match="the upload is stored"):
         uploads.sign_parts(view.id, [(1, right)])
 
 
@@ -490,9 +490,9 @@ def test_what_is_too_large_or_contradicts_what_is_stored_is_refused_at_once(
 def test_a_token_with_very_many_open_uploads_is_stopped_and_others_are_not(
     bench: Bench, uploads: UploadService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pt2hub.server.services.uploads._MOST_OPEN", 2)
+    monkeypatch.setattr("pt2hub.server.services.blobs.uploads._MAX_OPEN_UPLOADS", 2)
     views = [uploads.begin(digest_bytes(data), 1, by="alice") for data in (b"1", b"2")]
-    with pytest.raises(Conflict, match="2 uploads of the token 'alice' are open") as caught:
+    with pytest.raises(Conflict, match="The token 'alice' has too many open uploads") as caught:
         uploads.begin(digest_bytes(b"3"), 1, by="alice")
     assert caught.value.hint
     assert uploads.begin(digest_bytes(b"3"), 1, by="bob").state == "open"

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pt2hub_workers import children
-from pt2hub_workers.children import Child, ChildDied, ChildHung
-from pt2hub_workers.device import Device
-from pt2hub_workers.halting import Halt, Halted
-from pt2hub_workers.pool import Pool
-from pt2hub_workers.rooms import Rooms
-from pt2hub_workers.sandbox import starting
+from pt2hub_workers.children import child as children
+from pt2hub_workers.children.child import Child, ChildDied, ChildHung
+from pt2hub_workers.children.pool import Pool
+from pt2hub_workers.operations.cancellation import CancellationToken, Cancelled
+from pt2hub_workers.operations.device_lock import DeviceLock
+from pt2hub_workers.sandbox import start as starting
+from pt2hub_workers.sandbox.workspaces import Workspaces
 from support.scripted import CHANNEL, JOB, READY, Script
 from support.workbench import child_environ, launcher_of
 from support.working import until
@@ -27,8 +27,8 @@ from support.working import until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from pt2hub_workers.rooms import Room
     from pt2hub_workers.sandbox import Isolation, Launcher, Started
+    from pt2hub_workers.sandbox.workspaces import Workspace
 
 SECONDS = 20.0
 
@@ -44,7 +44,7 @@ def child_that() -> Iterator[Callable[[str], Child]]:
     made: list[Child] = []
 
     def start(statements: str) -> Child:
-        made.append(Child("gate", script(statements), environ={}))
+        made.append(Child("artifact", script(statements), environ={}))
         return made[-1]
 
     yield start
@@ -54,7 +54,7 @@ def child_that() -> Iterator[Callable[[str], Child]]:
 
 def _work(child: Child, seconds: float = SECONDS) -> list[str]:
     printed: list[str] = []
-    child.work({}, on_event=print, on_output=printed.append, seconds=seconds, halt=Halt())
+    child.work({}, on_event=print, on_output=printed.append, seconds=seconds, token=CancellationToken())
     return printed
 
 
@@ -76,7 +76,7 @@ def test_a_dead_child_is_noticed_although_a_process_it_forked_holds_the_channel(
     )
 
     with pytest.raises(ChildDied) as caught:
-        child.work({}, on_event=print, on_output=printed.append, seconds=SECONDS, halt=Halt())
+        child.work({}, on_event=print, on_output=printed.append, seconds=SECONDS, token=CancellationToken())
 
     assert caught.value.signal_name == "SIGABRT"
     assert printed == ["last words"]
@@ -94,7 +94,7 @@ def test_a_child_that_closes_its_channel_and_lives_on_is_ended(
 
     assert not child.alive
     assert not caught.value.from_outside  # it was us: another attempt would end the same way
-    assert "lived on and was killed" in str(caught.value)
+    assert "did not end and was killed" in str(caught.value)
 
 
 def test_a_child_that_never_reads_what_it_is_sent_holds_its_slot_for_a_while_only(
@@ -105,7 +105,13 @@ def test_a_child_that_never_reads_what_it_is_sent_holds_its_slot_for_a_while_onl
     child = child_that("time.sleep(60)")
 
     with pytest.raises(ChildDied):
-        child.work({"long": "x" * (8 << 20)}, on_event=print, on_output=print, seconds=SECONDS, halt=Halt())
+        child.work(
+            {"long": "x" * (8 << 20)},
+            on_event=print,
+            on_output=print,
+            seconds=SECONDS,
+            token=CancellationToken(),
+        )
 
     assert not child.alive
 
@@ -124,7 +130,7 @@ def test_what_a_process_that_left_the_group_prints_later_reaches_nobody(
     )
 
     with pytest.raises(ChildDied):
-        child.work({}, on_event=print, on_output=printed.append, seconds=SECONDS, halt=Halt())
+        child.work({}, on_event=print, on_output=printed.append, seconds=SECONDS, token=CancellationToken())
 
     heard = len(printed)
     assert heard > 0
@@ -150,30 +156,30 @@ def test_a_halt_kills_the_child_although_its_parent_is_busy_with_a_question(
 ) -> None:
     asks = '{"event": "ask", "question": "weights"}'
     child = child_that(f"os.write({CHANNEL}, b'{asks}\\n'); time.sleep(60)")
-    halt, dead_meanwhile = Halt(), threading.Event()
+    token, dead_meanwhile = CancellationToken(), threading.Event()
 
     def answer(_: object) -> None:
-        halt.set("cancelled")
+        token.set("cancelled")
         until(lambda: not child.alive, SECONDS)
         dead_meanwhile.set()
 
-    with pytest.raises(Halted):
-        child.work({}, on_event=answer, on_output=print, seconds=2 * SECONDS, halt=halt)
+    with pytest.raises(Cancelled):
+        child.work({}, on_event=answer, on_output=print, seconds=2 * SECONDS, token=token)
 
     assert dead_meanwhile.is_set()
 
 
 def test_a_halt_ends_the_wait_for_a_silent_child_at_once(child_that: Callable[[str], Child]) -> None:
-    child, halt = child_that("time.sleep(60)"), Halt()
+    child, token = child_that("time.sleep(60)"), CancellationToken()
     halted = list[float]()
 
     def stop() -> None:
         halted.append(time.monotonic())
-        halt.set("stopping")
+        token.set("stopping")
 
     threading.Timer(0.3, stop).start()
-    with pytest.raises(Halted):
-        child.work({}, on_event=print, on_output=print, seconds=SECONDS, halt=halt)
+    with pytest.raises(Cancelled):
+        child.work({}, on_event=print, on_output=print, seconds=SECONDS, token=token)
 
     assert time.monotonic() - halted[0] < SECONDS / 4
     assert not child.alive
@@ -198,7 +204,7 @@ def test_waiting_for_the_device_is_no_time_of_the_build(
     def wait(_: object) -> None:
         ahead[0] += 10 * SECONDS
 
-    assert child.work({}, on_event=wait, on_output=print, seconds=SECONDS, halt=Halt()) == 7
+    assert child.work({}, on_event=wait, on_output=print, seconds=SECONDS, token=CancellationToken()) == 7
 
 
 def test_asking_for_the_device_again_and_again_is_time_of_the_build(
@@ -209,7 +215,9 @@ def test_asking_for_the_device_again_and_again_is_time_of_the_build(
     began = time.monotonic()
 
     with pytest.raises(ChildHung):
-        child.work({}, on_event=lambda _: time.sleep(0.05), on_output=print, seconds=1.0, halt=Halt())
+        child.work(
+            {}, on_event=lambda _: time.sleep(0.05), on_output=print, seconds=1.0, token=CancellationToken()
+        )
 
     assert time.monotonic() - began < SECONDS / 2
 
@@ -226,18 +234,18 @@ def test_a_signal_that_no_fault_raises_came_from_outside(
 
 @pytest.mark.parametrize("level", ["process", "sandbox"])
 def test_children_are_not_started_while_someone_measures(level: Isolation, tmp_path: Path) -> None:
-    launcher, device = script(f"{READY}; time.sleep(60)", level), Device(tmp_path / "device")
-    rooms = Rooms(tmp_path / "rooms", inside=launcher.inside)
-    pool = Pool(launcher, rooms, {}, device=device, spares=2)
+    launcher, device = script(f"{READY}; time.sleep(60)", level), DeviceLock(tmp_path / "device")
+    workspaces = Workspaces(tmp_path / "rooms", inside=launcher.inside)
+    pool = Pool(launcher, workspaces, {}, device=device, spares=2)
     with device.exclusive(threading.Event()):
         pool.refill()
         assert not pool.wait_warm(0.5)
         own = pool.take("build")  # what cannot wait is started at once
         own.close()
     assert pool.wait_warm(SECONDS)
-    first, second = pool.take("gate"), pool.take("gate")
+    first, second = pool.take("artifact"), pool.take("artifact")
     assert (first.warm, second.warm, first is second) == (True, True, False)
-    assert first.room.host != second.room.host
+    assert first.workspace.host != second.workspace.host
     pool.close()
     first.close()
     second.close()
@@ -247,14 +255,14 @@ def test_children_are_not_started_while_someone_measures(level: Isolation, tmp_p
 def test_a_waiting_child_without_a_sandbox_holds_no_slot_so_that_builds_keep_their_path(
     tmp_path: Path,
 ) -> None:
-    launcher, device = script(f"{READY}; time.sleep(60)"), Device(tmp_path / "device")
-    pool = Pool(launcher, Rooms(tmp_path / "rooms", inside=None), {}, device=device)
+    launcher, device = script(f"{READY}; time.sleep(60)"), DeviceLock(tmp_path / "device")
+    pool = Pool(launcher, Workspaces(tmp_path / "rooms", inside=None), {}, device=device)
     pool.refill()
     assert pool.wait_warm(SECONDS)
     paths = []
     for _ in range(2):
         child = pool.take("build")
-        paths.append(child.room.host)
+        paths.append(child.workspace.host)
         child.close()
     pool.close()
     assert paths == [tmp_path / "rooms" / "build-0"] * 2
@@ -266,21 +274,21 @@ class _Failing(Script):
 
     started: list[str]
 
-    def start(self, role: str, *, environ: Mapping[str, str], room: Room | None) -> Started:
+    def start(self, role: str, *, environ: Mapping[str, str], workspace: Workspace | None) -> Started:
         """Starts one."""
         self.started.append(role)
         if len(self.started) > 1:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return super().start(role, environ=environ, room=room)
+        return super().start(role, environ=environ, workspace=workspace)
 
 
 def test_a_child_that_could_be_started_is_kept_though_the_next_one_could_not(tmp_path: Path) -> None:
     launcher: Any = _Failing(launcher_of("sandbox", {}), f"{READY}; time.sleep(60)", [])
     pool = Pool(
         launcher,
-        Rooms(tmp_path / "rooms", inside=launcher.inside),
+        Workspaces(tmp_path / "rooms", inside=launcher.inside),
         {},
-        device=Device(tmp_path / "device"),
+        device=DeviceLock(tmp_path / "device"),
         spares=2,
     )
     pool.refill()
@@ -300,26 +308,26 @@ class _Noting(Script):
 
     environs: dict[str, Any]
 
-    def start(self, role: str, *, environ: Mapping[str, str], room: Room | None) -> Started:
+    def start(self, role: str, *, environ: Mapping[str, str], workspace: Workspace | None) -> Started:
         """Starts one."""
         self.environs[role] = environ
-        return super().start(role, environ=environ, room=room)
+        return super().start(role, environ=environ, workspace=workspace)
 
 
 def test_threads_that_wait_leave_the_cores_to_others(tmp_path: Path) -> None:
     launcher: Any = _Noting(launcher_of("process", {}), f"{READY}; time.sleep(60)", {})
-    rooms, device = Rooms(tmp_path / "rooms", inside=None), Device(tmp_path / "device")
+    workspaces, device = Workspaces(tmp_path / "rooms", inside=None), DeviceLock(tmp_path / "device")
     for given in ({}, {"GOMP_SPINCOUNT": "7"}):
-        pool = Pool(launcher, rooms, given, device=device)
-        for role in ("build", "gate", "measure"):
+        pool = Pool(launcher, workspaces, given, device=device)
+        for role in ("build", "artifact", "measure"):
             pool.take(role).close()
         spins = {role: environ.get("GOMP_SPINCOUNT") for role, environ in launcher.environs.items()}
-        assert spins == dict.fromkeys(("build", "gate", "measure"), given.get("GOMP_SPINCOUNT", "1000"))
+        assert spins == dict.fromkeys(("build", "artifact", "measure"), given.get("GOMP_SPINCOUNT", "1000"))
 
 
 def test_a_pool_that_is_closed_while_it_waits_for_the_device_starts_nothing(tmp_path: Path) -> None:
-    device = Device(tmp_path / "device")
-    pool = Pool(script(READY), Rooms(tmp_path / "rooms", inside=None), {}, device=device)
+    device = DeviceLock(tmp_path / "device")
+    pool = Pool(script(READY), Workspaces(tmp_path / "rooms", inside=None), {}, device=device)
     with device.exclusive(threading.Event()):
         pool.refill()
         pool.close()
@@ -328,8 +336,8 @@ def test_a_pool_that_is_closed_while_it_waits_for_the_device_starts_nothing(tmp_
 
 def test_a_judge_never_loads_torch(tmp_path: Path) -> None:
     launcher = launcher_of("process", {})
-    room = Rooms(tmp_path, inside=None).open("judge")
-    judge = Child("judge", launcher, environ=child_environ(), room=room)
+    workspace = Workspaces(tmp_path, inside=None).open("verify")
+    judge = Child("verify", launcher, environ=child_environ(), workspace=workspace)
     assert judge.wait_warm(SECONDS)
     mapped = (Path("/proc") / str(judge.pid) / "maps").read_text()
     judge.close()

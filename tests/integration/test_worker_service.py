@@ -68,8 +68,8 @@ def test_builds_of_a_silent_worker_go_back_to_the_queue(registry: Registry) -> N
     lost = registry.claim(view.builds[0].id, "silent")
     kept = registry.claim(view.builds[1].id, "alive")
     registry.silence("silent")
-    assert registry.services.upkeep.requeue_lost() == [lost.build]
-    assert registry.services.upkeep.requeue_lost() == []
+    assert registry.services.maintenance.requeue_lost() == [lost.build]
+    assert registry.services.maintenance.requeue_lost() == []
     states = [build.state for build in registry.services.publish.version(view.model, 1).builds]
     assert states == ["queued", "running"]
     assert registry.jobs(lost.build)[-1] == (V4, "todo")
@@ -80,14 +80,14 @@ def test_builds_of_a_silent_worker_go_back_to_the_queue(registry: Registry) -> N
 def test_builds_of_a_worker_that_left_go_back_at_once(registry: Registry) -> None:
     claim = registry.claim(registry.submit().builds[0].id)
     registry.services.workers.leave("w1")
-    assert registry.services.upkeep.requeue_lost() == [claim.build]
+    assert registry.services.maintenance.requeue_lost() == [claim.build]
 
 
 def test_builds_that_are_over_stay_over(registry: Registry) -> None:
     claim = registry.claim(registry.submit().builds[0].id)
     registry.services.builds.fail(claim, CompileFailed())
     registry.silence("w1")
-    assert registry.services.upkeep.requeue_lost() == []
+    assert registry.services.maintenance.requeue_lost() == []
 
 
 def test_a_build_in_the_middle_of_its_publication_is_not_lost(registry: Registry) -> None:
@@ -95,24 +95,24 @@ def test_a_build_in_the_middle_of_its_publication_is_not_lost(registry: Registry
     registry.silence("w1")
     with psycopg.connect(registry.database_url) as publishing:
         publishing.execute("UPDATE builds SET state = 'succeeded' WHERE id = %s", [claim.build])
-        assert registry.services.upkeep.requeue_lost() == []
+        assert registry.services.maintenance.requeue_lost() == []
         publishing.commit()
-    assert registry.services.upkeep.requeue_lost() == []
+    assert registry.services.maintenance.requeue_lost() == []
 
 
 def test_a_queued_build_whose_job_was_lost_is_delivered_again(registry: Registry) -> None:
     (build,) = registry.submit().builds
-    upkeep = registry.services.upkeep
+    maintenance = registry.services.maintenance
     registry.sql("UPDATE builds SET queued_at = now() - interval '1 hour'")
-    assert upkeep.requeue_lost() == []  # it waits for a worker; its job is there
+    assert maintenance.requeue_lost() == []  # it waits for a worker; its job is there
     # A worker took the job and died before it claimed the build.
     registry.sql("INSERT INTO procrastinate_workers (last_heartbeat) VALUES (now())")
     registry.sql("UPDATE procrastinate_jobs SET status = 'doing', worker_id = 1")
-    assert upkeep.requeue_lost() == []
+    assert maintenance.requeue_lost() == []
     registry.sql("UPDATE procrastinate_workers SET last_heartbeat = now() - interval '1 hour'")
-    assert upkeep.requeue_lost() == [build.id]
+    assert maintenance.requeue_lost() == [build.id]
     assert registry.jobs(build.id) == [(V4, "doing"), (V4, "todo")]
-    assert upkeep.requeue_lost() == []
+    assert maintenance.requeue_lost() == []
 
 
 def test_only_one_of_two_reapers_at_once_requeues(registry: Registry) -> None:
@@ -123,7 +123,7 @@ def test_only_one_of_two_reapers_at_once_requeues(registry: Registry) -> None:
 
     def reap() -> None:
         barrier.wait()
-        found.extend(registry.services.upkeep.requeue_lost())
+        found.extend(registry.services.maintenance.requeue_lost())
 
     threads = [threading.Thread(target=reap) for _ in range(3)]
     for thread in threads:
@@ -233,7 +233,7 @@ def test_a_worker_whose_clock_is_ten_minutes_off_is_told_and_shown_and_works(reg
     step = StepReport("fetch", "running", said.clock + offset)  # as a worker corrects what it reports
     registry.services.builds.report(claim, [step], [])
     assert registry.services.workers.beat("w1", {claim.build: 1}) == ()
-    assert registry.services.upkeep.requeue_lost() == []
+    assert registry.services.maintenance.requeue_lost() == []
     (shown,) = registry.services.builds.view(claim.build).steps
     started = datetime.fromisoformat(shown.started_at).timestamp()
     assert started == pytest.approx(time.time(), abs=60)
@@ -242,7 +242,7 @@ def test_a_worker_whose_clock_is_ten_minutes_off_is_told_and_shown_and_works(reg
 
 def test_a_worker_without_a_sandbox_is_refused_until_the_operator_lets_it(registry: Registry) -> None:
     isolation = registry.services.isolation
-    assert isolation.allowed() == "sandbox", "nobody decided"
+    assert isolation.required_level() == "sandbox", "nobody decided"
     with pytest.raises(IsolationRefused, match="in a sandbox") as caught:
         registry.worker("w1", isolation="process")
     assert caught.value.where == "PT2HUB_ISOLATION"

@@ -15,7 +15,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from pt2hub.cli.trial import Trial
+from pt2hub.cli.operations.temporary_server import TemporaryServer
 from pt2hub.operators import declare_torchvision
 from support.headers import PLACE
 
@@ -125,7 +125,7 @@ CASES = {
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """Of a server with one worker, which confines what it builds."""
     places = {"PT2HUB_HEADERS": str(PLACE), "PT2HUB_ISOLATION": "sandbox"}
-    with Trial(tmp_path_factory.mktemp("slow"), **places).server() as made:
+    with TemporaryServer(tmp_path_factory.mktemp("slow"), **places).server() as made:
         yield made
 
 
@@ -146,7 +146,7 @@ def test_a_real_model_is_published_loaded_and_computes_what_eager_does(
     assert version.readiness == "ready", version.builds[0].error
     digest = version.builds[0].artifact
     assert digest is not None
-    artifact = client.artifact(digest)
+    artifact = client.artifacts.get(digest)
     assert artifact.provenance["isolation"] == "sandbox"
     loaded = client.load(f"real/{name}@1")
     for batch in (1, 3, 8):

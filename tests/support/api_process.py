@@ -17,8 +17,8 @@ import pytest
 
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import open_container
-from pt2hub.server.processes import spawn
-from pt2hub.server.up.listening import listen
+from pt2hub.server.up.port import listen
+from pt2hub.system.processes import spawn
 from support.postgres import create_database
 from support.registry import SILENCE, Registry
 

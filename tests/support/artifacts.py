@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pt2hub.client.host import native_target, this_host
+from pt2hub.client.machine.host import native_target, this_host
 from pt2hub.domain.artifacts import (
     CONFIG_SCHEMA,
     ArtifactConfig,

@@ -9,17 +9,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pt2hub.domain.builds import BuildFilter, BuildKind
+from pt2hub.domain.digests import digest_bytes
 from pt2hub.domain.workers import Registration
+from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.local import LocalStorage
-from pt2hub.server.container import compose
+from pt2hub.server.container import Container
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db.queue import BuildQueue
-from pt2hub.server.services.documents import read_config, read_manifest
-from pt2hub_workers.attempt import Tools
-from pt2hub_workers.device import Device
-from pt2hub_workers.halting import Halt
-from pt2hub_workers.journal import Journal
-from pt2hub_workers.noop import NoopToolchain
+from pt2hub.server.services.blobs.documents import read_config, read_manifest
+from pt2hub.server.services.blobs.service import BlobChunk
+from pt2hub_workers.builds.jobs import WorkerContext
+from pt2hub_workers.builds.journal import Journal
+from pt2hub_workers.builds.noop_toolchain import NoopToolchain
+from pt2hub_workers.operations.cancellation import CancellationToken
+from pt2hub_workers.operations.device_lock import DeviceLock
 from pt2hub_workers.runner import KINDS
 from support.plane import noop_spec
 
@@ -27,9 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pt2hub.server.container import Container
     from pt2hub.wire.shapes import VersionView
-    from pt2hub_workers.toolchains import Toolchain
+    from pt2hub_workers.builds.toolchains import Toolchain
 
 
 class AttemptBench:
@@ -55,6 +57,12 @@ class AttemptBench:
             )
         )
 
+    def store(self, data: bytes) -> str:
+        """Store a blob as an upload does; return its digest."""
+        digest = digest_bytes(data)
+        self.services.blobs.store([BlobChunk(StorageKey.blob(digest), len(data), data)], holder="a test")
+        return digest
+
     def submit(self, **fields: Any) -> VersionView:
         """Submits a spec."""
         return self.services.publish.submit(noop_spec("net", **fields))
@@ -62,7 +70,7 @@ class AttemptBench:
     def attempt(
         self,
         version: VersionView,
-        halt: Halt | None = None,
+        token: CancellationToken | None = None,
         *,
         toolchain: Toolchain | None = None,
         image: str | None = None,
@@ -70,27 +78,32 @@ class AttemptBench:
     ) -> None:
         """Runs the version's build in this thread."""
         toolchain = toolchain or NoopToolchain(self.scratch, pauses)
-        self.run(version.builds[0].id, toolchain, halt, image=image)
+        self.run(version.builds[0].id, toolchain, token, image=image)
 
     def run(
-        self, build: str, toolchain: Toolchain, halt: Halt | None = None, *, image: str | None = None
+        self,
+        build: str,
+        toolchain: Toolchain,
+        token: CancellationToken | None = None,
+        *,
+        image: str | None = None,
     ) -> None:
         """Runs a queued build or measuring job in this thread."""
         machine = toolchain.machine()
         claim = self.services.builds.claim(build, "worker")
         assert claim is not None
-        tools = Tools(
+        context = WorkerContext(
             self.services,
             machine,
             toolchain,
-            Device(self._folder / "device.lock"),
+            DeviceLock(self._folder / "device.lock"),
             (),
-            gate_seconds=10.0,
+            verification_seconds=10.0,
             image=image,
         )
         journal = Journal(self.services.builds, claim)
         try:
-            KINDS[claim.kind](claim, tools, journal, halt or Halt()).run()
+            KINDS[claim.kind](claim, context, journal, token or CancellationToken()).run()
         finally:
             journal.close()
 
@@ -112,11 +125,11 @@ class AttemptBench:
 def attempts(migrated_url: str, tmp_path: Path) -> Iterator[AttemptBench]:
     """Attempts on an empty database."""
     engine = engines.create(migrated_url)
-    services = compose(
+    services = Container(
         engines.Sessions(engine),
         BuildQueue(migrated_url),
         LocalStorage(tmp_path / "blobs"),
-        silence=timedelta(seconds=60),
+        heartbeat_timeout=timedelta(seconds=60),
         factories=("support.tiny_models",),
     )
     yield AttemptBench(services, tmp_path)

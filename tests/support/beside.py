@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-from pt2hub_workers.pool import PATIENT
+from pt2hub_workers.children.pool import PATIENT
 from support.headers import PLACE
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """A collector as pt2hub will have one, in SQL and step by step, so that tests can stop it between two steps.
 
-See `pt2hub.server.db.stores.blobs` for what it must do; nothing of the services is used here.
+See `pt2hub.server.db.stores.blobs.blobs` for what it must do; nothing of the services is used here.
 """
 
 from __future__ import annotations

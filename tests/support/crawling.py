@@ -13,7 +13,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import RequestRedirect
 
 from pt2hub.server.api.context import PAGES
-from pt2hub.server.pages.installing import install
+from pt2hub.server.pages.installation import install
 from support.pages import Page
 
 if TYPE_CHECKING:

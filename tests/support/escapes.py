@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pt2hub_workers.rooms import Rooms
 from pt2hub_workers.sandbox import Limits, SandboxSettings, open_launcher
+from pt2hub_workers.sandbox.workspaces import Workspaces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pt2hub_workers.rooms import Room
     from pt2hub_workers.sandbox import Launcher, Started
+    from pt2hub_workers.sandbox.workspaces import Workspace
 
 WIDE = Limits(memory_bytes=8 << 30, disk_bytes=64 << 30, tmp_bytes=64 << 20, processes=4000)
 NARROW = Limits(memory_bytes=2 << 30, disk_bytes=1 << 30, tmp_bytes=64 << 20, processes=100)
@@ -112,6 +112,7 @@ ESCAPES = {
         "            time.sleep(20)\n"
         "            os._exit(0)\n"
         "        children.append(pid)\n"
+        "    time.sleep(4)\n"  # without control groups a watcher looks once a second
         "finally:\n"
         "    for pid in children:\n"
         "        os.kill(pid, signal.SIGKILL)\n"
@@ -268,14 +269,14 @@ def surroundings(folder: Path) -> Iterator[dict[str, Any]]:
             worker.wait()
 
 
-def attempt(escape: Escape, launcher: Launcher, room: Room, around: dict[str, Any]) -> str:
+def attempt(escape: Escape, launcher: Launcher, workspace: Workspace, around: dict[str, Any]) -> str:
     """Runs a probe; what it said in its last line."""
-    known = json.dumps({**around, "out": room.seen(room.host / "out")})
+    known = json.dumps({**around, "out": workspace.seen(workspace.host / "out")})
     started = launcher.run(
-        [sys.executable, "-c", escape.program, known], environ=environ(), room=room, name="escape"
+        [sys.executable, "-c", escape.program, known], environ=environ(), workspace=workspace, name="escape"
     )
     said, code = hear(started)
-    if exceeded := started.exceeded():  # it may be killed before it can say what stopped it
+    if exceeded := started.find_exceeded():  # it may be killed before it can say what stopped it
         return f"STOPPED {exceeded.text}"
     return said.splitlines()[-1] if said else f"ended with {code}, without a word"
 
@@ -339,9 +340,9 @@ def ask_for_metadata(folder: Path) -> dict[str, str]:
     with _own_metadata_server():
         for level in ("process", "sandbox"):
             launcher = open_launcher(SandboxSettings(level, WIDE), environ())
-            room = Rooms(folder, inside=launcher.inside).open()
-            said[level] = attempt(escape, launcher, room, {})
-            room.close()
+            workspace = Workspaces(folder, inside=launcher.inside).open()
+            said[level] = attempt(escape, launcher, workspace, {})
+            workspace.close()
     return said
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from pt2hub.domain.artifacts import Environment
 from pt2hub.domain.digests import Digest, digest_bytes
-from pt2hub.domain.measurements import RUN_SCHEMA, Measurement, MeasurementRun, Pair, RunSource
+from pt2hub.domain.performance.measurements import RUN_SCHEMA, Measurement, MeasurementRun, Pair, RunSource
 from pt2hub.server.db import engine as engines
-from pt2hub.server.db.stores.performance import PerformanceStore
+from pt2hub.server.db.stores.performance.measurements import PerformanceStore
 from support.registry import ENVIRONMENT
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def measured(registry: Registry, artifact: Digest, *figures: Measurement, run: R
         conditions={},
         measurements=[*figures, *given.figures],
         baseline=given.baseline,
-        beside=list(given.beside),
+        baseline_measurements=list(given.beside),
         pairs=list(given.pairs),
     )
     with transaction(registry) as session:

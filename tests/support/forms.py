@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pt2hub.domain.specs import Spec, TargetSpec
-from pt2hub_workers.inside import adapting, exporting, inputs
+from pt2hub.domain.publishing.spec import Spec, TargetSpec
+from pt2hub_workers.inside.builds.export import adapter, inputs
+from pt2hub_workers.inside.builds.export import export as exporting
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from pt2hub_workers.inside.exporting import Exported
-    from pt2hub_workers.inside.inputs import Tensors
+    from pt2hub_workers.inside.builds.export.export import ExportResult
+    from pt2hub_workers.inside.builds.export.inputs import Tensors
 
 BATCH = {"batch": {"min": 1, "max": 16, "example": 2}}
 
@@ -37,14 +38,14 @@ def spec_of(*tensors: dict[str, Any], **fields: Any) -> Spec:
 
 def adapted(model: nn.Module, spec: Spec) -> tuple[nn.Module, Tensors]:
     """The model as the spec calls it, and the example's inputs."""
-    made = inputs.make(spec, inputs.points(spec, {})[0], {})
-    return adapting.adapt(model.eval().requires_grad_(False), spec), made
+    made = inputs.make_inputs(spec, inputs.make_points(spec, {})[0], {})
+    return adapter.adapt_model(model.eval().requires_grad_(False), spec), made
 
 
-def exported(model: nn.Module, spec: Spec) -> tuple[Exported, tuple[str, ...]]:
+def exported(model: nn.Module, spec: Spec) -> tuple[ExportResult, tuple[str, ...]]:
     """The model exported at the example, and the notes on its outputs."""
     module, made = adapted(model, spec)
-    notes = adapting.settle(module, made).notes
+    notes = adapter.copy_shared_outputs(module, made).notes
     return exporting.export(module, made, spec, TargetSpec(target="auto"), "cpu"), notes
 
 

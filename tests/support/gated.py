@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING
 
-from pt2hub.domain.measurements import RUN_SCHEMA, Measurement, MeasurementRun, Pair
+from pt2hub.domain.performance.measurements import RUN_SCHEMA, Measurement, MeasurementRun, Pair
 from pt2hub.server.db import engine as engines
-from pt2hub.server.db.stores.performance import PerformanceStore
+from pt2hub.server.db.stores.performance.measurements import PerformanceStore
 from support.registry import ENVIRONMENT, V4
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from pt2hub.cli import demo
+from pt2hub.cli.operations import demo
 
 if TYPE_CHECKING:
     from pt2hub.client.client import Client
@@ -25,7 +25,7 @@ def check_confined(client: Client, build: BuildView) -> None:
     """Prints and checks where a build ran."""
     assert "cu" in build.target
     assert build.artifact is not None, build.error
-    provenance = client.artifact(build.artifact).provenance
+    provenance = client.artifacts.get(build.artifact).provenance
     print(json.dumps({key: provenance[key] for key in ("isolation", "isolation_profile")}))
     assert provenance["isolation"] == LEVEL
     assert (provenance["isolation_profile"] is None) == (LEVEL == "process")
@@ -34,7 +34,12 @@ def check_confined(client: Client, build: BuildView) -> None:
 def publish(client: Client, spec: dict[str, Any]) -> str:
     """Publishes a spec, checks that it was confined, and returns the version's reference."""
     build, seconds = demo.publish(client, spec, print)
-    told = {"model": spec["model"], "target": build.target, "seconds": seconds, "steps": demo.steps_of(build)}
+    told = {
+        "model": spec["model"],
+        "target": build.target,
+        "seconds": seconds,
+        "steps": demo.step_seconds(build),
+    }
     print(json.dumps(told))
     check_confined(client, build)
     return f"{spec['model']}@{build.number}"
@@ -42,18 +47,18 @@ def publish(client: Client, spec: dict[str, Any]) -> str:
 
 def await_measured(client: Client, reference: str) -> Digest:
     """Waits until a version's only artifact is measured, and returns the artifact's digest."""
-    resolved = client.resolve(reference)
-    version = client.follow(
-        client.version(resolved.model, resolved.number), timeout=MEASURED_S, until="measured"
+    resolved = client.artifacts.resolve(reference)
+    version = client.versions.follow(
+        client.versions.get(resolved.model, resolved.number), timeout=MEASURED_S, until="measured"
     )
     (build,) = version.builds
     assert build.artifact is not None
     assert build.measurement is not None
     assert build.measurement.state == "measured", build.measurement
-    figures = client.artifact(build.artifact).measurements
+    figures = client.artifacts.get(build.artifact).measurements
     print(
         json.dumps(
-            {reference: {f"{m.metric} {m.subject}": m.value for m in figures if "latency" in m.metric}}
+            {reference: {f"{m.metric} {m.implementation}": m.value for m in figures if "latency" in m.metric}}
         )
     )
     return build.artifact

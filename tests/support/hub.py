@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 import urllib3
 
-from pt2hub.client.cache import BlobCache
+from pt2hub.client.blobs.cache import BlobCache
 from pt2hub.client.client import Client
 from pt2hub.client.config import ClientConfig
 from pt2hub.domain.digests import Digest, digest_bytes, hex_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pt2hub.server.api.app import create_app
-from pt2hub.server.pages.installing import install
+from pt2hub.server.pages.installation import install
 
 if TYPE_CHECKING:
     from flask.testing import FlaskClient

@@ -19,9 +19,9 @@ from pt2hub.client.client import Client
 from pt2hub.client.config import ClientConfig
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import open_container
-from pt2hub.server.db import migrating
+from pt2hub.server.db import migrations
 from pt2hub.server.db.embedded import EmbeddedPostgres
-from pt2hub.server.processes import Child, spawn, tail
+from pt2hub.system.processes import Child, spawn, tail
 from support.headers import PLACE
 from support.ports import free_ports
 from support.running import clean_environ
@@ -155,7 +155,7 @@ class Plane:
             shutil.copytree(self.template, self.folder / "pg" / "data")
             (self.folder / "pg").chmod(0o700)
         self.database.start()
-        migrating.upgrade(self.database.url)
+        migrations.upgrade(self.database.url)
         config = ServerConfig.from_environ(self.environ)
         with open_container(config, database_url=self.database.url) as container:
             self.token = container.access.create_token("plane")
@@ -294,7 +294,7 @@ class Plane:
 
     def build(self, build: str) -> BuildView:
         """A build, as the API shows it."""
-        return self.client.build(build)
+        return self.client.builds.get(build)
 
     def sql(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Runs SQL behind everybody's back."""
@@ -368,7 +368,7 @@ class Plane:
 def database_template(folder: Path) -> Path:
     """Makes the data of a PostgreSQL with our schema, for planes to begin with: copying it is quick."""
     with EmbeddedPostgres(folder / "pg") as database:
-        migrating.upgrade(database.url)
+        migrations.upgrade(database.url)
     return folder / "pg" / "data"
 
 

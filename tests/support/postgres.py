@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from pt2hub.server.db import migrating
+from pt2hub.server.db import migrations
 from pt2hub.server.db.embedded import EmbeddedPostgres
 
 if TYPE_CHECKING:
@@ -21,6 +21,11 @@ _numbers = itertools.count(1)
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
     """The session's server."""
     with EmbeddedPostgres(tmp_path_factory.mktemp("pg"), durable=False) as server:
+        with psycopg.connect(
+            server.url, autocommit=True
+        ) as connection:  # no vacuum through a thousand databases
+            connection.execute("ALTER SYSTEM SET autovacuum = off")
+            connection.execute("SELECT pg_reload_conf()")
         yield server
 
 
@@ -28,7 +33,8 @@ def create_database(postgres: EmbeddedPostgres, *, template: str = "template1") 
     """Creates a database and returns its URL."""
     name = f"test_{next(_numbers)}"
     with psycopg.connect(postgres.url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        # A copy of files takes half the time of a copy through the log.
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
     return postgres.url.replace("/pt2hub?", f"/{name}?")
 
 
@@ -42,7 +48,7 @@ def database_url(postgres: EmbeddedPostgres) -> str:
 def migrated_template(postgres: EmbeddedPostgres) -> str:
     """Name of a migrated database that others are copied from: ten times faster than migrating each."""
     url = create_database(postgres)
-    migrating.upgrade(url)
+    migrations.upgrade(url)
     return url.partition("?")[0].rpartition("/")[2]
 
 

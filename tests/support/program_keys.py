@@ -80,17 +80,17 @@ def _name(source: str) -> dict[str, Any]:
 
     from pt2hub.domain.artifacts import Signature, Toolchain
     from pt2hub.domain.targets import Target
-    from pt2hub_workers.inside import settings, torch_patches
-    from pt2hub_workers.inside.exporting import Exported
-    from pt2hub_workers.inside.keying import program_key
-    from pt2hub_workers.inside.loaded_code import digest_loaded_code
-    from pt2hub_workers.inside.operator_sources import identify_code
-    from pt2hub_workers.inside.program_graphs import ProgramGraph
+    from pt2hub_workers.inside.builds.export.export import ExportResult
+    from pt2hub_workers.inside.builds.key import settings, torch_patches
+    from pt2hub_workers.inside.builds.key.loaded_code import digest_loaded_code
+    from pt2hub_workers.inside.builds.key.operator_sources import identify_code
+    from pt2hub_workers.inside.builds.key.program_graphs import ProgramGraph
+    from pt2hub_workers.inside.builds.key.program_key import compute_program_key
 
     folder = Path(tempfile.mkdtemp())
     (folder / "the_model.py").write_text(source)
     sys.path.insert(0, str(folder))
-    before = settings.compiler_configuration() | torch_patches.constants_of_inductor()
+    before = settings.compiler_configuration() | torch_patches.inductor_constants()
     import the_model  # type: ignore[import-not-found]  # written above
 
     model = the_model.build()
@@ -101,10 +101,10 @@ def _name(source: str) -> dict[str, Any]:
     of_source = {"code": hashlib.sha256(source.encode()).hexdigest()}
     first = str(program), ProgramGraph(program).describe()
     identity = identify_code(program, lambda: digest_loaded_code(of_source, folder))
-    now = settings.compiler_configuration() | torch_patches.constants_of_inductor()
-    changed = settings.changed(before, {name: now[name] for name in now.keys() & before.keys()})
-    key = program_key(
-        Exported(program, Signature((), (), {}, {}, "cpu", "", ""), frozenset()),
+    now = settings.compiler_configuration() | torch_patches.inductor_constants()
+    changed = settings.diff_settings(before, {name: now[name] for name in now.keys() & before.keys()})
+    key = compute_program_key(
+        ExportResult(program, Signature((), (), {}, "cpu", "", ""), frozenset()),
         identity,
         separate=list(program.state_dict),
         options={},
@@ -143,7 +143,7 @@ def _main(sources: Iterable[tuple[str, str]]) -> None:
     import torch._inductor.package
     import torch.export  # noqa: F401  # once for all children
 
-    import pt2hub_workers.inside.build  # noqa: F401  # likewise
+    import pt2hub_workers.inside.builds.build  # noqa: F401  # likewise
 
     print(json.dumps({name: _in_child(source) for name, source in sources}))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from pt2hub.archive.writing import write_zip
+from pt2hub.archive.zip.encoder import write_zip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

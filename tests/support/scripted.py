@@ -6,18 +6,18 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pt2hub_workers.children import Child
-from pt2hub_workers.inside.channel import CHANNEL_FD
-from pt2hub_workers.rooms import Rooms
+from pt2hub_workers.children.child import Child
+from pt2hub_workers.inside.operations.channel import CHANNEL_FD
 from pt2hub_workers.sandbox import Launcher
+from pt2hub_workers.sandbox.workspaces import Workspaces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from pt2hub_workers.halting import Halt
-    from pt2hub_workers.rooms import Room
+    from pt2hub_workers.operations.cancellation import CancellationToken
     from pt2hub_workers.sandbox import Level, Started
+    from pt2hub_workers.sandbox.workspaces import Workspace
 
 CHANNEL = f"int(os.environ['{CHANNEL_FD}'])"
 READY = f'os.write({CHANNEL}, b\'{{"event": "ready"}}\\n\')'
@@ -53,15 +53,17 @@ class Script:
         """As that of the launcher."""
         return self.launcher.level
 
-    def start(self, role: str, *, environ: Mapping[str, str], room: Room | None) -> Started:
+    def start(self, role: str, *, environ: Mapping[str, str], workspace: Workspace | None) -> Started:
         """Starts one."""
         program = f"import os, signal, time\n{self.statements}"
-        return self.launcher.run([sys.executable, "-c", program], environ=environ, room=room, name=role)
+        return self.launcher.run(
+            [sys.executable, "-c", program], environ=environ, workspace=workspace, name=role
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class ScriptedHand:
-    """A hand of one child that runs statements.
+class ScriptedChild:
+    """A child that runs statements.
 
     Attributes:
         child: The child.
@@ -70,24 +72,24 @@ class ScriptedHand:
     child: Child
 
     @classmethod
-    def of(cls, launcher: Launcher, scratch: Path, statements: str, role: str = "build") -> ScriptedHand:
-        """Starts the child in a room of its own."""
-        room = Rooms(scratch, inside=launcher.inside).open(role)
+    def of(cls, launcher: Launcher, scratch: Path, statements: str, role: str = "build") -> ScriptedChild:
+        """Starts the child in its own workspace."""
+        workspace = Workspaces(scratch, inside=launcher.inside).open(role)
         script: Launcher = Script(launcher, statements)  # type: ignore[assignment]  # as much of one as a child needs
-        return cls(Child(role, script, environ={}, room=room))
+        return cls(Child(role, script, environ={}, workspace=workspace))
 
     @property
-    def room(self) -> Room:
-        """Where it works."""
-        return self.child.room
+    def workspace(self) -> Workspace:
+        """Workspace of the child."""
+        return self.child.workspace
 
     def work(
         self,
-        halt: Halt,
+        token: CancellationToken,
         *,
         seconds: float,
         on_event: Callable[[dict[str, object]], object] = print,
         on_output: Callable[[str], None] = print,
     ) -> object:
         """Has it do its statements."""
-        return self.child.work({}, on_event=on_event, on_output=on_output, seconds=seconds, halt=halt)
+        return self.child.work({}, on_event=on_event, on_output=on_output, seconds=seconds, token=token)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pt2hub.server.demo import seed
 from pt2hub.server.pages.sessions import COOKIE
 from support.api_process import ApiProcess, running_api
 from support.postgres import create_database
+from support.story.replay import seed
 from support.workbench import FACTORIES
 from support.working import Works, environ_of
 
@@ -85,9 +85,9 @@ def site(
     """The server with the demo's data."""
     folder = tmp_path_factory.mktemp("site")
     database = create_database(postgres, template=migrated_template)
-    with running_api(folder, database, PT2HUB_FACTORIES=f"torchvision.models,{FACTORIES}") as api:
+    with running_api(folder, database, PT2HUB_FACTORIES=f"torchvision.models,timm,{FACTORIES}") as api:
         services = api.registry.services
-        seed(services, database_url=database)
+        seed(services)
         works = Works(services, environ_of(folder, database), folder)
         token = services.access.create_token("browser", admin=True)
         try:

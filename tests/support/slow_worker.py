@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from pt2hub.errors import CompileFailed
-from pt2hub_workers.halting import Halt
-from pt2hub_workers.journal import Journal
+from pt2hub_workers.builds.journal import Journal
 from pt2hub_workers.main import main
+from pt2hub_workers.operations.cancellation import CancellationToken
 
 
 def _pauses() -> dict[str, float]:
@@ -45,7 +45,7 @@ def _slow_down(pauses: dict[str, float], end: Path) -> None:
 
 
 def _deafen() -> None:
-    Halt.set = lambda _self, _reason: None  # type: ignore[method-assign,assignment]  # as above
+    CancellationToken.set = lambda _self, _reason: None  # type: ignore[method-assign,assignment]  # as above
 
 
 if __name__ == "__main__":

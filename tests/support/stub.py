@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from pt2hub.client import direct, transport
+from pt2hub.client.http import presigned, transport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,5 +96,5 @@ def stub() -> Iterator[Stub]:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients try as often as always, and wait less between their tries."""
-    monkeypatch.setattr(direct, "_WAITS", (0.01,) * len(direct._WAITS))
+    monkeypatch.setattr(presigned, "_WAITS", (0.01,) * len(presigned._WAITS))
     monkeypatch.setattr(transport, "_PAUSE_SECONDS", 0.01)

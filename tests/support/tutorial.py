@@ -50,13 +50,14 @@ _ALIKE = tuple(
         r"(?m)^  (time in|speed)  .*": r"  \1  <measured>",  # which kernels come first depends on the machine
         r"(?m)^((?:latency_p\d\d|throughput|first_inference|load_time|host_memory_peak|relative_error|\w+_time)"
         r"(?: batch \d+)?)  .*": r"\1  <measured>",  # a row of a comparison: even its verdict depends on the machine
+        r"(?m)^For a better comparison: .*\n": "",  # only where a row was too noisy
         r"(?m)^  measured  .*": "  measured  <state>",  # the job may have begun already
         r"process \d+ of \d+": "process <number> of <number>",
         r"sha256:[0-9a-f]{6,64}|\b[0-9a-f]{64}\b": "<digest>",
         r"\b[0-9a-f]{16}\b": "<id>",
         r"\btorch\d+\.\d+-(cpu-\w+|cu\d+-sm\w+)": "<target>",
         r"\d{4}-\d\d-\d\d[T ][\d:.]+(Z|[+-]\d\d:\d\d)?|\b\d\d:\d\d:\d\d\b": "<time>",
-        r"\b(\d+ min )?\d[\d.e-]* ?(ms|s|[KMG]?i?B)\b": "<figure>",
+        r"\b(\d+ min )?\d[\d.e-]* ?(µs|ms|s|[KMG]?i?B)\b": "<figure>",
         r"\b\d+(\.\d+|e-\d+)\S*": "<number>",
         r"\b\d+ threads": "<number> threads",
         r" {2,}": "  ",  # columns are as wide as what stands in them
@@ -64,7 +65,9 @@ _ALIKE = tuple(
 )
 _WAITED = re.compile(r" +waited [^\n]* for the device$", re.MULTILINE)
 """Another program on this machine may hold the device."""
-_PASSING = re.compile(r"^(<target>  (queued|running|.* so far)|-- |For a better answer: ).*\n", re.MULTILINE)
+_PASSING = re.compile(
+    r"^(<target>  (queued|running|.* so far)|-- |For a better comparison: ).*\n", re.MULTILINE
+)
 """Lines of progress that depend on when one looks, and advice that depends on how noisy the machine was."""
 
 

@@ -12,33 +12,33 @@ from typing import TYPE_CHECKING, Any
 from pt2hub.domain.builds import Claim
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest
-from pt2hub.domain.specs import DEFAULT_FACTORIES, Spec, TargetSpec
+from pt2hub.domain.publishing.spec import DEFAULT_FACTORIES, Spec, TargetSpec
 from pt2hub.errors import Pt2hubError
-from pt2hub_workers import headers
-from pt2hub_workers.gating import Gate, Listener, Trial
-from pt2hub_workers.halting import Halt
-from pt2hub_workers.inside import files
-from pt2hub_workers.inside.build import Build, Job
-from pt2hub_workers.inside.compiling import CompilerCount
-from pt2hub_workers.machine import probe_machine
-from pt2hub_workers.messages import Fields, read
-from pt2hub_workers.publication import Origin, make_config
-from pt2hub_workers.rooms import Rooms
+from pt2hub_workers.builds import precompiled_headers
+from pt2hub_workers.builds.aoti_toolchain import AotiToolchain
+from pt2hub_workers.builds.messages import MessageFields, read
+from pt2hub_workers.builds.publication import Origin, make_config
+from pt2hub_workers.builds.verification import Listener, Verification, VerificationRun
+from pt2hub_workers.inside.builds.build import Build, Job
+from pt2hub_workers.inside.builds.compile.compiler import CompilerCount
+from pt2hub_workers.inside.operations import files
+from pt2hub_workers.operations.cancellation import CancellationToken
+from pt2hub_workers.operations.machine import probe_machine
 from pt2hub_workers.sandbox import SandboxSettings, open_launcher
 from pt2hub_workers.sandbox.limits import limits_from_environ
-from pt2hub_workers.toolchains import AotiToolchain
+from pt2hub_workers.sandbox.workspaces import Workspaces
 from support.code import forgetting
-from support.headers import PLACE, ready, use_here
+from support.headers import PLACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pt2hub_workers.rooms import Room
     from pt2hub_workers.sandbox import Isolation, Launcher
+    from pt2hub_workers.sandbox.workspaces import Workspace
 
 FACTORIES = "support.tiny_models"
 NOWHERE = Digest("sha256:" + "0" * 64)
-GATE_SECONDS = 120.0
+VERIFICATION_SECONDS = 120.0
 
 
 def tiny_spec(model: str = "Mlp", **fields: Any) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def toolchain_in(
         level: `sandbox` or `process`.
     """
     environ = environ or child_environ()
-    headers.prepare(PLACE)
+    precompiled_headers.prepare(PLACE)
     launcher = launcher_of(level, environ, readable=(PLACE,))
     return AotiToolchain(launcher, probe_machine(launcher, environ, target), scratch, environ)
 
@@ -104,7 +104,7 @@ class Workbench:
         self.events: list[dict[str, Any]] = []
         self.output: list[str] = []
         self.keys: list[tuple[str, dict[str, Any]]] = []
-        self.trials: list[Trial] = []
+        self.runs: list[VerificationRun] = []
         self._toolchain = toolchain
         self._numbers = itertools.count()
 
@@ -122,8 +122,8 @@ class Workbench:
     ) -> dict[str, Any]:
         """Runs a build to the end; returns its parts, with the config an artifact would get under `config`."""
         spec = Spec.model_validate(document)
-        room = Rooms(self.directory, inside=None).open(f"build{next(self._numbers)}")
-        place = room.host
+        workspace = Workspaces(self.directory, inside=None).open(f"build{next(self._numbers)}")
+        place = workspace.host
         target = TargetSpec.model_validate({"target": self.machine.target.name, **(request or {})})
         job = Job(
             spec=spec,
@@ -131,28 +131,30 @@ class Workbench:
             target=self.machine.target,
             toolchain=self.machine.toolchain,
             directory=place,
-            source=_incoming(room, source, "source.zip"),
-            weights=_incoming(room, weights, "weights.safetensors"),
+            source=_incoming(workspace, source, "source.zip"),
+            weights=_incoming(workspace, weights, "weights.safetensors"),
             golden=golden,
             examples=examples or {},
             host_flags=frozenset(self.machine.cpu_flags),
             factories=(FACTORIES, *DEFAULT_FACTORIES),
         )
-        channel = _Answers(self, spec, room, _reusable(room, reuse))
+        channel = _Answers(self, spec, workspace, _reusable(workspace, reuse))
         with own_cache(place), forgetting(place):
             parts = kind(job, channel, CompilerCount(None)).run()  # type: ignore[arg-type]  # the same methods
         paths = {name: str(place / parts[name]) for name in ("code_path", "weights_path")}
         return {**parts, **paths, "config": channel.config(parts), "golden": channel.golden}
 
-    def prove(self, trial: Trial, seconds: float) -> dict[str, Any]:
-        """Gate and judge in real children."""
-        self.trials.append(trial)
+    def verify(self, run: VerificationRun, seconds: float) -> dict[str, Any]:
+        """Verify an artifact in real child processes."""
+        self.runs.append(run)
         listener = Listener(
             progress=lambda text: self.events.append({"event": "progress", "text": text}),
             line=lambda text, level: self.events.append({"event": "log", "text": text, "level": level}),
-            printed=self.output.append,
+            output=self.output.append,
         )
-        return Gate(self._toolchain, seconds=seconds, halt=Halt(), listener=listener).prove(trial)
+        return Verification(
+            self._toolchain, seconds=seconds, token=CancellationToken(), listener=listener
+        ).run(run)
 
     @property
     def steps(self) -> list[str]:
@@ -163,10 +165,12 @@ class Workbench:
 class _Answers:
     """The parent's side of the channel, in memory."""
 
-    def __init__(self, bench: Workbench, spec: Spec, room: Room, reuse: dict[str, Any] | None) -> None:
+    def __init__(
+        self, bench: Workbench, spec: Spec, workspace: Workspace, reuse: dict[str, Any] | None
+    ) -> None:
         self._bench = bench
         self._spec = spec
-        self._room = room
+        self._workspace = workspace
         self._reuse = reuse
         self.golden: dict[str, Any] | None = None
 
@@ -188,7 +192,7 @@ class _Answers:
         try:
             return getattr(self, f"_{question}")(values)
         except Pt2hubError:
-            shutil.rmtree(self._room.host / "cache", ignore_errors=True)
+            shutil.rmtree(self._workspace.host / "cache", ignore_errors=True)
             raise
 
     def config(self, parts: dict[str, Any]) -> dict[str, Any]:
@@ -198,14 +202,14 @@ class _Answers:
             "b", 1, "w", 1, spec.model, 1, spec.identity(), spec.canonical(), request, machine.target, {}
         )
         origin = Origin(claim, machine, NOWHERE, NOWHERE, None, isolation="process")
-        found: dict[str, Any] = encode(make_config(read(Fields, parts), origin, []))
+        found: dict[str, Any] = encode(make_config(read(MessageFields, parts), origin, []))
         return found
 
     def _weights(self, _: dict[str, Any]) -> str:
-        return str(self._room.host / files.WEIGHTS)
+        return str(self._workspace.host / files.WEIGHTS)
 
     def _golden(self, values: dict[str, Any]) -> dict[str, Any]:
-        paths = {name: str(self._room.host / path) for name, path in files.GOLDEN.items()}
+        paths = {name: str(self._workspace.host / path) for name, path in files.GOLDEN.items()}
         self.golden = {"document": values["document"], **paths}
         return self.golden
 
@@ -217,30 +221,30 @@ class _Answers:
         return self._reuse
 
     def _verify(self, values: dict[str, Any]) -> dict[str, Any]:
-        parts, take = values["parts"], self._room.take
-        trial = Trial(
+        parts, take = values["parts"], self._workspace.take
+        run = VerificationRun(
             config=self.config(parts),
             code=take(parts["code_path"]),
             weights=take(parts["weights_path"]),
-            trial=take(files.TRIAL),
-            expected=take(files.EXPECTED),
+            inputs=take(files.VERIFICATION_INPUTS),
+            expected=take(files.EXPECTED_OUTPUTS),
             accept=list(self._spec.checks.accept),
         )
-        return self._bench.prove(trial, GATE_SECONDS)
+        return self._bench.verify(run, VERIFICATION_SECONDS)
 
 
-def _incoming(room: Room, path: Path | None, name: str) -> Path | None:
+def _incoming(workspace: Workspace, path: Path | None, name: str) -> Path | None:
     """A file of another build in this one's room."""
-    return room.give(path, name) if path else None
+    return workspace.give(path, name) if path else None
 
 
-def _reusable(room: Room, reuse: dict[str, Any] | None) -> dict[str, Any] | None:
-    return {**reuse, "code": str(_incoming(room, Path(reuse["code"]), "code.zip"))} if reuse else None
+def _reusable(workspace: Workspace, reuse: dict[str, Any] | None) -> dict[str, Any] | None:
+    return {**reuse, "code": str(_incoming(workspace, Path(reuse["code"]), "code.zip"))} if reuse else None
 
 
 @contextmanager
 def own_cache(directory: Path) -> Iterator[None]:
-    """Two compilations of one model in one cache directory mix their outputs (facts/aoti.md, section 5)."""
+    """Two compilations of one model in one cache directory mix their outputs (docs/facts/aoti.md#one-cache-for-each-build)."""
     name = "TORCHINDUCTOR_CACHE_DIR"
     before = os.environ.get(name)
     os.environ[name] = str(directory / "cache")
@@ -248,15 +252,3 @@ def own_cache(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.environ.pop(name) if before is None else os.environ.update({name: before})
-
-
-@contextmanager
-def workbench(directory: Path) -> Iterator[Workbench]:
-    """A workbench with its pool of real children."""
-    toolchain = toolchain_in(directory)
-    ready(toolchain, child_environ(), directory)
-    use_here()
-    try:
-        yield Workbench(directory, toolchain)
-    finally:
-        toolchain.close()

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from pt2hub.errors import IndexOutOfRange, InputMutated, InputRefused, UnknownInput, UnsupportedOutput
-from pt2hub_workers.inside import adapting, eager
-from pt2hub_workers.inside.calling import arguments
+from pt2hub_workers.inside.builds.export import adapter, eager
+from pt2hub_workers.inside.builds.export.call import arguments
 from support.forms import adapted, spec_of, tensor
 from support.tiny_models import EveryForm, Heads, Pair
 
@@ -64,7 +64,7 @@ def test_arguments_without_names_and_of_any_number_are_taken() -> None:
     assert (scale, b) == (2.0, None)
     assert rest == (made["rest(0)"], made["rest(1)"])
     assert more == {"extra": made["extra"], "word": "x"}
-    call = adapting.call_of(model)
+    call = adapter.get_call(model)
     assert call.arguments == ("a", "scale", "b", "rest(0)", "rest(1)", "extra", "word")
     assert call.fixed == {"word": "x", "scale": 2.0, "b": None}
 
@@ -78,7 +78,7 @@ def test_a_call_by_position_follows_forwards_own_order_up_to_the_first_gap() -> 
     model(made["a"], made["b"], c=made["c"])
 
     assert model.seen == (made["a"], made["b"], 1.0, made["c"])
-    assert str(adapting.call_of(model).signature) == "(self, a, b, *, c)"
+    assert str(adapter.get_call(model).signature) == "(self, a, b, *, c)"
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_class_that_asks_something_of_its_subclasses_is_adapted() -> None:
 
 def test_names_of_class_and_weights_stay_and_a_copy_calls_itself() -> None:
     model, made = adapted(EveryForm(), spec_of(*EVERY, fixed=EVERY_FIXED))
-    adapting.settle(model, made)
+    adapter.copy_shared_outputs(model, made)
     twin = copy.deepcopy(model)
     with torch.no_grad():
         twin.linear.weight.zero_()
@@ -214,7 +214,8 @@ def test_names_of_class_and_weights_stay_and_a_copy_calls_itself() -> None:
     assert set(model.state_dict()) == {"linear.weight", "linear.bias", "table.weight", "calls"}
     assert not torch.equal(eager.run_flat(model, made)[0], eager.run_flat(twin, made)[0])
     assert (
-        eager.run_flat(eager.in_double(model), eager.converted(made, torch.float64))[0].dtype is torch.float64
+        eager.run_flat(eager.to_double(model), eager.convert_inputs(made, torch.float64))[0].dtype
+        is torch.float64
     )
 
 
@@ -254,7 +255,7 @@ def test_outputs_that_share_memory_are_found_named_and_copied() -> None:
             )
 
     model, made = adapted(Model(), spec_of(tensor("x")))
-    notes = adapting.settle(model, made).notes
+    notes = adapter.copy_shared_outputs(model, made).notes
 
     assert [note.removesuffix(": the artifact returns a copy") for note in notes] == [
         "output 1 shares memory with input x",
@@ -267,7 +268,7 @@ def test_outputs_that_share_memory_are_found_named_and_copied() -> None:
     results = eager.run(model, made)
     places = [made["x"], *model.parameters(), model.kept, model.plain, *results]
     assert len({item.untyped_storage().data_ptr() for item in places}) == len(places)
-    assert adapting.settle(model, made).notes == notes
+    assert adapter.copy_shared_outputs(model, made).notes == notes
 
 
 @pytest.mark.parametrize("write", [lambda x: x.mul_(2), lambda x: x[:, 0].zero_()], ids=["all", "a part"])
@@ -279,7 +280,7 @@ def test_a_model_that_writes_to_an_input_is_refused_before_anything_is_compared(
 
     model, made = adapted(Model(), spec_of(tensor("batch.x")))
     with pytest.raises(InputMutated, match=r"clone") as caught:
-        adapting.settle(model, made)
+        adapter.copy_shared_outputs(model, made)
     assert caught.value.where == "inputs.batch.x"
 
 
@@ -290,9 +291,9 @@ def test_complex_outputs_are_refused_with_a_way_on() -> None:
 
     model, made = adapted(Model(), spec_of(tensor("x")))
     with pytest.raises(UnsupportedOutput, match=r"complex64[\s\S]*`outputs`"):
-        adapting.settle(model, made)
+        adapter.copy_shared_outputs(model, made)
     model, made = adapted(Model(), spec_of(tensor("x"), outputs=[".x"]))
-    assert adapting.settle(model, made).notes == ()
+    assert adapter.copy_shared_outputs(model, made).notes == ()
 
 
 def test_a_program_is_adapted_and_copied_like_any_model() -> None:
@@ -308,7 +309,7 @@ def test_a_program_is_adapted_and_copied_like_any_model() -> None:
     shapes = {"batch": {"x": {0: torch.export.Dim("batch", max=16)}}, "scale": None}
     program = torch.export.export(Model(), args, dynamic_shapes=shapes)
     spec = spec_of(tensor("batch.x"), fixed={"scale": 2.0}, outputs=[".y"])
-    model = adapting.adapt(program.module(check_guards=False), spec)
+    model = adapter.adapt_model(program.module(check_guards=False), spec)
 
     x = {"batch.x": torch.randn(3, 4)}
     expected = program.module()({"x": x["batch.x"]}, 2.0)["y"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pt2hub.server.api.describing import complete
+from pt2hub.server.api.openapi import complete
 
 ERROR = {"description": "An error"}
 

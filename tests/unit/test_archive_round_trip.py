@@ -21,7 +21,7 @@ from pt2hub.archive import (
     write_single_file,
     write_zip,
 )
-from pt2hub.archive.writing import ZipEncoder
+from pt2hub.archive.zip.encoder import ZipEncoder
 from pt2hub.domain.artifacts import Member
 from pt2hub.domain.digests import digest_bytes, digest_file
 from pt2hub.errors import CorruptArchive, LayoutUnproven, WeightsMismatch

@@ -112,7 +112,7 @@ REFUSED = {
     "the same name twice": (raw_zip(RawMember(), RawMember()), "same name"),
     "a member below a member": (raw_zip(RawMember(), RawMember(b"model/a/b")), "below another"),
     "a symbolic link": (raw_zip(RawMember(central={"external": 0o120777 << 16})), "symbolic link"),
-    "a device": (raw_zip(RawMember(central={"external": 0o020666 << 16})), "no regular file"),
+    "a device": (raw_zip(RawMember(central={"external": 0o020666 << 16})), "not a regular file"),
     "encrypted": (raw_zip(RawMember(flags=1)), "encrypted"),
     "another compression": (raw_zip(RawMember(central={"method": 12}, local={"method": 12})), "compression"),
     "another local name": (raw_zip(RawMember(local_name=b"model/b")), "differ in the member's name"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pt2hub.archive.sources import opened
+from pt2hub.archive.sources import open_source
 from pt2hub.domain.digests import CHUNK, digest_bytes
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.memory import MemoryStorage
@@ -58,7 +58,7 @@ def test_ranges_in_any_order_are_exact(kind: str, storage: Counted, tmp_path: Pa
         "bytes": DATA,
         "stored": StoredSource(storage, KEY, len(DATA)),
     }
-    with opened(sources[kind]) as source:
+    with open_source(sources[kind]) as source:
         assert source.size == len(DATA)
         for start, stop in [*RANGES, *reversed(RANGES)]:
             pieces = list(source.read(start, stop))

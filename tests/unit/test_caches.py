@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from pt2hub.domain.specs import TargetSpec
+from pt2hub.domain.publishing.spec import TargetSpec
 from pt2hub.errors import ExportFailed, HiddenState
-from pt2hub_workers.inside import caches, exporting, inputs, statefulness
+from pt2hub_workers.inside.builds.export import attribute_state, inputs, statefulness
+from pt2hub_workers.inside.builds.export import export as exporting
 from support.forms import adapted, spec_of, tensor
 
 if TYPE_CHECKING:
@@ -34,13 +35,13 @@ class Keeping(nn.Module):
         return x + self.table
 
 
-def check(model: Keeping, scratch: Path) -> tuple[frozenset[str], exporting.Exported]:
+def check(model: Keeping, scratch: Path) -> tuple[frozenset[str], exporting.ExportResult]:
     spec = spec_of(tensor("input"))
     module, first = adapted(nn.Sequential(model), spec)
-    second = inputs.make(spec, inputs.points(spec, {})[1], {})
-    seen = statefulness.observe(module, first, second, scratch=scratch)
+    second = inputs.make_inputs(spec, inputs.make_points(spec, {})[1], {})
+    seen = statefulness.observe_calls(module, first, second, scratch=scratch)
     found = exporting.export(module, first, spec, TargetSpec(target="auto"), "cpu")
-    caches.check_unread(found.program, seen.kept)
+    attribute_state.check_unread(found.program, seen.kept)
     return seen.kept, found
 
 
@@ -67,13 +68,13 @@ def test_a_model_that_cannot_be_copied_is_compared_with_a_forked_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = spec_of(tensor("x"))
-    first, second = (inputs.make(spec, point, {}) for point in inputs.points(spec, {})[:2])
+    first, second = (inputs.make_inputs(spec, point, {}) for point in inputs.make_points(spec, {})[:2])
 
-    seen = statefulness.observe(adapted(Locked(), spec)[0], first, second, scratch=tmp_path)
+    seen = statefulness.observe_calls(adapted(Locked(), spec)[0], first, second, scratch=tmp_path)
     assert seen.notes == ()
 
-    monkeypatch.setattr(statefulness, "_WAIT", -1e9)  # no time for the fork
-    seen = statefulness.observe(adapted(Locked(), spec)[0], first, second, scratch=tmp_path)
+    monkeypatch.setattr(statefulness, "_MIN_WAIT_S", -1e9)  # no time for the fork
+    seen = statefulness.observe_calls(adapted(Locked(), spec)[0], first, second, scratch=tmp_path)
     assert len(seen.notes) == 1
     assert "was not tried" in seen.notes[0]
 
@@ -90,11 +91,11 @@ class Unordered(nn.Module):
 
 def test_calls_that_differ_by_rounding_alone_are_the_same(tmp_path: Path) -> None:
     spec = spec_of(tensor("x", [8, 1000]), dims={})
-    first, second = (inputs.make(spec, point, {}) for point in inputs.points(spec, {})[:2])
+    first, second = (inputs.make_inputs(spec, point, {}) for point in inputs.make_points(spec, {})[:2])
     module, _ = adapted(Unordered(), spec)
     assert not torch.equal(module(**first), module(**first))
 
-    statefulness.observe(module, first, second, scratch=tmp_path)
+    statefulness.observe_calls(module, first, second, scratch=tmp_path)
 
 
 def test_a_table_that_is_computed_from_the_first_inputs_is_refused(tmp_path: Path) -> None:

@@ -11,9 +11,15 @@ import torch
 from torch._inductor.select_algorithm import TritonTemplateCaller
 
 from pt2hub.errors import OutputRefused
-from pt2hub_workers.inside.candidates import UNTIMED, Operation, failure, parameters, template
-from pt2hub_workers.inside.tuning import Tuning
-from pt2hub_workers.messages import read_result
+from pt2hub_workers.builds.messages import read_result
+from pt2hub_workers.inside.builds.compile.autotune import Tuning
+from pt2hub_workers.inside.builds.compile.autotune_candidates import (
+    UNTIMED_REASON,
+    Operation,
+    describe_failure,
+    read_parameters,
+    template_name,
+)
 from support.registry import AUTOTUNE
 
 DESCRIPTION = (
@@ -61,9 +67,9 @@ class Bare:
 
 def test_a_kernel_is_its_template_and_its_parameters_wherever_it_stands_in_the_list() -> None:
     first, later = triton("triton_mm_3"), triton("triton_mm_17")
-    assert template(first) == template(later) == "triton_mm"
-    assert parameters(first) == parameters(later)
-    assert parameters(first) == {
+    assert template_name(first) == template_name(later) == "triton_mm"
+    assert read_parameters(first) == read_parameters(later)
+    assert read_parameters(first) == {
         "ACC_TYPE": "tl.float32",
         "ALLOW_TF32": False,
         "BLOCK_K": 32,
@@ -77,13 +83,13 @@ def test_a_kernel_is_its_template_and_its_parameters_wherever_it_stands_in_the_l
         "num_warps": 8,
     }
     other = triton("triton_mm_3", DESCRIPTION.replace("num_warps=8", "num_warps=4"), warps=4)
-    assert parameters(other) != parameters(first)
+    assert read_parameters(other) != read_parameters(first)
 
 
 def test_without_a_description_what_inductor_logs_is_what_is_known() -> None:
-    found = parameters(triton("triton_convolution2d_5", "", stages=2, warps=4))
+    found = read_parameters(triton("triton_convolution2d_5", "", stages=2, warps=4))
     assert found == {"acc_type": "tl.float32", "allow_tf32": "False", "num_stages": 2, "num_warps": 4}
-    assert (template(Bare()), parameters(Bare())) == ("new_kernel", {})
+    assert (template_name(Bare()), read_parameters(Bare())) == ("new_kernel", {})
 
 
 def test_failed_candidates_follow_with_their_reasons_and_the_taken_one_is_the_one_that_inductor_took() -> (
@@ -97,13 +103,13 @@ def test_failed_candidates_follow_with_their_reasons_and_the_taken_one_is_the_on
         id(large): "OutOfResources: shared memory",
         id(late): "RuntimeError: misaligned address",
     }
-    entries = list(operation.entries())
+    entries = list(operation.choices_made())
     assert [(e["candidate"], e["rank"], e["chosen"], e["milliseconds"], e["reason"]) for e in entries] == [
         ("triton_mm_0", 1, True, 0.1, ""),
         ("triton_mm_1", 2, False, 0.2, ""),
         ("triton_mm_2", 3, False, None, "OutOfResources: shared memory"),
         ("triton_mm_3", 4, False, None, "RuntimeError: misaligned address"),
-        ("triton_mm_4", 5, False, None, UNTIMED),
+        ("triton_mm_4", 5, False, None, UNTIMED_REASON),
     ]
     assert (entries[0]["shapes"], entries[0]["strides"], entries[0]["dtypes"], entries[0]["operation"]) == (
         [["64", "32"], ["s0", "64"]],
@@ -112,7 +118,7 @@ def test_failed_candidates_follow_with_their_reasons_and_the_taken_one_is_the_on
         2,
     )
     operation.chosen = taken  # what is fused into it makes up for its time
-    assert [entry["chosen"] for entry in operation.entries()] == [False, True, False, False, False]
+    assert [entry["chosen"] for entry in operation.choices_made()] == [False, True, False, False, False]
     assert read_result({"verification": {}, "autotune": entries}).autotune == entries
 
 
@@ -129,10 +135,13 @@ def test_what_inductor_decides_when_it_fuses_is_what_is_kept() -> None:
 
 
 def test_a_reason_is_one_line_with_the_kind_of_error_and_the_end_of_a_long_message() -> None:
-    assert failure(RuntimeError("out of resource:\n triton_mm")) == "RuntimeError: out of resource: triton_mm"
-    assert failure(ValueError()) == "ValueError"
+    assert (
+        describe_failure(RuntimeError("out of resource:\n triton_mm"))
+        == "RuntimeError: out of resource: triton_mm"
+    )
+    assert describe_failure(ValueError()) == "ValueError"
     text = "command\n" * 100 + "error: too many registers\n"
-    assert failure(RuntimeError(text)) == "RuntimeError: error: too many registers"
+    assert describe_failure(RuntimeError(text)) == "RuntimeError: error: too many registers"
 
 
 LIES: tuple[dict[str, Any], ...] = (

@@ -119,8 +119,8 @@ def test_a_failure_is_1_and_says_what_where_and_what_next(
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err.splitlines() == [
-        "pt2hub: PT2HUB_URL: 'nowhere' is no server address",
-        "  Write it like http://127.0.0.1:8400.",
+        "pt2hub: PT2HUB_URL: Invalid server address 'nowhere'",
+        "  Write an address such as http://127.0.0.1:8400.",
         "  [bad_configuration]",
     ]
     assert cli.run(["show", "team/net", "--json"]) == 1

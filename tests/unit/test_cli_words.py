@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from pt2hub.cli.places import in_file
+from pt2hub.cli.output import one_line
+from pt2hub.cli.publishing.source_positions import in_file
 from pt2hub.cli.tables import print_fields, print_table
-from pt2hub.cli.words import NOTHING, one_line, size, took, when
 from pt2hub.errors import Detail, InvalidInput, NotFound, Unauthorized
+from pt2hub.rendering.times import NOTHING, format_local_time, format_span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,10 +33,10 @@ def zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("zone")
 def test_times_are_shown_by_the_local_clock_to_the_minute() -> None:
-    assert when("2026-11-21T22:30:59.5Z") == "2026-11-22 07:30"
-    assert when("2026-11-21T22:30:59") == "2026-11-22 07:30", "without a zone it is UTC"
-    assert when(None) == NOTHING
-    assert when("next week") == "next week", "a form of a newer server is shown as it is"
+    assert format_local_time("2026-11-21T22:30:59.5Z") == "2026-11-22 07:30"
+    assert format_local_time("2026-11-21T22:30:59") == "2026-11-22 07:30", "without a zone it is UTC"
+    assert format_local_time(None) == NOTHING
+    assert format_local_time("next week") == "next week", "a form of a newer server is shown as it is"
 
 
 @pytest.mark.parametrize(
@@ -48,11 +49,7 @@ def test_times_are_shown_by_the_local_clock_to_the_minute() -> None:
     ],
 )
 def test_durations_are_short(end: str | None, words: str) -> None:
-    assert took("2026-11-21T10:00:00Z", end) == words
-
-
-def test_sizes_have_units() -> None:
-    assert [size(count) for count in (0, 1023, 1536, 46830848)] == ["0 B", "1023 B", "1.5 KiB", "44.7 MiB"]
+    assert format_span("2026-11-21T10:00:00Z", end) == words
 
 
 def test_what_others_wrote_cannot_move_the_cursor() -> None:
@@ -138,7 +135,7 @@ def test_several_fields_are_each_given_their_line(spec: Path) -> None:
 
 
 def test_a_document_that_cannot_be_read_is_named_by_its_file(spec: Path) -> None:
-    error = in_file(InvalidInput("It is not YAML", where="document, line 2, column 1"), spec)
+    error = in_file(InvalidInput("Invalid YAML", where="document, line 2, column 1"), spec)
     assert (type(error), error.where) == (InvalidInput, f"{spec}, line 2, column 1")
 
 

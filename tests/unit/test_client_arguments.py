@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pt2hub.client.artifacts.local import LocalArtifact
+from pt2hub.client.artifacts.single_file import write_model
 from pt2hub.client.client import Client
 from pt2hub.client.config import ClientConfig
-from pt2hub.client.exports import write_model
-from pt2hub.client.local import LocalArtifact
 from pt2hub.domain.names import Reference
 from pt2hub.errors import HomeUnusable, InvalidInput
 from support.artifacts import a_config
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("wrong", [None, 3, ["team/name"]])
 def test_what_is_no_text_is_no_reference(wrong: Any) -> None:
-    with pytest.raises(InvalidInput, match="is no reference"):
+    with pytest.raises(InvalidInput, match="invalid reference"):
         Reference.parse(wrong)
 
 
@@ -28,7 +28,7 @@ def test_tensors_or_nothing_where_a_file_or_a_spec_belongs_are_told_what_to_do(t
     client = Client(ClientConfig(tmp_path, url="http://127.0.0.1:1"))
     with pytest.raises(InvalidInput, match="save_file"):
         client.publish({}, weights={"w": 1})  # type: ignore[arg-type]  # what a user may do
-    with pytest.raises(InvalidInput, match="is no spec"):
+    with pytest.raises(InvalidInput, match="Expected a spec or a model"):
         client.publish(None)  # type: ignore[arg-type]  # likewise
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pt2hub.client.cache import BlobCache
+from pt2hub.client.blobs.cache import BlobCache
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.errors import BadResponse, DigestMismatch, HomeUnusable
 
@@ -69,7 +69,7 @@ def test_an_empty_cache_has_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "error", "words"),
     [
-        (DATA[:-1] + b"x", DigestMismatch, "digest sha256:"),
+        (DATA[:-1] + b"x", DigestMismatch, "received sha256:"),
         (DATA[:-1], BadResponse, "fewer than 10240 bytes"),
         (DATA + b"x", BadResponse, "more than 10240 bytes"),
     ],
@@ -162,7 +162,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 PROGRAM = """
 import sys, time
 from pathlib import Path
-from pt2hub.client.cache import BlobCache
+from pt2hub.client.blobs.cache import BlobCache
 from pt2hub.domain.digests import digest_bytes
 data = bytes(range(256)) * 40
 def fetch():

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 import torch
 
-from pt2hub.client.loader import LoadedModel
-from pt2hub.client.numerics import NumericSettingsWarning, warn_of_settings
+from pt2hub.client.artifacts.loader import LoadedModel
+from pt2hub.client.artifacts.numerics import NumericSettingsWarning, warn_of_settings
 from pt2hub.domain.artifacts import Constants, ProgramKey
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.domain.targets import parse_target
@@ -52,7 +52,7 @@ def a_model(error: RuntimeError) -> LoadedModel:
 @pytest.mark.parametrize(
     ("error", "kind", "words"),
     [
-        (RuntimeError("index out of bounds"), InternalError, "index out of bounds(?s:.)*stderr above"),
+        (RuntimeError("index out of bounds"), InternalError, "index out of bounds(?s:.)*to stderr"),
         (
             torch.OutOfMemoryError("CUDA out of memory. Tried 4 GiB"),
             BadCall,

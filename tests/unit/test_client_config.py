@@ -38,7 +38,7 @@ def test_a_token_is_not_printed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["hub.test", "ftp://hub.test", "http://", "http://a b"])
 def test_a_wrong_address_is_refused_with_its_variable(tmp_path: Path, url: str) -> None:
-    with pytest.raises(BadConfiguration, match="no server address") as caught:
+    with pytest.raises(BadConfiguration, match="Invalid server address") as caught:
         read(tmp_path, PT2HUB_URL=url)
     assert caught.value.where == "PT2HUB_URL"
 
@@ -64,15 +64,15 @@ def test_a_token_that_no_header_can_carry_is_refused_and_not_shown(tmp_path: Pat
 
 
 def test_an_address_with_a_password_is_refused_and_the_password_not_shown(tmp_path: Path) -> None:
-    with pytest.raises(BadConfiguration, match="no server address") as caught:
+    with pytest.raises(BadConfiguration, match="Invalid server address") as caught:
         read(tmp_path, PT2HUB_URL="https://someone:secret@hub.test")
     assert "secret" not in str(caught.value)
 
 
 def test_what_a_program_gives_is_checked_as_the_environment_is(tmp_path: Path) -> None:
-    with pytest.raises(BadConfiguration, match="no server address"):
+    with pytest.raises(BadConfiguration, match="Invalid server address"):
         Client(read(tmp_path), url="hub.test:8400")
-    with pytest.raises(BadConfiguration, match="no token has"):
+    with pytest.raises(BadConfiguration, match="invalid characters"):
         Client(read(tmp_path), token="a\nb")
 
 

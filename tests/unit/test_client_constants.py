@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import save, save_file
 
 from pt2hub import archive
-from pt2hub.client.constants import ConstantStore
-from pt2hub.client.local import LocalArtifact
+from pt2hub.client.artifacts.constants import ConstantStore
+from pt2hub.client.artifacts.local import LocalArtifact
 from pt2hub.errors import CorruptArchive, WeightsMismatch
 from support.artifacts import a_config, a_constant
 
@@ -130,7 +130,7 @@ def test_replacing_takes_a_whole_state_dict_and_keeps_literals(tmp_path: Path) -
     made = store(tmp_path, *TABLE, a_constant("_tensor_constant0", (1,), source="extra"))
     current = made.pristine()
     retrained = {name: torch.nn.Parameter(value + 1, requires_grad=False) for name, value in WEIGHTS.items()}
-    replaced = made.replaced(retrained, current)
+    replaced = made.replace(retrained, current)
     assert set(replaced) == {"weight", "bias", "_tensor_constant0"}
     assert replaced["weight"].data_ptr() == retrained["weight"].data_ptr()
     assert replaced["_tensor_constant0"] is current["_tensor_constant0"]
@@ -139,7 +139,7 @@ def test_replacing_takes_a_whole_state_dict_and_keeps_literals(tmp_path: Path) -
 def test_replacing_names_what_is_missing_and_unknown(tmp_path: Path) -> None:
     made = store(tmp_path)
     with pytest.raises(WeightsMismatch, match="missing bias; unknown bais"):
-        made.replaced({"weight": WEIGHTS["weight"], "bais": WEIGHTS["bias"]}, made.pristine())
+        made.replace({"weight": WEIGHTS["weight"], "bais": WEIGHTS["bias"]}, made.pristine())
     with pytest.raises(WeightsMismatch, match="shape") as caught:
-        made.replaced({"weight": torch.ones(3, 3), "bias": WEIGHTS["bias"]}, made.pristine())
+        made.replace({"weight": torch.ones(3, 3), "bias": WEIGHTS["bias"]}, made.pristine())
     assert caught.value.where == "weight"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from pt2hub.client.contract import Contract, call_with, contract_of
+from pt2hub.client.artifacts.call_contract import CallContract, call_with, contract_of
 from pt2hub.domain.artifacts import Dim, Signature, TensorInput
 from pt2hub.errors import BadCall
 from support.artifacts import a_signature
@@ -15,8 +15,8 @@ from support.artifacts import a_signature
 CPU = torch.device("cpu")
 
 
-def contract(signature: Signature | None = None) -> Contract:
-    return Contract(signature or a_signature(), model="team/net", device=CPU)
+def contract(signature: Signature | None = None) -> CallContract:
+    return CallContract(signature or a_signature(), model="team/net", device=CPU)
 
 
 def image(batch: int = 2) -> torch.Tensor:
@@ -45,7 +45,7 @@ REFUSED = {
     "sliced": (torch.randn(2, 3, 4, 10)[..., ::2], "memory layout", "x.contiguous()"),
     "sparse": (image().to_sparse(), "sparse_coo", "x.to_dense()"),
     "gradient": (image().requires_grad_(), "requires a gradient", "torch.no_grad()"),
-    "meta device": (image().to("meta"), "lies on meta", 'x.to("cpu")'),
+    "meta device": (image().to("meta"), "is on meta", 'x.to("cpu")'),
     "list": ([1.0], "list, not a tensor", "torch.Tensor"),
     "nothing": (None, "missing", "float32"),
 }
@@ -128,7 +128,7 @@ def test_arguments_that_do_not_exist_or_come_twice_are_refused() -> None:
     x = image()
     for args, kwargs, words in [
         ((x, x), {}, "2 positional arguments, but there are only 1: x"),
-        ((x,), {"y": x}, "no argument y; there are x"),
+        ((x,), {"y": x}, "Unknown argument y; the arguments are x"),
         ((x,), {"x": x}, "given twice"),
         ((), {}, "missing"),
     ]:
@@ -201,7 +201,7 @@ def test_nested_arguments_are_taken_apart_in_the_order_of_the_compiled_code() ->
 
 
 def test_flat_signatures_keep_the_plain_contract_and_mappings_count_as_dicts() -> None:
-    assert type(contract_of(a_signature(), model="team/net", device=CPU)) is Contract
+    assert type(contract_of(a_signature(), model="team/net", device=CPU)) is CallContract
     from collections import UserDict
 
     given = nested_call()
@@ -255,7 +255,7 @@ def test_an_argument_given_by_position_and_by_name_is_refused_inside_too() -> No
 
 def test_a_size_that_is_no_multiple_is_answered_with_the_next_ones() -> None:
     with pytest.raises(
-        BadCall, match=r"is 12, no multiple of 8\n.*Pad it to 16 or cut it to 8.* seq 8 to 32 by 8"
+        BadCall, match=r"is 12, not a multiple of 8\n.*Pad it to 16 or cut it to 8.* seq 8 to 32 by 8"
     ):
         bound(**nested_call(pair=[3, torch.zeros(2, 12, dtype=torch.int64)]))
     assert bound(**nested_call(pair=[3, torch.zeros(2, 32, dtype=torch.int64)]))

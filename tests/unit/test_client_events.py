@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pt2hub.client.publishing import Pace, changes
-from pt2hub.wire.shapes import BuildView, StepView
+from pt2hub.client.builds.events import changes
+from pt2hub.client.builds.follower import PollInterval
+from pt2hub.wire.shapes import BuildView, StepView, WaitReason
 
 
 def build(state: str, *steps: StepView, **fields: Any) -> BuildView:
@@ -52,12 +53,12 @@ def test_a_build_handed_back_is_told_after_what_its_attempt_did() -> None:
 
 
 def test_a_worker_that_comes_or_goes_while_a_build_waits_is_told() -> None:
-    before = build("queued", note="no live worker offers this target")
+    before = build("queued", wait=WaitReason("no_live_worker"))
     assert told(before, build("queued")) == [("build", "queued")]
 
 
 def test_looks_become_rarer_while_nothing_moves() -> None:
-    pace = Pace()
+    pace = PollInterval()
     pauses = [pace.pause(moved=False) for _ in range(12)]
     assert pauses == sorted(pauses)
     assert 0.1 < pauses[0] < 0.2

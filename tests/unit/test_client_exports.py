@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import save, save_file
 
 from pt2hub import archive
-from pt2hub.client.exports import write_model
-from pt2hub.client.local import LocalArtifact
+from pt2hub.client.artifacts.local import LocalArtifact
+from pt2hub.client.artifacts.single_file import write_model
 from pt2hub.domain.artifacts import Constants
 from pt2hub.errors import DigestMismatch, HomeUnusable
 from support.artifacts import a_config, a_constant
@@ -57,7 +57,7 @@ def test_another_result_is_not_written(artifact: LocalArtifact, tmp_path: Path) 
 
 
 def test_a_place_that_cannot_be_written_is_named(artifact: LocalArtifact, tmp_path: Path) -> None:
-    with pytest.raises(HomeUnusable, match="Choose another place") as caught:
+    with pytest.raises(HomeUnusable, match="Choose another path") as caught:
         write_model(artifact, tmp_path / "absent" / "model.pt2")
     assert caught.value.where == str(tmp_path / "absent" / "model.pt2")
     (tmp_path / "file").touch()

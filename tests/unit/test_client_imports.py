@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pt2hub.client.imports import collector_paused
+from pt2hub.client.artifacts.imports import collector_paused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

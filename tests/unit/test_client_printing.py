@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from pt2hub import wire
-from pt2hub.client.local import LocalArtifact
+from pt2hub.client.artifacts.local import LocalArtifact
 from pt2hub.domain.digests import digest_bytes
-from pt2hub.printed import Printed
-from pt2hub.rendering import printing
+from pt2hub.renderable import Renderable
+from pt2hub.rendering import views
 from pt2hub.rendering.dispatch import sheet_of
-from pt2hub.wire.resolution import ArtifactRef, Resolved
+from pt2hub.wire.resolution import ArtifactRef, ResolvedReference
 from pt2hub.wire.shapes import (
     AliasMove,
     AliasView,
@@ -28,6 +28,7 @@ from pt2hub.wire.shapes import (
     TargetView,
     VersionSummary,
     VersionView,
+    WaitReason,
 )
 from pt2hub.wire.workers import WorkerView
 from support.artifacts import a_config
@@ -77,7 +78,7 @@ def test_a_version_that_builds_says_how_to_wait() -> None:
 def test_a_build_that_was_handed_back_is_not_simply_queued() -> None:
     assert "attempt 2" in str(a_build("queued"))
     back = AttemptView(1, "w1", "2026", "2026", "handed_back")
-    waiting = a_build("queued", attempts=(back,), position=11, note="no live worker offers this target")
+    waiting = a_build("queued", attempts=(back,), position=11, wait=WaitReason("no_live_worker"))
     assert str(waiting).splitlines() == [
         f"b1  team/net@3 for {V3}  queued 11th",
         "  no live worker offers this target; attempt 2, attempt 1 was handed back",
@@ -86,13 +87,13 @@ def test_a_build_that_was_handed_back_is_not_simply_queued() -> None:
 
 
 def test_places_in_a_queue_are_said_as_people_say_them() -> None:
-    said = [printing.ordinal(number) for number in (1, 2, 3, 4, 11, 12, 13, 21, 101, 111, 122)]
+    said = [views.ordinal(number) for number in (1, 2, 3, 4, 11, 12, 13, 21, 101, 111, 122)]
     assert said == ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "101st", "111th", "122nd"]
 
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(1.9, ""), (-2.4, "clock 2 s behind"), (600.0, "clock 10 min ahead"), (-86400.0, "clock 24 h behind")],
+    [(1.9, ""), (-2.4, "clock 2 s behind"), (600.0, "clock 10 min ahead"), (-86400.0, "clock 1 d behind")],
 )
 def test_a_worker_whose_clock_is_wrong_says_by_how_much(seconds: float, words: str) -> None:
     worker = WorkerView(
@@ -118,7 +119,7 @@ def test_a_build_shows_its_steps() -> None:
     build = a_build(
         steps=(StepView("fetch", "done", "2026", 0.25), StepView("key", "done", "2026", 1.5, "miss"))
     )
-    assert str(build).splitlines()[1:] == ["  done  fetch  0.25 s", "  done  key    1.50 s  miss"]
+    assert str(build).splitlines()[1:] == ["  done  fetch  250 ms", "  done  key    1.5 s   miss"]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +149,7 @@ def test_what_stands_in_lists_is_one_line(value: object, words: str) -> None:
 
 
 def test_what_a_reference_names_is_pinned_line_by_line() -> None:
-    view = Resolved("team/net@prod", "team/net", 3, (ArtifactRef(V3, DIGEST, "2026"),), alias="prod")
+    view = ResolvedReference("team/net@prod", "team/net", 3, (ArtifactRef(V3, DIGEST, "2026"),), alias="prod")
     assert repr(view) == f"team/net@prod is team/net@3\n  {V3}  {DIGEST}"
 
 
@@ -168,11 +169,11 @@ def test_markup_and_escape_sequences_are_taken_out() -> None:
     error = {"code": "x<y", "kind": "usage", "message": evil, "hint": evil}
     values = [
         a_version("failed", a_build("failed", target=evil, error=error)),
-        a_build("running", note=evil, steps=(StepView(evil, evil, "", 1.0, evil),)),
+        a_build("running", cancellation=evil, steps=(StepView(evil, evil, "", 1.0, evil),)),
         ModelView("a/b", "", 1, description=evil),
         VersionSummary("a/b", 1, evil, "", {evil: evil}, (evil,)),
         AliasView("a/b", evil, 1, replace(MOVE, reason=evil), (replace(MOVE, by=evil),)),
-        Resolved(evil, evil, 1, (ArtifactRef(evil, DIGEST, ""),)),
+        ResolvedReference(evil, evil, 1, (ArtifactRef(evil, DIGEST, ""),)),
         TargetView(evil, 1),
         LogView(1, 1.0, evil, evil, evil),
     ]
@@ -191,9 +192,9 @@ def test_every_shape_of_the_api_that_prints_has_a_sheet() -> None:
         value
         for module in modules
         for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Printed) and value is not Printed
+        if isinstance(value, type) and issubclass(value, Renderable) and value is not Renderable
     }
-    assert {"BuildView", "Resolved"} < {cls.__name__ for cls in shapes}
+    assert {"BuildView", "ResolvedReference"} < {cls.__name__ for cls in shapes}
     assert [cls.__name__ for cls in shapes if sheet_of.dispatch(cls) is sheet_of.dispatch(object)] == []
 
 

@@ -13,11 +13,14 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from pt2hub.client import progress, transfers, watching
-from pt2hub.client.publishing import BuildEvent, changes
+from pt2hub.client import output
+from pt2hub.client.builds import progress
+from pt2hub.client.builds.events import BuildEvent, changes
+from pt2hub.client.consoles import PlainConsole
+from pt2hub.client.http import transfers
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.errors import Conflict, NotFound
-from pt2hub.wire.shapes import AttemptView, BuildView, StepView
+from pt2hub.wire.shapes import AttemptView, BuildView, StepView, WaitReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,11 +37,11 @@ class Terminal(io.StringIO):
 
 
 def pipe() -> Console:
-    return Console(file=io.StringIO(), width=200, highlight=False)
+    return PlainConsole(file=io.StringIO(), width=200, highlight=False)
 
 
 def terminal() -> Console:
-    return Console(
+    return PlainConsole(
         file=Terminal(), force_terminal=True, width=120, highlight=False, _environ={"TERM": "xterm"}
     )
 
@@ -82,8 +85,8 @@ def test_a_pipe_gets_one_line_per_finished_step() -> None:
     )
     assert lines == [
         f"{V3}  running",
-        f"{V3}  fetch        1.50 s",
-        f"{V3}  export failed    1.50 s  no [bold]graph[/]",
+        f"{V3}  fetch           1.5 s",
+        f"{V3}  export failed       1.5 s  no [bold]graph[/]",
         f"{V3}  failed",
     ]
 
@@ -102,7 +105,7 @@ def test_a_build_that_waits_again_says_how_its_last_attempt_ended() -> None:
         a_build("running"),
         a_build("queued", attempts=(lost,), position=3),
         a_build("running", attempt=2, attempts=(lost, AttemptView(2, "w2", "2026"))),
-        a_build("cancelled", attempt=2, note="cancelled by ci"),
+        a_build("cancelled", attempt=2, cancellation="cancelled by ci"),
     )
     assert [line.removeprefix(V3).strip() for line in lines] == [
         "running",
@@ -124,14 +127,14 @@ def test_moving_up_in_the_queue_fills_no_log_but_moves_in_the_table() -> None:
 
 
 def test_nobody_is_told_to_start_a_worker_where_a_build_waits_for_its_next_attempt() -> None:
-    waiting = a_build("queued", note="waits until 10:31 for its next attempt", not_before="2026")
+    waiting = a_build("queued", wait=WaitReason("next_attempt", until="2026"), not_before="2026")
     assert "start one" not in shown(pipe(), waiting)[0]
 
 
 def test_a_target_without_a_worker_says_what_to_do() -> None:
-    waiting = a_build("queued", attempt=0, note="no live worker offers this target")
-    lines = shown(pipe(), waiting, replace(waiting, note=None))
-    assert "queued    no live worker offers this target; start one" in lines[0]
+    waiting = a_build("queued", attempt=0, wait=WaitReason("no_live_worker"))
+    lines = shown(pipe(), waiting, replace(waiting, wait=None))
+    assert "queued    no live worker offers this target; to start one" in lines[0]
     assert lines[1] == f"{V3}  queued"
 
 
@@ -152,33 +155,33 @@ def test_a_terminal_gets_a_table_with_states_that_this_release_does_not_know() -
     out = terminal()
     with progress.LiveTable(out) as table:
         table(BuildEvent(a_build("thawing", a_step("fetch"), a_step("compile", "running", "[x]"))))
-    for words in ("thawing", "✓", "fetch", "1.50 s", "compile", "[x]"):
+    for words in ("thawing", "✓", "fetch", "1.5 s", "compile", "[x]"):
         assert words in written(out)
 
 
 def test_only_a_terminal_or_a_notebook_moves(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert watching.moves(terminal())
-    assert not watching.moves(pipe())
-    assert not watching.moves(Console(file=io.StringIO(), force_terminal=True))
-    assert not watching.moves(Console(file=Terminal(), force_terminal=True, _environ={"TERM": "dumb"}))
-    assert watching.moves(Console(file=io.StringIO(), force_jupyter=True))
+    assert output.moves(terminal())
+    assert not output.moves(pipe())
+    assert not output.moves(Console(file=io.StringIO(), force_terminal=True))
+    assert not output.moves(Console(file=Terminal(), force_terminal=True, _environ={"TERM": "dumb"}))
+    assert output.moves(Console(file=io.StringIO(), force_jupyter=True))
     monkeypatch.setattr("sys.stderr", io.StringIO())
     monkeypatch.setenv("FORCE_COLOR", "1")
-    assert not watching.watched()
-    assert isinstance(progress.automatic(None), progress.Silence)
+    assert not output.is_watched()
+    assert isinstance(progress.automatic(None), progress.NoProgress)
     assert isinstance(progress.automatic(wanted=True), progress.Lines)
-    assert isinstance(progress.automatic(wanted=False), progress.Silence)
+    assert isinstance(progress.automatic(wanted=False), progress.NoProgress)
     monkeypatch.setattr("sys.stderr", Terminal())
-    assert watching.watched()
+    assert output.is_watched()
 
 
 def test_a_notebooks_frame_is_replaced_and_ends_with_the_last_one() -> None:
     frames: list[str] = []
     text = ["<b>first</b>"]
-    with watching.Redrawn(lambda: Text(text[0]), lambda: frames.append) as redrawn:
+    with output.LiveDisplay(lambda: Text(text[0]), lambda: frames.append) as redrawn:
         text[0] = "last"
     assert "last" in frames[-1]
-    assert "&lt;b&gt;" in watching.as_html(Text("<b>"))
+    assert "&lt;b&gt;" in output.as_html(Text("<b>"))
     assert redrawn._thread
     assert not redrawn._thread.is_alive()
 
@@ -188,18 +191,18 @@ def test_a_notebooks_frame_is_replaced_and_ends_with_the_last_one() -> None:
 
 def test_a_bar_shows_bytes_and_ends_full() -> None:
     out = terminal()
-    with transfers.shown(out, "pulling [weights]", 50_000_000) as seen:
+    with transfers.show_meter(out, "pulling [weights]", 50_000_000) as seen:
         seen(20_000_000)
         seen(50_000_000)
     assert "pulling [weights]" in written(out)
-    assert "50.0/50.0 MB" in written(out)
+    assert "47.7/47.7 MiB" in written(out)
 
 
 def test_a_bar_in_a_pipe_is_one_line() -> None:
     out = pipe()
-    with transfers.shown(out, "pulling weights", 50_000_000) as seen:
+    with transfers.show_meter(out, "pulling weights", 50_000_000) as seen:
         seen(50_000_000)
-    assert written(out) == "pulling weights (50.0 MB)\n"
+    assert written(out) == "pulling weights (47.68 MiB)\n"
 
 
 @pytest.mark.parametrize(
@@ -209,7 +212,7 @@ def test_small_or_unwatched_transfers_show_nothing(
     total: int, wanted: bool | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chunks = [b"a", b"bc"]
-    assert list(transfers.counted(chunks, "x", total, wanted)) == chunks
+    assert list(transfers.count_chunks(chunks, "x", total, wanted)) == chunks
     assert capsys.readouterr() == ("", "")
 
 
@@ -230,7 +233,7 @@ def test_a_file_that_becomes_shorter_while_it_is_read_is_said_to_have_changed(tm
     with transfers.Slice(path, 0, 10, lambda _: None) as part:
         path.write_bytes(b"0123")
         assert part.read() == b"0123"
-        with pytest.raises(Conflict, match="changed while it was uploaded") as caught:
+        with pytest.raises(Conflict, match="changed during the upload") as caught:
             part.read()
     assert caught.value.where == str(path)
 
@@ -249,6 +252,10 @@ def test_a_file_that_changed_since_it_was_hashed_is_not_sent(tmp_path: Path) -> 
 
 def test_what_is_no_file_is_not_hashed(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for path, words in ((tmp_path / "pipe", "no file"), (tmp_path, "no file"), (tmp_path / "x", "No such")):
+    for path, words in (
+        (tmp_path / "pipe", "Not a regular file"),
+        (tmp_path, "Not a regular file"),
+        (tmp_path / "x", "No such"),
+    ):
         with pytest.raises(NotFound, match=words):
             transfers.Source.of(path, progress=False)

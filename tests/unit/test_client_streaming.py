@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pt2hub.client import streaming
-from pt2hub.client.streaming import Event, parse
+from pt2hub.client.builds import event_stream
+from pt2hub.client.builds.event_stream import Event, parse
 from pt2hub.errors import BadResponse
 
 STREAM = (
@@ -26,7 +26,7 @@ def test_events_are_whole_however_their_bytes_arrive(size: int) -> None:
 
 
 def test_what_has_no_end_is_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streaming, "MAX_EVENT_BYTES", 1000)
+    monkeypatch.setattr(event_stream, "MAX_EVENT_BYTES", 1000)
     for endless in (b"x" * 100, b"data: y\n" * 20):
-        with pytest.raises(BadResponse, match="more than 1000 bytes"):
+        with pytest.raises(BadResponse, match="longer than 1000 bytes"):
             list(parse([endless] * 20))

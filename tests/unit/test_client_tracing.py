@@ -13,9 +13,9 @@ from torch import nn
 from torch.export import Dim, ShapesCollection
 
 from pt2hub.archive.programs import check_program, join_program
-from pt2hub.client.tracing import traced
+from pt2hub.client.publishing.live_models import trace as trace_model
 from pt2hub.domain.digests import Digest
-from pt2hub.domain.specs import Spec
+from pt2hub.domain.publishing.spec import Spec
 from pt2hub.errors import (
     DataDependent,
     DimensionSpecialised,
@@ -33,7 +33,7 @@ from support.tiny_models import FixedBatch, Mlp
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pt2hub.client.parts import Parts
+    from pt2hub.client.publishing.spec_files import SpecFiles
 
     Trace = Callable[..., "Traced"]
 
@@ -45,7 +45,7 @@ class Traced(SimpleNamespace):
     """A traced model: its spec as the server would see it, and its files."""
 
     spec: Spec
-    parts: Parts
+    parts: SpecFiles
 
     @property
     def shapes(self) -> dict[str, list[int | str]]:
@@ -63,7 +63,7 @@ def trace(tmp_path: Path) -> Trace:
     ) -> Traced:
         scratch = tmp_path / "scratch"
         scratch.mkdir(exist_ok=True)
-        document, parts = traced(model, args, kwargs or {}, {"name": "team/model", **options}, scratch)
+        document, parts = trace_model(model, args, kwargs or {}, {"name": "team/model", **options}, scratch)
         document = parts.named_in(document, lambda _: DIGEST, None)  # type: ignore[arg-type]  # nothing is fetched
         return Traced(spec=Spec.model_validate(document), parts=parts)
 
@@ -160,7 +160,7 @@ WRONG: dict[str, tuple[Any, type[Pt2hubError], str]] = {
     "another argument": ({"y": {0: Dim("b", max=9)}}, InvalidInput, "The arguments are x"),
     "too many arguments": ([None, None], InvalidInput, "The arguments are x"),
     "an axis too many": ({"x": {2: Dim("b", max=9)}}, InvalidInput, "2 dimensions"),
-    "text": ({"x": {0: "b"}}, InvalidInput, "'b' is no dimension"),
+    "text": ({"x": {0: "b"}}, InvalidInput, "Invalid dimension 'b'"),
     "a container that is none": ({"x": 3}, InvalidInput, "2 dimensions"),
     "too small": ({"x": {0: Dim("b", max=3)}}, ExampleOutOfRange, "size 4"),
     "the smallest multiple": ({"x": {0: 4 * Dim("b", max=9)}}, DimensionSpecialised, "size 8 or more"),
@@ -244,11 +244,11 @@ REFUSED: dict[str, tuple[object, tuple[Any, ...], type[Pt2hubError], str]] = {
     "weights from outside": (around, (X,), InvalidInput, "uses the module MODULE"),
     "arguments without names": (halved, (X,), InvalidInput, "no names"),
     "an argument too many": (MODULE, (X, X), InvalidInput, "too many positional"),
-    "no tensor": (doubled, (3,), InvalidInput, "without a tensor"),
+    "no tensor": (doubled, (3,), InvalidInput, "at least one tensor"),
     "an object": (doubled, (X, object()), InvalidInput, "of the class object"),
     "infinity": (doubled, (X, float("inf")), InvalidInput, "The argument is inf"),
     "an empty list": (doubled, (X, []), InvalidInput, "times is empty"),
-    "a key without a name": (doubled, ({1: X},), InvalidInput, "no name of letters"),
+    "a key without a name": (doubled, ({1: X},), InvalidInput, "has the invalid key"),
     "complex": (doubled, (X * 1j,), UnsupportedTensor, "complex"),
     "sparse": (doubled, (X.to_sparse(),), UnsupportedTensor, "sparse"),
     "unsigned": (doubled, (X.to(torch.uint16),), UnsupportedTensor, "uint16"),
@@ -370,7 +370,7 @@ def test_an_exported_program_brings_its_own_inputs_and_dimensions(trace: Trace) 
         trace(program)
     with pytest.raises(InvalidInput, match="do not have the form"):
         trace(program, (X,))
-    with pytest.raises(InvalidInput, match="is decided"):
+    with pytest.raises(InvalidInput, match="cannot be combined with an exported program"):
         trace(program, dynamic_shapes=shapes)
 
 
@@ -487,5 +487,5 @@ def test_a_model_that_its_program_is_not_is_refused_where_it_is_and_never_called
     with pytest.raises(ProgramDiffers, match="off by"):
         trace(OtherwiseExported().eval(), (X,))
     model = RightOnce().eval()
-    with pytest.raises(HiddenState, match="after other calls"):
+    with pytest.raises(HiddenState, match="depend on earlier calls"):
         trace(model, (X,))

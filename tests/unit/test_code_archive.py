@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pt2hub.archive import records
 from pt2hub.archive.code import LIMITS, check_code, pack_code, unpack_code
-from pt2hub.archive.sources import opened
+from pt2hub.archive.sources import open_source
+from pt2hub.archive.zip import records
 from pt2hub.errors import BadCodeArchive, NotFound
 from support.zips import RawMember, raw_zip
 
@@ -80,7 +80,7 @@ def test_equal_folders_give_equal_bytes_whatever_their_dates_modes_and_order(tmp
 
 def test_code_in_a_storage_is_checked_like_a_file(tmp_path: Path) -> None:
     pack_code(folder_of(tmp_path / "code", SOURCE), tmp_path / "code.zip")
-    with opened((tmp_path / "code.zip").read_bytes()) as stored:
+    with open_source((tmp_path / "code.zip").read_bytes()) as stored:
         assert check_code(stored) == sorted(SOURCE)
 
 
@@ -124,7 +124,7 @@ def backslash(folder: Path) -> str:
 
 def no_utf8(folder: Path) -> str:
     os.close(os.open(os.fsencode(folder) + b"/\xff.py", os.O_CREAT | os.O_WRONLY))
-    return "no UTF-8"
+    return "not valid UTF-8"
 
 
 def two_cases(folder: Path) -> str:
@@ -195,7 +195,7 @@ HOSTILE = {
     "backslash": (raw_zip(RawMember(b"..\\x.py")), "backslash"),
     "drive letter": (raw_zip(RawMember(b"C:/x.py")), "drive letter"),
     "symlink": (raw_zip(CODE, RawMember(b"x", central={"external": 0o120777 << 16})), "symbolic link"),
-    "device": (raw_zip(CODE, RawMember(b"x", central={"external": 0o020666 << 16})), "no regular file"),
+    "device": (raw_zip(CODE, RawMember(b"x", central={"external": 0o020666 << 16})), "not a regular file"),
     "duplicates": (raw_zip(CODE, CODE), "same name"),
     "duplicates but for case": (raw_zip(CODE, RawMember(b"NET.py")), "that of net.py"),
     "folders that differ in case": (raw_zip(RawMember(b"Net/a.py"), RawMember(b"net/b.py")), "that of Net"),

@@ -8,11 +8,11 @@ import pytest
 
 from pt2hub.domain.artifacts import KEY_SCHEMA
 from pt2hub.domain.digests import Digest, digest_bytes
-from pt2hub.server.db.stores.codes import Code
-from pt2hub.server.services.codes import said_of
+from pt2hub.server.db.stores.artifacts.code import ArtifactCode
+from pt2hub.server.services.artifacts.code_comparison import describe_code
 
 FIRST, SECOND = digest_bytes(b"first"), digest_bytes(b"second")
-ONE = Code(
+ONE = ArtifactCode(
     artifact=FIRST,
     model="vision/resnet18",
     number=1,
@@ -64,7 +64,7 @@ OTHER = replace(
             REUSING,
             OTHER,
             (
-                "The code was compiled anew: version 3 runs what was compiled for it, version 2 reuses what was compiled for "
+                "The code was recompiled: version 3 runs code that was compiled for it, version 2 reuses code that was compiled for "
                 "version 1."
             ),
         ),
@@ -72,7 +72,7 @@ OTHER = replace(
             OTHER,
             replace(REUSING, compiled_for="vision/resnet34@7"),
             (
-                "The two run different code: version 2 reuses what was compiled for vision/resnet34@7, version 3 runs what was "
+                "The two run different code: version 2 reuses code that was compiled for vision/resnet34@7, version 3 runs code that was "
                 "compiled for it."
             ),
         ),
@@ -80,18 +80,18 @@ OTHER = replace(
             ONE,
             replace(OTHER, number=1, target="torch2.13-cpu-x86_64_v4", program_key=ONE.program_key),
             (
-                "The code was compiled anew, from the same program with the same settings: version 1 for "
-                "torch2.13-cpu-x86_64_v4 runs what was compiled for it, version 1 for torch2.13-cpu-x86_64_v3 runs what was "
+                "The code was recompiled, from the same program with the same settings: version 1 for "
+                "torch2.13-cpu-x86_64_v4 runs code that was compiled for it, version 1 for torch2.13-cpu-x86_64_v3 runs code that was "
                 "compiled for it."
             ),
         ),
     ],
 )
 def test_it_is_said_whose_code_is_reused_and_what_was_compiled_anew(
-    before: Code, after: Code, text: str
+    before: ArtifactCode, after: ArtifactCode, text: str
 ) -> None:
-    found = said_of(before, after)
-    assert (found.same, found.said, found.tuning) == (before.digest == after.digest, text, "")
+    found = describe_code(before, after)
+    assert (found.same, found.message, found.tuning) == (before.digest == after.digest, text, "")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_it_is_said_whose_code_is_reused_and_what_was_compiled_anew(
         (
             replace(ONE, is_named=False),
             replace(ONE, number=2, is_named=False),
-            ", by a program key that does not name all that it calls.",
+            ", by a program key that does not name everything that it calls.",
         ),
         (
             replace(ONE, calls_others=True),
@@ -120,9 +120,9 @@ def test_it_is_said_whose_code_is_reused_and_what_was_compiled_anew(
     ],
 )
 def test_that_no_kernel_can_differ_is_said_where_the_key_names_all_kernels(
-    before: Code, after: Code, end: str
+    before: ArtifactCode, after: ArtifactCode, end: str
 ) -> None:
-    assert said_of(before, after).said.endswith(end)
+    assert describe_code(before, after).message.endswith(end)
 
 
 @pytest.mark.parametrize(
@@ -130,27 +130,27 @@ def test_that_no_kernel_can_differ_is_said_where_the_key_names_all_kernels(
     [
         (
             replace(OTHER, tuned=None, options={}),
-            "Nothing was tuned for version 3, since max_autotune is not in compile.options.",
+            "No autotuning for version 3, since max_autotune is not in compile.options.",
         ),
         (
             replace(OTHER, tuned=None, chosen=False),
-            "Nothing was tuned for version 3: the compiler had nothing to choose between.",
+            "No autotuning for version 3: the compiler had no alternatives to choose from.",
         ),
         (
             replace(OTHER, tuned=None, reused=True),
             (
-                "The times of version 3 are not kept: its code is reused from version 3, beside which no table of autotuning "
-                "is stored."
+                "The kernel times of version 3 are not stored: its code is reused from version 3, for which there is no autotune "
+                "table."
             ),
         ),
         (
             replace(OTHER, tuned=None, reused=True, origin=None, compiled_for=""),
-            "The times of version 3 are not kept: its code is reused, and what it was compiled for is gone.",
+            "The kernel times of version 3 are not stored: its code is reused, and the artifact that it was compiled for is gone.",
         ),
     ],
 )
-def test_where_there_is_no_table_it_is_said_why(after: Code, text: str) -> None:
-    assert said_of(ONE, after).tuning == text
+def test_where_there_is_no_table_it_is_said_why(after: ArtifactCode, text: str) -> None:
+    assert describe_code(ONE, after).tuning == text
     untuned = replace(ONE, tuned=None, options={})
-    both = said_of(untuned, replace(OTHER, tuned=None, options={})).tuning
-    assert both == "Nothing was tuned for either, since max_autotune is not in compile.options."
+    both = describe_code(untuned, replace(OTHER, tuned=None, options={})).tuning
+    assert both == "No autotuning for either, since max_autotune is not in compile.options."

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pt2hub import __version__
 from pt2hub.errors import ClientTooOld, ServerTooOld
+from pt2hub.version import __version__
 from pt2hub.wire import compatibility
 from pt2hub.wire.compatibility import check_client, check_server, parse_release, skew_hint
 
@@ -70,7 +70,7 @@ def test_nothing_is_said_of_a_server_whose_release_is_unknown(version: str | Non
 def test_releases_that_differ_are_named_with_what_to_do() -> None:
     newer, older = skew_hint("99.9.0"), skew_hint("0.0.9")
     assert newer == (
-        f"The server runs pt2hub 99.9.0, this client is {__version__}: upgrade with "
+        f"The server runs pt2hub 99.9.0, this client is {__version__}: upgrade the client with "
         "pip install --upgrade pt2hub"
     )
     assert older is not None

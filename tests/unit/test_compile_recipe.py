@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from pt2hub.domain.artifacts import Signature, Toolchain
-from pt2hub.domain.compiling import weights_form
 from pt2hub.domain.digests import digest_bytes
+from pt2hub.domain.publishing.compile_options import weights_form
 from pt2hub.domain.targets import Target, parse_target
-from pt2hub_workers.inside.exporting import Exported
-from pt2hub_workers.inside.keying import program_key
-from pt2hub_workers.inside.operator_sources import CodeIdentity
-from pt2hub_workers.inside.recipe import compile_options, frozen_options
+from pt2hub_workers.inside.builds.compile.options import compile_options, frozen_options
+from pt2hub_workers.inside.builds.export.export import ExportResult
+from pt2hub_workers.inside.builds.key.operator_sources import CodeIdentity
+from pt2hub_workers.inside.builds.key.program_key import compute_program_key
 
 V3, V4 = (Target(torch="2.13", device="cpu", arch=f"x86_64_{level}") for level in ("v3", "v4"))
 GPU = parse_target("torch2.11-cu130-sm90")
@@ -84,12 +84,14 @@ def test_a_target_decides_for_itself_where_its_weights_go(
 def test_the_weights_are_in_the_key_of_baked_code_alone() -> None:
     module = torch.nn.Linear(2, 2).eval().requires_grad_(False)
     signature = Signature(("input",), (), dims={}, fixed={}, device="cpu", in_spec="", out_spec="")
-    exported = Exported(torch.export.export(module, (torch.ones(1, 2),)), signature, frozenset())
+    exported = ExportResult(torch.export.export(module, (torch.ones(1, 2),)), signature, frozenset())
 
     def key(**baked: Any) -> dict[str, Any]:
         toolchain = Toolchain("2", "3", "g++", "glibc", "1")
         given = {"options": {}, "settings": {}, "toolchain": toolchain, "target": V3}
-        return program_key(exported, CodeIdentity(""), separate=["weight", "bias"], **given, **baked).fields
+        return compute_program_key(
+            exported, CodeIdentity(""), separate=["weight", "bias"], **given, **baked
+        ).fields
 
     one, other = digest_bytes(b"one"), digest_bytes(b"other")
     assert set(key(baked=one)) - set(key()) == {"baked"}

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from pt2hub.domain import autotuning
 from pt2hub.domain.artifacts import Member, StepTiming
 from pt2hub.domain.codec import decode
 from pt2hub.domain.digests import digest_bytes
+from pt2hub.domain.performance import autotune
 from pt2hub.domain.publications import AutotuneChoice
 from pt2hub.errors import BadResponse
-from pt2hub.server.pages import filters
-from pt2hub.server.pages.exhibits import bars, documents, trees
-from pt2hub.server.pages.exhibits.highlighting import highlighted
-from pt2hub.server.pages.proofs import Proof
+from pt2hub.rendering.quantities import format_bytes
+from pt2hub.server.pages.artifacts import documents, file_tree, step_bars
+from pt2hub.server.pages.artifacts.source_highlights import highlight
+from pt2hub.server.pages.artifacts.verification_report import VerificationReport
 
 FLOODS = (
     "a ", "/*", "*/", '"', "'", "\\\n", "#if ", 'R"(', "::a", "a(", "<a>", "// \\\n", "\t", "a\n", "((", "{", "'''", '"""',
@@ -33,7 +33,7 @@ def choice(candidate: str, milliseconds: float, rank: int, op: str = "mm") -> Au
 
 
 def test_each_operation_has_its_candidates_and_how_far_they_are_from_the_best() -> None:
-    found = autotuning.operations(
+    found = autotune.operations(
         [
             choice("a", 0.5, 1),
             choice("b", 1.0, 2),
@@ -55,7 +55,7 @@ def test_a_candidate_that_failed_has_a_reason_and_no_time_and_operations_that_ar
     rest: dict[str, Any] = {"template": "triton_mm", "parameters": {"BLOCK_M": 64, "num_warps": 4}}
     good = replace(choice("triton_mm_3", 0.5, 1), operation=1, strides=[["8", "1"], ["4", "1"]], **rest)
     bad = replace(good, candidate="triton_mm_4", milliseconds=None, rank=2, chosen=False, reason="too large")
-    one, other = autotuning.operations([good, bad, replace(good, operation=2, rank=3)])
+    one, other = autotune.operations([good, bad, replace(good, operation=2, rank=3)])
     assert (one.strides, one.failed, other.failed) == ("[8, 1], [4, 1]", 1, 0)
     assert [(item.milliseconds, item.share, item.reason) for item in one.candidates] == [
         (0.5, 100, ""),
@@ -65,40 +65,40 @@ def test_a_candidate_that_failed_has_a_reason_and_no_time_and_operations_that_ar
         "triton_mm",
         "BLOCK_M=64, num_warps=4",
     )
-    assert autotuning.parameters_text({"BLOCK_M": 64, "num_warps": 4}, {"BLOCK_M": 64}) == "num_warps=4"
+    assert autotune.parameters_text({"BLOCK_M": 64, "num_warps": 4}, {"BLOCK_M": 64}) == "num_warps=4"
 
 
 def test_a_table_without_times_has_no_shares_to_fail_on() -> None:
-    (one,) = autotuning.operations([choice("a", 0.0, 1), choice("b", 0.0, 2)])
+    (one,) = autotune.operations([choice("a", 0.0, 1), choice("b", 0.0, 2)])
     assert [item.share for item in one.candidates] == [100, 100]
 
 
 def test_steps_fill_the_bar_in_their_order() -> None:
-    bar = bars.bar([StepTiming("fetch", 1.0), StepTiming("compile", 3.0)])
+    bar = step_bars.bar([StepTiming("fetch", 1.0), StepTiming("compile", 3.0)])
     assert [(part.x, part.width, part.share) for part in bar.parts] == [(0, 250, 25), (250, 750, 75)]
     assert bar.label == "Share of each step in 4.0 s: fetch 25 %, compile 75 %"
 
 
 @pytest.mark.parametrize("seconds", [-1.0, math.nan, math.inf, 1e308])
 def test_times_that_are_none_spoil_no_bar(seconds: float) -> None:
-    bar = bars.bar([StepTiming("a", seconds), StepTiming("b", seconds), StepTiming("c", 1.0)])
-    assert all(0 <= part.x + part.width <= bars.WIDTH + 0.1 for part in bar.parts)
+    bar = step_bars.bar([StepTiming("a", seconds), StepTiming("b", seconds), StepTiming("c", 1.0)])
+    assert all(0 <= part.x + part.width <= step_bars.WIDTH + 0.1 for part in bar.parts)
 
 
 def test_whole_numbers_beyond_all_floats_are_no_figures_and_no_error() -> None:
-    with pytest.raises(BadResponse, match="seconds holds a number beyond"):
+    with pytest.raises(BadResponse, match="seconds is a number outside the range"):
         decode(StepTiming, {"name": "compile", "seconds": 10**400})
     rows = [{"error": 10**400, "allowed": 1}, {"error": 1, "allowed": 2, "point": "example." + "9" * 5000}]
-    proof = Proof.of({"relative_error": 10**400, "comparisons": rows})
+    proof = VerificationReport.of({"relative_error": 10**400, "comparisons": rows})
     assert (proof.relative_error, proof.count) == (None, 2)
-    assert filters.size(10**400) == filters.size(1e300)
+    assert format_bytes(10**400) == format_bytes(1e300)
     assert [item.what for item in proof.worst] == ["output 0 at example inputs"]
 
 
 def test_folders_know_what_lies_below_them_and_chains_are_one() -> None:
     some = digest_bytes(b"")
     names = ("model/version", "model/data/aotinductor/model/a.so", "model/data/aotinductor/model/b.json")
-    root = trees.tree(Member(name, 10, some) for name in names)
+    root = file_tree.tree(Member(name, 10, some) for name in names)
     (model,) = root.folders.values()
     assert (root.size, root.count, model.name, model.size) == (30, 3, "model", 30)
     assert [folder.name for folder in model.folders.values()] == ["data/aotinductor/model"]
@@ -120,7 +120,7 @@ def test_source_keeps_every_character_and_gains_only_classes() -> None:
         "",
         'const char* s = "<b>"; // end',
     ]
-    marked = highlighted("a.cpp", lines)
+    marked = highlight("a.cpp", lines)
     assert len(marked) == len(lines)
     assert [line.striptags() for line in marked if line] == [" ".join(line.split()) for line in lines if line]
     assert '<span class="c">/* one</span>' in marked[1]
@@ -130,11 +130,11 @@ def test_source_keeps_every_character_and_gains_only_classes() -> None:
 
 def test_lines_that_begin_within_a_comment_have_its_colour() -> None:
     lines = ["def kernel(x):", "*/", "int f();"]
-    assert highlighted("a.cpp", lines, commented=True)[:2] == [
+    assert highlight("a.cpp", lines, commented=True)[:2] == [
         f'<span class="c">{line}</span>' for line in lines[:2]
     ]
-    assert '<span class="t">int</span>' in highlighted("a.cpp", lines, commented=True)[2]
-    assert len(highlighted("a.py", lines, commented=True)) == 3
+    assert '<span class="t">int</span>' in highlight("a.cpp", lines, commented=True)[2]
+    assert len(highlight("a.py", lines, commented=True)) == 3
 
 
 @pytest.mark.usefixtures("no_collector")
@@ -144,5 +144,5 @@ def test_no_text_takes_a_lexer_long(name: str) -> None:
         text = flood * (30_000 // len(flood))
         lines = [line[at : at + 1000] for line in text.split("\n") for at in range(0, len(line) or 1, 1000)]
         started = time.thread_time()
-        assert len(highlighted(name, lines[:500], seconds=0.01)) == len(lines[:500])
+        assert len(highlight(name, lines[:500], seconds=0.01)) == len(lines[:500])
         assert time.thread_time() - started < 0.5, flood

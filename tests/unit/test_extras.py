@@ -15,7 +15,7 @@ from pt2hub.cli import main as cli
 from pt2hub.client.client import Client
 from pt2hub.client.config import ClientConfig
 from pt2hub.errors import BadConfiguration
-from pt2hub.server.blobs.opening import open_storage
+from pt2hub.server.blobs.open import open_storage
 
 NAMED_OTHERWISE = {"nvidia_ml_py": "pynvml"}
 """Packages whose module has another name."""
@@ -43,7 +43,7 @@ def test_boto3_is_missed_only_where_the_storage_is_in_s3(
     monkeypatch.setitem(sys.modules, "boto3", None)
     extras.require("pt2hub up", "server")
     open_storage(str(tmp_path))
-    with pytest.raises(BadConfiguration, match="A storage in S3 needs the package boto3"):
+    with pytest.raises(BadConfiguration, match="A storage in S3 requires the package boto3"):
         open_storage("s3://bucket/models")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pt2hub.errors import BadConfiguration, HomeInUse, HomeUnusable
-from pt2hub.server.home import Home
+from pt2hub.system.home import Home
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,5 +52,5 @@ def test_settings_are_private_and_what_others_wrote_stays(tmp_path: Path) -> Non
 
 def test_settings_that_are_not_toml_are_named(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("url = = 3")
-    with pytest.raises(BadConfiguration, match="not TOML"):
+    with pytest.raises(BadConfiguration, match="Invalid TOML"):
         Home(tmp_path).read_settings()

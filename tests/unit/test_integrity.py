@@ -9,7 +9,7 @@ import pytest
 from pt2hub.domain import digests
 from pt2hub.domain.targets import Target
 from pt2hub.errors import ModelInterferes
-from pt2hub_workers.inside.integrity import OwnFunctions
+from pt2hub_workers.inside.builds.integrity import OwnFunctions
 
 
 def replacement() -> None:
@@ -18,7 +18,7 @@ def replacement() -> None:
 
 def test_where_nothing_was_replaced_nothing_is_said() -> None:
     own = OwnFunctions()
-    assert own.replaced() == []
+    assert own.find_replaced() == []
     own.check("build")
 
 
@@ -35,7 +35,7 @@ def test_methods_properties_and_removed_names_count(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Target, "name", "mine")
     monkeypatch.setattr(Target, "__str__", lambda _: "mine")
     monkeypatch.delattr(digests, "digest_file")
-    assert own.replaced() == [
+    assert own.find_replaced() == [
         "pt2hub.domain.digests.digest_file",
         "pt2hub.domain.targets.Target.__str__",
         "pt2hub.domain.targets.Target.name",
@@ -45,7 +45,7 @@ def test_methods_properties_and_removed_names_count(monkeypatch: pytest.MonkeyPa
 def test_a_function_whose_code_was_exchanged_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
     own = OwnFunctions()
     monkeypatch.setattr(digests.digest_bytes, "__code__", replacement.__code__)
-    assert "pt2hub.domain.digests.digest_bytes" in own.replaced(), "and wherever else it was imported"
+    assert "pt2hub.domain.digests.digest_bytes" in own.find_replaced(), "and wherever else it was imported"
 
 
 def test_many_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

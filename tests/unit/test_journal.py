@@ -12,10 +12,10 @@ from pt2hub.domain.builds import Claim, LogLine, StepReport
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.domain.targets import parse_target
 from pt2hub.errors import DatabaseUnavailable, InternalError, Pt2hubError, StaleAttempt
-from pt2hub.server.redaction import HIDDEN, Redactor
-from pt2hub_workers import capping, journal
-from pt2hub_workers.capping import HEAD_BYTES, LINE_BYTES, TAIL_BYTES, Lines
-from pt2hub_workers.journal import Journal
+from pt2hub.system.redaction import HIDDEN, Redactor
+from pt2hub_workers.builds import journal, log_limit
+from pt2hub_workers.builds.journal import Journal
+from pt2hub_workers.builds.log_limit import HEAD_BYTES, LINE_BYTES, TAIL_BYTES, LogLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,7 +64,7 @@ class Database:
 def test_lines_and_steps_arrive_in_order_and_few_reports() -> None:
     database = Database()
     written = Journal(database, CLAIM, offset=100.0)
-    with written.timed("fetch"):
+    with written.time_step("fetch"):
         for number in range(500):
             written.line(f"line {number}")
     written.step("export", "running", detail="tracing")
@@ -107,7 +107,7 @@ def test_a_database_that_stays_away_is_given_up_after_the_time_for_it() -> None:
         began = time.monotonic()
         written.close(timeout=0.2)
     assert time.monotonic() - began < 10
-    assert (logs[-1]["event"], logs[-1]["lines"]) == ("the end of a build's log is not stored", 1)
+    assert (logs[-1]["event"], logs[-1]["lines"]) == ("the end of the build's log could not be stored", 1)
 
 
 def test_a_batch_that_the_database_refuses_holds_up_no_other() -> None:
@@ -155,7 +155,7 @@ def test_a_step_that_moves_on_while_it_is_sent_is_sent_again() -> None:
 def test_secrets_are_in_no_line_and_no_detail() -> None:
     database = Database()
     written = Journal(database, CLAIM, redactor=Redactor(["battery-staple"]))
-    written.printed("password=battery-staple")
+    written.add_output("password=battery-staple")
     written.line("storage said battery-staple", "error")
     written.step("fetch", "running", detail="as battery-staple")
     written.close()
@@ -166,15 +166,15 @@ def test_secrets_are_in_no_line_and_no_detail() -> None:
 def test_printed_lines_are_told_apart_and_a_long_one_is_cut() -> None:
     database = Database()
     written = Journal(database, CLAIM)
-    written.printed("AUTOTUNE mm(2x2, 2x2)")
-    written.printed("hello")
-    written.printed("x" * 20_000)
-    written.printed("Traceback (most recent call last):")
+    written.add_output("AUTOTUNE mm(2x2, 2x2)")
+    written.add_output("hello")
+    written.add_output("x" * 20_000)
+    written.add_output("Traceback (most recent call last):")
     written.close()
     assert [(line.level, len(line.text)) for line in database.lines] == [
         ("compiler", 21),
         ("output", 5),
-        ("output", capping.MAX_TEXT),
+        ("output", log_limit.MAX_TEXT),
         ("output", 34),
     ]
 
@@ -194,7 +194,7 @@ def test_a_hundred_megabytes_keep_their_beginning_and_their_end() -> None:
     text = "y" * 10_000 + " "
     count = 100 * (1 << 20) // 10_000
     for number in range(count):
-        written.printed(f"{text}{number}")
+        written.add_output(f"{text}{number}")
         if number % 1000 == 0:
             waiting = written._lines
             most[0] = max(
@@ -213,15 +213,15 @@ def test_a_hundred_megabytes_keep_their_beginning_and_their_end() -> None:
     kept = len(sizes) - len(ours)
     assert (
         ours[0].text
-        == "The log has 8 MiB: of what is printed from here on it keeps the last 1 MiB, at its end."
+        == "The log reached 8 MiB. Of the output from here on, the last 1 MiB are kept, at the end of the log."
     )
     assert ours[3].text == (
-        f"Here {count - kept} lines are left out, {(count - kept) * capping.MAX_TEXT} bytes of text."
+        f"{count - kept} lines are left out here ({(count - kept) * log_limit.MAX_TEXT} bytes)."
     )
 
 
 def test_the_last_lines_of_a_flood_are_its_end() -> None:
-    lines = Lines(str)
+    lines = LogLimit(str)
     for number in range(200_000):
         lines.add(f"{number:0100}", at=0.0, step="compile", level="output")
     lines.close()
@@ -234,12 +234,12 @@ def test_the_last_lines_of_a_flood_are_its_end() -> None:
 
 
 def test_a_batch_is_bounded_by_lines_and_by_bytes() -> None:
-    lines = Lines(str)
+    lines = LogLimit(str)
     for number in range(5000):
         lines.add("z" * (8000 if number < 500 else 1), at=0.0, step="", level="info")
     first = lines.batch()
     assert sum(len(line.text) for line in first) <= 1 << 20
-    lines.stored(500)
+    lines.forget(500)
     assert len(lines.batch()) == 2000
 
 
@@ -247,7 +247,7 @@ def test_a_flush_returns_when_all_is_stored_the_end_of_a_flood_too() -> None:
     database = Database()
     written = Journal(database, CLAIM)
     for number in range(1500):
-        written.printed(f"{number:08192}")
+        written.add_output(f"{number:08192}")
     written.line("it failed", "error")
     assert written.flush()
     assert [int(text[-4:]) for text in database.texts[-100:]] == list(range(1400, 1500))

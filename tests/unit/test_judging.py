@@ -12,16 +12,17 @@ import safetensors.torch
 import torch
 
 from pt2hub.errors import ArtifactWrong, NoPower, OutputRefused, ToleranceMissed
-from pt2hub_workers.inside import comparing, judging
-from pt2hub_workers.inside.allowances import Allowance
-from pt2hub_workers.inside.golden import Golden
-from pt2hub_workers.inside.inputs import Point
-from pt2hub_workers.inside.judging import _difference, judge
-from pt2hub_workers.inside.perturbing import Group
-from pt2hub_workers.inside.reference import save_expected
-from pt2hub_workers.inside.responses import Response
-from pt2hub_workers.inside.tensors import dtype_name, storable
-from pt2hub_workers.inside.trial import FOUND, Run, is_floating, plan
+from pt2hub_workers.inside.builds import differences
+from pt2hub_workers.inside.builds.export.inputs import Point
+from pt2hub_workers.inside.builds.verify import verifier as judging
+from pt2hub_workers.inside.builds.verify.golden import Golden
+from pt2hub_workers.inside.builds.verify.perturbation import Group
+from pt2hub_workers.inside.builds.verify.reference import save_expected
+from pt2hub_workers.inside.builds.verify.responses import Response
+from pt2hub_workers.inside.builds.verify.runs import OUTPUTS_KEY, VerificationRun, is_floating, plan_runs
+from pt2hub_workers.inside.builds.verify.tensors import dtype_name, to_storable
+from pt2hub_workers.inside.builds.verify.tolerances import Allowance
+from pt2hub_workers.inside.builds.verify.verifier import _difference, verify_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,14 +49,14 @@ class Case:
         self.golden = {p.label: [torch.randn(4, 3).to(dtype), torch.arange(5) + p.draw] for p in POINTS}
         self.response = [torch.randn(4, 3).to(dtype), torch.arange(5)]
         self.allowances = [Allowance(0, 1.0, 0.0, ALLOWED), Allowance(1, 1.0, 0.0, 0.0)]
-        self.runs = plan([p.label for p in POINTS], ["Linear.weight"], threads=2, device="cpu")
+        self.runs = plan_runs([p.label for p in POINTS], ["Linear.weight"], threads=2, device="cpu")
         self.found = {run: [*self._expected(run)] for run in self.runs}
         self.told: Any = {"threads": 2, "runs": [asdict(run) for run in self.runs]}
         self.extra: dict[str, torch.Tensor] = {}
         self.dtypes: dict[str, str] = {}
         self.accept: list[str] = []
 
-    def _expected(self, run: Run) -> Outputs:
+    def _expected(self, run: VerificationRun) -> Outputs:
         return self.response if run.group else self.golden[run.point]
 
     def write_expected(self) -> Path:
@@ -75,8 +76,8 @@ class Case:
         path = self.folder / "found.safetensors"
         named = {f"{n}/{i}": t for n, run in enumerate(self.runs) for i, t in enumerate(self.found[run])}
         dtypes = {**{name: dtype_name(tensor) for name, tensor in named.items()}, **self.dtypes}
-        stored = {name: storable(tensor) for name, tensor in {**named, **self.extra}.items()}
-        safetensors.torch.save_file(stored, path, metadata={FOUND: json.dumps(dtypes)})
+        stored = {name: to_storable(tensor) for name, tensor in {**named, **self.extra}.items()}
+        safetensors.torch.save_file(stored, path, metadata={OUTPUTS_KEY: json.dumps(dtypes)})
         return path
 
     def judge(self, found: Path | None = None, expected: Path | None = None) -> dict[str, Any]:
@@ -88,7 +89,7 @@ class Case:
             "device": "cpu",
             "accept": self.accept,
         }
-        return judge(job, _Silent())  # type: ignore[arg-type]  # what it uses of a channel
+        return verify_outputs(job, _Silent())  # type: ignore[arg-type]  # what it uses of a channel
 
 
 @pytest.fixture
@@ -104,7 +105,7 @@ def test_right_outputs_of_every_dtype_pass_and_the_report_lists_each_comparison(
 ) -> None:
     report = Case(tmp_path, dtype).judge()
 
-    assert (report["verdict"], report["no_power"], report["relative_error"]) == ("passed", [], 0.0)
+    assert (report["result"], report["no_power"], report["relative_error"]) == ("passed", [], 0.0)
     tried = {(row["point"], row["threads"], row["group"]) for row in report["comparisons"]}
     assert tried == {
         *(("example.0", threads, None) for threads in (2, 1, 8)),
@@ -215,7 +216,7 @@ def _says_nothing(case: Case) -> None:
 
 
 def _says_that_it_passed(case: Case) -> None:
-    case.told = {"verdict": "passed", "comparisons": [], "no_power": [], "relative_error": 0.0}
+    case.told = {"result": "passed", "comparisons": [], "no_power": [], "relative_error": 0.0}
 
 
 def _ran_on_true_threads(case: Case) -> None:
@@ -259,14 +260,14 @@ def test_a_file_that_is_no_safetensors_file_or_says_nothing_is_wrong(case: Case,
     path = case.folder / "forged"
     path.write_bytes(data)
 
-    with pytest.raises(ArtifactWrong, match="its outputs cannot be read"):
+    with pytest.raises(ArtifactWrong, match="the artifact's outputs cannot be read"):
         case.judge(found=path)
 
 
 def test_expected_outputs_that_cannot_be_compared_with_are_the_builds_fault(case: Case) -> None:
     forged = case.folder / "forged"
     safetensors.torch.save_file({"a": torch.zeros(1)}, forged, metadata={"expected": "{}"})
-    with pytest.raises(OutputRefused, match="cannot be compared with"):
+    with pytest.raises(OutputRefused, match="are unusable"):
         case.judge(expected=forged)
     case.allowances = [Allowance(0, math.inf, 0.0, math.inf), Allowance(1, 1.0, 0.0, 0.0)]
     with pytest.raises(OutputRefused, match="not finite"):
@@ -281,7 +282,7 @@ def test_a_gate_that_could_not_have_failed_is_a_verdict_of_its_own_where_the_spe
         case.judge()
     assert "constants Linear.weight" in {item.path for item in caught.value.details}
     case.accept = ["no_power"]
-    assert case.judge()["verdict"] == "no_power"
+    assert case.judge()["result"] == "no_power"
 
 
 @pytest.mark.parametrize(
@@ -293,12 +294,12 @@ def test_differences_are_those_with_which_the_allowances_were_found(dtype: torch
 
     found = _difference(left.numpy(), right.numpy(), floating=is_floating(dtype_name(left)))
 
-    expected = comparing.difference(left, right)
+    expected = differences.max_difference(left, right)
     assert found == pytest.approx(expected, rel=1e-12)
     assert _difference(left[:0].numpy(), right[:0].numpy(), floating=True) == 0.0
     scalars = left[0], right[0]
     found = _difference(*(value.numpy() for value in scalars), floating=is_floating(dtype_name(left)))
-    assert found == pytest.approx(comparing.difference(*scalars), rel=1e-12)
+    assert found == pytest.approx(differences.max_difference(*scalars), rel=1e-12)
 
 
 def test_a_group_of_constants_is_named_before_all_of_them() -> None:
@@ -315,10 +316,10 @@ def test_a_group_of_constants_is_named_before_all_of_them() -> None:
     near = {**row, "group": None, "error": 0.02}
     for rows in ([everything, named], [named, everything, near]):
         with pytest.raises(ArtifactWrong, match=r"with perturbed Linear\.weight is off by 0\.4"):
-            judging._decide(rows)
+            judging._check_comparisons(rows)
     for rows in (
         [everything],
         [everything, near],
     ):  # a comparison that is just off hides none that is far off
         with pytest.raises(ArtifactWrong, match="with perturbed everything"):
-            judging._decide(rows)
+            judging._check_comparisons(rows)

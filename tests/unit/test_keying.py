@@ -13,12 +13,12 @@ from torch import nn
 from pt2hub.domain.artifacts import Signature, Toolchain
 from pt2hub.domain.digests import Digest, digest_bytes
 from pt2hub.domain.targets import Target
-from pt2hub_workers.inside import code_values, own_code
-from pt2hub_workers.inside.code_values import CodeValues
-from pt2hub_workers.inside.exporting import Exported
-from pt2hub_workers.inside.keying import program_key
-from pt2hub_workers.inside.operator_sources import CodeIdentity, identify_code
-from pt2hub_workers.inside.program_graphs import ProgramGraph
+from pt2hub_workers.inside.builds.export.export import ExportResult
+from pt2hub_workers.inside.builds.key import code_values, own_code
+from pt2hub_workers.inside.builds.key.code_values import CodeValues
+from pt2hub_workers.inside.builds.key.operator_sources import CodeIdentity, identify_code
+from pt2hub_workers.inside.builds.key.program_graphs import ProgramGraph
+from pt2hub_workers.inside.builds.key.program_key import compute_program_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +34,8 @@ def program(model: nn.Module) -> torch.export.ExportedProgram:
 def key(
     program: torch.export.ExportedProgram, identity: CodeIdentity, baked: Digest | None = None
 ) -> ProgramKey:
-    return program_key(
-        Exported(program, Signature((), (), {}, {}, "cpu", "", ""), frozenset()),
+    return compute_program_key(
+        ExportResult(program, Signature((), (), {}, {}, "cpu", "", ""), frozenset()),
         identity,
         separate=list(program.state_dict),
         options={},

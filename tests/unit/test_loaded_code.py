@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from pt2hub.operators import declare_torchvision
-from pt2hub_workers.inside import loaded_code, own_code
-from pt2hub_workers.inside.code_values import CannotName
-from pt2hub_workers.inside.loaded_code import digest_loaded_code
-from pt2hub_workers.inside.operator_sources import is_torchs_own
+from pt2hub_workers.inside.builds.key import loaded_code, own_code
+from pt2hub_workers.inside.builds.key.code_values import NoDigest
+from pt2hub_workers.inside.builds.key.loaded_code import digest_loaded_code
+from pt2hub_workers.inside.builds.key.operator_sources import is_torchs_own
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +76,7 @@ def test_the_source_is_part_of_it() -> None:
 def test_a_file_that_is_gone_cannot_be_named(module: Path) -> None:
     module.unlink()
 
-    with pytest.raises(CannotName, match=r"of_nobody\.py"):
+    with pytest.raises(NoDigest, match=r"of_nobody\.py"):
         digest_loaded_code({}, NOWHERE)
 
 

@@ -16,7 +16,7 @@ from pt2hub.domain.digests import digest_bytes
 from pt2hub.errors import BadConfiguration, StorageUnavailable
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.local import LocalStorage
-from pt2hub.server.blobs.opening import open_storage
+from pt2hub.server.blobs.open import open_storage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,7 +105,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_one_error(tmp_path: Path) -> No
     pieces = storage.read(key)
     next(pieces)
     os.truncate(tmp_path / key.path, 1 << 20)
-    with pytest.raises(StorageUnavailable, match="shorter"):
+    with pytest.raises(StorageUnavailable, match="truncated"):
         list(pieces)
 
 

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from pt2hub_workers import mailbox
-from pt2hub_workers.mailbox import Mailbox, read_message
+from pt2hub_workers.children import mailbox
+from pt2hub_workers.children.mailbox import Mailbox, read_message
 from support.working import until
 
 

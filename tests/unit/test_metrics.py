@@ -8,9 +8,9 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from pt2hub import __version__
-from pt2hub.domain.statistics import Durations, Heartbeat, QueueStatistics, Statistics
-from pt2hub.server.api.metrics import exposition
+from pt2hub.domain.statistics import Durations, QueueStatistics, Statistics, WorkerHeartbeat
+from pt2hub.server.api.resources.metrics import exposition
+from pt2hub.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 V4 = "torch2.13-cpu-x86_64_v4"
 STATISTICS = Statistics(
     queues=(QueueStatistics(V4, 3, 12.5, 1, 2, {"idle": 1, "busy": 1, "draining": 0, "lost": 1}, 4, 1),),
-    heartbeats=(Heartbeat('w"1\\\n', V4, 0.5),),
+    heartbeats=(WorkerHeartbeat('w"1\\\n', V4, 0.5),),
     attempts={(V4, "succeeded"): 7, (V4, "lost"): 1},
     failures={(V4, "worker_lost"): 1},
     successes={(V4, "true"): 4, (V4, "false"): 3},

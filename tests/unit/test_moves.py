@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from pt2hub.rendering.comparing import change, cost
-from pt2hub.rendering.moves import moved
+from pt2hub.rendering.changes import format_change
+from pt2hub.rendering.comparisons import change, cost
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ from pt2hub.rendering.moves import moved
 def test_a_change_says_which_way_with_a_positive_percentage(
     ratio: float, metric: str, unit: str, text: str
 ) -> None:
-    assert moved(ratio, metric, unit) == text
+    assert format_change(ratio, metric, unit) == text
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from pt2hub.domain.names import Reference, parse_alias
 from pt2hub.errors import InvalidInput
-from pt2hub.server.services.near import near_models, near_words
+from pt2hub.server.services.suggestions import suggest_models, suggest_words
 
 MODEL = "vision/resnet18"
 DIGEST = "sha256:" + "a1" * 32
@@ -45,7 +45,7 @@ def test_a_reference_selects_by_one_thing(text: str, field: str, value: object) 
     ],
 )
 def test_what_selects_nothing_is_refused_with_the_forms(selector: str) -> None:
-    with pytest.raises(InvalidInput, match="selects no version") as caught:
+    with pytest.raises(InvalidInput, match="invalid version") as caught:
         Reference.parse(f"{MODEL}@{selector}")
     assert "at least 6" in (caught.value.hint or "")
 
@@ -59,7 +59,7 @@ def test_a_name_is_an_alias(name: str) -> None:
     "name", ["3", "3rd", DIGEST, "sha256:a1b2c3", "", "a" * 129, "a/b", "a\n", ".x", "é"]
 )
 def test_an_alias_that_is_a_number_or_a_digest_is_refused(name: str) -> None:
-    with pytest.raises(InvalidInput, match="is no alias") as caught:
+    with pytest.raises(InvalidInput, match="invalid alias") as caught:
         parse_alias(name)
     assert "numbers are versions" in (caught.value.hint or "")
 
@@ -78,7 +78,7 @@ def test_an_alias_that_is_a_number_or_a_digest_is_refused(name: str) -> None:
 )
 def test_only_models_that_are_really_near_are_suggested(asked: str, near: list[str]) -> None:
     models = ["vision/resnet18", "audio/resnet18", "vision/vgg", "a-team-with-a-long-name/gpt", "nlp/bart"]
-    assert near_models(asked, models) == near
+    assert suggest_models(asked, models) == near
 
 
 @pytest.mark.parametrize(
@@ -92,4 +92,4 @@ def test_only_models_that_are_really_near_are_suggested(asked: str, near: list[s
     ],
 )
 def test_words_are_near_when_misspelt_cut_off_or_in_other_case(asked: str, near: list[str]) -> None:
-    assert near_words(asked, ["prod", "staging"]) == near
+    assert suggest_words(asked, ["prod", "staging"]) == near

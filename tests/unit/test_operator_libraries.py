@@ -63,7 +63,7 @@ def test_a_library_of_operators_that_is_built_anew_is_another_key(tmp_path: Path
 
     assert one.never == other.never == []
     assert one.lines == [
-        "operator built_here.act.default: its body is not in the graph, the key carries all loaded code"
+        "operator built_here.act.default: its body is not in the graph, the key contains all loaded code"
     ]
     assert one.digest == same.digest
     assert one.digest != other.digest

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pt2hub.domain.paths import ContradictionError, nest, parse, split
+from pt2hub.domain.publishing.paths import ContradictionError, nest, parse, split
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
 KEYS = st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,8}", fullmatch=True)
@@ -55,21 +55,21 @@ def test_the_steps_say_what_is_stepped_into() -> None:
     "name", ["", "0", "x.", "x.0", "x[]", "x[-1]", "x[00]", "x[1000]", "x(1]", "x y", "x[\u0660]"]
 )
 def test_other_forms_are_no_names(name: str) -> None:
-    with pytest.raises(ValueError, match="is no name of an argument"):
+    with pytest.raises(ValueError, match="is not a valid argument name"):
         parse(name)
 
 
 @pytest.mark.parametrize(
     ("names", "fault", "problem"),
     [
-        (["x", "x.a"], "x.a", "contradicts a name before it"),
-        (["x.a", "x"], "x", "is given twice, or contradicts a name before it"),
-        (["x.a", "x[0]"], "x[0]", "contradicts a name before it"),
-        (["x[0]", "x(1)"], "x(1)", "contradicts a name before it"),
-        (["x.a[0].b", "x.a[0](0)"], "x.a[0](0)", "contradicts a name before it"),
-        (["x[1]"], "x", "lacks its place 0"),
-        (["y", "x.a(0)", "x.a(2)"], "x.a", "lacks its place 1"),
-        (["x(0)[1]"], "x(0)", "lacks its place 0"),
+        (["x", "x.a"], "x.a", "contradicts an earlier name"),
+        (["x.a", "x"], "x", "is given twice or contradicts an earlier name"),
+        (["x.a", "x[0]"], "x[0]", "contradicts an earlier name"),
+        (["x[0]", "x(1)"], "x(1)", "contradicts an earlier name"),
+        (["x.a[0].b", "x.a[0](0)"], "x.a[0](0)", "contradicts an earlier name"),
+        (["x[1]"], "x", "has no index 0"),
+        (["y", "x.a(0)", "x.a(2)"], "x.a", "has no index 1"),
+        (["x(0)[1]"], "x(0)", "has no index 0"),
     ],
 )
 def test_names_that_cannot_stand_in_one_call_are_refused_with_the_one_at_fault(
@@ -84,8 +84,8 @@ def test_names_that_cannot_stand_in_one_call_are_refused_with_the_one_at_fault(
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        ({"a b": 1}, r"x has a key 'a b'"),
-        ({1: 2}, "x has a key 1"),
+        ({"a b": 1}, r"x has the invalid key 'a b'"),
+        ({1: 2}, "x has the invalid key 1"),
         ([{}], r"x\[0\] is empty"),
         ({"a": ()}, "x.a is empty"),
     ],

@@ -11,9 +11,8 @@ import pytest
 
 import pt2hub
 from pt2hub.client.config import CPU_LEVEL
-from pt2hub.client.host import native_target, this_host
-from pt2hub.client.judging import check_host
-from pt2hub.client.processor import cpu_flags, cpuinfo, limited
+from pt2hub.client.machine.host import check_host, native_target, this_host
+from pt2hub.client.machine.processor import cpu_flags, cpuinfo, limit_flags
 from pt2hub.domain.targets import CPU_LEVELS, Target, cpu_level, flags_of_level
 from pt2hub.errors import BadConfiguration, Incompatible
 from pt2hub_workers.config import WorkerConfig
@@ -50,13 +49,13 @@ def test_every_level_of_the_machine_can_be_taken_and_all_parts_follow(
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_level_hides_what_lies_beyond_it(level: str) -> None:
     flags = flags_of_level(LEVELS[-1]) | {"avx512_vnni", "amx_tile", "nx"}
-    assert limited(flags, level) == flags_of_level(level)
-    assert cpu_level(limited(flags, level)) == level
+    assert limit_flags(flags, level) == flags_of_level(level)
+    assert cpu_level(limit_flags(flags, level)) == level
 
 
 def test_a_level_that_the_cpu_lacks_is_refused() -> None:
     with pytest.raises(BadConfiguration, match="below x86_64_v3: it lacks abm, avx, ") as refused:
-        limited(flags_of_level("x86_64_v2"), "x86_64_v3")
+        limit_flags(flags_of_level("x86_64_v2"), "x86_64_v3")
     assert refused.value.where == CPU_LEVEL
     assert "this CPU is x86_64_v2" in str(refused.value.hint)
 
@@ -93,7 +92,7 @@ def test_the_probe_and_torch_itself_follow(level: str, aten: str) -> None:
         {**os.environ, "PT2HUB_DATABASE_URL": "postgresql://user@host/database", CPU_LEVEL: level}
     ).child_environ
     script = (
-        "import json, torch; from pt2hub_workers.inside.probe import probe; "
+        "import json, torch; from pt2hub_workers.inside.operations.probe import probe; "
         "print(json.dumps([probe(), torch.backends.cpu.get_cpu_capability()]))"
     )
     done = subprocess.run(

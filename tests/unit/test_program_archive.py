@@ -20,7 +20,7 @@ from pt2hub.archive.calls import check_call
 from pt2hub.archive.programs import check_program, join_program, split_program
 from pt2hub.archive.sources import FileSource
 from pt2hub.archive.tensors import Form
-from pt2hub.domain.specs import Spec
+from pt2hub.domain.publishing.spec import Spec
 from pt2hub.errors import (
     BadProgram,
     DimensionSpecialised,
@@ -241,7 +241,7 @@ def test_pickles_are_refused_by_name_and_never_read(
         ({"data/aotinductor/model/x.so": b"x"}, "compiled code"),
         ({"models/other.json": b"{}"}, "several programs"),
         ({"data/weights/model.pt": b"x"}, "older torch"),
-        ({"data/surprise": b"x"}, "no part of an exported program"),
+        ({"data/surprise": b"x"}, "not part of an exported program"),
         ({"models/model.json": None}, "lacks"),
         ({"models/model.json": b"{"}, "not what torch.export.save writes"),
         ({"models/model.json": b"[" * 100_000}, "not what torch.export.save writes"),
@@ -249,7 +249,7 @@ def test_pickles_are_refused_by_name_and_never_read(
         ({WEIGHTS_CONFIG: b'{"config": {"a": 3}}'}, "entry of a is not what"),
         ({"weight_0": b""}, "fake tensors"),
         ({"weight_1": None}, "missing"),
-        ({"archive_version": b"1"}, "another version"),
+        ({"archive_version": b"1"}, "unknown version"),
         ({"byteorder": b"big"}, "byte order"),
     ],
 )
@@ -265,9 +265,9 @@ def test_damaged_files_and_other_files_are_refused(saved: Path, tmp_path: Path) 
     data = saved.read_bytes()
     broken = tmp_path / "broken.pt2"
     for content, message in (
-        (data[:-100], "damaged, or no zip"),
-        (data.replace(b"Symbol(", b"Xymbol(", 1), "damaged, or no zip"),
-        (b"not a zip", "damaged, or no zip"),
+        (data[:-100], "damaged or not a zip"),
+        (data.replace(b"Symbol(", b"Xymbol(", 1), "damaged or not a zip"),
+        (b"not a zip", "damaged or not a zip"),
     ):
         broken.write_bytes(content)
         with pytest.raises(BadProgram, match=message):
@@ -318,7 +318,7 @@ def test_a_file_with_its_weights_is_not_taken_for_a_program(saved: Path) -> None
         ({"extra/note": b"x"}, "not what a program has there"),
         ({"tensor_0": b"short"}, "not what a program has there"),
         ({"tensor_1": None}, "lacks"),
-        ({".data/version": b"7"}, "another version"),
+        ({".data/version": b"7"}, "unknown version"),
     ],
 )
 def test_a_program_changed_by_hand_is_refused_at_submission(
@@ -360,7 +360,7 @@ def test_weights_of_another_model_are_refused_by_name(parts: tuple[Path, Path], 
         join_program(parts[0], other, tmp_path / "joined.pt2")
     assert {item.path: item.message for item in caught.value.details} == {
         "scale": "missing from the file",
-        "surprise": "the model has no such tensor",
+        "surprise": "not a tensor of the model",
         "mean": "another shape or dtype",
     }
     assert not (tmp_path / "joined.pt2").exists()

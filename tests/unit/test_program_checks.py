@@ -8,17 +8,18 @@ import pytest
 import torch
 from torch import nn
 
-from pt2hub.client.tracing.unread import unread_inputs
+from pt2hub.client.publishing.live_models.unread_inputs import unread_inputs
 from pt2hub.errors import ProgramDiffers, RandomOperators, UnusedInput
-from pt2hub_workers.inside import eager, program_checks
-from pt2hub_workers.inside.golden import Given
+from pt2hub_workers.inside.builds.export import eager
+from pt2hub_workers.inside.builds.verify import program_checks
+from pt2hub_workers.inside.builds.verify.golden import GoldenInputs
 from support.forms import adapted, exported, spec_of, tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pt2hub_workers.inside.exporting import Exported
-    from pt2hub_workers.inside.inputs import Tensors
+    from pt2hub_workers.inside.builds.export.export import ExportResult
+    from pt2hub_workers.inside.builds.export.inputs import Tensors
 
 
 class Line(nn.Module):
@@ -36,7 +37,7 @@ class Line(nn.Module):
 XY = (tensor("x"), tensor("y"))
 
 
-def program(line: Callable[..., Any], *parts: nn.Module) -> Exported:
+def program(line: Callable[..., Any], *parts: nn.Module) -> ExportResult:
     return exported(Line(line, *parts), spec_of(*XY))[0]
 
 
@@ -111,8 +112,8 @@ def test_inputs_of_which_no_value_reaches_an_output_are_unread(
     assert unread_inputs(program(line).program, ["x", "y"]) == unread
 
 
-def given(module: nn.Module, inputs: Tensors) -> Given:
-    return Given("example.0", inputs, eager.run_flat(module, inputs))
+def given(module: nn.Module, inputs: Tensors) -> GoldenInputs:
+    return GoldenInputs("example.0", inputs, eager.run_flat(module, inputs))
 
 
 def test_an_input_that_the_model_ignores_is_told_from_one_that_the_export_lost() -> None:
@@ -120,15 +121,17 @@ def test_an_input_that_the_model_ignores_is_told_from_one_that_the_export_lost()
     reading, _ = adapted(Line(lambda x, y: x * float(y.sum())), spec_of(*XY))
     other = {name: item + 1 for name, item in made.items()}
 
-    notes = program_checks.check_inputs(["y"], [], module=ignoring, given=given(ignoring, made), other=other)
+    notes = program_checks.check_unused_inputs(
+        ["y"], [], module=ignoring, given=given(ignoring, made), other=other
+    )
     assert notes == ("input y is unused: the artifact takes it and ignores it, as the model does",)
-    with pytest.raises(UnusedInput, match="its output moves when y alone changes"):
-        program_checks.check_inputs(["y"], [], module=reading, given=given(reading, made), other=other)
+    with pytest.raises(UnusedInput, match="its output changes with y alone"):
+        program_checks.check_unused_inputs(["y"], [], module=reading, given=given(reading, made), other=other)
     constant = {**made, "y": torch.ones(2, 4)}
     with pytest.raises(
-        UnusedInput, match="its output moves"
+        UnusedInput, match="its output changes"
     ):  # also where the generated value is always the same
-        program_checks.check_inputs(
+        program_checks.check_unused_inputs(
             ["y"], [], module=reading, given=given(reading, constant), other={**other, "y": torch.ones(2, 4)}
         )
 

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from pt2hub.client.options import ModelOptions, SpecOptions, check_options
+from pt2hub.client.publishing.options import ModelOptions, SpecOptions, check_options
 from pt2hub.errors import InvalidInput
 
 
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("requirements", "timm", "str is no list"),
-        ("targets", "auto", "str is no list"),
-        ("outputs", 3, "int is no list"),
-        ("export", "strict", "str is no dict"),
-        ("entry_kwargs", [1], "list is no dict"),
-        ("wiat", True, "takes no wiat"),
+        ("requirements", "timm", "must be a list, got str"),
+        ("targets", "auto", "must be a list, got str"),
+        ("outputs", 3, "must be a list, got int"),
+        ("export", "strict", "must be a dict, got str"),
+        ("entry_kwargs", [1], "must be a dict, got list"),
+        ("wiat", True, "Unknown option 'wiat'"),
     ],
 )
 def test_an_option_of_another_form_is_refused_by_its_name(name: str, value: Any, said: str) -> None:
@@ -30,7 +30,7 @@ def test_an_option_of_another_form_is_refused_by_its_name(name: str, value: Any,
 
 def test_a_model_needs_a_name_and_a_spec_has_its_own() -> None:
     check_options({"name": "team/model", "targets": ("auto",), "export": None}, ModelOptions, "a model")
-    with pytest.raises(InvalidInput, match="no name"):
+    with pytest.raises(InvalidInput, match="name is required"):
         check_options({}, ModelOptions, "a model")
-    with pytest.raises(InvalidInput, match="takes no name"):
+    with pytest.raises(InvalidInput, match="Unknown option 'name'"):
         check_options({"name": "team/model"}, SpecOptions, "a spec")

@@ -25,8 +25,8 @@ class Clock:
         return self.now
 
 
-class Upkeep:
-    """An upkeep that only notes when it was asked."""
+class Maintenance:
+    """Maintenance that only notes when it was asked."""
 
     def __init__(self) -> None:
         self.away = False
@@ -56,18 +56,18 @@ class Reaping:
     """A reaper of lost workers, silent for 15 s, over a clock that tests move."""
 
     def __init__(self) -> None:
-        self.upkeep = Upkeep()
-        self.clock = self.upkeep.clock
-        services = cast("Container", SimpleNamespace(upkeep=self.upkeep))
-        self.reaper = Reaper(services, silence=15.0, every=3.0, clock=self.clock)
+        self.maintenance = Maintenance()
+        self.clock = self.maintenance.clock
+        services = cast("Container", SimpleNamespace(maintenance=self.maintenance))
+        self.reaper = Reaper(services, heartbeat_timeout=15.0, every=3.0, clock=self.clock)
 
     def look_for(self, seconds: float) -> int:
         """Looks every three seconds for so long; answers how often it reaped."""
-        before, until = self.upkeep.reaped, self.clock.now + seconds
+        before, until = self.maintenance.reaped, self.clock.now + seconds
         while self.clock.now < until:
             self.reaper.look()
             self.clock.now += 3.0
-        return self.upkeep.reaped - before
+        return self.maintenance.reaped - before
 
 
 def test_a_reaper_that_has_just_begun_waits_as_long_as_a_worker_may_be_silent() -> None:
@@ -79,10 +79,10 @@ def test_a_reaper_that_has_just_begun_waits_as_long_as_a_worker_may_be_silent() 
 def test_after_an_outage_workers_have_time_to_say_that_they_live() -> None:
     reaping = Reaping()
     reaping.look_for(30.0)
-    reaping.upkeep.away = True
+    reaping.maintenance.away = True
     with pytest.raises(DatabaseUnavailable):
         reaping.reaper.look()
-    reaping.upkeep.away = False
+    reaping.maintenance.away = False
     reaping.clock.now += 3.0
     assert reaping.look_for(15.0) == 0
     assert reaping.look_for(3.0) == 1
@@ -99,10 +99,10 @@ def test_a_reaper_that_was_frozen_itself_trusts_nothing_it_sees_then() -> None:
 def test_a_database_that_stood_still_gives_workers_time_to_say_that_they_live() -> None:
     reaping = Reaping()
     reaping.look_for(30.0)
-    reaping.upkeep.slowly = 60.0  # asked before, answered after
+    reaping.maintenance.slowly = 60.0  # asked before, answered after
     reaping.reaper.look()
-    assert reaping.upkeep.reaped == 5
-    reaping.upkeep.slowly = 0.0
+    assert reaping.maintenance.reaped == 5
+    reaping.maintenance.slowly = 0.0
     reaping.clock.now += 3.0
     assert reaping.look_for(12.0) == 0
     assert reaping.look_for(3.0) == 1
@@ -119,7 +119,7 @@ def test_an_outage_that_ends_just_before_the_limit_and_a_heartbeat_before_it_are
 def test_a_database_whose_clock_jumps_makes_no_worker_lost(jump: float) -> None:
     reaping = Reaping()
     reaping.look_for(30.0)
-    reaping.upkeep.ahead = jump
+    reaping.maintenance.ahead = jump
     assert reaping.look_for(15.0) == 0
     assert reaping.look_for(3.0) == 1
 
@@ -132,20 +132,22 @@ def test_a_reaping_that_fails_begins_the_wait_anew(monkeypatch: pytest.MonkeyPat
         raise DatabaseUnavailable
 
     with monkeypatch.context() as patched:
-        patched.setattr(reaping.upkeep, "requeue_lost", fail)
+        patched.setattr(reaping.maintenance, "requeue_lost", fail)
         with pytest.raises(DatabaseUnavailable):
             reaping.reaper.look()
     assert reaping.look_for(15.0) == 0
 
 
 def test_the_thread_goes_on_through_failures_and_ends_when_told() -> None:
-    upkeep = Upkeep()
-    upkeep.away = True
-    reaper = Reaper(cast("Container", SimpleNamespace(upkeep=upkeep)), silence=0.0, every=0.005)
+    maintenance = Maintenance()
+    maintenance.away = True
+    reaper = Reaper(
+        cast("Container", SimpleNamespace(maintenance=maintenance)), heartbeat_timeout=0.0, every=0.005
+    )
     reaper.start()
-    assert not upkeep.called.wait(0.05)
-    upkeep.away = False
-    assert upkeep.called.wait(5)
+    assert not maintenance.called.wait(0.05)
+    maintenance.away = False
+    assert maintenance.called.wait(5)
     reaper.stop()
     assert not [thread.name for thread in reaper._threads if thread.is_alive()]
 
@@ -153,12 +155,14 @@ def test_the_thread_goes_on_through_failures_and_ends_when_told() -> None:
 def test_a_storage_that_hangs_does_not_keep_the_process_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reaper, "_TIDY_SECONDS", 0.005)
     monkeypatch.setattr(reaper, "_PATIENCE_SECONDS", 0.1)
-    upkeep = Upkeep()
-    upkeep.tidied.clear()
-    stuck = Reaper(cast("Container", SimpleNamespace(upkeep=upkeep)), silence=0.0, every=0.005)
+    maintenance = Maintenance()
+    maintenance.tidied.clear()
+    stuck = Reaper(
+        cast("Container", SimpleNamespace(maintenance=maintenance)), heartbeat_timeout=0.0, every=0.005
+    )
     stuck.start()
-    assert upkeep.tidying.wait(5)
+    assert maintenance.tidying.wait(5)
     began = time.monotonic()
     stuck.stop()
     assert time.monotonic() - began < 15
-    upkeep.tidied.set()
+    maintenance.tidied.set()

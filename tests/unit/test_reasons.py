@@ -7,22 +7,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pt2hub.domain.performance import default_threshold
+from pt2hub.analysis.comparison import compare_exact, compare_paired
+from pt2hub.domain.performance.metrics import default_threshold
 from pt2hub.rendering.reasons import because, noise_of, percentage
-from pt2hub.server.analysis.judging import judge_exact, judge_paired
 from pt2hub.wire.performance import MetricComparison
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pt2hub.domain.performance import Judgement
+    from pt2hub.domain.performance.metrics import ComparisonResult
 
 
-def said(judgement: Judgement, metric: str = "latency_p99") -> str:
+def said(judgement: ComparisonResult, metric: str = "latency_p99") -> str:
     """What is said of a judgement."""
-    fields = {name: getattr(judgement, name) for name in ("ratio", "low", "high", "method", "why", "detail")}
+    fields = {
+        name: getattr(judgement, name) for name in ("ratio", "low", "high", "method", "reason", "detail")
+    }
     item = MetricComparison(
-        metric, "ms", judgement.verdict, min_effect=default_threshold(metric).min_effect, **fields
+        metric, "ms", judgement.outcome, min_effect=default_threshold(metric).min_effect, **fields
     )
     return because(replace(item, noise=noise_of(item.low, item.high)))
 
@@ -45,27 +47,27 @@ def said(judgement: Judgement, metric: str = "latency_p99") -> str:
     ],
 )
 def test_a_verdict_says_its_threshold_and_its_noise(ratios: Sequence[float], text: str) -> None:
-    assert said(judge_paired(ratios, default_threshold("latency_p99"))) == text
+    assert said(compare_paired(ratios, default_threshold("latency_p99"))) == text
 
 
 def test_what_is_too_noisy_says_how_noisy_and_sizes_have_no_noise() -> None:
-    noisy = said(judge_paired((0.5, 2.0, 1.0, 3.0), default_threshold("latency_p99")))
-    assert noisy.startswith("too noisy: the figure is known to")
+    noisy = said(compare_paired((0.5, 2.0, 1.0, 3.0), default_threshold("latency_p99")))
+    assert noisy.startswith("too noisy: the uncertainty is")
     assert "a change of 15 % from noise" in noisy
     sizes = default_threshold("code_bytes")
     assert (
-        said(judge_exact(100, 110, sizes), "code_bytes")
+        said(compare_exact(100, 110, sizes), "code_bytes")
         == "exact; beyond 1 %, the minimum effect of code_bytes"
     )
     assert (
-        said(judge_exact(100, 100, sizes), "code_bytes")
+        said(compare_exact(100, 100, sizes), "code_bytes")
         == "exact; within 1 %: the minimum effect of code_bytes"
     )
 
 
 def test_a_median_on_the_other_side_of_the_threshold_than_the_mean_does_not_contradict_the_verdict() -> None:
-    judged = judge_paired((1.13, 1.14, 1.145, 1.16, 1.21), default_threshold("latency_p99"))
-    assert (judged.verdict, judged.ratio) == ("worse", pytest.approx(1.145))
+    judged = compare_paired((1.13, 1.14, 1.145, 1.16, 1.21), default_threshold("latency_p99"))
+    assert (judged.outcome, judged.ratio) == ("worse", pytest.approx(1.145))
     assert said(judged).endswith("; judged by the mean of the processes, 15.7 % slower")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pt2hub.server.redaction import HIDDEN, Redactor, known_secrets, processor
+from pt2hub.system.redaction import HIDDEN, Redactor, known_secrets, processor
 
 TOKEN = "pt2_" + "a2b3c4d5" * 6 + "e6f7_abcdefg"
 ENVIRON = {

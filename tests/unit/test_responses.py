@@ -8,15 +8,16 @@ import pytest
 import torch
 from torch import nn
 
-from pt2hub_workers.inside import comparing, eager
-from pt2hub_workers.inside.golden import make_golden
-from pt2hub_workers.inside.inputs import Point
-from pt2hub_workers.inside.reference import golden_allowances
-from pt2hub_workers.inside.responses import Response, Unperturbed, responses
-from pt2hub_workers.inside.trial import EXAMPLE
+from pt2hub_workers.inside.builds import differences
+from pt2hub_workers.inside.builds.export import eager
+from pt2hub_workers.inside.builds.export.inputs import Point
+from pt2hub_workers.inside.builds.verify.golden import make_golden
+from pt2hub_workers.inside.builds.verify.reference import compute_allowances
+from pt2hub_workers.inside.builds.verify.responses import Response, Unperturbed, compute_responses
+from pt2hub_workers.inside.builds.verify.runs import EXAMPLE
 
 if TYPE_CHECKING:
-    from pt2hub_workers.inside.allowances import Allowance
+    from pt2hub_workers.inside.builds.verify.tolerances import Allowance
 
 POINTS = (Point("example", {}), Point("example", {}, 1))
 GROUPS = ["Linear.bias", "Linear.weight", "everything"]
@@ -61,7 +62,7 @@ class Subject:
         generator = torch.Generator().manual_seed(2)
         self.given = {p.label: {"x": torch.randn(4, 8, generator=generator)} for p in POINTS}
         self.golden = make_golden(self.module, POINTS, self.given)
-        self.base = golden_allowances(self.golden, self.golden.single, 1e-3)[EXAMPLE]
+        self.base = compute_allowances(self.golden, self.golden.single, 1e-3)[EXAMPLE]
         self.dtypes: list[torch.dtype] = []
         run = eager.run_flat
 
@@ -74,7 +75,7 @@ class Subject:
     def responses(self) -> dict[str, Response]:
         before = Unperturbed(self.golden.single[EXAMPLE], self.golden.double[EXAMPLE])
         used = list(self.module.state_dict())
-        found = responses(self.module, self.given[EXAMPLE], self.base, used, before=before)
+        found = compute_responses(self.module, self.given[EXAMPLE], self.base, used, before=before)
         return {item.group.name: item for item in found}
 
     @property
@@ -91,7 +92,7 @@ def passes(outputs: list[torch.Tensor], found: Response) -> bool:
     pairs: list[tuple[torch.Tensor, torch.Tensor, Allowance]] = [
         *zip(outputs, found.outputs, found.allowances, strict=True)
     ]
-    return all(comparing.difference(left, right) <= item.allowed for left, right, item in pairs)
+    return all(differences.max_difference(left, right) <= item.allowed for left, right, item in pairs)
 
 
 def test_float64_runs_once_where_rounding_is_far_below_what_passes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +100,7 @@ def test_float64_runs_once_where_rounding_is_far_below_what_passes(monkeypatch: 
     before = {name: tensor.clone() for name, tensor in subject.module.state_dict().items()}
     found = subject.responses()
     assert list(found) == GROUPS
-    assert all(item.powerful for item in found.values())
+    assert all(item.has_power for item in found.values())
     assert subject.in_double == 1
     assert found["everything"].outputs[0].dtype == torch.float64
     assert all(torch.equal(tensor, before[name]) for name, tensor in subject.module.state_dict().items())
@@ -121,7 +122,7 @@ def test_outputs_that_ignore_a_group_or_follow_half_of_it_are_refused(
 def test_what_passes_is_no_more_than_with_float64_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = Subject(Net(), monkeypatch)
     own = subject.responses()
-    monkeypatch.setattr("pt2hub_workers.inside.responses.MARGIN", float("inf"))
+    monkeypatch.setattr("pt2hub_workers.inside.builds.verify.responses.MIN_MARGIN", float("inf"))
     precise = subject.responses()
     for name, item in own.items():
         (mine,), (theirs,) = item.allowances, precise[name].allowances
@@ -159,6 +160,6 @@ def test_whole_numbers_do_not_round_and_are_taken_from_float64(monkeypatch: pyte
 def test_without_float64_the_models_own_dtype_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = Subject(Net(), monkeypatch)
     used = list(subject.module.state_dict())
-    found = responses(subject.module, subject.given[EXAMPLE], subject.base, used, in_double=False)
+    found = compute_responses(subject.module, subject.given[EXAMPLE], subject.base, used, in_double=False)
     assert subject.in_double == 0
-    assert [item.powerful for item in found] == [True] * len(GROUPS)
+    assert [item.has_power for item in found] == [True] * len(GROUPS)

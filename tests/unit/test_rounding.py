@@ -8,12 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from pt2hub_workers.inside import comparing, eager, inputs, proving, rounding, sizes
-from pt2hub_workers.inside.golden import Golden
+from pt2hub_workers.inside.builds import differences
+from pt2hub_workers.inside.builds.export import eager, inputs
+from pt2hub_workers.inside.builds.verify import intermediate_sizes, rounding_error, verification
+from pt2hub_workers.inside.builds.verify.golden import Golden
 from support.forms import adapted, spec_of, tensor
 
 if TYPE_CHECKING:
-    from pt2hub_workers.inside.inputs import Tensors
+    from pt2hub_workers.inside.builds.export.inputs import Tensors
 
 
 class Cancelling(nn.Module):
@@ -52,12 +54,12 @@ def both(model: nn.Module, x: torch.Tensor) -> tuple[float, float]:
     """Eager's own error, and the most that rounding explains of it."""
     made: Tensors = {"x": x}
     module, _ = adapted(model, spec_of(tensor("x", [*x.shape]), dims={}))
-    wide = eager.converted(made, torch.float64)
-    right = eager.run_flat(eager.in_double(module), wide)
+    wide = eager.convert_inputs(made, torch.float64)
+    right = eager.run_flat(eager.to_double(module), wide)
     (found,) = eager.run_flat(module, made)
-    eps = rounding.unit(found.dtype, torch.device("cpu"))
-    (moved,) = rounding.explained(eager.in_double(module), wide, right, eps)
-    return comparing.difference(found, right[0]), rounding.EXPLAINED * moved
+    eps = rounding_error.rounding_unit(found.dtype, torch.device("cpu"))
+    (moved,) = rounding_error.rounding_bound(eager.to_double(module), wide, right, eps)
+    return differences.max_difference(found, right[0]), rounding_error.NOISE_FACTOR * moved
 
 
 @pytest.mark.parametrize(("model", "shape"), [(Cancelling(), (64, 8)), (Deep(), (4, 16, 64))])
@@ -94,10 +96,10 @@ def test_rounding_does_not_explain_random_numbers() -> None:
 
 def test_the_precision_of_products_that_torch_was_told_to_use_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = torch.device("cpu")
-    assert rounding.unit(torch.float32, cpu) == 2.0**-23
+    assert rounding_error.rounding_unit(torch.float32, cpu) == 2.0**-23
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "medium")
-    assert rounding.unit(torch.float32, cpu) == 2.0**-7
-    assert rounding.unit(torch.bfloat16, cpu) == 2.0**-7
+    assert rounding_error.rounding_unit(torch.float32, cpu) == 2.0**-7
+    assert rounding_error.rounding_unit(torch.bfloat16, cpu) == 2.0**-7
 
 
 def test_torch_may_be_told_by_fp32_precision_as_well() -> None:
@@ -107,7 +109,7 @@ def test_torch_may_be_told_by_fp32_precision_as_well() -> None:
         products.fp32_precision = "bf16"
         with pytest.raises(RuntimeError, match="legacy and new"):  # which pt2hub reads past
             torch.get_float32_matmul_precision()
-        assert rounding.unit(torch.float32, torch.device("cpu")) == 2.0**-7
+        assert rounding_error.rounding_unit(torch.float32, torch.device("cpu")) == 2.0**-7
     finally:
         products.fp32_precision = before
     assert torch.get_float32_matmul_precision() == "highest"
@@ -116,10 +118,10 @@ def test_torch_may_be_told_by_fp32_precision_as_well() -> None:
 WIDE = {"batch": {"min": 1, "max": 512, "example": 2}}
 
 
-def drawn(seconds: float = 0.001, seed: int = 0, **fields: object) -> sizes.Between:
+def drawn(seconds: float = 0.001, seed: int = 0, **fields: object) -> intermediate_sizes.IntermediateSizes:
     source = {"factory": "support.tiny_models:Mlp", "seed": seed}
     spec = spec_of(tensor("x"), **{"dims": WIDE, "source": source, **fields})
-    return sizes.between(spec, {name: dim.max for name, dim in spec.dims.items()}, seconds)
+    return intermediate_sizes.choose_sizes(spec, {name: dim.max for name, dim in spec.dims.items()}, seconds)
 
 
 def test_sizes_between_are_the_same_for_a_version_and_others_for_another_one() -> None:
@@ -128,13 +130,15 @@ def test_sizes_between_are_the_same_for_a_version_and_others_for_another_one() -
     assert first == drawn()
     assert first != drawn(seed=1)
     found = [point.sizes["batch"] for point in first.points]
-    assert len(set(found)) == len(found) == sizes.MOST
+    assert len(set(found)) == len(found) == intermediate_sizes.MAX_POINTS
     assert any(size % 2 and all(size % n for n in range(3, size)) for size in found)
     assert any(
         size & (size - 1) == 0 or (size + 1) & size == 0 for size in [size - 1 for size in found] + found
     )
     assert not set(found) & {1, 2, 512}
-    assert [point.label for point in first.points] == [f"between.{n}" for n in range(sizes.MOST)]
+    assert [point.label for point in first.points] == [
+        f"between.{n}" for n in range(intermediate_sizes.MAX_POINTS)
+    ]
 
 
 def test_sizes_between_keep_to_multiples_and_all_dimensions_vary_together() -> None:
@@ -143,39 +147,46 @@ def test_sizes_between_keep_to_multiples_and_all_dimensions_vary_together() -> N
         "seq": {"min": 3, "max": 40, "example": 5},
     }
     spec = spec_of(tensor("x", ["batch", "seq"]), dims=dims)
-    found = sizes.between(spec, {"batch": 256, "seq": 40}, 0.001).points
+    found = intermediate_sizes.choose_sizes(spec, {"batch": 256, "seq": 40}, 0.001).points
 
-    assert len(found) == sizes.MOST
+    assert len(found) == intermediate_sizes.MAX_POINTS
     assert all(point.sizes["batch"] % 8 == 0 and 8 <= point.sizes["batch"] <= 256 for point in found)
     assert all(3 <= point.sizes["seq"] <= 40 for point in found)
 
 
 def test_sizes_that_would_take_too_long_or_too_much_are_left_out_and_counted() -> None:
     assert drawn(seconds=60.0).points == ()
-    assert "6 more would take longer than 1.5 s" in drawn(seconds=60.0).note
+    assert "6 more would exceed 1.5 s" in drawn(seconds=60.0).note
     some = [point.sizes["batch"] for point in drawn(seconds=0.01).points]
-    assert 2 <= len(some) < sizes.MOST  # those that fit, also where a larger one was drawn before
+    assert (
+        2 <= len(some) < intermediate_sizes.MAX_POINTS
+    )  # those that fit, also where a larger one was drawn before
     assert max(some) <= 150
     assert sum(some) <= 300
     large = spec_of(tensor("x", ["batch", 1 << 20]), dims=WIDE)
-    assert len(sizes.between(large, {"batch": 512}, 0.0).points) < sizes.MOST
-    assert sizes.between(spec_of(tensor("x", [2, 4]), dims={}), {}, 0.1).points == ()
+    assert (
+        len(intermediate_sizes.choose_sizes(large, {"batch": 512}, 0.0).points)
+        < intermediate_sizes.MAX_POINTS
+    )
+    assert intermediate_sizes.choose_sizes(spec_of(tensor("x", [2, 4]), dims={}), {}, 0.1).points == ()
 
 
 def test_a_report_names_inputs_that_have_one_value_throughout() -> None:
     spec = spec_of(tensor("x"), tensor("mask", dtype="bool"))
-    points = inputs.points(spec, {"batch": 16})
-    golden = Golden(tuple(points), {point.label: inputs.make(spec, point, {}) for point in points}, {}, {})
+    points = inputs.make_points(spec, {"batch": 16})
+    golden = Golden(
+        tuple(points), {point.label: inputs.make_inputs(spec, point, {}) for point in points}, {}, {}
+    )
 
-    (note,) = proving.constant_inputs(golden)
+    (note,) = verification.describe_constant_inputs(golden)
 
     assert note.startswith("input mask was 1 throughout")
 
 
 def test_inputs_that_would_be_equal_are_not() -> None:
     first, second = {"a": torch.zeros(3)}, torch.zeros(3)
-    assert torch.equal(inputs._unlike(first, second), second)  # a constant stays what it is
+    assert torch.equal(inputs._make_distinct(first, second), second)  # a constant stays what it is
     same = torch.arange(6.0).reshape(2, 3)
-    found = inputs._unlike({"a": same}, same)
+    found = inputs._make_distinct({"a": same}, same)
     assert sorted(found.flatten().tolist()) == sorted(same.flatten().tolist())
     assert not torch.equal(found, same)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pt2hub.server.blobs.s3.writing import THREADS, Part, _in_parallel, cut
+from pt2hub.server.blobs.s3.writer import THREADS, Part, _in_parallel, cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

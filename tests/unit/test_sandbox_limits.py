@@ -1,4 +1,4 @@
-"""What a child may use: the settings, the disk it takes, and control groups of version 2 as folders that imitate them."""
+"""What a child may use: the settings, the disk it takes, and control groups as folders that imitate them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pt2hub.errors import BadConfiguration
-from pt2hub_workers.inside.shortage import gib
-from pt2hub_workers.sandbox import watching
+from pt2hub_workers.inside.builds.shortage import format_gib
+from pt2hub_workers.sandbox import watcher
+from pt2hub_workers.sandbox.cgroup_locations import find_delegated_cgroup, memory_ceiling
 from pt2hub_workers.sandbox.cgroups import Cgroup
-from pt2hub_workers.sandbox.limits import Bounds, Limits, Means, limits_from_environ
-from pt2hub_workers.sandbox.places import find_places, memory_ceiling
-from pt2hub_workers.sandbox.watching import measure_room
+from pt2hub_workers.sandbox.limits import AvailableResources, Bounds, Limits, limits_from_environ
+from pt2hub_workers.sandbox.watcher import measure_workspace
 
 if TYPE_CHECKING:
     from pt2hub_workers.sandbox.cgroups import Counted
 
 MIB, GIB = 1 << 20, 1 << 30
-MEANS = Means(memory_bytes=100 * GIB, free_bytes=1000 * GIB)
+MEANS = AvailableResources(memory_bytes=100 * GIB, free_bytes=1000 * GIB)
 BOTH: frozenset[Counted] = frozenset({"memory", "processes"})
 
 
@@ -33,7 +33,9 @@ def test_limits_that_are_not_set_follow_from_the_machine() -> None:
 
 
 def test_builds_at_a_time_share_the_memory_and_a_full_disk_gives_half_of_what_is_free() -> None:
-    limits = limits_from_environ({}, Means(memory_bytes=10 * GIB, free_bytes=30 * GIB, concurrency=4))
+    limits = limits_from_environ(
+        {}, AvailableResources(memory_bytes=10 * GIB, free_bytes=30 * GIB, concurrency=4)
+    )
 
     assert limits.memory_bytes == 2 * GIB
     assert limits.tmp_bytes == GIB // 2
@@ -74,15 +76,21 @@ def test_a_wrong_limit_is_refused_by_its_name_with_what_to_write(name: str, valu
 
 
 def test_a_workers_means_are_this_machines_though_its_scratch_is_not_made_yet(tmp_path: Path) -> None:
-    means = Means.of_worker({"PT2HUB_SCRATCH": str(tmp_path / "a" / "b"), "PT2HUB_CONCURRENCY": "3"})
+    available = AvailableResources.of_worker(
+        {"PT2HUB_SCRATCH": str(tmp_path / "a" / "b"), "PT2HUB_CONCURRENCY": "3"}
+    )
 
-    assert 0 < means.memory_bytes <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert means.free_bytes > 0
-    assert means.concurrency == 3
+    assert 0 < available.memory_bytes <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert available.free_bytes > 0
+    assert available.concurrency == 3
 
 
 def test_figures_are_in_gib() -> None:
-    assert [gib(count) for count in (16 * GIB, 100 * MIB, 2500 * GIB)] == ["16 GiB", "0.0977 GiB", "2500 GiB"]
+    assert [format_gib(count) for count in (16 * GIB, 100 * MIB, 2500 * GIB)] == [
+        "16 GiB",
+        "0.0977 GiB",
+        "2500 GiB",
+    ]
 
 
 def test_a_room_counts_blocks_and_every_file_once_and_not_what_the_worker_put_there(tmp_path: Path) -> None:
@@ -95,20 +103,20 @@ def test_a_room_counts_blocks_and_every_file_once_and_not_what_the_worker_put_th
     with (tmp_path / "out" / "sparse").open("wb") as file:
         file.truncate(GIB)
 
-    assert MIB <= measure_room(tmp_path).size < MIB + 64 * 1024
-    assert measure_room(tmp_path / "out" / "in") == (0, False, False)
+    assert MIB <= measure_workspace(tmp_path).size < MIB + 64 * 1024
+    assert measure_workspace(tmp_path / "out" / "in") == (0, False, False)
 
 
 def test_a_deleted_file_counts_as_long_as_it_is_open(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    before = measure_room(tmp_path, [os.getpid()]).size  # what other tests hold
+    before = measure_workspace(tmp_path, [os.getpid()]).size  # what other tests hold
     with (tmp_path / "out" / "gone").open("wb") as file:
         file.write(b"x" * MIB)
         file.flush()
         (tmp_path / "out" / "gone").unlink()
-        assert measure_room(tmp_path, [os.getpid()]).size - before >= MIB
+        assert measure_workspace(tmp_path, [os.getpid()]).size - before >= MIB
 
-    assert measure_room(tmp_path, [os.getpid()]).size - before < MIB
+    assert measure_workspace(tmp_path, [os.getpid()]).size - before < MIB
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="the kernel shows it to root only")
@@ -130,30 +138,34 @@ def test_a_deleted_file_counts_as_long_as_it_is_mapped(tmp_path: Path) -> None:
         assert child.stdin is not None
         assert child.stdout is not None
         child.stdout.readline()
-        held = measure_room(tmp_path, [child.pid]).size
+        held = measure_workspace(tmp_path, [child.pid]).size
         child.stdin.close()
 
     assert held > MIB
-    assert measure_room(tmp_path).size < MIB
+    assert measure_workspace(tmp_path).size < MIB
 
 
 def test_too_many_files_are_not_counted_to_their_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "MAX_ENTRIES", 20)
+    monkeypatch.setattr(watcher, "MAX_ENTRIES", 20)
     for number in range(30):
         (tmp_path / str(number)).touch()
 
-    assert measure_room(tmp_path).many
-    exceeded = Bounds(limits_from_environ({}, MEANS), room=tmp_path, name="x", places=()).exceeded()
+    assert measure_workspace(tmp_path).many
+    exceeded = Bounds(
+        limits_from_environ({}, MEANS), workspace=tmp_path, name="x", find_cgroup=lambda: None
+    ).find_exceeded()
     assert exceeded is not None
-    assert "files and folders" in exceeded.text
+    assert "files and directories" in exceeded.text
 
 
 def test_what_lies_too_deep_to_be_measured_is_a_bound_passed(tmp_path: Path) -> None:
     nest = "import os\nfor _ in range(20): os.mkdir('d' * 250); os.chdir('d' * 250)"
     subprocess.run([sys.executable, "-c", nest], cwd=tmp_path, check=True)
     try:
-        assert measure_room(tmp_path).hidden
-        exceeded = Bounds(limits_from_environ({}, MEANS), room=tmp_path, name="x", places=()).exceeded()
+        assert measure_workspace(tmp_path).hidden
+        exceeded = Bounds(
+            limits_from_environ({}, MEANS), workspace=tmp_path, name="x", find_cgroup=lambda: None
+        ).find_exceeded()
         assert exceeded is not None
         assert (exceeded.what, exceeded.limit) == ("disk", 64 * GIB)
         assert "64 GiB" in exceeded.text
@@ -164,7 +176,7 @@ def test_what_lies_too_deep_to_be_measured_is_a_bound_passed(tmp_path: Path) -> 
 def imitated(
     root: Path, *, own: str = "/unit", controllers: str = "cpu memory pids", enabled: str = "", top: str = "/"
 ) -> Path:
-    """The files of a worker's own group of version 2, where no kernel stands behind."""
+    """The files of a worker's own group, where no kernel stands behind."""
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/self/cgroup").write_text(f"0::{own}\n")
     (root / "proc/self/mountinfo").write_text(
@@ -179,15 +191,15 @@ def imitated(
     return folder
 
 
-def test_a_delegated_group_of_version_2_is_emptied_into_a_leaf_and_its_controllers_handed_down(
+def test_a_delegated_group_is_emptied_into_a_leaf_and_its_controllers_handed_down(
     tmp_path: Path,
 ) -> None:
     folder = imitated(tmp_path, own="/docker/abc", top="/docker/abc")
     (folder / "cgroup.procs").write_text("4711\n")
 
-    (place,) = find_places(tmp_path)
+    place = find_delegated_cgroup(tmp_path)
 
-    assert place == Cgroup(folder, 2, BOTH)
+    assert place == Cgroup(folder, BOTH)
     assert (folder / "worker" / "cgroup.procs").read_text() == "4711"
     assert (folder / "cgroup.subtree_control").read_text() == "+memory +pids"
 
@@ -198,29 +210,29 @@ def test_a_worker_that_was_started_in_the_leaf_uses_the_group_above_it(tmp_path:
         (leaf.parent / name).write_text((leaf / name).read_text())
     (leaf.parent / "cgroup.subtree_control").write_text("memory pids")
 
-    assert find_places(tmp_path) == (Cgroup(leaf.parent, 2, BOTH),)
+    assert find_delegated_cgroup(tmp_path) == Cgroup(leaf.parent, BOTH)
     assert not (leaf / "worker").exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may write where nothing was delegated")
-def test_root_leaves_a_group_of_version_2_alone_that_was_not_delegated(tmp_path: Path) -> None:
+def test_root_leaves_a_group_alone_that_was_not_delegated(tmp_path: Path) -> None:
     folder = imitated(tmp_path)
 
-    assert find_places(tmp_path) == ()
+    assert find_delegated_cgroup(tmp_path) is None
     assert not (folder / "worker").exists()
     os.setxattr(folder, "user.delegate", b"1")
-    assert find_places(tmp_path) == (Cgroup(folder, 2, BOTH),)
+    assert find_delegated_cgroup(tmp_path) == Cgroup(folder, BOTH)
 
 
 def test_a_tree_without_controllers_bounds_nothing(tmp_path: Path) -> None:
     imitated(tmp_path, own="/", controllers="cpu hugetlb")
 
-    assert find_places(tmp_path) == ()
-    assert find_places(tmp_path / "nowhere") == ()
+    assert find_delegated_cgroup(tmp_path) is None
+    assert find_delegated_cgroup(tmp_path / "nowhere") is None
 
 
-def test_a_child_of_version_2_has_its_bounds_in_the_kernels_files(tmp_path: Path) -> None:
-    child = Cgroup(tmp_path, 2, BOTH).child("build-x", memory_bytes=GIB, processes=100)
+def test_a_child_has_its_bounds_in_the_kernels_files(tmp_path: Path) -> None:
+    child = Cgroup(tmp_path, BOTH).child("build-x", memory_bytes=GIB, processes=100)
 
     found = {path.name: path.read_text() for path in child.folder.iterdir()}
     assert found == {
@@ -232,16 +244,16 @@ def test_a_child_of_version_2_has_its_bounds_in_the_kernels_files(tmp_path: Path
 
 
 def test_only_what_the_groups_own_limits_did_counts_as_passed(tmp_path: Path) -> None:
-    child = Cgroup(tmp_path, 2, BOTH).child("build-x", memory_bytes=GIB, processes=100)
-    assert child.passed() == set()
+    child = Cgroup(tmp_path, BOTH).child("build-x", memory_bytes=GIB, processes=100)
+    assert child.exceeded_bounds() == set()
 
     (child.folder / "memory.events").write_text("low 0\nhigh 0\nmax 9\noom 0\noom_kill 1\noom_group_kill 0\n")
     (child.folder / "pids.events").write_text("max 0\n")
-    assert child.passed() == set()  # the machine was short of memory, not the child
+    assert child.exceeded_bounds() == set()  # the machine was short of memory, not the child
 
     (child.folder / "memory.events").write_text("low 0\nhigh 0\nmax 9\noom 1\noom_kill 1\noom_group_kill 0\n")
     (child.folder / "pids.events").write_text("max 3\n")
-    assert child.passed() == {"memory", "processes"}
+    assert child.exceeded_bounds() == {"memory", "processes"}
 
 
 def test_the_ceiling_of_memory_is_the_lowest_limit_of_all_groups_around(tmp_path: Path) -> None:

@@ -14,12 +14,12 @@ import pytest
 
 from pt2hub.domain.digests import canonical_json, digest_bytes
 from pt2hub.errors import SandboxUnavailable
-from pt2hub_workers.sandbox import SECRETS, allowed, devices, paths, seccomp
+from pt2hub_workers.sandbox import SECRETS, allow_variables, devices, paths, seccomp
 from pt2hub_workers.sandbox.devices import Gpu
-from pt2hub_workers.sandbox.environment import confined
-from pt2hub_workers.sandbox.finding import distrust, explain
+from pt2hub_workers.sandbox.discovery import explain, find_weaknesses
+from pt2hub_workers.sandbox.environment import confine_variables
 from pt2hub_workers.sandbox.profile import Profile
-from pt2hub_workers.sandbox.starting import as_popen
+from pt2hub_workers.sandbox.start import as_popen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,9 +35,9 @@ ROOM = Path("/var/scratch/build-1")
 UUID = "a1b2c3d4-0000-1111-2222-333344445555"
 
 
-def _mounts(profile: Profile = PROFILE, room: Path | None = ROOM) -> list[tuple[str, str]]:
+def _mounts(profile: Profile = PROFILE, workspace: Path | None = ROOM) -> list[tuple[str, str]]:
     """Each mount's option and where it is, in their order."""
-    words = profile.arguments({}, room)
+    words = profile.arguments({}, workspace)
     pairs = {"--ro-bind", "--bind", "--dev-bind", "--ro-bind-try", "--symlink"}
     found = []
     for place, word in enumerate(words):
@@ -83,10 +83,10 @@ def test_no_mount_hides_one_before_it() -> None:
 
 
 def test_a_room_is_read_only_where_the_worker_writes_and_its_held_files_are_not_there() -> None:
-    own = [(option, where) for option, where in _mounts() if where.startswith("/room")]
-    assert own[0] == ("--ro-bind", "/room/in")
-    assert sorted(own[1:]) == [("--bind", f"/room/{part}") for part in ("cache", "out", "tmp")]
-    assert not any(where.startswith("/room") for _, where in _mounts(room=None))
+    own = [(option, where) for option, where in _mounts() if where.startswith("/pt2hub-workspace")]
+    assert own[0] == ("--ro-bind", "/pt2hub-workspace/in")
+    assert sorted(own[1:]) == [("--bind", f"/pt2hub-workspace/{part}") for part in ("cache", "out", "tmp")]
+    assert not any(where.startswith("/pt2hub-workspace") for _, where in _mounts(workspace=None))
 
 
 def test_what_holds_the_mounts_is_sealed_last() -> None:
@@ -132,7 +132,7 @@ def test_only_what_is_on_the_list_reaches_a_child() -> None:
     }
     secret = {f"{name}X": "x" for name in SECRETS}
 
-    assert allowed({**given, **private, **secret}) == given
+    assert allow_variables({**given, **private, **secret}) == given
 
 
 def test_a_confined_child_has_directories_of_its_own_and_no_cache_of_the_worker(
@@ -148,9 +148,9 @@ def test_a_confined_child_has_directories_of_its_own_and_no_cache_of_the_worker(
         "CXX": "g++-13",
     }
 
-    found = confined(given, home="/room/tmp")
+    found = confine_variables(given, home="/pt2hub-workspace/tmp")
 
-    assert (found["HOME"], found["TMPDIR"], found["CXX"]) == ("/room/tmp", "/tmp", "g++-13")
+    assert (found["HOME"], found["TMPDIR"], found["CXX"]) == ("/pt2hub-workspace/tmp", "/tmp", "g++-13")
     assert found["USER"] == found["LOGNAME"] == "pt2hub"
     assert found["PYTHONPATH"] == f"{tmp_path}/code{os.pathsep}/abs"
     assert not {"TRITON_CACHE_DIR", "PGPASSWORD"} & found.keys()
@@ -234,7 +234,7 @@ def test_the_filter_is_a_program_for_the_kernel_and_always_the_same() -> None:
 
 
 def test_a_sealed_file_is_read_from_its_start_and_cannot_be_changed() -> None:
-    descriptor = seccomp.sealed(b"content", "test")
+    descriptor = seccomp.seal(b"content", "test")
     try:
         assert os.read(descriptor, 100) == b"content"
         assert not os.get_inheritable(descriptor)
@@ -320,7 +320,7 @@ def test_a_gpu_whose_node_is_unknown_is_refused_with_what_there_is(machine: Call
         devices.choose("c" * 36, gpus)
 
     assert caught.value.where == "gpu"
-    with pytest.raises(SandboxUnavailable, match="show none"):
+    with pytest.raises(SandboxUnavailable, match="have none"):
         devices.choose(UUID, ())
 
 
@@ -344,7 +344,7 @@ CONFINED = {
 
 
 def test_a_child_that_is_confined_is_believed() -> None:
-    assert distrust(CONFINED) == []
+    assert find_weaknesses(CONFINED) == []
 
 
 @pytest.mark.parametrize(
@@ -361,7 +361,7 @@ def test_a_child_that_is_confined_is_believed() -> None:
     ],
 )
 def test_each_sign_of_a_sandbox_that_does_not_confine_is_seen(found: dict[str, Any], said: str) -> None:
-    wrong = distrust({**CONFINED, **found})
+    wrong = find_weaknesses({**CONFINED, **found})
 
     assert len(wrong) == 1
     assert said in wrong[0]

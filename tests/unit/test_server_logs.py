@@ -13,11 +13,11 @@ import pytest
 PROGRAM = """
 import logging, threading, warnings
 import structlog
-from pt2hub.server import logs
+from pt2hub.system import logs
 
 logs.configure()
 structlog.contextvars.bind_contextvars(build="b1", attempt=2)
-log = structlog.get_logger("pt2hub_workers.attempt")
+log = structlog.get_logger("pt2hub_workers.builds.attempt")
 log.info("began", step="fetch", path=__import__("pathlib").Path("/x"))
 log.debug("detail")
 logging.getLogger("procrastinate.worker").info("noise")
@@ -52,12 +52,12 @@ def test_everything_is_one_object_a_line_with_what_is_known_of_the_build() -> No
         "job 7",
         "cannot reach postgresql://u:[redacted]@db/x",
         "<string>:14: UserWarning: old thing",
-        "a thread ends by an exception",
-        "the process ends by an exception",
+        "a thread ends with an exception",
+        "the process ends with an exception",
     ]
     first = told[0]
     assert (first["build"], first["attempt"], first["step"], first["level"]) == ("b1", 2, "fetch", "info")
-    assert (first["logger"], first["path"]) == ("pt2hub_workers.attempt", "/x")
+    assert (first["logger"], first["path"]) == ("pt2hub_workers.builds.attempt", "/x")
     assert all({"timestamp", "level", "logger"} <= set(line) for line in told)
     assert told[1]["build"] == "b1", "what libraries log of a build names it too"
     assert "IndexError" in told[-2]["exception"]

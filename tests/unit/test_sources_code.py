@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from pt2hub.domain.specs import CodeSource
+from pt2hub.domain.publishing.spec import CodeSource
 from pt2hub.errors import (
     BadCodeArchive,
     FactoryArguments,
@@ -20,7 +20,7 @@ from pt2hub.errors import (
     UnsupportedTensor,
 )
 from pt2hub_workers.inside.sources import build_model
-from pt2hub_workers.inside.sources.building import Given
+from pt2hub_workers.inside.sources.source_files import SourceFiles
 from support.code import DIGEST, NET, archive, forgetting
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _forgetting(tmp_path: Path) -> Iterator[None]:
 def _build(tmp_path: Path, files: Mapping[str, str], entry: str = "net:build", **fields: Any) -> Any:
     source = CodeSource.model_validate({"code": DIGEST, "entry": entry, **fields})
     (tmp_path / "up").mkdir()
-    return build_model(source, Given((), archive(tmp_path / "up", files), None, tmp_path / "tmp"))
+    return build_model(source, SourceFiles((), archive(tmp_path / "up", files), None, tmp_path / "tmp"))
 
 
 def _refused(tmp_path: Path, kind: type[Pt2hubError], files: Mapping[str, str], **fields: Any) -> str:
@@ -129,15 +129,19 @@ def test_a_model_that_was_given_to_torch_compile_is_taken_as_it_was_before(tmp_p
 @pytest.mark.parametrize(
     ("entry", "kind", "said"),
     [
-        ("net:model", NotAModule, "net:model is a Net itself, and an entry is called"),
-        ("net:counting", NotAModule, "an object of type int, not a torch.nn.Module"),
-        ("net:the_class", NotAModule, "the class Net, not a torch.nn.Module"),
-        ("net:scripted", NotAModule, "not yet scripted"),
+        (
+            "net:model",
+            NotAModule,
+            "net:model must be callable without being the model, got an instance of Net",
+        ),
+        ("net:counting", NotAModule, "must return a torch.nn.Module, got an object of type int"),
+        ("net:the_class", NotAModule, "must return a torch.nn.Module, got the class Net"),
+        ("net:scripted", NotAModule, "before scripting"),
         ("net:buidl", UnknownEntry, "Did you mean build?"),
-        ("net:size", UnknownEntry, "no function size, but a value of type int"),
-        ("net:function", FactoryArguments, "write `entry_is: function`"),
+        ("net:size", UnknownEntry, "no function size, only a value of type int"),
+        ("net:function", FactoryArguments, "set `entry_is: function`"),
         ("net:failing", FactoryFailed, "at net.py:28 (return torch.ones(2) + torch.ones(3))"),
-        ("net:reading", FactoryFailed, "sees no files of your machine"),
+        ("net:reading", FactoryFailed, "no access to files on your machine"),
         ("nett:build", UnknownEntry, "Did you mean net?"),
     ],
 )
@@ -155,7 +159,7 @@ def test_a_builder_is_not_taken_for_the_model_where_its_arguments_are_wrong(
 ) -> None:
     said = _refused(tmp_path, FactoryArguments, {"net.py": SCRIPT}, entry=entry, kwargs=kwargs)
 
-    assert "Its signature is" in said
+    assert "The signature is" in said
     assert "entry_is" not in said
 
 
@@ -198,7 +202,7 @@ def test_names_that_the_build_imports_itself_cannot_be_taken(tmp_path: Path) -> 
 
     said = _refused(tmp_path, BadCodeArchive, {**free, **dict.fromkeys(taken, "")})
 
-    assert "the archive's json, networkx, profile, safetensors, torch would take the place" in said
+    assert "the archive's json, networkx, profile, safetensors, torch would replace a module" in said
     assert "net" not in sys.modules
 
 
@@ -212,10 +216,10 @@ def test_what_is_required_must_be_there_before_anything_is_imported(tmp_path: Pa
     assert list(found) == [f"source.requirements[{place}]" for place in (1, 2, 3, 4)]
     assert caught.value.where == "source.requirements[1]"
     assert "the worker has numpy" in found["source.requirements[1]"]
-    assert found["source.requirements[2]"] == "the worker has no no-such-thing"
+    assert found["source.requirements[2]"] == "the worker lacks no-such-thing"
     assert "has no extra nope" in found["source.requirements[3]"]
     assert "which transformers[torch] needs" in found["source.requirements[4]"]
-    assert "installs it beside the worker's torch" in (caught.value.hint or "")
+    assert "installs it in the worker's environment" in (caught.value.hint or "")
 
 
 def test_requirements_that_are_met_are_no_hindrance(tmp_path: Path) -> None:
@@ -228,7 +232,7 @@ def test_requirements_that_are_met_are_no_hindrance(tmp_path: Path) -> None:
 def test_a_requirement_that_is_none_is_said(tmp_path: Path, text: str) -> None:
     said = _refused(tmp_path, MissingRequirement, {"net.py": NET}, requirements=[text])
 
-    assert f"{text} is no requirement" in said
+    assert f"invalid requirement {text!r}" in said
 
 
 def test_a_model_with_lazy_layers_must_have_seen_an_example(tmp_path: Path) -> None:

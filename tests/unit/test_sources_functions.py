@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from pt2hub.errors import NotAModule
-from pt2hub_workers.inside.sources.functions import as_module, is_function
+from pt2hub_workers.inside.sources.functions import is_function, wrap_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ def taking_a_layer(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def test_the_module_has_the_functions_signature_and_name_and_exports_in_both_modes() -> None:
-    module = as_module(scaled, "source.entry")
+    module = wrap_function(scaled, "source.entry")
 
     assert inspect.signature(module.forward) == inspect.signature(scaled)
     assert type(module).__name__ == "scaled"
@@ -51,7 +51,7 @@ def test_the_module_has_the_functions_signature_and_name_and_exports_in_both_mod
 
 
 def test_a_partial_call_is_a_function_of_what_is_left() -> None:
-    module = as_module(functools.partial(scaled, scale=3.0), "source.entry")
+    module = wrap_function(functools.partial(scaled, scale=3.0), "source.entry")
 
     assert torch.equal(module(torch.ones(3), bias=torch.zeros(3))["y"], 3 + TABLE)
 
@@ -70,14 +70,14 @@ def test_a_function_whose_weights_nobody_would_see_is_refused(
     function: Callable[..., torch.Tensor], name: str
 ) -> None:
     with pytest.raises(NotAModule, match=f"calls {name}, a Linear") as caught:
-        as_module(function, "source.entry")
+        wrap_function(function, "source.entry")
 
     assert caught.value.where == "source.entry"
 
 
 def test_a_built_in_function_without_a_signature_is_refused() -> None:
-    with pytest.raises(NotAModule, match="sigmoid is built in"):
-        as_module(torch.sigmoid, "source.factory")
+    with pytest.raises(NotAModule, match="sigmoid is a built-in function"):
+        wrap_function(torch.sigmoid, "source.factory")
 
 
 def test_classes_and_callable_objects_are_no_functions() -> None:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from pt2hub_workers.inside.settings import watched
+from pt2hub_workers.inside.builds.key.settings import watch_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 KEPT = "it is part of the program key"
-PUT_BACK = "which is put back: the build needs it"
+PUT_BACK = "which is restored: the build relies on it"
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +56,7 @@ def _as_before(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None
     ids=["dtype", "threads", "precision", "variable", "variable gone"],
 )
 def test_what_shapes_code_is_said_with_both_values(change: Callable[[], object], said: str) -> None:
-    with watched() as lines:
+    with watch_settings() as lines:
         change()
 
     assert any(line.startswith(f"the source changed {said}") and line.endswith(KEPT) for line in lines), lines
@@ -69,7 +69,7 @@ def test_a_changed_compiler_configuration_is_said(compiler: str, name: str) -> N
     config = importlib.import_module(f"torch._{compiler}.config")
     before = getattr(config, name)
     try:
-        with watched() as lines:
+        with watch_settings() as lines:
             setattr(config, name, before + 1)
     finally:
         setattr(config, name, before)
@@ -79,7 +79,7 @@ def test_a_changed_compiler_configuration_is_said(compiler: str, name: str) -> N
 
 def test_what_the_build_rests_on_is_put_back_and_said() -> None:
     folder, inside = Path.cwd(), os.environ["TMPDIR"]
-    with watched() as lines:
+    with watch_settings() as lines:
         torch.set_default_device("meta")
         torch.set_grad_enabled(False)
         mode = torch.inference_mode()
@@ -103,7 +103,7 @@ def test_what_the_build_rests_on_is_put_back_and_said() -> None:
 
 
 def test_a_source_that_changes_nothing_is_not_mentioned() -> None:
-    with watched() as lines:
+    with watch_settings() as lines:
         torch.nn.Linear(2, 2)
 
     assert lines == []

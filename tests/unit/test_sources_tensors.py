@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from pt2hub.errors import UnsupportedTensor
+from pt2hub_workers.inside.builds.compile.weights import load_weights, write_weights
 from pt2hub_workers.inside.sources import own_storage
-from pt2hub_workers.inside.sources.checking import MAX_DETAILS, check_tensors
-from pt2hub_workers.inside.weights import load_weights, write_weights
+from pt2hub_workers.inside.sources.tensor_checks import MAX_DETAILS, check_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable

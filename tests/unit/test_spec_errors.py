@@ -11,7 +11,7 @@ from pt2hub.errors import (
     InvalidInput,
     Pt2hubError,
 )
-from pt2hub.server.services.spec_errors import parse_spec
+from pt2hub.server.services.publishing.spec_errors import parse_spec
 from support.registry import a_spec
 
 DIGEST = f"sha256:{'0' * 64}"
@@ -169,16 +169,16 @@ def test_what_was_given_and_what_is_allowed_are_said() -> None:
         ),
         (
             {"targets": [{"target": "auto", "dtype": "float8"}]},
-            'targets[0].dtype: there is no such value (given: "float8"; allowed: "float32", "float16" or "bfloat16")',
+            'targets[0].dtype: unknown value (given: "float8"; allowed: "float32", "float16" or "bfloat16")',
         ),
-        ({"model": "Net"}, 'model: the text has another form (given: "Net"; allowed: team/name in'),
+        ({"model": "Net"}, 'model: invalid format (given: "Net"; allowed: team/name in'),
         (
             {"compile": {"options": {"cxx": True}}},
             'compile.options: options cxx cannot be set (given: {"cxx": true}; allowed: coordinate',
         ),
         (
             {"source": None},
-            "source: an object belongs here (given: null; allowed: an object with one of factory, code, program)",
+            "source: must be an object (given: null; allowed: an object with one of factory, code, program)",
         ),
         (
             {"source": {"factory": "timm:create_model", "code": DIGEST}},
@@ -186,23 +186,23 @@ def test_what_was_given_and_what_is_allowed_are_said() -> None:
         ),
         (
             {"source": {"code": DIGEST, "entry": "net"}},
-            'source.entry: the text has another form (given: "net"; allowed: module:function, such as net:build)',
+            'source.entry: invalid format (given: "net"; allowed: module:function, such as net:build)',
         ),
         (
             {"outputs": ["logits"]},
-            'outputs[0]: the text has another form (given: "logits"; allowed: the way to a value, such as .last_hidden',
+            'outputs[0]: invalid format (given: "logits"; allowed: a path to a value, such as .last_hidden',
         ),
         (
             {"inputs": [an_input(name="pair[x]")]},
-            'inputs[0].name: the text has another form (given: "pair[x]"; allowed: an argument, such as x, or the way',
+            'inputs[0].name: invalid format (given: "pair[x]"; allowed: an argument, such as x, or a path',
         ),
         (
             {"fixed": {"a b": 1}},
-            'fixed.a b: the text has another form (given: "a b"; allowed: an argument, such as x, or the way into one',
+            'fixed.a b: invalid format (given: "a b"; allowed: an argument, such as x, or a path into one',
         ),
         (
             {"dims": {"batch": {"max": 32, "example": 9, "multiple_of": 8}}},
-            "dims.batch.example: the size is no multiple of multiple_of (given: 9; allowed: multiples of 8)",
+            "dims.batch.example: the size must be a multiple of multiple_of (given: 9; allowed: multiples of 8)",
         ),
     ],
 )
@@ -219,7 +219,7 @@ def test_one_wrong_field_is_read_once_and_its_value_as_it_was_written(
 def test_several_wrong_fields_are_read_one_on_a_line() -> None:
     error = refusal(a_spec(model="Net", inputs=[an_input(dtype="floaty")]))
     first, *rest = str(error).splitlines()
-    assert first == "spec: 2 fields of the spec are wrong"
+    assert first == "spec: 2 fields of the spec are invalid"
     assert [line.strip().partition(":")[0] for line in rest[:2]] == ["model", "inputs[0].dtype"]
 
 
@@ -318,7 +318,7 @@ def test_values_without_a_canonical_form_are_refused(value: object) -> None:
 
 def test_tens_of_thousands_of_wrong_fields_are_answered_in_time_with_the_first_of_them() -> None:
     began = time.monotonic()
-    with pytest.raises(InvalidInput, match="100 or more fields of the spec are wrong") as caught:
+    with pytest.raises(InvalidInput, match="100 or more fields of the spec are invalid") as caught:
         parse_spec({f"field{place}": 1 for place in range(20_000)})
     assert len(caught.value.details) == 100
     assert time.monotonic() - began < 10.0

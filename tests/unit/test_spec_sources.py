@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pt2hub.domain.specs import CodeSource, FactorySource, ProgramSource, Spec
+from pt2hub.domain.publishing.spec import CodeSource, FactorySource, ProgramSource, Spec
 from pt2hub.errors import InvalidInput
-from pt2hub.server.services.spec_errors import parse_spec
+from pt2hub.server.services.publishing.spec_errors import parse_spec
 from support.registry import V4, a_spec
 
 DIGEST = f"sha256:{'0' * 64}"
@@ -101,23 +101,23 @@ def test_a_source_of_no_kind_comes_with_how_to_give_one(source: dict[str, str], 
     [
         ({"source": {}}, "source", "give exactly one of factory, code, program"),
         ({"source": {**CODE, "program": DIGEST}}, "source", "give exactly one of factory, code, program"),
-        ({"source": {"code": DIGEST}}, "source.entry", "the field is missing"),
-        ({"source": {"program": DIGEST}}, "weights", "a program needs the digest of its weights"),
+        ({"source": {"code": DIGEST}}, "source.entry", "required field is missing"),
+        ({"source": {"program": DIGEST}}, "weights", "the digest of the weights is required for a program"),
         (
             {"source": {**CODE, "entry_is": "function", "kwargs": {"a": 1}}},
             "source.kwargs",
-            "write its other",
+            "move its other",
         ),
         (
             {"source": {**CODE, "entry_is": "function"}, "weights": OTHER},
             "source.entry_is",
-            "a function has no weights",
+            "weights cannot be given for a function",
         ),
         ({"weights_from": "hf:team/name@main"}, "weights_from", "which are not given"),
-        ({"outputs": [".a", "[0]", ".a"]}, "outputs[2]", "the output is named before"),
-        ({"fixed": {"x": 1}}, "fixed.x", "the argument is an input already"),
-        ({"fixed": {"x.mode": 1}}, "fixed.x.mode", "x.mode contradicts a name before it"),
-        ({"fixed": {"pair[1]": 1}}, "fixed.pair[1]", "pair lacks its place 0"),
+        ({"outputs": [".a", "[0]", ".a"]}, "outputs[2]", "duplicate output"),
+        ({"fixed": {"x": 1}}, "fixed.x", "the argument is already an input"),
+        ({"fixed": {"x.mode": 1}}, "fixed.x.mode", "x.mode contradicts an earlier name"),
+        ({"fixed": {"pair[1]": 1}}, "fixed.pair[1]", "pair has no index 0"),
     ],
 )
 def test_what_makes_no_sense_together_is_refused_at_the_field_to_change(
@@ -139,7 +139,7 @@ def test_inputs_inside_one_argument_are_listed_one_by_one_and_contradictions_nam
     with pytest.raises(InvalidInput, match="batch is given twice") as caught:
         parse_spec(document("pair", "batch.image", "batch"))
     assert caught.value.where == "inputs[2].name"
-    with pytest.raises(InvalidInput, match="pair lacks its place 0") as caught:
+    with pytest.raises(InvalidInput, match="pair has no index 0") as caught:
         parse_spec(document("pairs[0]", "pair[1]"))
     assert caught.value.where == "inputs[1].name"
 

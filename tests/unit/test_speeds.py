@@ -7,21 +7,27 @@ from pt2hub.wire.artifacts import MeasurementView
 
 
 def taken(
-    value: float, day: int, metric: str = "latency_p50", subject: str = "artifact", source: str = "build"
+    value: float,
+    day: int,
+    metric: str = "latency_p50",
+    implementation: str = "artifact",
+    source: str = "build",
 ) -> MeasurementView:
     unit = "1" if metric == "speedup" else "ms"
-    return MeasurementView(metric, value, unit, subject, f"2026-11-{day:02}T10:00:00Z", 8, source=source)
+    return MeasurementView(
+        metric, value, unit, implementation, f"2026-11-{day:02}T10:00:00Z", 8, source=source
+    )
 
 
 def test_its_figure_is_that_of_the_latest_run_and_not_a_middle_of_several() -> None:
     twice = [taken(4.0, 9), taken(2.0, 8, source="again"), taken(100.0, 20, source="report")]
     assert speeds.line(twice) == "4 ms at batch 8"
     reported = (taken(value, 1, source="report") for value in (1.0, 7.0, 3.0))
-    assert speeds.figure(reported) == 3.0
+    assert speeds.latest_value(reported) == 3.0
 
 
 def test_what_ran_beside_it_is_told_with_its_own_time_of_that_process() -> None:
-    own, eager = taken(12.5, 2), taken(8.0, 1, subject="eager")
+    own, eager = taken(12.5, 2), taken(8.0, 1, implementation="eager")
     ratio = taken(2.0, 1, "speedup", "eager")
     assert speeds.line([own, eager, ratio]) == (
         "12.5 ms at batch 8; eager 8 ms (this artifact 4 ms in the same process at batch 8, 2 times faster)"

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from pt2hub.domain.terminal import PLAIN, Look, Run, plain, runs, sought
-from pt2hub.server.pages.colours import as_html
+from pt2hub.domain.terminal import PLAIN, StyledRun, TextStyle, plain, runs, search_pattern
+from pt2hub.server.pages.builds.terminal_colors import as_html
 
 ESC = "\x1b"
 
@@ -16,18 +16,18 @@ ESC = "\x1b"
 def test_colours_are_kept_and_end_where_they_end() -> None:
     line = f"a {ESC}[1;31mred{ESC}[22m thin{ESC}[0m {ESC}[38;5;10;48;2;0;0;200mboth{ESC}[39;49m plain{ESC}[m"
     assert runs(line) == [
-        Run("a ", PLAIN),
-        Run("red", Look(ink=1, bold=True)),
-        Run(" thin", Look(ink=1)),
-        Run(" ", PLAIN),
-        Run("both", Look(ink=10, ground=4)),
-        Run(" plain", PLAIN),
+        StyledRun("a ", PLAIN),
+        StyledRun("red", TextStyle(ink=1, bold=True)),
+        StyledRun(" thin", TextStyle(ink=1)),
+        StyledRun(" ", PLAIN),
+        StyledRun("both", TextStyle(ink=10, ground=4)),
+        StyledRun(" plain", PLAIN),
     ]
 
 
 def test_colours_with_colons_and_of_a_palette_become_the_nearest_of_sixteen() -> None:
     (run,) = runs(f"{ESC}[38:2::250:5:5m{ESC}[4:3mx")
-    assert run.look == Look(ink=9, underlined=True)
+    assert run.look == TextStyle(ink=9, underlined=True)
     assert [runs(f"{ESC}[38;5;{index}mx")[0].look.ink for index in (0, 15, 21, 231, 244)] == [0, 15, 4, 15, 8]
 
 
@@ -70,7 +70,7 @@ def test_html_is_escaped_inside_of_colours_and_of_marks() -> None:
         "&lt;script&gt;alert(1)&lt;/script&gt;"
         '<span class="ink-1">&#34;&gt;&lt;img src=x onerror=alert(2)&gt;</span>'
     )
-    marked = as_html(line, sought("ALERT"))
+    marked = as_html(line, search_pattern("ALERT"))
     assert marked.count("<mark>alert</mark>") == 1
     assert marked.count('<mark class="ink-1">alert</mark>') == 1
     assert re.sub(r"</?(mark|span)[^>]*>", "", marked) == re.sub(r"</?(mark|span)[^>]*>", "", html)
@@ -78,7 +78,7 @@ def test_html_is_escaped_inside_of_colours_and_of_marks() -> None:
 
 def test_a_text_is_found_across_changes_of_colour_and_marked_whole() -> None:
     line = f"an er{ESC}[1mr{ESC}[32mor, another ERROR"
-    html = as_html(line, sought("error"))
+    html = as_html(line, search_pattern("error"))
     assert re.findall(r"<mark[^>]*>([^<]*)</mark>", html) == ["er", "r", "or", "ERROR"]
     assert re.sub(r"<[^>]*>", "", html) == "an error, another ERROR"
 

@@ -8,9 +8,9 @@ import pytest
 from rich.live import Live
 from rich.text import Text
 
-from pt2hub.cli.showing import print_version
+from pt2hub.cli.artifacts.show import print_version
+from pt2hub.client.builds.progress import print_build
 from pt2hub.client.consoles import PlainConsole
-from pt2hub.client.progress import print_build
 from pt2hub.domain.digests import Digest
 from pt2hub.errors import NotFound, Pt2hubError
 from pt2hub.wire.problems import from_dict
@@ -24,7 +24,20 @@ def build() -> BuildView:
     step = StepView(EVIL, EVIL, "now", 1.0, EVIL)
     error = {"code": EVIL, "kind": "usage", "message": EVIL, "where": EVIL, "hint": EVIL}
     return BuildView(
-        EVIL, "team/net", 1, EVIL, EVIL, 1, EVIL, None, EVIL, (step,), error, Digest(f"sha256:{EVIL}"), EVIL
+        EVIL,
+        "team/net",
+        1,
+        EVIL,
+        EVIL,
+        1,
+        EVIL,
+        None,
+        EVIL,
+        (step,),
+        error,
+        Digest(f"sha256:{EVIL}"),
+        None,
+        EVIL,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pt2hub.client.measuring import time_left
+from pt2hub.client.builds.follower import time_left
 from pt2hub.errors import InvalidInput
 
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pt2hub.domain.codec import encode
-from pt2hub.domain.profiles import MOST_ROWS, read_profile
+from pt2hub.domain.performance.profiles import MAX_ROWS, read_profile
 from pt2hub.errors import BadResponse, OutputRefused
-from pt2hub.server.pages.exhibits import spent
-from pt2hub_workers import traces
-from pt2hub_workers.inside.files import CALL, MOST_TRACE_BYTES
-from pt2hub_workers.publication import exhibits_of
-from pt2hub_workers.traces import Trace, read_trace
+from pt2hub.server.pages.artifacts import time_breakdown
+from pt2hub_workers.builds import traces
+from pt2hub_workers.builds.publication import trace_referrers
+from pt2hub_workers.builds.traces import Trace, read_trace
+from pt2hub_workers.inside.operations.files import CALL_NAME, MAX_TRACE_BYTES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ def event(name: str, ts: float, dur: float, cat: str = "cpu_op", **fields: Any) 
 
 
 def call(ts: float, dur: float = 100.0) -> dict[str, Any]:
-    return event(CALL, ts, dur, "user_annotation")
+    return event(CALL_NAME, ts, dur, "user_annotation")
 
 
 def written(tmp_path: Path, *events: Any, **fields: Any) -> Path:
@@ -41,7 +41,7 @@ def of(tmp_path: Path, *events: Any, device: str = "cpu") -> Trace:
 
 
 def kept(trace: Trace) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(gzip.decompress(trace.packed() or b""))["traceEvents"]
+    found: list[dict[str, Any]] = json.loads(gzip.decompress(trace.pack() or b""))["traceEvents"]
     return found
 
 
@@ -83,7 +83,7 @@ def test_of_a_gpu_the_rows_are_its_kernels_and_arrows_lead_to_them(tmp_path: Pat
     assert (profile.device_us, profile.gap_us, profile.rest_us) == (60.0, 10.0, 30.0)
     places = {item["name"]: (item["pid"], item["tid"]) for item in kept(trace) if item["ph"] == "X"}
     assert places == {
-        CALL: (1, 1),
+        CALL_NAME: (1, 1),
         "cudaLaunchKernel": (1, 1),
         "triton_poi_fused_relu_0": (10, 7),
         "Memcpy DtoD": (10, 7),
@@ -137,17 +137,17 @@ def test_a_call_that_waits_for_launches_is_told_as_that_and_shares_are_of_what_t
     assert profile.profiler_us == 930.0
     assert profile.idle_us == pytest.approx(550 - 70 * 5.6)
     assert read_profile(json.loads(json.dumps(encode(profile)))) == profile
-    table = spent.spending(profile)
+    table = time_breakdown.break_down(profile)
     assert table.rest_share is None
     assert [item.generated for item in table.shown] == ["", *(row.name for row in profile.rows[1:])]
     assert [name for name, _ in table.whole] == [
-        "the GPU runs kernels and copies",
-        "the GPU waits for the next launch (launch gaps)",
+        "GPU busy with kernels and copies",
+        "GPU waiting for the next launch (launch gaps)",
         "before the first kernel and after the last",
-        "a call under the profiler",
-        "a call without it",
-        "the profiler's own cost",
-        "the GPU is idle in a call without the profiler",
+        "call under the profiler",
+        "call without the profiler",
+        "profiler overhead",
+        "GPU idle in a call without the profiler",
     ]
     assert sum(time for _, time in table.whole[:3]) == pytest.approx(1480)
 
@@ -168,18 +168,8 @@ def test_streams_that_run_beside_each_other_are_no_gap_and_no_more_than_the_time
     assert [(row.name, row.share) for row in profile.rows] == [("a", 0.66667), ("b", 0.22222), ("c", 0.11111)]
 
 
-def test_a_table_of_an_older_pt2hub_is_read_with_shares_of_what_the_gpu_ran() -> None:
-    rows = [{**ROW, "name": "model_triton_poi_fused_0", "total_us": 400.0, "share": 0.27}]
-    old = {**PROFILE, "device": "cuda", "call_us": 1480.0, "rest_us": 1080.0, "rows": rows}
-    profile = read_profile(old)
-    assert (profile.rows[0].share, profile.device_us, profile.gap_us) == (1.0, 400.0, None)
-    table = spent.spending(profile)
-    assert table.shown[0].generated == "triton_poi_fused_0"
-    assert table.whole[:2] == (("the GPU runs kernels and copies", 400.0), ("the GPU is idle", 1080.0))
-
-
 def test_a_gpu_that_tells_of_no_kernels_is_not_called_idle(tmp_path: Path) -> None:
-    with pytest.raises(OutputRefused, match="CUPTI may lack the rights"):
+    with pytest.raises(OutputRefused, match="CUPTI may lack permissions"):
         of(tmp_path, call(1000), event("aten::mm", 1010, 5), device="cuda")
 
 
@@ -191,11 +181,11 @@ def test_nothing_is_passed_on_as_it_came(tmp_path: Path) -> None:
     )  # fmt: skip
     other = {"ph": "M", "name": "process_name", "args": {"name": "/home/ada/bin/python"}, "pid": 1, "tid": 1}
     trace = of(tmp_path, call(1000), own, other, event("/home/ada", 1002, 1, "/home/ada"), "no event", None)
-    text = gzip.decompress(trace.packed() or b"").decode()
+    text = gzip.decompress(trace.pack() or b"").decode()
     assert "ada" not in text
     assert "secret.py(12): forward[2J" in text
     halved = of(tmp_path, call(1000), event("a\ud800b", 1001, 5))
-    assert exhibits_of(halved, halved.packed())[0].data.count(b'"a?b"') == 1
+    assert trace_referrers(halved, halved.pack())[0].data.count(b'"a?b"') == 1
     assert '"args":{"bytes":12,"device":[1,1,1,1,1,1,1,1]}' in text
 
 
@@ -211,13 +201,13 @@ def test_nothing_is_passed_on_as_it_came(tmp_path: Path) -> None:
         b'{"traceEvents": []}',
         json.dumps({"traceEvents": [event("no call", 1, 1)]}).encode(),
         json.dumps({"traceEvents": [call(n) for n in range(17)]}).encode(),
-        json.dumps({"traceEvents": [call(1), {**call(2), "name": f"/x/{CALL}"}]}).encode(),
+        json.dumps({"traceEvents": [call(1), {**call(2), "name": f"/x/{CALL_NAME}"}]}).encode(),
         json.dumps({"traceEvents": [call(1), event("x", 10**400, 1)]}).encode(),
         json.dumps({"traceEvents": [call(1), event("x", 1, -1)]}).encode(),
         json.dumps({"traceEvents": [call(1), {**event("x", 1, 1), "name": ["x"]}]}).encode(),
         json.dumps({"traceEvents": [call(1), {**event("x", 1, 1), "cat": ["x"]}]}).encode(),
         b'{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "x", "ts": NaN, "dur": 1}]}',
-        b" " * (MOST_TRACE_BYTES + 1),
+        b" " * (MAX_TRACE_BYTES + 1),
     ],
 )  # fmt: skip
 def test_what_is_no_trace_is_refused(tmp_path: Path, data: bytes) -> None:
@@ -230,24 +220,24 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, data: bytes) -> None:
 def test_of_too_many_events_the_last_call_is_kept_and_of_too_many_in_one_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(traces, "MOST_EVENTS", 4)
+    monkeypatch.setattr(traces, "MAX_EVENTS", 4)
     both = [item for at in (1000, 2000) for item in (call(at), *(event("x", at + n, 1) for n in range(1, 4)))]
     assert [item["ts"] for item in kept(of(tmp_path, *both)) if item["ph"] == "X"] == [1000, 1001, 1002, 1003]
-    assert of(tmp_path, call(1000), *(event("x", 1000 + n, 1) for n in range(9))).packed() is None
+    assert of(tmp_path, call(1000), *(event("x", 1000 + n, 1) for n in range(9))).pack() is None
 
 
 def test_the_table_has_its_longest_rows_and_says_how_many_are_left_out(tmp_path: Path) -> None:
     many = [event(f"kernel {n}", 1000 + 10 * n, 1 + n / 1000) for n in range(300)]
     profile = of(tmp_path, call(1000, 3000), *many).profile()
-    assert (len(profile.rows), profile.left_out) == (MOST_ROWS, 100)
+    assert (len(profile.rows), profile.left_out) == (MAX_ROWS, 100)
     assert profile.rows[0].name == "kernel 299"
-    table = spent.spending(profile)
+    table = time_breakdown.break_down(profile)
     assert (len(table.shown), len(table.others)) == (20, 180)
-    assert table.rest_width == spent.WIDTH
+    assert table.rest_width == time_breakdown.WIDTH
 
 
 ROW = {"name": "x", "calls": 1, "total_us": 1.0, "mean_us": 1.0, "share": 0.5}
-PROFILE = {"schema": 1, "device": "cpu", "calls": 1, "call_us": 2.0, "rest_us": 1.0, "rows": [ROW]}
+PROFILE = {"schema": 2, "device": "cpu", "calls": 1, "call_us": 2.0, "rest_us": 1.0, "rows": [ROW]}
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from pt2hub.domain.specs import Spec
+from pt2hub.domain.publishing.spec import Spec
 from pt2hub.errors import InvalidInput
-from pt2hub.server.services.spec_errors import parse_spec
-from pt2hub_workers.inside.tuning import Tuning, shaping
+from pt2hub.server.services.publishing.spec_errors import parse_spec
+from pt2hub_workers.inside.builds.compile.autotune import Tuning, key_settings
 from support.registry import a_spec
 
 
@@ -47,13 +47,16 @@ def test_a_budget_that_is_none_is_refused_at_its_place(value: Any) -> None:
 def test_the_program_key_names_the_budget_where_autotuning_is_on(
     options: dict[str, Any], budget: int | None, said: dict[str, int]
 ) -> None:
-    assert shaping(options, budget) == said
+    assert key_settings(options, budget) == said
 
 
 def test_provenance_says_what_was_left_to_the_default() -> None:
     assert Tuning(budget=600).summary() is None
     tuning = Tuning(budget=600, made=12, skipped=3, seconds=601.23456)
     assert tuning.summary() == {"seconds": 601.235, "budget": 600, "choices": 12, "left_to_default": 3}
-    assert str(tuning) == "12 choices made in 601.2 s, 3 left to the default: the budget of 600 s was used up"
-    assert tuning.over()
-    assert not Tuning(seconds=1e9).over()
+    assert (
+        str(tuning)
+        == "12 choices made in 601.2 s, 3 skipped in favour of the default: the budget of 600 s was used up"
+    )
+    assert tuning.is_over_budget()
+    assert not Tuning(seconds=1e9).is_over_budget()

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from pt2hub.errors import WeightsMismatch
-from pt2hub_workers.inside import weights
+from pt2hub_workers.inside.builds.compile import weights
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,7 +70,7 @@ def test_a_tied_weight_is_taken_under_either_name_or_both(tmp_path: Path, withou
 
 def test_two_values_for_one_tied_weight_are_refused(tmp_path: Path) -> None:
     error = refused(state(head__weight=torch.ones(6, 4)), tmp_path)
-    assert "table.weight and head.weight are one tensor in the model" in error.message
+    assert "table.weight and head.weight are tied in the model" in error.message
 
 
 @pytest.mark.parametrize("prefix", ["module.", "model.encoder."])
@@ -117,7 +117,7 @@ def test_buffers_may_hold_infinities_but_no_nan(tmp_path: Path) -> None:
 def test_files_that_are_no_safetensors_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "weights.safetensors"
     path.write_bytes(content)
-    with pytest.raises(WeightsMismatch, match="no readable safetensors file") as caught:
+    with pytest.raises(WeightsMismatch, match="cannot read the weights") as caught:
         weights.load_weights(Tied(), path)
     assert "save_file" in str(caught.value.hint)
 
@@ -127,7 +127,7 @@ def test_a_program_reads_a_tied_weight_by_the_last_of_its_names(strict: bool) ->
     model = Tied().eval().requires_grad_(False)
     ids = torch.tensor([1, 2])
     program = torch.export.export(model, (ids,), strict=strict)
-    weights.name_by_last(program, model)
+    weights.rename_tied(program, model)
     read = {node.name for node in program.graph.nodes if node.op == "placeholder" and node.users}
     used = {item.target for item in program.graph_signature.input_specs if item.arg.name in read}
     assert used & {"table.weight", "head.weight"} == {"head.weight"}
@@ -150,4 +150,4 @@ def test_a_tied_weight_is_found_in_its_file_under_each_of_its_names(
 ) -> None:
     path = tmp_path / "weights.safetensors"
     safetensors.torch.save_file({name: torch.zeros(1) for name in names}, path)
-    assert weights.names_for(Tied(), path) == found
+    assert weights.map_names(Tied(), path) == found

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pt2hub.errors import FactoryFailed, StorageUnavailable
-from pt2hub_workers.inside.child import tell
+from pt2hub_workers.inside.child import report_error
 
 
 class Told:
@@ -38,7 +38,7 @@ def raised(error: Exception, cause: Exception | None = None) -> Exception:
 
 def told(error: Exception) -> Told:
     channel = Told()
-    tell(channel, error, "build")  # type: ignore[arg-type]  # the same methods
+    report_error(channel, error, "build")  # type: ignore[arg-type]  # the same methods
     return channel
 
 

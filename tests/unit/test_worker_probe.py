@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from pt2hub_workers.inside import probe
+from pt2hub_workers.inside.operations import probe
 
 if TYPE_CHECKING:
     import pytest

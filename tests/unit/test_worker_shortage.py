@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pt2hub.errors import CompileFailed, FactoryFailed, LimitExceeded, WorkerLost
-from pt2hub_workers.inside.shortage import OWN_MEMORY, OWN_TMP, over_memory, shortage
+from pt2hub_workers.inside.builds.shortage import OWN_MEMORY, OWN_TMP, check_memory, find_shortage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,10 +33,10 @@ class OutOfMemoryError(RuntimeError):
     ],
 )
 def test_a_machine_without_room_is_no_fault_of_the_build_wherever_it_shows(error: Exception) -> None:
-    assert shortage(error) is not None
+    assert find_shortage(error) is not None
     wrapped = CompileFailed("AOTInductor failed")
     wrapped.__cause__ = error
-    found = shortage(wrapped, "compile")
+    found = find_shortage(wrapped, "compile")
 
     assert found is not None
     assert found.where == "compile"
@@ -50,20 +50,20 @@ def test_a_full_directory_in_memory_is_the_builds_own_limit_and_a_full_disk_is_n
     (tmp_path / "shm").mkdir()
 
     def full(path: str) -> object:
-        return shortage(RuntimeError(f"error writing to {path}: No space left on device"))
+        return find_shortage(RuntimeError(f"error writing to {path}: No space left on device"))
 
     found = full(f"{tmp_path}/x.s")
     assert isinstance(found, LimitExceeded)
-    assert f"filled {tmp_path}, which lies in memory" in found.message
+    assert f"filled {tmp_path}, a directory in memory" in found.message
     assert "PT2HUB_BUILD_TMP" in (found.hint or "")
-    assert isinstance(full("/room/tmp/x.s"), WorkerLost)
+    assert isinstance(full("/pt2hub-workspace/tmp/x.s"), WorkerLost)
 
 
 @pytest.mark.parametrize(
     "error", [FileNotFoundError(2, "No such file"), FactoryFailed("boom"), KeyError("x")]
 )
 def test_other_failures_are_not_the_machines(error: Exception) -> None:
-    assert shortage(error) is None
+    assert find_shortage(error) is None
 
 
 def test_what_never_fits_the_build_is_its_limit_and_no_shortage_of_the_machine(
@@ -73,7 +73,7 @@ def test_what_never_fits_the_build_is_its_limit_and_no_shortage_of_the_machine(
         text = (
             f"DefaultCPUAllocator: can't allocate memory: you tried to allocate {count} bytes. Error code 12"
         )
-        return shortage(FactoryFailed(f"{text} (Cannot allocate memory)"), "export")
+        return find_shortage(FactoryFailed(f"{text} (Cannot allocate memory)"), "export")
 
     assert isinstance(refused(3 << 30), WorkerLost)
     monkeypatch.setenv(OWN_MEMORY, str(2 << 30))
@@ -84,4 +84,4 @@ def test_what_never_fits_the_build_is_its_limit_and_no_shortage_of_the_machine(
     assert found.context == {"what": "memory", "limit": 2 << 30}
     assert "PT2HUB_BUILD_MEMORY" in (found.hint or "")
     assert isinstance(refused(1 << 30), WorkerLost)
-    assert over_memory(2 << 30, "The weights file") is None
+    assert check_memory(2 << 30, "The weights file") is None

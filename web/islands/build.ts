@@ -1,65 +1,65 @@
-/** The page of a build while it runs: its state, stages and log change as they come. */
+/** Live updates of a running build's page: state, steps and log. */
 
-import { enableCopying } from "./copying";
-import { Elapsing } from "./elapsing";
-import { paced, part, said } from "./fetching";
+import { enableCopyButtons } from "./copy-buttons";
+import { ElapsedTimes } from "./elapsed-times";
+import { fetchPart, signature, throttle } from "./page-parts";
 import { LogPanel } from "./logs";
 import { showTimes } from "./times";
-import { follow } from "./waking";
+import { follow } from "./build-events";
 
 const PAUSE_MS = 300;
 
 class LiveBuild {
   private readonly shown = new Map<string, string>();
-  private readonly elapsing: Elapsing;
+  private readonly elapsed: ElapsedTimes;
   private stop = (): void => {};
 
   constructor(
     private readonly root: HTMLElement,
     private readonly log: LogPanel,
   ) {
-    this.elapsing = new Elapsing(root);
-    const build = paced(() => this.refresh(), PAUSE_MS);
-    const lines = paced(() => log.more(), PAUSE_MS);
-    if (!this.isOver) this.stop = follow(root.dataset["events"] ?? "", { build, lines });
+    this.elapsed = new ElapsedTimes(root);
+    const build = throttle(() => this.refresh(), PAUSE_MS);
+    const lines = throttle(() => log.appendNew(), PAUSE_MS);
+    if (!this.isFinished) this.stop = follow(root.dataset["events"] ?? "", { build, lines });
   }
 
   private get state(): DOMStringMap {
     return this.root.querySelector<HTMLElement>('[data-live="state"]')?.dataset ?? {};
   }
 
-  private get isOver(): boolean {
-    return this.state["over"] === "true";
+  private get isFinished(): boolean {
+    return this.state["finished"] === "true";
   }
 
   private async refresh(): Promise<void> {
-    if (this.isOver) return;
-    const fresh = await part(this.root.dataset["stages"] ?? "");
+    if (this.isFinished) return;
+    const fresh = await fetchPart(this.root.dataset["steps"] ?? "");
     for (const section of fresh.querySelectorAll<HTMLElement>("[data-live]")) this.replace(section);
-    this.elapsing.begin();
-    if (this.log.isBehind(this.state["attempt"])) await this.log.again();
-    if (this.isOver) await this.end();
+    this.elapsed.reset();
+    if (this.log.isBehind(this.state["attempt"])) await this.log.reload();
+    if (this.isFinished) await this.finish();
   }
 
-  private async end(): Promise<void> {
+  private async finish(): Promise<void> {
     this.stop();
-    this.elapsing.end();
-    if (this.log.follows) await this.log.again();
+    this.elapsed.stop();
+    if (this.log.follows) await this.log.reload();
   }
 
-  /** Puts a part in place of the one before, unless nothing changed or its reader is in the middle of it. */
+  /** Replaces a part, unless it is unchanged or the reader is using it. */
   private replace(fresh: HTMLElement): void {
     const { live, key } = fresh.dataset;
     const old = this.root.querySelector<HTMLElement>(`[data-live="${live}"]`);
-    const told = said(fresh);
-    if (!live || !old || (key !== undefined && key === old.dataset["key"]) || this.shown.get(live) === told) return;
-    const choice = document.getSelection();
-    if (old.contains(document.activeElement) || (choice && !choice.isCollapsed && old.contains(choice.anchorNode))) return;
-    this.shown.set(live, told);
+    const content = signature(fresh);
+    if (!live || !old || (key !== undefined && key === old.dataset["key"]) || this.shown.get(live) === content) return;
+    const selection = document.getSelection();
+    if (old.contains(document.activeElement) || (selection && !selection.isCollapsed && old.contains(selection.anchorNode))) return;
+    this.shown.set(live, content);
     for (const [name, value] of Object.entries(fresh.dataset)) old.dataset[name] = value;
     old.replaceChildren(...fresh.childNodes);
     showTimes(old);
-    enableCopying(old);
+    enableCopyButtons(old);
   }
 }
 

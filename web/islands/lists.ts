@@ -1,16 +1,16 @@
-/** Lists of builds go on by themselves as long as a build on them may, and somebody looks at them. */
+/** Live updates of lists of builds, while a listed build is open and the page is visible. */
 
-import { part, said } from "./fetching";
+import { fetchPart, signature } from "./page-parts";
 import { showTimes } from "./times";
 
 const PAUSE_MS = 5000;
 
-/** Fetches what changed, again and again, until every build that is shown is over. */
+/** Refreshes the list until all its builds are finished. */
 async function keepFresh(root: HTMLElement): Promise<void> {
   while (root.dataset["open"] === "true") {
     await new Promise((done) => setTimeout(done, PAUSE_MS));
     await visible();
-    // Where the server did not answer, the next round asks again.
+    // If the server does not answer, the next round retries.
     await refresh(root).catch(() => undefined);
   }
 }
@@ -20,7 +20,7 @@ async function visible(): Promise<void> {
 }
 
 async function refresh(root: HTMLElement): Promise<void> {
-  const fresh = await part(root.dataset["fresh"] ?? "");
+  const fresh = await fetchPart(root.dataset["fresh"] ?? "");
   showTimes(fresh);
   for (const found of fresh.querySelectorAll<HTMLElement>("[data-part]")) {
     const old = document.querySelector<HTMLElement>(`[data-part="${found.dataset["part"]}"]`);
@@ -29,15 +29,15 @@ async function refresh(root: HTMLElement): Promise<void> {
   root.dataset["open"] = fresh.querySelector<HTMLElement>("[data-open]")?.dataset["open"] ?? "false";
 }
 
-/** Row by row where both have rows; what has none is replaced as a whole. */
+/** Updates row by row if both have rows, otherwise as a whole. */
 function update(old: HTMLElement, fresh: HTMLElement): void {
   const [rows, to] = [old.querySelector("[data-rows]"), fresh.querySelector("[data-rows]")];
   if (rows && to) updateRows(rows, to);
-  else if (said(old) !== said(fresh) && !isUsed(old)) old.replaceChildren(...fresh.childNodes);
+  else if (signature(old) !== signature(fresh) && !isUsed(old)) old.replaceChildren(...fresh.childNodes);
   showTimes(old);
 }
 
-/** While somebody is in the list each row stays where it is and only says what is new of its build. */
+/** While the reader uses the list, rows keep their places and only their content changes. */
 function updateRows(rows: Element, fresh: Element): void {
   const [old, to] = [[...rows.children], [...fresh.children]];
   if (isUsed(rows)) {
@@ -51,17 +51,17 @@ function updateRows(rows: Element, fresh: Element): void {
   for (const row of old.slice(to.length)) row.remove();
 }
 
-/** Puts a row in place of another; a link in it that has the focus keeps it. */
+/** Replaces a row, keeping the focus of its links. */
 function put(old: Element, fresh: Element | undefined): void {
-  if (!fresh || said(old) === said(fresh) || isChosen(old)) return;
+  if (!fresh || signature(old) === signature(fresh) || hasSelection(old)) return;
   const focused = old.contains(document.activeElement) ? document.activeElement?.getAttribute("href") : undefined;
   if (fresh instanceof HTMLElement) keepHeight(fresh, old.getBoundingClientRect().height);
   old.replaceWith(fresh);
-  const again = [...fresh.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused);
-  again?.focus({ preventScroll: true });
+  const link = [...fresh.querySelectorAll("a")].find((item) => item.getAttribute("href") === focused);
+  link?.focus({ preventScroll: true });
 }
 
-/** What says less than before does not pull up what is below it. */
+/** Keeps a row's height, so that nothing below it moves. */
 function keepHeight(row: HTMLElement, pixels: number): void {
   row.style.setProperty(row.tagName === "TR" ? "height" : "min-height", `${pixels}px`);
 }
@@ -70,14 +70,14 @@ function key(row: Element): string | null {
   return row.getAttribute("data-row");
 }
 
-/** Whether somebody points at it, is in it with the keyboard, or chose text in it. */
+/** Whether the reader points at it, has the focus in it or selected its text. */
 function isUsed(element: Element): boolean {
-  return element.matches(":hover") || element.contains(document.activeElement) || isChosen(element);
+  return element.matches(":hover") || element.contains(document.activeElement) || hasSelection(element);
 }
 
-function isChosen(element: Element): boolean {
-  const choice = document.getSelection();
-  return choice !== null && !choice.isCollapsed && element.contains(choice.anchorNode);
+function hasSelection(element: Element): boolean {
+  const selection = document.getSelection();
+  return selection !== null && !selection.isCollapsed && element.contains(selection.anchorNode);
 }
 
 for (const root of document.querySelectorAll<HTMLElement>("[data-fresh]")) void keepFresh(root);

@@ -1,95 +1,95 @@
-/** The log of a build: its parts change without the page being loaded, and it goes on while the build runs. */
+/** The log of a build: navigation without page loads, and live lines while the build runs. */
 
-import { enableCopying } from "./copying";
-import { part } from "./fetching";
+import { enableCopyButtons } from "./copy-buttons";
+import { fetchPart } from "./page-parts";
 import { Lines } from "./lines";
 
-/** The panel of a log. The server renders it; its attributes say what it shows. */
+/** The panel of a log. The server renders it and describes it in data attributes. */
 export class LogPanel {
   private lines: Lines | null = null;
-  private wants = true;
+  private following = true;
 
   constructor(private readonly section: HTMLElement) {
     document.addEventListener("click", (event) => this.clicked(event));
     section.addEventListener("submit", (event) => this.searched(event));
     addEventListener("popstate", () => void this.go(location.href, false));
     addEventListener("resize", () => {
-      if (this.follows && this.wants) this.lines?.toEnd();
+      if (this.follows && this.following) this.lines?.toEnd();
     });
-    this.settle(location.hash);
+    this.setUp(location.hash);
   }
 
-  /** Whether new lines belong below those that are shown. */
+  /** Whether new lines are appended. */
   get follows(): boolean {
     return this.section.dataset["follows"] === "true";
   }
 
-  /** Whether it shows another attempt than the latest because nobody asked for a certain one. */
+  /** Whether it should show the latest attempt but shows an earlier one. */
   isBehind(attempt: string | undefined): boolean {
     return this.section.dataset["latest"] === "true" && this.section.dataset["attempt"] !== attempt;
   }
 
-  /** Adds the lines that came since. */
-  async more(): Promise<void> {
+  /** Appends new lines. */
+  async appendNew(): Promise<void> {
     for (let later = this.follows; later; ) {
       if (!this.lines || this.lines.isFull) return;
       const { rows, seen } = this.section.dataset;
-      const found = (await part(`${rows}&after=${seen}`)).querySelector("ol");
+      const found = (await fetchPart(`${rows}&after=${seen}`)).querySelector("ol");
       if (!found || this.section.dataset["rows"] !== rows) return;
-      this.lines.append([...found.children], this.wants);
+      this.lines.append([...found.children], this.following);
       this.section.dataset["seen"] = found.dataset["seen"];
       this.count(found.dataset["last"] ?? "");
       later = found.dataset["later"] === "true";
     }
   }
 
-  /** Shows the same part again, as it is now; who reads its end goes on reading there. */
-  async again(): Promise<void> {
-    const atEnd = this.wants && (this.lines?.isAtEnd ?? true);
+  /** Reloads the current window, staying at the end if it was shown. */
+  async reload(): Promise<void> {
+    const atEnd = this.following && (this.lines?.isAtEnd ?? true);
     await this.go(location.href, false);
     if (atEnd) this.lines?.toEnd();
   }
 
-  /** Shows another part, named by the address of the page that shows it. */
+  /** Shows the window of a page's URL. */
   async go(address: string, push = true): Promise<void> {
     const target = new URL(address, location.href);
-    const fresh = (await part(`${this.section.dataset["log"]}${target.search}`)).firstElementChild;
+    const fresh = (await fetchPart(`${this.section.dataset["log"]}${target.search}`)).firstElementChild;
     if (!(fresh instanceof HTMLElement)) return;
     const focus = this.focused();
     for (const [name, value] of Object.entries(fresh.dataset)) this.section.dataset[name] = value;
     this.section.replaceChildren(...fresh.childNodes);
-    enableCopying(this.section);
+    enableCopyButtons(this.section);
     if (push) history.pushState(null, "", target.hash ? target : (fresh.dataset["address"] ?? target));
-    this.settle(target.hash);
+    this.setUp(target.hash);
     this.refocus(focus);
   }
 
-  /** After each change of the part: what is to be seen of it, and the button that follows. */
-  private settle(hash: string): void {
+  /** Sets up the window after each change: scroll position and the Follow button. */
+  private setUp(hash: string): void {
     this.lines = Lines.within(this.section);
-    this.wants = true;
-    this.place(hash);
+    this.following = true;
+    this.scroll(hash);
     const button = this.section.querySelector<HTMLButtonElement>(".follow");
     if (!button) return;
     button.hidden = false;
-    button.addEventListener("click", () => this.press(button, !this.wants));
+    button.addEventListener("click", () => this.press(button, !this.following));
     this.lines?.onScroll((isAtEnd) => this.press(button, isAtEnd, false));
   }
 
-  private place(hash: string): void {
+  private scroll(hash: string): void {
     const { at, error, open } = this.section.dataset;
-    const sought = at ? `L${at}` : hash.slice(1) || (open === "false" && error ? `L${error}` : "");
-    const line = /^L\d+$/.test(sought) ? document.getElementById(sought) : null;
+    const anchor = at ? `L${at}` : hash.slice(1) || (open === "false" && error ? `L${error}` : "");
+    const line = /^L\d+$/.test(anchor) ? document.getElementById(anchor) : null;
     if (line && this.section.contains(line)) this.lines?.show(line);
     else if (!new URL(this.section.dataset["address"] ?? "", location.href).searchParams.has("after")) this.lines?.toEnd();
   }
 
-  private press(button: HTMLButtonElement, wants: boolean, scroll = true): void {
-    this.wants = wants;
-    button.setAttribute("aria-pressed", String(wants));
-    if (!wants) return;
+  private press(button: HTMLButtonElement, following: boolean, scroll = true): void {
+    this.following = following;
+    button.setAttribute("aria-pressed", String(following));
+    if (!following) return;
     if (scroll) this.lines?.toEnd();
-    void this.more();
+    void this.appendNew();
   }
 
   private count(last: string): void {
@@ -115,17 +115,17 @@ export class LogPanel {
     const form = event.target;
     if (!(form instanceof HTMLFormElement) || form.role !== "search") return;
     event.preventDefault();
-    const typed = new FormData(form);
+    const data = new FormData(form);
     const next = form.querySelector<HTMLAnchorElement>('[data-step="next"]');
     const shown = new URL(this.section.dataset["address"] ?? "", location.href).searchParams.get("q");
-    if (next && typed.get("q") === shown) return this.visit(next.href);
+    if (next && data.get("q") === shown) return this.visit(next.href);
     const target = new URL(form.action);
     target.hash = "";
-    for (const [name, value] of typed) target.searchParams.set(name, String(value));
+    for (const [name, value] of data) target.searchParams.set(name, String(value));
     this.visit(target.href);
   }
 
-  /** Goes there without loading the page; where that fails, the page says why. */
+  /** Navigates without loading the page; if that fails, loads it, which shows the error. */
   private visit(address: string): void {
     this.go(address).catch(() => location.assign(address));
   }

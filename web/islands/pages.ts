@@ -1,12 +1,12 @@
-/** What every page has: times in the reader's zone, buttons that copy, search as you type, an end to a session. */
+/** Scripts of every page: local times, copy buttons, search and logout. */
 
-import { keepTimes, showTimes } from "./times";
-import { enableCopying } from "./copying";
+import { updateTimes, showTimes } from "./times";
+import { enableCopyButtons } from "./copy-buttons";
 import { enableSearch } from "./search";
-import { forgetAfterSigningOut } from "./leaving";
+import { reloadAfterLogout } from "./logout";
 
 showTimes(document);
-keepTimes(document);
-enableCopying(document);
+updateTimes(document);
+enableCopyButtons(document);
 enableSearch(document);
-forgetAfterSigningOut();
+reloadAfterLogout();

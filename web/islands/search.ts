@@ -1,9 +1,9 @@
-/** Search as you type, in the top of every page. Without it the form goes to the front page, which searches too. */
+/** Search as you type, at the top of every page. Without scripts, the form searches on the front page. */
 
 const DELAY_MS = 120;
-const MOST = 8;
+const MAX_RESULTS = 8;
 
-/** What the list shows of a model. */
+/** A search result. */
 interface Found {
   name: string;
   newest_ready: number | null;
@@ -28,11 +28,11 @@ function isTyping(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && (target.isContentEditable || target.matches("input, textarea, select"));
 }
 
-/** A field with a list below it (the combobox of the ARIA authoring practices). */
+/** A search field with a list of results (the ARIA combobox pattern). */
 class Search {
   private readonly list = document.createElement("ul");
-  private readonly said = document.createElement("p");
-  private asked: AbortController | undefined;
+  private readonly status = document.createElement("p");
+  private request: AbortController | undefined;
   private timer: ReturnType<typeof setTimeout> | undefined;
   private active = -1;
 
@@ -42,8 +42,8 @@ class Search {
   ) {
     Object.assign(this.list, { id: "found", className: "found", role: "listbox", hidden: true });
     this.list.setAttribute("aria-label", "Models");
-    Object.assign(this.said, { className: "unseen", role: "status" });
-    form.append(this.list, this.said);
+    Object.assign(this.status, { className: "unseen", role: "status" });
+    form.append(this.list, this.status);
     for (const [name, value] of Object.entries({ role: "combobox", "aria-controls": "found", "aria-expanded": "false", "aria-autocomplete": "list" }))
       input.setAttribute(name, value);
   }
@@ -55,7 +55,7 @@ class Search {
     this.form.addEventListener("focusout", (event) => {
       if (!this.form.contains(event.relatedTarget as Node | null)) this.close();
     });
-    // Else the field would lose the focus, and the list would be gone before the click.
+    // Otherwise the field would lose the focus and the list would close before the click.
     this.list.addEventListener("mousedown", (event) => event.preventDefault());
     this.list.addEventListener("click", (event) => {
       if (event.target instanceof Element) follow(event.target.closest<HTMLElement>("[data-to]"), event.ctrlKey || event.metaKey);
@@ -68,24 +68,24 @@ class Search {
   }
 
   private async ask(text: string): Promise<void> {
-    this.asked?.abort();
+    this.request?.abort();
     if (!text) return this.close();
-    this.asked = new AbortController();
+    this.request = new AbortController();
     try {
-      const query = new URLSearchParams({ search: text, limit: String(MOST) });
-      const answer = await fetch(`/api/v1/models?${query}`, { signal: this.asked.signal });
+      const query = new URLSearchParams({ search: text, limit: String(MAX_RESULTS) });
+      const answer = await fetch(`/api/v1/models?${query}`, { signal: this.request.signal });
       if (answer.ok) this.show(text, ((await answer.json()) as { models: Found[] }).models);
     } catch {
-      // A later letter overtook it, or the server is away: the form itself still works, and says what is wrong.
+      // Superseded by further typing, or the server is unavailable; the form still works and shows the error.
     }
   }
 
   private show(text: string, models: readonly Found[]): void {
     if (document.activeElement !== this.input) return;
     const chosen = this.options[this.active]?.dataset["to"];
-    this.list.replaceChildren(...models.map((model, place) => option(model, text, place)));
+    this.list.replaceChildren(...models.map((model, index) => option(model, text, index)));
     this.choose(this.options.findIndex((item) => item.dataset["to"] === chosen));
-    this.said.textContent = models.length ? `${models.length === MOST ? "The first " : ""}${models.length} found` : "No model found";
+    this.status.textContent = models.length ? `${models.length === MAX_RESULTS ? "The first " : ""}${models.length} found` : "No model found";
     this.open(models.length > 0);
   }
 
@@ -96,9 +96,9 @@ class Search {
 
   private close(): void {
     clearTimeout(this.timer);
-    this.asked?.abort();
+    this.request?.abort();
     this.choose(-1);
-    this.said.textContent = "";
+    this.status.textContent = "";
     this.open(false);
   }
 
@@ -111,7 +111,7 @@ class Search {
       event.preventDefault();
       follow(chosen, event.ctrlKey || event.metaKey);
     } else if (event.key === "Escape" && !this.list.hidden) {
-      event.preventDefault(); // the first one closes the list, the next one empties the field
+      event.preventDefault(); // the first Escape closes the list, the second empties the field
       this.close();
     }
   }
@@ -119,30 +119,30 @@ class Search {
   private move(event: KeyboardEvent, by: number): void {
     if (this.list.hidden) return this.later();
     event.preventDefault();
-    // One place more than there are options: the text as it was typed.
-    const places = this.options.length + 1;
-    this.choose(((this.active + 1 + by + places) % places) - 1);
+    // One position more than there are options: the text as typed.
+    const positions = this.options.length + 1;
+    this.choose(((this.active + 1 + by + positions) % positions) - 1);
   }
 
   private get options(): HTMLElement[] {
     return [...this.list.children] as HTMLElement[];
   }
 
-  /** Makes an option the one that Enter opens; -1 for none. */
-  private choose(place: number): void {
-    this.active = place;
-    this.options.forEach((item, at) => item.setAttribute("aria-selected", String(at === place)));
-    const current = this.options[place];
+  /** Makes an option the active one; -1 for none. */
+  private choose(index: number): void {
+    this.active = index;
+    this.options.forEach((item, at) => item.setAttribute("aria-selected", String(at === index)));
+    const current = this.options[index];
     if (current) this.input.setAttribute("aria-activedescendant", current.id);
     else this.input.removeAttribute("aria-activedescendant");
     current?.scrollIntoView({ block: "nearest" });
   }
 }
 
-/** Options hold no links: whoever hears them read would not hear of those. */
-function option(model: Found, text: string, place: number): HTMLElement {
+/** Options contain no links, which screen readers would not announce. */
+function option(model: Found, text: string, index: number): HTMLElement {
   const item = document.createElement("li");
-  Object.assign(item, { id: `found-${place}`, role: "option" });
+  Object.assign(item, { id: `found-${index}`, role: "option" });
   item.setAttribute("aria-selected", "false");
   item.dataset["to"] = `/models/${model.name}`; // names are made of letters, digits and . _ - around one slash
   item.append(marked(model.name, text), detail(model));

@@ -1,1 +1,1 @@
-"""Workers: take builds off the queue, run their steps in child processes, publish what is proven."""
+"""Workers: run builds and measuring jobs from the queue in child processes, and publish what passes verification."""

@@ -1,11 +1,11 @@
-"""`python -m pt2hub_workers`: a worker; `pt2hub worker` starts it."""
+"""Entry point of `python -m pt2hub_workers`, which `pt2hub worker` starts."""
 
 import sys
 
-from pt2hub.server.interrupts import hold
+from pt2hub.system.interrupts import hold
 
 if __name__ == "__main__":
-    hold()  # imports take a second: a signal that comes meanwhile waits for `main`, which lets it through
+    hold()  # imports take a second: signals are held until `main` installs its handlers
     from pt2hub_workers.main import main
 
     sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""The worker's settings. Nothing else in the worker's parent process reads the environment."""
+"""Worker settings, the only reader of the environment in the worker's parent process."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from pt2hub.client.config import cpu_level_limit
 from pt2hub.errors import BadConfiguration
 from pt2hub.server.config import DEFAULT_DRAIN_SECONDS, ServerConfig
 from pt2hub.server.db.embedded import EmbeddedPostgres
-from pt2hub.server.home import Home
-from pt2hub.server.redaction import known_secrets
-from pt2hub_workers.noop import read_pauses
-from pt2hub_workers.rooms import MAX_SLOTS
-from pt2hub_workers.sandbox import SandboxSettings, allowed, at_level
+from pt2hub.system.home import Home
+from pt2hub.system.redaction import known_secrets
+from pt2hub_workers.sandbox import SandboxSettings, allow_variables, at_level
 from pt2hub_workers.sandbox.limits import limits_from_environ
+from pt2hub_workers.sandbox.workspaces import MAX_SLOTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,31 +28,32 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 TOOLCHAINS = ("aoti", "noop")
+NOOP_STEPS = ("export", "key", "compile", "reuse", "pack", "verify", "measure")
+"""Steps of the no-op toolchain that may be slowed down: those of a build that are not the worker's own, and `measure`."""
+MAX_NOOP_PAUSE_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """The worker's settings.
+    """Settings of a worker.
 
     Attributes:
-        server: Storage and heartbeat, shared with the server.
-        database_url: The server's PostgreSQL (`PT2HUB_DATABASE_URL`, else that of a running `pt2hub up`).
+        database_url: The server's PostgreSQL (`PT2HUB_DATABASE_URL`, by default that of a running `pt2hub up`).
         scratch: Where builds run. A fixed path: it becomes part of the compiled code.
-        worker_id: Name of this process in the workers table.
-        child_environ: Environment of the children: what of the worker's own they may see (`sandbox.environment`);
-            `PT2HUB_BUILD_ENV` ("CXX=/bin/false A=b") adds to it, and `PT2HUB_CPU_LEVEL` holds it to a CPU level.
-        sandbox: How children are confined and what each may use: `PT2HUB_ISOLATION`, which the server reads as well,
-            `PT2HUB_BWRAP`, `PT2HUB_SANDBOX_READABLE` (paths with `:` between them) and the limits.
-        headers: Where PyTorch's precompiled headers are kept, for all workers of this user on this machine
-            (`PT2HUB_HEADERS`). Not in the scratch directory: it may be another one for each worker.
-        target: What to build for, `auto` for what the machine is (`PT2HUB_WORKER_TARGET`).
+        child_environ: Environment of child processes: the allowed part of the worker's own (`sandbox.environment`),
+            with the additions of `PT2HUB_BUILD_ENV` ("CXX=/bin/false A=b") and the limit of `PT2HUB_CPU_LEVEL`.
+        sandbox: Isolation and limits of child processes: `PT2HUB_ISOLATION`, which the server reads as well,
+            `PT2HUB_BWRAP`, `PT2HUB_SANDBOX_READABLE` (paths separated by `:`) and the limits.
+        headers: Directory of PyTorch's precompiled headers, shared by all workers of this user on this machine
+            (`PT2HUB_HEADERS`). Not in the scratch directory, which may differ between workers.
+        target: What to build for; `auto` is the machine's own target (`PT2HUB_WORKER_TARGET`).
         concurrency: Builds at a time (`PT2HUB_CONCURRENCY`).
         toolchain: `aoti`, or `noop`, which compiles nothing (`PT2HUB_TOOLCHAIN`).
-        drain_seconds: How long builds may go on once the worker is told to stop (`PT2HUB_DRAIN_SECONDS`).
-        gate_seconds: Time the gate's process has for one artifact (`PT2HUB_GATE_SECONDS`).
-        secrets: What must never stand in a log.
+        drain_seconds: How long running builds may continue after a stop signal (`PT2HUB_DRAIN_SECONDS`).
+        verification_seconds: Time limit of the process that runs an artifact for its verification (`PT2HUB_VERIFICATION_SECONDS`).
+        secrets: Values that must never appear in a log.
         noop_pauses: Seconds that steps of the no-op toolchain take (`PT2HUB_NOOP_PAUSES`: "compile=0.5,verify=0.2").
-        image: Digest of the container image that it runs in, which every artifact's provenance names (`PT2HUB_IMAGE`).
+        image: Digest of the worker's container image, recorded in every artifact's provenance (`PT2HUB_IMAGE`).
     """
 
     server: ServerConfig
@@ -67,17 +67,17 @@ class WorkerConfig:
     concurrency: int = 1
     toolchain: str = "aoti"
     drain_seconds: float = DEFAULT_DRAIN_SECONDS
-    gate_seconds: float = 300.0
+    verification_seconds: float = 300.0
     secrets: tuple[str, ...] = field(default=(), repr=False)
     noop_pauses: dict[str, float] = field(default_factory=dict)
     image: str | None = None
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> WorkerConfig:
-        """Reads the settings.
+        """Read the settings.
 
         Raises:
-            BadConfiguration: A value is wrong or missing; the error names the variable.
+            BadConfiguration: A value is invalid or missing; the error names the variable.
         """
         server = ServerConfig.from_environ(environ)
         base = Path(environ.get("PT2HUB_SCRATCH") or tempfile.gettempdir())
@@ -85,13 +85,13 @@ class WorkerConfig:
         headers = _headers(environ)
         return cls(
             server=server,
-            database_url=server.database_url or _of_running_up(Home(server.home)),
+            database_url=server.database_url or _running_database_url(Home(server.home)),
             scratch=base / f"pt2hub-build-{os.getuid()}",
             worker_id=f"{host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}",
             child_environ={
-                **allowed(environ),
+                **allow_variables(environ),
                 **at_level(cpu_level_limit(environ)),
-                **_added(environ.get("PT2HUB_BUILD_ENV", "")),
+                **_parse_assignments(environ.get("PT2HUB_BUILD_ENV", "")),
                 "PT2HUB_HEADERS": str(headers),
             },
             sandbox=_sandbox(environ, server.isolation, headers),
@@ -100,48 +100,67 @@ class WorkerConfig:
             concurrency=_concurrency(environ.get("PT2HUB_CONCURRENCY") or "1"),
             toolchain=_toolchain(environ.get("PT2HUB_TOOLCHAIN") or TOOLCHAINS[0]),
             drain_seconds=DEFAULT_DRAIN_SECONDS if drain is None else drain,
-            gate_seconds=_seconds(environ.get("PT2HUB_GATE_SECONDS") or "300"),
+            verification_seconds=_seconds(environ.get("PT2HUB_VERIFICATION_SECONDS") or "300"),
             secrets=known_secrets(environ),
-            noop_pauses=read_pauses(environ.get("PT2HUB_NOOP_PAUSES", "")),
+            noop_pauses=read_noop_pauses(environ.get("PT2HUB_NOOP_PAUSES", "")),
             image=environ.get("PT2HUB_IMAGE") or None,
         )
 
     @property
     def private(self) -> dict[str, Path]:
-        """Directories that no build may read, by the setting that names each."""
+        """Directories that no build may read, by setting."""
         named = {"PT2HUB_SCRATCH": self.scratch, "PT2HUB_HOME": self.server.home}
         local = "://" not in self.server.storage
         return named | ({"PT2HUB_STORAGE": Path(self.server.storage)} if local else {})
 
     def check_storage(self) -> None:
-        """Refuses to publish into a directory where nobody would find it.
+        """Check that artifacts go to the server's storage.
 
         Raises:
-            BadConfiguration: A database is named, no storage is, and no server ever ran on this home.
+            BadConfiguration: A database is set, no storage is, and no server ever ran on this home.
         """
         default = self.server.home / "server" / "blobs"
         if self.server.database_url and self.server.storage == str(default) and not default.is_dir():
             raise BadConfiguration(
                 "the worker needs the server's storage as well as its database",
                 where="PT2HUB_STORAGE",
-                hint="Set it as for the server: s3://bucket/prefix, or a directory that both reach.",
+                hint="Use the server's value: s3://bucket/prefix, or a directory that both can reach.",
             )
 
 
+def read_noop_pauses(text: str) -> dict[str, float]:
+    """Read `PT2HUB_NOOP_PAUSES`, such as `compile=0.5,verify=0.2`."""
+    pauses = {}
+    for word in text.replace(",", " ").split():
+        name, _, value = word.partition("=")
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = -1.0
+        if name not in NOOP_STEPS or not 0 <= seconds <= MAX_NOOP_PAUSE_S:
+            raise BadConfiguration(
+                f"invalid pause {word[:80]!r}: must be STEP=SECONDS",
+                where="PT2HUB_NOOP_PAUSES",
+                hint=f"Write compile=0.5,verify=0.2. Steps: {', '.join(NOOP_STEPS)}; seconds from 0 to {MAX_NOOP_PAUSE_S:g}.",
+            )
+        pauses[name] = seconds
+    return pauses
+
+
 def host() -> str:
-    """This machine's name."""
+    """Return this machine's name."""
     return os.uname().nodename
 
 
-def _of_running_up(home: Home) -> str:
+def _running_database_url(home: Home) -> str:
     embedded = EmbeddedPostgres(home.database)
     if embedded.in_use():
         return embedded.url
     raise BadConfiguration(
-        f"the worker needs the server's database; none is named, and no `pt2hub up` runs on {home.path}",
+        f"the server's database is required: PT2HUB_DATABASE_URL is not set, and no `pt2hub up` runs on {home.path}",
         where="PT2HUB_DATABASE_URL",
         hint="Set it to the server's PostgreSQL and PT2HUB_STORAGE to its storage, or set PT2HUB_HOME to the home of "
-        "a running `pt2hub up`. `pt2hub up` itself starts a worker, too.",
+        "a running `pt2hub up`, which also starts a worker of its own.",
     )
 
 
@@ -164,18 +183,18 @@ def _readable(text: str) -> Path:
     path = Path(text)
     if not path.is_absolute() or not path.exists():
         raise BadConfiguration(
-            f"{text[:200]!r} is no path of something that is there",
+            f"invalid path {text[:200]!r}: must be absolute and exist",
             where="PT2HUB_SANDBOX_READABLE",
-            hint="Write absolute paths of what builds need to read, with ':' between them: /opt/models:/opt/compilers.",
+            hint="Write absolute paths that builds need to read, separated by ':': /opt/models:/opt/compilers.",
         )
     return path
 
 
-def _added(text: str) -> dict[str, str]:
+def _parse_assignments(text: str) -> dict[str, str]:
     pairs = dict(word.partition("=")[::2] for word in shlex.split(text))
     if "" in pairs:
         raise BadConfiguration(
-            f"{text!r} is no list of NAME=value",
+            f"invalid variables {text!r}: must be a list of NAME=value",
             where="PT2HUB_BUILD_ENV",
             hint="Write CXX=g++-13 OMP_NUM_THREADS=4.",
         )
@@ -185,7 +204,7 @@ def _added(text: str) -> dict[str, str]:
 def _concurrency(text: str) -> int:
     if not re.fullmatch(r"\d{1,4}", text) or not 1 <= int(text) <= MAX_SLOTS:
         raise BadConfiguration(
-            f"{text!r} is no whole number from 1 to {MAX_SLOTS}",
+            f"concurrency must be a whole number from 1 to {MAX_SLOTS}, got {text!r}",
             where="PT2HUB_CONCURRENCY",
             hint="It is the number of builds at a time; the default is 1.",
         )
@@ -195,9 +214,9 @@ def _concurrency(text: str) -> int:
 def _toolchain(text: str) -> str:
     if text not in TOOLCHAINS:
         raise BadConfiguration(
-            f"{text[:80]!r} is no toolchain",
+            f"unknown toolchain {text[:80]!r}",
             where="PT2HUB_TOOLCHAIN",
-            hint=f"Known: {', '.join(TOOLCHAINS)}.",
+            hint=f"Use one of: {', '.join(TOOLCHAINS)}.",
         )
     return text
 
@@ -209,6 +228,7 @@ def _seconds(text: str) -> float:
         value = -1.0
     if not 1 <= value <= 86400:  # noqa: PLR2004  # a day
         raise BadConfiguration(
-            f"{text!r} is no number of seconds from 1 to 86400", where="PT2HUB_GATE_SECONDS"
+            f"the time limit must be from 1 to 86400 seconds, got {text!r}",
+            where="PT2HUB_VERIFICATION_SECONDS",
         )
     return value

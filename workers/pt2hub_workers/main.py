@@ -1,4 +1,4 @@
-"""The worker's main program: registers, takes builds, hands back what it cannot finish."""
+"""Main program of the worker: registers, runs builds and hands back the ones it cannot finish."""
 
 from __future__ import annotations
 
@@ -13,37 +13,40 @@ from typing import TYPE_CHECKING, NoReturn
 
 import structlog
 
-from pt2hub import __version__
 from pt2hub.domain.workers import Registration
-from pt2hub.errors import DatabaseUnavailable, Pt2hubError
-from pt2hub.server import logs
+from pt2hub.errors import DatabaseUnavailable, Pt2hubError, UnknownTarget
+from pt2hub.retry import generate_pauses, retry
 from pt2hub.server.container import open_container
-from pt2hub.server.db import migrating
+from pt2hub.server.db import migrations
 from pt2hub.server.db.queue import BuildConsumer
-from pt2hub.server.interrupts import Interrupted, Interrupts, release
 from pt2hub.server.reaper import Reaper
-from pt2hub.server.redaction import Redactor
-from pt2hub_workers import headers, rooms
-from pt2hub_workers.attempt import Tools
+from pt2hub.system import logs
+from pt2hub.system.interrupts import Interrupted, Interrupts, release
+from pt2hub.system.redaction import Redactor
+from pt2hub.version import __version__
+from pt2hub_workers.builds import precompiled_headers
+from pt2hub_workers.builds.aoti_toolchain import AotiToolchain
+from pt2hub_workers.builds.jobs import WorkerContext
+from pt2hub_workers.builds.noop_toolchain import NoopToolchain
+from pt2hub_workers.builds.precompiled_headers import PrecompiledHeaders
 from pt2hub_workers.config import WorkerConfig, host
-from pt2hub_workers.device import Device, device_path
-from pt2hub_workers.draining import Drain
-from pt2hub_workers.headers import Headers
-from pt2hub_workers.overseer import Overseer
+from pt2hub_workers.operations.device_lock import DeviceLock, device_path
+from pt2hub_workers.operations.heartbeat import HeartbeatMonitor
+from pt2hub_workers.operations.machine import probe_machine
+from pt2hub_workers.operations.shutdown import Drain
 from pt2hub_workers.runner import BuildRunner
-from pt2hub_workers.sandbox import open_launcher
-from pt2hub_workers.toolchains import open_toolchain
+from pt2hub_workers.sandbox import open_launcher, workspaces
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pt2hub_workers.builds.toolchains import Toolchain
     from pt2hub_workers.sandbox import Launcher
-    from pt2hub_workers.toolchains import Toolchain
 
 WARM_SECONDS = 60.0
-"""How long a worker waits for its first children before it offers itself."""
+"""How long a worker waits for its first child processes before it takes builds."""
 DATABASE_SECONDS = 60.0
-"""How long a worker that starts waits for a database that may start beside it."""
+"""How long a starting worker waits for a database that may be starting as well."""
 _PAUSE_SECONDS = 3.0
 _OPTIONS = {
     "target": "PT2HUB_WORKER_TARGET",
@@ -52,28 +55,21 @@ _OPTIONS = {
     "drain_seconds": "PT2HUB_DRAIN_SECONDS",
     "isolation": "PT2HUB_ISOLATION",
 }
-"""Each option and the variable that it stands for: one place checks both."""
+"""Options and the environment variables they set, so that both are checked in one place."""
 _log = structlog.get_logger()
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs a worker until SIGTERM, SIGINT or SIGHUP, or checks on one.
-
-    Args:
-        argv: The command line without the program.
-
-    Returns:
-        The exit code.
-    """
+    """Run a worker until SIGTERM, SIGINT or SIGHUP; with `--check`, report which workers are alive."""
     options = _options(argv)
     logs.configure()
     interrupts = Interrupts()
     try:
-        config = WorkerConfig.from_environ({**os.environ, **_chosen(options)})
+        config = WorkerConfig.from_environ({**os.environ, **_given_settings(options)})
         if options.check:
             release()
             return _check(config, as_json=options.json)
-        with interrupts.installed():
+        with interrupts.install():
             _run(config, interrupts)
     except Interrupted:
         _leave()
@@ -87,7 +83,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _options(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="pt2hub worker", description="Takes builds and does them.")
+    parser = argparse.ArgumentParser(prog="pt2hub worker", description="Run builds from the queue.")
     for name in _OPTIONS:
         parser.add_argument(f"--{name.replace('_', '-')}")
     parser.add_argument("--check", action="store_true")
@@ -95,13 +91,13 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _chosen(options: argparse.Namespace) -> dict[str, str]:
+def _given_settings(options: argparse.Namespace) -> dict[str, str]:
     given = {variable: getattr(options, name) for name, variable in _OPTIONS.items()}
     return {variable: value for variable, value in given.items() if value is not None}
 
 
 def _check(config: WorkerConfig, *, as_json: bool) -> int:
-    """Says which workers of this machine are alive, as the database sees it; the exit code."""
+    """Print which workers of this machine are alive according to the database; return the exit code."""
     with open_container(config.server, database_url=config.database_url) as container:
         ours = [worker for worker in container.workers.workers().workers if worker.host == host()]
     alive = {worker.id: worker.state for worker in ours if worker.state in ("idle", "busy", "draining")}
@@ -110,55 +106,55 @@ def _check(config: WorkerConfig, *, as_json: bool) -> int:
     elif alive:
         print("\n".join(f"{name} is {state}" for name, state in alive.items()))
     else:
-        print(f"pt2hub worker: no worker of {host()} is alive", file=sys.stderr)
+        print(f"pt2hub worker: no worker is alive on {host()}", file=sys.stderr)
     return 0 if alive else 1
 
 
 def _run(config: WorkerConfig, interrupts: Interrupts) -> None:
     with ExitStack() as stack:
-        tools = interrupts.call(partial(_prepare, config, stack))
-        _serve(config, tools, interrupts, stack)
+        context = interrupts.call(partial(_prepare, config, stack))
+        _serve(config, context, interrupts, stack)
 
 
-def _prepare(config: WorkerConfig, stack: ExitStack) -> Tools:
-    """Makes everything that a worker needs before it takes builds: minutes, the first time on a machine."""
+def _prepare(config: WorkerConfig, stack: ExitStack) -> WorkerContext:
+    """Prepare everything a worker needs before it takes builds; the first time on a machine this takes minutes."""
     config.check_storage()
-    rooms.prepare(config.scratch)
+    workspaces.prepare(config.scratch)
     launcher = _launcher(config)
     _await_database(config.database_url)
-    toolchain = open_toolchain(config, launcher)
+    toolchain = _open_toolchain(config, launcher)
     stack.callback(toolchain.close)
     machine = toolchain.machine()
     container = stack.enter_context(open_container(config.server, database_url=config.database_url))
     container.health.check_storage()
-    device = Device(device_path(machine.device))
+    device = DeviceLock(device_path(machine.device))
     if launcher is not None:
         confining = launcher.for_device(machine.device)
-        _log.info("how models' code is confined", profile=confining.profile, document=confining.document)
-        prepared = Headers(config.headers, toolchain, config.child_environ)
+        _log.info("sandbox profile of models' code", profile=confining.profile, document=confining.document)
+        prepared = PrecompiledHeaders(config.headers, toolchain, config.child_environ)
         stack.callback(prepared.close)
         prepared.ensure(device)
     toolchain.refill()
-    tools = Tools(
+    context = WorkerContext(
         container,
         machine,
         toolchain,
         device,
         config.server.factories,
-        config.gate_seconds,
+        config.verification_seconds,
         Redactor(config.secrets),
         config.image,
     )
     if not toolchain.wait_warm(WARM_SECONDS):
-        # Builds will say why; a slow disk is no reason to stay away.
-        _log.warning("the children are not ready yet", seconds=WARM_SECONDS)
-    return tools
+        # Builds report the cause; a slow disk must not keep the worker away.
+        _log.warning("child processes are not ready yet", seconds=WARM_SECONDS)
+    return context
 
 
 def _leave() -> NoReturn:
-    """Ends a worker that was told to stop before it served, whatever its preparation is still at.
+    """Exit a worker that was stopped during its preparation.
 
-    Nothing has begun that must be handed back, and children die with this process.
+    No build has begun that must be handed back, and child processes die with this process.
     """
     _log.info("stopped before it was ready")
     sys.stdout.flush()
@@ -167,51 +163,66 @@ def _leave() -> NoReturn:
 
 
 def _launcher(config: WorkerConfig) -> Launcher | None:
-    """What starts children, as far as the machine can confine them; None where nothing of others is run.
-
-    Raises:
-        SandboxUnavailable: It cannot, and the settings demand it.
-    """
+    """Return the launcher of child processes; None for the no-op toolchain, which runs no users' code."""
     if config.toolchain == "noop":
         return None
-    headers.prepare(config.headers)
+    precompiled_headers.prepare(config.headers)
     launcher = open_launcher(config.sandbox, config.child_environ)
     launcher.keep_private(config.private)
     if launcher.reason is not None:
-        _log.warning(f"isolation is only process: {launcher.reason}")  # `pt2hub up` looks for it
+        _log.warning(
+            "isolation is only `process`", isolation_reason=launcher.reason
+        )  # `pt2hub up` reads the field
     return launcher
 
 
-def _serve(config: WorkerConfig, tools: Tools, interrupts: Interrupts, stack: ExitStack) -> None:
-    """Takes builds until a signal has ended it."""
-    container, every = tools.container, config.server.heartbeat_seconds
-    registration = _registration(config, tools.toolchain)
-    overseer = Overseer(
+def _open_toolchain(config: WorkerConfig, launcher: Launcher | None) -> Toolchain:
+    """Return the configured toolchain."""
+    if launcher is not None:
+        environ = config.child_environ
+        machine = probe_machine(launcher, environ, config.target)
+        return AotiToolchain(launcher, machine, config.scratch, environ, concurrency=config.concurrency)
+    toolchain = NoopToolchain(config.scratch, config.noop_pauses)
+    only = toolchain.machine().target.name
+    if config.target not in ("auto", only):
+        raise UnknownTarget(
+            f"the no-op toolchain cannot build for {config.target[:80]!r}",
+            where="PT2HUB_WORKER_TARGET",
+            hint=f"Use one of: auto, {only}.",
+        )
+    return toolchain
+
+
+def _serve(config: WorkerConfig, context: WorkerContext, interrupts: Interrupts, stack: ExitStack) -> None:
+    """Take builds until a signal ends the worker."""
+    container, every = context.container, config.server.heartbeat_seconds
+    registration = _registration(config, context.toolchain)
+    monitor = HeartbeatMonitor(
         container, registration, database_url=config.database_url, every=every, on_refused=interrupts.end
     )
-    reaper = Reaper(container, silence=config.server.lost_worker_seconds, every=every)
+    reaper = Reaper(container, heartbeat_timeout=config.server.lost_worker_seconds, every=every)
     consumer = BuildConsumer(
         config.database_url,
-        queue=tools.machine.target.name,
-        handler=BuildRunner(tools, overseer).run,
+        queue=context.machine.target.name,
+        handler=BuildRunner(context, monitor).run,
         concurrency=config.concurrency,
     )
-    for part in (reaper, overseer):
+    for part in (reaper, monitor):
         stack.callback(part.stop)
         part.start()
-    Drain(interrupts, consumer, overseer, seconds=config.drain_seconds).start()
+    Drain(interrupts, consumer, monitor, seconds=config.drain_seconds).start()
     _log.info(
         "worker ready",
         worker=config.worker_id,
-        target=tools.machine.target.name,
+        target=context.machine.target.name,
         toolchain=config.toolchain,
         concurrency=config.concurrency,
         isolation=registration.isolation,
         isolation_profile=registration.isolation_profile,
     )
     consumer.run()
-    if overseer.refused is not None:
-        raise overseer.refused
+    if monitor.refused is not None:
+        raise monitor.refused
 
 
 def _registration(config: WorkerConfig, toolchain: Toolchain) -> Registration:
@@ -232,21 +243,16 @@ def _registration(config: WorkerConfig, toolchain: Toolchain) -> Registration:
 
 
 def _await_database(database_url: str) -> None:
-    """Waits for a database that does not answer yet, and refuses one of another schema.
+    """Wait until the database answers, and check its schema.
 
     Raises:
-        SchemaOlder: It lacks revisions.
-        SchemaNewer: It was written by a newer pt2hub.
-        DatabaseUnavailable: It did not answer in time.
+        SchemaOlder: The schema lacks revisions.
+        SchemaNewer: The schema was written by a newer pt2hub.
+        DatabaseUnavailable: The database did not answer in time.
     """
-    deadline = time.monotonic() + DATABASE_SECONDS
-    while True:
-        try:
-            migrating.require(database_url)
-        except DatabaseUnavailable as error:
-            if time.monotonic() + _PAUSE_SECONDS > deadline:
-                raise
-            _log.warning("the database does not answer yet; waiting", error=error.message)
-        else:
-            return
-        time.sleep(_PAUSE_SECONDS)
+    retry(
+        lambda: migrations.require(database_url),
+        DatabaseUnavailable,
+        generate_pauses(_PAUSE_SECONDS, longest=_PAUSE_SECONDS, total=DATABASE_SECONDS),
+        on_error=lambda error: _log.warning("waiting for the database", error=error.message),
+    )

@@ -1,4 +1,4 @@
-"""A `.pt2` as a zip: checked, listed, split into code and weights, and assembled again; needs no torch.
+"""Reading, validating, splitting and assembling `.pt2` archives, without torch.
 
 Nothing here extracts. Members are read in place through one strict parser, so that what is checked is what
 is read, and archives are written by one encoder, so that the same members give the same bytes everywhere.
@@ -9,16 +9,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from pt2hub.archive.reading import LITERALS, Archive, listing, open_archive, read_literals, read_member
 from pt2hub.archive.sources import ByteSource
 from pt2hub.archive.tensors import TensorEntry, read_safetensors_header
-from pt2hub.archive.validating import Entry, Limits, validate
+from pt2hub.archive.zip.reader import LITERALS, Archive, listing, open_archive, read_literals, read_member
+from pt2hub.archive.zip.validation import Entry, Limits, validate
 
 if TYPE_CHECKING:
-    from pt2hub.archive.assembling import assemble, write_single_file
     from pt2hub.archive.layout import blob_chunks
-    from pt2hub.archive.splitting import MemberBytes, SplitResult, split
-    from pt2hub.archive.writing import write_zip
+    from pt2hub.archive.single_file import assemble, write_single_file
+    from pt2hub.archive.splitter import MemberBytes, SplitResult, split
+    from pt2hub.archive.zip.encoder import write_zip
 
 __all__ = [
     "LITERALS",
@@ -44,13 +44,13 @@ __all__ = [
 
 # Loading an artifact only reads: a third of this package's import is the writing side, left until it is used.
 _WRITING = {
-    "MemberBytes": "splitting",
-    "SplitResult": "splitting",
-    "assemble": "assembling",
+    "MemberBytes": "splitter",
+    "SplitResult": "splitter",
+    "assemble": "single_file",
     "blob_chunks": "layout",
-    "split": "splitting",
-    "write_single_file": "assembling",
-    "write_zip": "writing",
+    "split": "splitter",
+    "write_single_file": "single_file",
+    "write_zip": "zip.encoder",
 }
 
 

@@ -1,4 +1,4 @@
-"""How an exported program is called, read from its JSON without torch, and whether a spec calls it so."""
+"""Call signatures of exported programs, read from their JSON without torch, and their check against specs."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from pt2hub.archive.payloads import MOST_DIMENSIONS, SCALARS, whole_number
-from pt2hub.archive.validating import shown
-from pt2hub.domain.paths import NAME_PATTERN
+from pt2hub.archive.payloads import MAX_DIMENSIONS, SCALARS, whole_number
+from pt2hub.archive.zip.validation import printable_name
+from pt2hub.domain.publishing.paths import NAME_PATTERN
 from pt2hub.errors import DimensionSpecialised, InputRefused, UnknownInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pt2hub.domain.specs import DimSpec, Spec
+    from pt2hub.domain.publishing.spec import DimSpec, Spec
 
 _TREE_VERSION = 1
 _CONTAINERS = {"builtins.dict": ".{}", "builtins.list": "[{}]", "builtins.tuple": "({})"}
-"""Containers that a spec's names can step into (`domain.paths`)."""
+"""Containers that a spec's names can step into (`domain.publishing.paths`)."""
 _NAME = re.compile(NAME_PATTERN)
-_LONGEST_NAME = 200
-"""Of an argument in a spec (`domain.inputs`); longer paths are cut here."""
-_MOST_ARGUMENTS = 4096
+_MAX_NAME_CHARS = 200
+"""Of an argument in a spec (`domain.publishing.inputs`); longer paths are cut here."""
+_MAX_ARGUMENTS = 4096
 """Far more than a spec can name."""
 _NAMED = 10
 """Arguments that an error names at most."""
-_LONGEST_VALUE = 200
+_MAX_VALUE_CHARS = 200
 _SYMBOL = re.compile(r"(?:Symbol\('(?P<long>\w+)'[^()]*\)|(?P<short>[a-z]+\d+))")
 _PRODUCT = re.compile(rf"Mul\(Integer\((?P<factor>[1-9]\d{{0,8}})\), (?P<symbol>{_SYMBOL.pattern})\)")
 _SHORT_PRODUCT = re.compile(rf"(?P<factor>[1-9]\d{{0,8}})\*(?P<symbol>{_SYMBOL.pattern})")
-_LEAST_TRACED = 2
+_MIN_TRACED_SIZE = 2
 """torch writes this as the smallest size of any dimension whose range nobody gave, and does not enforce it."""
-_EXPORT = "Export the program again with the sizes and values that are wanted, or change the spec."
+_EXPORT = "Export the program again with the required sizes and values, or change the spec."
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,6 @@ class Dynamic:
 
     Attributes:
         symbol: What the program calls it; equal symbols are equal sizes. Empty for a formula of several terms.
-        factor: The size is this many times the symbol.
-        least: Smallest size.
         most: Largest size, None without a bound.
     """
 
@@ -55,7 +53,7 @@ class Dynamic:
     most: int | None
 
     def __str__(self) -> str:
-        """The range, for people."""
+        """Return the range, for people."""
         sizes = f"{self.least} to {self.most}" if self.most else f"{self.least} or more"
         return f"{sizes}, multiples of {self.factor}" if self.factor > 1 else sizes
 
@@ -65,9 +63,7 @@ class ProgramInput:
     """A tensor that the program takes.
 
     Attributes:
-        name: Its path in the call, as a spec names inputs (`domain.paths`).
-        dtype: As torch prints it, without the prefix.
-        shape: Sizes.
+        name: Its path in the call, as a spec names inputs (`domain.publishing.paths`).
     """
 
     name: str
@@ -82,7 +78,6 @@ class ProgramCall:
     Attributes:
         inputs: Its tensors, in order.
         fixed: Its other arguments by path, and the only values it takes.
-        others: Arguments that a spec cannot name, such as objects of a class and numbers that may change.
     """
 
     inputs: tuple[ProgramInput, ...]
@@ -91,10 +86,7 @@ class ProgramCall:
 
 
 def read_call(program: Mapping[str, Any]) -> ProgramCall:
-    """How a program is called.
-
-    Args:
-        program: The JSON document of the program.
+    """Return how a program is called.
 
     Raises:
         AttributeError, KeyError, TypeError, ValueError: It is not as torch writes it.
@@ -106,7 +98,7 @@ def read_call(program: Mapping[str, Any]) -> ProgramCall:
         raise ValueError(version)
     kinds = ("user_input", "constant_input")
     leaves = [item for item in module["signature"]["input_specs"] if next(iter(item)) in kinds]
-    paths = list(islice(_paths(tree, signature.get("forward_arg_names")), _MOST_ARGUMENTS))
+    paths = list(islice(_paths(tree, signature.get("forward_arg_names")), _MAX_ARGUMENTS))
     inputs, fixed, others = [], {}, []
     for (path, nameable), leaf in zip(paths, leaves, strict=True):
         if not nameable or "as_tensor" not in leaf.get("user_input", {}).get("arg", {"as_tensor": 0}):
@@ -115,7 +107,7 @@ def read_call(program: Mapping[str, Any]) -> ProgramCall:
             fixed[path] = _value(leaf["constant_input"]["value"])
         else:
             tensor = module["graph"]["tensor_values"][leaf["user_input"]["arg"]["as_tensor"]["name"]]
-            if len(tensor["sizes"]) > MOST_DIMENSIONS:
+            if len(tensor["sizes"]) > MAX_DIMENSIONS:
                 raise ValueError(path)
             shape = tuple(_size(size, program["range_constraints"]) for size in tensor["sizes"])
             inputs.append(ProgramInput(path, SCALARS[tensor["dtype"]], shape))
@@ -123,11 +115,7 @@ def read_call(program: Mapping[str, Any]) -> ProgramCall:
 
 
 def check_call(call: ProgramCall, spec: Spec) -> None:
-    """Refuses a spec that calls a program in another way than it was exported for.
-
-    Args:
-        call: The program's.
-        spec: The spec.
+    """Refuse a spec that calls a program in another way than it was exported for.
 
     Raises:
         UnknownInput: The spec names an argument that the program lacks.
@@ -138,7 +126,7 @@ def check_call(call: ProgramCall, spec: Spec) -> None:
     known = [item.name for item in call.inputs] + list(call.fixed)
     if call.others:
         raise InputRefused(
-            f"the program takes {_few(call.others)}, which no spec can name",
+            f"the program has arguments that a spec cannot describe: {_few(call.others)}",
             where="source.program",
             hint="Export it so that it takes tensors and fixed values, alone or in dicts, lists and tuples.",
         )
@@ -173,7 +161,7 @@ def check_call(call: ProgramCall, spec: Spec) -> None:
 
 def _check_fixed(fixed: Mapping[str, Any], spec: Spec) -> None:
     for name, value in fixed.items():
-        written = json.dumps(value)[:_LONGEST_VALUE]
+        written = json.dumps(value)[:_MAX_VALUE_CHARS]
         if name not in spec.fixed:
             raise InputRefused(
                 f"the program was exported with {name} = {written} and takes no other value",
@@ -183,7 +171,7 @@ def _check_fixed(fixed: Mapping[str, Any], spec: Spec) -> None:
         said = spec.fixed[name]
         if said != value or isinstance(said, bool) != isinstance(value, bool):
             raise InputRefused(
-                f"the program was exported with {name} = {written}, the spec says {json.dumps(said)[:_LONGEST_VALUE]}",
+                f"the program was exported with {name} = {written}, the spec says {json.dumps(said)[:_MAX_VALUE_CHARS]}",
                 where=f"fixed.{name}",
                 hint=_EXPORT,
             )
@@ -219,13 +207,13 @@ def _check_range(own: int | Dynamic, dim: DimSpec, name: str, where: str) -> Non
 
 
 def _least(own: Dynamic) -> int:
-    return own.factor if own.least <= _LEAST_TRACED * own.factor else own.least
+    return own.factor if own.least <= _MIN_TRACED_SIZE * own.factor else own.least
 
 
 def _check_equal(
     symbols: dict[tuple[str, int], tuple[str, object]], own: int | Dynamic, said: object, where: str
 ) -> None:
-    """Sizes that are one in the program are one in the spec."""
+    """Size that are one in the program are one in the spec."""
     if isinstance(own, int) or not own.symbol:
         return
     place, before = symbols.setdefault((own.symbol, own.factor), (where, said))
@@ -238,7 +226,7 @@ def _check_equal(
 
 
 def _few(names: Iterable[str]) -> str:
-    first = [shown(name) for name in islice(names, _NAMED + 1)]
+    first = [printable_name(name) for name in islice(names, _NAMED + 1)]
     return ", ".join([*first[:_NAMED], "..."] if len(first) > _NAMED else first)
 
 
@@ -247,7 +235,7 @@ def _form(dtype: str, shape: tuple[object, ...] | list[Any]) -> str:
 
 
 def _paths(tree: Mapping[str, Any], names: list[str] | None) -> Iterator[tuple[str, bool]]:
-    """Paths of the leaves of a call, and whether a spec can name each."""
+    """Yield the paths of the leaves of a call, and whether a spec can name each."""
     positional, keywords = tree["children_spec"]
     given = names or [f"arg_{place}" for place in range(len(positional["children_spec"]))]
     for name, item in zip(given, positional["children_spec"], strict=False):
@@ -257,8 +245,8 @@ def _paths(tree: Mapping[str, Any], names: list[str] | None) -> Iterator[tuple[s
 
 
 def _leaves(path: str, item: Mapping[str, Any], *, nameable: bool) -> Iterator[tuple[str, bool]]:
-    if len(path) > _LONGEST_NAME:
-        path, nameable = path[:_LONGEST_NAME], False
+    if len(path) > _MAX_NAME_CHARS:
+        path, nameable = path[:_MAX_NAME_CHARS], False
     kind, children = item["type"], item["children_spec"]
     if kind is None:
         yield path, _NAME.fullmatch(path) is not None and nameable
@@ -269,7 +257,7 @@ def _leaves(path: str, item: Mapping[str, Any], *, nameable: bool) -> Iterator[t
         yield from _leaves(path + step.format(key), child, nameable=nameable and kind in _CONTAINERS)
 
 
-def _size(size: Any, ranges: Mapping[str, Mapping[str, Any]]) -> int | Dynamic:  # noqa: ANN401  # any JSON value
+def _size(size: Any, ranges: Mapping[str, Mapping[str, Any]]) -> int | Dynamic:
     if isinstance(size, int) or "as_int" in size:
         return whole_number(size)
     expression = size["as_expr"]["expr_str"]
@@ -286,7 +274,7 @@ def _size(size: Any, ranges: Mapping[str, Mapping[str, Any]]) -> int | Dynamic: 
     return Dynamic(name, factor, least or 0, most)
 
 
-def _value(value: Mapping[str, Any]) -> Any:  # noqa: ANN401  # any JSON value
+def _value(value: Mapping[str, Any]) -> Any:
     ((kind, found),) = value.items()
     if kind != "as_none" and not isinstance(found, bool | int | float | str):
         raise ValueError(kind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from pt2hub.archive.sources import ByteSource, opened
+from pt2hub.archive.sources import ByteSource, open_source
 from pt2hub.archive.tensors import TensorEntry, read_safetensors_header
 from pt2hub.domain.digests import CHUNK
 from pt2hub.errors import CorruptArchive, LayoutUnproven, WeightsMismatch
@@ -19,11 +19,9 @@ if TYPE_CHECKING:
 def blob_chunks(
     constants: Constants, weights: Path | ByteSource, extra: bytes | None = None
 ) -> Iterator[bytes]:
-    """The blob in pieces: each constant at its offset, zeros between.
+    """Yield the blob in pieces: each constant at its offset, zeros between.
 
     Args:
-        constants: The recorded layout.
-        weights: The weights layer, a safetensors file.
         extra: The literal constants, a safetensors file's bytes, where the code has any.
 
     Raises:
@@ -32,14 +30,14 @@ def blob_chunks(
         WeightsMismatch: A constant is not in its file, or has another shape or dtype there.
         CorruptArchive: A safetensors file is malformed.
     """
-    with opened(weights) as file, opened(extra or b"") as literals:
+    with open_source(weights) as file, open_source(extra or b"") as literals:
         sources: dict[str, _Source] = {"weights": (file, read_safetensors_header(file))}
         if extra is not None:
             sources["extra"] = (literals, read_safetensors_header(literals))
         # All of it is checked before the first byte leaves: a stream cannot take bytes back.
         for item in list(_plan(constants, sources)):
             yield from _zeros(item.gap)
-            yield from _copied(item.source, item.entry)
+            yield from _read_tensor(item.source, item.entry)
         yield from _zeros(constants.blob_size - max((c.offset + c.size for c in constants.table), default=0))
 
 
@@ -56,7 +54,7 @@ def _plan(constants: Constants, sources: dict[str, _Source]) -> Iterator[_Piece]
     at = 0
     for constant in sorted(constants.table, key=lambda item: (item.offset, item.size)):
         file, entries = sources.get(constant.source, (sources["weights"][0], {}))
-        entry = _matched(constant, entries)
+        entry = _match_entry(constant, entries)
         if constant.offset < at:
             raise LayoutUnproven("two constants overlap", where=constant.fqn)
         yield _Piece(constant.offset - at, file, entry)
@@ -66,7 +64,7 @@ def _plan(constants: Constants, sources: dict[str, _Source]) -> Iterator[_Piece]
 
 
 def is_contiguous(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """Whether strides are those of a contiguous tensor; dimensions of size 0 or 1 may have any."""
+    """Return whether strides are those of a contiguous tensor; dimensions of size 0 or 1 may have any."""
     expected = 1
     for size, step in zip(reversed(shape), reversed(stride), strict=True):
         if size > 1 and step != expected:
@@ -75,7 +73,7 @@ def is_contiguous(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
     return True
 
 
-def _matched(constant: Constant, entries: dict[str, TensorEntry]) -> TensorEntry:
+def _match_entry(constant: Constant, entries: dict[str, TensorEntry]) -> TensorEntry:
     entry = entries.get(constant.name_in_file)
     if entry is None:
         raise WeightsMismatch("the constant is missing", where=constant.fqn)
@@ -99,7 +97,7 @@ def _zeros(count: int) -> Iterator[bytes]:
         count -= piece
 
 
-def _copied(source: ByteSource, entry: TensorEntry) -> Iterator[bytes]:
+def _read_tensor(source: ByteSource, entry: TensorEntry) -> Iterator[bytes]:
     left = entry.end - entry.begin
     for chunk in source.read(entry.begin, entry.end):
         left -= len(chunk)

@@ -12,10 +12,10 @@ import mmap
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pt2hub.archive import records
 from pt2hub.archive.layout import is_contiguous
 from pt2hub.archive.tensors import WIDTHS
-from pt2hub.archive.validating import shown
+from pt2hub.archive.zip import records
+from pt2hub.archive.zip.validation import printable_name
 from pt2hub.domain.digests import CHUNK
 from pt2hub.errors import BadProgram, NotFound, UnsupportedTensor
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from pt2hub.archive.reading import Archive
+    from pt2hub.archive.zip.reader import Archive
 
 STRIDED = 7
 """torch's number of the dense layout."""
@@ -34,7 +34,7 @@ SCALARS = {
     33: "float8_e8m0fnu", 34: "uint32", 35: "uint64",
 }  # fmt: skip
 """torch's numbers of dtypes in saved programs (`torch._export.serde.schema.ScalarType`, schema 8)."""
-MOST_DIMENSIONS = 64
+MAX_DIMENSIONS = 64
 _LARGEST = 1 << 62
 _FEW_CONTAINERS = 10_000
 _BYTES_OF_CONTAINER = 10
@@ -48,13 +48,7 @@ class Payload:
     """A tensor of a program, and which bytes are its own.
 
     Attributes:
-        name: Its fully qualified name.
         member: The member with the bytes, without its folder.
-        is_param: Whether it is a parameter.
-        trains: Whether it requires gradients.
-        scalar: torch's number of its dtype.
-        shape: Sizes.
-        strides: Elements from one index to the next.
         offset: Elements before the first.
     """
 
@@ -103,18 +97,14 @@ class Payload:
         return (self.offset + last + 1) * self.width
 
     def compact(self, member: str) -> Payload:
-        """The same tensor, contiguous in a member of its own."""
+        """Return the same tensor, contiguous in a member of its own."""
         sizes = reversed(self.shape[1:])
         strides = tuple(itertools.accumulate(sizes, lambda step, size: step * size, initial=1))[::-1]
         return replace(self, member=member, strides=strides if self.shape else (), offset=0)
 
 
 def read_payloads(archive: Archive, config: str) -> tuple[Payload, ...]:
-    """The tensors that a document of the program describes, in its order.
-
-    Args:
-        archive: The program.
-        config: The document's name.
+    """Return the tensors that a document of the program describes, in its order.
 
     Raises:
         BadProgram: It is malformed, or holds what only unpickling could read.
@@ -123,22 +113,21 @@ def read_payloads(archive: Archive, config: str) -> tuple[Payload, ...]:
     document = read_json(archive, config)
     items = document.get("config") if isinstance(document, dict) else None
     if not isinstance(items, dict):
-        raise malformed(config)
+        raise malformed_member(config)
     return tuple(_payload(name, item) for name, item in items.items())
 
 
 def payload_config(payloads: Iterable[Payload], device: str = "cpu") -> bytes:
-    """The document that `read_payloads` reads, which does not ask where a tensor lay.
+    """Return the document that `read_payloads` reads, which does not ask where a tensor lay.
 
     Args:
-        payloads: The tensors.
         device: Where torch puts them when it loads them.
     """
-    return dump({"config": {item.name: _described(item, device) for item in payloads}})
+    return dump({"config": {item.name: _describe(item, device) for item in payloads}})
 
 
-def compacted(payloads: Iterable[Payload], prefix: str) -> tuple[Payload, ...]:
-    """Every tensor contiguous in a member of its own, in order; tensors that are one stay one."""
+def make_contiguous(payloads: Iterable[Payload], prefix: str) -> tuple[Payload, ...]:
+    """Return every tensor contiguous in a member of its own, in order; tensors that are one stay one."""
     members: dict[tuple[object, ...], str] = {}
     return tuple(
         item.compact(members.setdefault(item.memory, f"{prefix}{len(members)}")) for item in payloads
@@ -146,13 +135,10 @@ def compacted(payloads: Iterable[Payload], prefix: str) -> tuple[Payload, ...]:
 
 
 def payload_chunks(source: Path, archive: Archive, folder: str, payload: Payload) -> Iterator[bytes]:
-    """A tensor's bytes in the order of its elements, in pieces.
+    """Yield a tensor's bytes in the order of its elements, in pieces.
 
     Args:
-        source: The archive's file.
-        archive: The same, open.
         folder: Where the members are.
-        payload: The tensor.
 
     Raises:
         BadProgram: Its member is missing, too short or compressed.
@@ -163,25 +149,28 @@ def payload_chunks(source: Path, archive: Archive, folder: str, payload: Payload
     try:
         entry = archive.entry(f"{folder}{payload.member}")
     except NotFound as error:
-        raise BadProgram(f"the bytes of {shown(payload.name)} are missing", hint=SAVE_AGAIN) from error
+        raise BadProgram(
+            f"the bytes of {printable_name(payload.name)} are missing", hint=SAVE_AGAIN
+        ) from error
     if payload.reach > entry.size:
         why = "it holds none: it was exported with fake tensors" if not entry.size else "they are cut short"
-        raise BadProgram(f"the bytes of {shown(payload.name)}: {why}", hint=SAVE_AGAIN)
+        raise BadProgram(f"the bytes of {printable_name(payload.name)}: {why}", hint=SAVE_AGAIN)
     if payload.contiguous and payload.size == entry.size:
         yield from archive.chunks(entry)
         return
     if entry.method != records.STORED:
         raise BadProgram(
-            f"the bytes of {shown(payload.name)} are compressed: the file was packed anew", hint=SAVE_AGAIN
+            f"the bytes of {printable_name(payload.name)} are compressed: the file was packed anew",
+            hint=SAVE_AGAIN,
         )
     for _ in archive.chunks(entry):  # for the member's CRC
         pass
     with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
-        yield from _gathered(whole, entry.data_offset, payload)
+        yield from _gather_elements(whole, entry.data_offset, payload)
 
 
-def read_json(archive: Archive, name: str, *, most: int = 16 << 20) -> Any:  # noqa: ANN401  # any JSON value
-    """A member's JSON value.
+def read_json(archive: Archive, name: str, *, most: int = 16 << 20) -> Any:
+    """Return a member's JSON value.
 
     Raises:
         BadProgram: It is missing, too long or no JSON, or it would take far more memory than a program's does.
@@ -189,29 +178,29 @@ def read_json(archive: Archive, name: str, *, most: int = 16 << 20) -> Any:  # n
     """
     try:
         if archive.entry(name).size > most:
-            raise BadProgram(f"{shown(name)} is longer than {most >> 20} MiB")
+            raise BadProgram(f"{printable_name(name)} is longer than {most >> 20} MiB")
         data = archive.read(name)
         if data.count(b"{") + data.count(b"[") > max(_FEW_CONTAINERS, len(data) // _BYTES_OF_CONTAINER):
-            raise malformed(name)
+            raise malformed_member(name)
         return json.loads(data.decode(), parse_constant=_no_constant)
     except NotFound as error:
-        raise BadProgram(f"the file lacks {shown(name)}", hint=SAVE_AGAIN) from error
+        raise BadProgram(f"the file lacks {printable_name(name)}", hint=SAVE_AGAIN) from error
     except (ValueError, RecursionError) as error:
-        raise malformed(name) from error
+        raise malformed_member(name) from error
 
 
 def dump(value: object) -> bytes:
-    """A JSON value in as few bytes as it takes; keys keep their order."""
+    """Return a JSON value in as few bytes as it takes; keys keep their order."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
 
 
-def malformed(name: str) -> BadProgram:
-    """The error of a member that is not as torch writes it."""
-    return BadProgram(f"{shown(name)} is not what torch.export.save writes there", hint=SAVE_AGAIN)
+def malformed_member(name: str) -> BadProgram:
+    """Return the error of a member that is not as torch writes it."""
+    return BadProgram(f"{printable_name(name)} is not what torch.export.save writes there", hint=SAVE_AGAIN)
 
 
-def _gathered(whole: mmap.mmap, start: int, payload: Payload) -> Iterator[bytes]:
-    """The elements row by row; a row is as much as one stride reaches, and pages that were read may leave memory."""
+def _gather_elements(whole: mmap.mmap, start: int, payload: Payload) -> Iterator[bytes]:
+    """Yield the elements row by row; a row is as much as one stride reaches, and pages that were read may leave memory."""
     width = payload.width
     start += payload.offset * width
     if payload.contiguous:
@@ -232,7 +221,7 @@ def _gathered(whole: mmap.mmap, start: int, payload: Payload) -> Iterator[bytes]
                 yield elements[at : at + 1].tobytes() * length
 
 
-def _described(item: Payload, device: str) -> dict[str, Any]:
+def _describe(item: Payload, device: str) -> dict[str, Any]:
     return {
         "path_name": item.member,
         "is_param": item.is_param,
@@ -249,17 +238,17 @@ def _described(item: Payload, device: str) -> dict[str, Any]:
     }
 
 
-def _payload(name: str, item: Any) -> Payload:  # noqa: ANN401  # any JSON value
+def _payload(name: str, item: Any) -> Payload:
     if isinstance(item, dict) and (item.get("use_pickle") is not False or item.get("tensor_meta") is None):
         raise BadProgram(
-            f"{shown(name)} is saved as a pickle, which could run anything when it is read",
+            f"{printable_name(name)} is saved as a pickle, which could run anything when it is read",
             hint="It is an object or a subclass of Tensor. Replace it with plain tensors before the export (quantised "
             "weights: unwrap them), and save the program again.",
         )
     try:
         return _tensor(name, item, item["tensor_meta"])
     except (KeyError, TypeError, ValueError) as error:
-        raise malformed(f"the entry of {name}") from error
+        raise malformed_member(f"the entry of {name}") from error
 
 
 def _tensor(name: str, item: Mapping[str, Any], meta: Mapping[str, Any]) -> Payload:
@@ -272,10 +261,10 @@ def _tensor(name: str, item: Mapping[str, Any], meta: Mapping[str, Any]) -> Payl
             if dtype.startswith("complex")
             else "Weights are dense, and of a dtype that torch names."
         )
-        raise UnsupportedTensor(f"The tensor is {what}", where=shown(name), hint=advice)
+        raise UnsupportedTensor(f"The tensor is {what}", where=printable_name(name), hint=advice)
     shape, strides = (tuple(map(whole_number, meta[key])) for key in ("sizes", "strides"))
     member = item["path_name"]
-    if not isinstance(member, str) or not member or "/" in member or len(shape) > MOST_DIMENSIONS:
+    if not isinstance(member, str) or not member or "/" in member or len(shape) > MAX_DIMENSIONS:
         raise ValueError(member)
     if len(strides) != len(shape):
         raise ValueError(strides)
@@ -285,8 +274,8 @@ def _tensor(name: str, item: Mapping[str, Any], meta: Mapping[str, Any]) -> Payl
     )
 
 
-def whole_number(value: Any) -> int:  # noqa: ANN401  # any JSON value
-    """A size, as torch writes it: alone or in an object.
+def whole_number(value: Any) -> int:
+    """Return a size, as torch writes it: alone or in an object.
 
     Raises:
         KeyError, ValueError: It is none, or no tensor has so many elements.
@@ -303,14 +292,14 @@ def _no_constant(text: str) -> float:
 
 
 __all__ = [
-    "MOST_DIMENSIONS",
+    "MAX_DIMENSIONS",
     "SAVE_AGAIN",
     "SCALARS",
     "VIEW_AS_REAL",
     "Payload",
-    "compacted",
     "dump",
-    "malformed",
+    "make_contiguous",
+    "malformed_member",
     "payload_chunks",
     "payload_config",
     "read_json",

@@ -1,6 +1,6 @@
 """Exported programs taken apart for upload, and put together again in the sandbox; nothing here is run.
 
-torch.export.load unpickles example inputs and some weights and evaluates text of the graph (facts/aoti.md, section 7).
+torch.export.load unpickles example inputs and some weights and evaluates text of the graph (docs/facts/trust.md#exported-programs).
 So a program travels without any pickle and without weights, which are a blob of their own and may be exchanged;
 what is left is text and raw numbers, the same bytes for the same program. The graph's expressions are still
 evaluated by torch: only the sandbox loads it.
@@ -14,22 +14,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pt2hub.archive import records
 from pt2hub.archive.calls import ProgramCall, read_call
-from pt2hub.archive.fitting import check_fit
 from pt2hub.archive.payloads import (
     SAVE_AGAIN,
     Payload,
-    compacted,
     dump,
-    malformed,
+    make_contiguous,
+    malformed_member,
     payload_chunks,
     payload_config,
     read_json,
     read_payloads,
 )
-from pt2hub.archive.reading import Archive, open_archive
-from pt2hub.archive.saved import (
+from pt2hub.archive.sources import open_file, open_source
+from pt2hub.archive.tensors import Form, TensorEntry, read_safetensors_header, safetensors_header
+from pt2hub.archive.torch_save_format import (
     CONSTANTS,
     CONSTANTS_CONFIG,
     FIXED,
@@ -40,13 +39,14 @@ from pt2hub.archive.saved import (
     check_fixed,
     check_readable,
     check_saved,
-    explained,
     root_of,
+    translate_errors,
 )
-from pt2hub.archive.sources import opened, opened_file
-from pt2hub.archive.tensors import Form, TensorEntry, read_safetensors_header, safetensors_header
-from pt2hub.archive.validating import shown
-from pt2hub.archive.writing import ZipEncoder, write_pieces
+from pt2hub.archive.weights_check import check_fit
+from pt2hub.archive.zip import records
+from pt2hub.archive.zip.encoder import ZipEncoder, write_pieces
+from pt2hub.archive.zip.reader import Archive, open_archive
+from pt2hub.archive.zip.validation import printable_name
 from pt2hub.errors import BadProgram, CorruptArchive, WeightsMismatch
 
 if TYPE_CHECKING:
@@ -69,11 +69,7 @@ class ProgramSummary:
 
     Attributes:
         torch_version: The torch that exported it, such as `2.13.0+cpu`; `<=2.4` where it is too old to say.
-        schema: Version of the file's format, major and minor.
-        weights: The tensors of the weights file by name.
-        ties: Groups of names that are one tensor; the last is the one in the weights file.
         call: Its inputs, in order.
-        nodes: Number of operations.
         operators: Those that are neither torch's own `aten` nor part of the export, `namespace::name`.
     """
 
@@ -96,10 +92,9 @@ class _Parts(NamedTuple):
 
 
 def split_program(source: Path, program: Path, weights: Path, *, where: str | None = None) -> ProgramSummary:
-    """Takes a file of torch.export.save apart.
+    """Take a file of torch.export.save apart.
 
     Args:
-        source: The file.
         program: Where the program goes, without weights and example inputs; the same program gives the same bytes.
         weights: Where the weights go, as safetensors: each contiguous, a tied one once, under its last name.
         where: What errors call the file; its path where omitted.
@@ -109,39 +104,35 @@ def split_program(source: Path, program: Path, weights: Path, *, where: str | No
         BadProgram: It is no such file, is damaged, or holds pickles.
         UnsupportedTensor: A weight is complex or not dense.
     """
-    with explained(where or str(source)), ExitStack() as stack:
+    with translate_errors(where or str(source)), ExitStack() as stack:
         check_readable(source)
         archive = stack.enter_context(open_archive(source))
         root = root_of(archive)
         check_saved(archive, root)
         parts = _read(archive, root)
-        untied = _untied(parts)
+        untied = _drop_ties(parts)
         header, order = safetensors_header(parts.summary.weights)
         tensors = (payload_chunks(source, archive, root + WEIGHTS, untied[name]) for name in order)
-        write_pieces(weights, _chained([header], *tensors))
+        write_pieces(weights, _chunks([header], *tensors))
         write_pieces(program, _program(source, archive, root, parts))
     return parts.summary
 
 
 def check_program(source: Path | ByteSource) -> ProgramSummary:
-    """Checks a program that `split_program` wrote, without loading it.
-
-    Args:
-        source: The program.
+    """Check a program that `split_program` wrote, without loading it.
 
     Raises:
         BadProgram: It is something else, or damaged.
     """
-    with explained(), opened_file(source) as file:
+    with translate_errors(), open_file(source) as file:
         return _taken(Archive(file)).summary
 
 
 def join_program(program: Path, weights: Path, out: Path, *, device: str | None = None) -> None:
-    """Puts a program and its weights together to a file that torch.export.load reads; only the sandbox does that.
+    """Put a program and its weights together to a file that torch.export.load reads; only the sandbox does that.
 
     Args:
         program: As `split_program` wrote it.
-        weights: A safetensors file with its tensors.
         out: The file, which torch wants to end in `.pt2`.
         device: Where the graph computes, such as `cuda`; as it was exported where omitted. A graph names its device in
             every value and in operations that make tensors, and a torch without CUDA aborts when it meets one of CUDA,
@@ -152,17 +143,17 @@ def join_program(program: Path, weights: Path, out: Path, *, device: str | None 
         WeightsMismatch: The weights are not its own.
     """
     with ExitStack() as stack:
-        stack.enter_context(explained())
+        stack.enter_context(translate_errors())
         archive = stack.enter_context(open_archive(program))
-        file = stack.enter_context(opened(weights))
+        file = stack.enter_context(open_source(weights))
         parts = _taken(archive)
         found = _fitting(file, parts.summary)
         changed = {}
         if device is not None:
-            changed[_ROOT + MODEL] = dump(_placed(parts.graph, device))
+            changed[_ROOT + MODEL] = dump(_replace_device(parts.graph, device))
             changed[_ROOT + CONSTANTS_CONFIG] = payload_config(parts.constants, device)
         members = {item.member: found[item.name] for item in parts.weights if item.name in found}
-        write_pieces(out, _joined(archive, changed, file, members))
+        write_pieces(out, _join_members(archive, changed, file, members))
 
 
 def _read(archive: Archive, root: str) -> _Parts:
@@ -183,11 +174,11 @@ def _read(archive: Archive, root: str) -> _Parts:
         ValueError,
         RecursionError,
     ) as error:
-        raise malformed(MODEL) from error
+        raise malformed_member(MODEL) from error
 
 
 def _taken(archive: Archive) -> _Parts:
-    """A program as it travels, read; a member more or less than it has is refused, or a tensor laid out otherwise."""
+    """Return a program as it travels, read; a member more or less than it has is refused, or a tensor laid out otherwise."""
     if any(entry.name.removeprefix(_ROOT) == entry.name for entry in archive.entries):
         root_of(archive)  # says what it is, where it can
         raise BadProgram(
@@ -195,10 +186,10 @@ def _taken(archive: Archive) -> _Parts:
             hint="`pt2hub publish --program FILE` takes it apart.",
         )
     parts = _read(archive, _ROOT)
-    if parts.weights != compacted(parts.weights, "weight_"):
-        raise malformed(WEIGHTS_CONFIG)
-    if parts.constants != compacted(parts.constants, "tensor_"):
-        raise malformed(CONSTANTS_CONFIG)
+    if parts.weights != make_contiguous(parts.weights, "weight_"):
+        raise malformed_member(WEIGHTS_CONFIG)
+    if parts.constants != make_contiguous(parts.constants, "tensor_"):
+        raise malformed_member(CONSTANTS_CONFIG)
     sizes = {f"{CONSTANTS}{item.member}": item.size for item in parts.constants}
     sizes |= {SAMPLES: 0} | {name: len(contents[0]) for name, contents in FIXED.items()}
     for entry in archive.entries:
@@ -206,9 +197,9 @@ def _taken(archive: Archive) -> _Parts:
         texts = (MODEL, WEIGHTS_CONFIG, CONSTANTS_CONFIG)
         # `split_program` compresses nothing: no small upload may become much to read.
         if entry.method != records.STORED or (name not in texts and sizes.pop(name, -1) != entry.size):
-            raise BadProgram(f"{shown(name)} is not what a program has there", hint=SAVE_AGAIN)
+            raise BadProgram(f"{printable_name(name)} is not what a program has there", hint=SAVE_AGAIN)
     if sizes:
-        raise BadProgram(f"the file lacks {shown(min(sizes))}", hint=SAVE_AGAIN)
+        raise BadProgram(f"the file lacks {printable_name(min(sizes))}", hint=SAVE_AGAIN)
     check_fixed(archive, _ROOT)
     return parts
 
@@ -227,7 +218,7 @@ def _summary(graph: Mapping[str, Any], groups: list[list[Payload]]) -> ProgramSu
 
 
 def _read_by(graph: Mapping[str, Any]) -> dict[str, int]:
-    """The parameters and buffers that the program takes, each with its place in torch.export's own order."""
+    """Return the parameters and buffers that the program takes, each with its place in torch.export's own order."""
     specs = graph["graph_module"]["signature"]["input_specs"]
     names = [item["parameter"]["parameter_name"] for item in specs if "parameter" in item]
     names += [item["buffer"]["buffer_name"] for item in specs if "buffer" in item]
@@ -235,19 +226,19 @@ def _read_by(graph: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _groups(weights: tuple[Payload, ...], places: Mapping[str, int]) -> list[list[Payload]]:
-    """The weights, tied ones together, the name that torch.export calls them by last."""
+    """Return the weights, tied ones together, the name that torch.export calls them by last."""
     groups: dict[tuple[object, ...], list[Payload]] = {}
     for item in sorted(weights, key=lambda item: places[item.name]):
         groups.setdefault(item.memory, []).append(item)
     return list(groups.values())
 
 
-def _untied(parts: _Parts) -> dict[str, Payload]:
+def _drop_ties(parts: _Parts) -> dict[str, Payload]:
     return {item.name: item for item in parts.weights if item.name in parts.summary.weights}
 
 
 def _operators(graph: object) -> set[str]:
-    """Operators of the graph and the graphs inside it that only a package registers."""
+    """Return the operators of the graph and the graphs inside it that only a package registers."""
     operators: set[str] = set()
     pending = [graph]
     while pending:  # no recursion: each step of a nested generator costs as much as it is deep
@@ -268,10 +259,10 @@ _OWN_OPERATORS = frozenset({"aten", "prims", "prim", "higher_order", "_c10d_func
 
 def _program(source: Path, archive: Archive, root: str, parts: _Parts) -> Iterator[bytes]:
     encoder = ZipEncoder()
-    constants = compacted(parts.constants, "tensor_")
+    constants = make_contiguous(parts.constants, "tensor_")
     texts = {name: contents[0] for name, contents in FIXED.items()} | {SAMPLES: b""}
     texts[MODEL] = dump(_without_paths(parts.graph))
-    texts[WEIGHTS_CONFIG] = payload_config(compacted(parts.weights, "weight_"))
+    texts[WEIGHTS_CONFIG] = payload_config(make_contiguous(parts.weights, "weight_"))
     texts[CONSTANTS_CONFIG] = payload_config(constants)
     for name, data in sorted(texts.items()):
         yield from encoder.whole(_ROOT + name, data)
@@ -283,7 +274,7 @@ def _program(source: Path, archive: Archive, root: str, parts: _Parts) -> Iterat
 
 
 def _without_paths(value: object) -> object:
-    """The graph; its stack traces name files without the folders of the machine where it was exported."""
+    """Return the graph; its stack traces name files without the folders of the machine where it was exported."""
     if isinstance(value, dict):
         return {
             key: _TRACE_FILE.sub(r'File "\1"', item)
@@ -295,7 +286,7 @@ def _without_paths(value: object) -> object:
 
 
 def _fitting(file: ByteSource, summary: ProgramSummary) -> dict[str, TensorEntry]:
-    """The weights file's tensors, checked to be the program's."""
+    """Return the weights file's tensors, checked to be the program's."""
     try:
         found = read_safetensors_header(file)
     except CorruptArchive as error:
@@ -308,7 +299,7 @@ def _fitting(file: ByteSource, summary: ProgramSummary) -> dict[str, TensorEntry
     return found
 
 
-def _joined(
+def _join_members(
     archive: Archive, changed: Mapping[str, bytes], file: ByteSource, members: Mapping[str, TensorEntry]
 ) -> Iterator[bytes]:
     encoder = ZipEncoder()
@@ -323,16 +314,16 @@ def _joined(
     yield from encoder.end()
 
 
-def _placed(value: object, device: str) -> object:
-    """The graph with another device wherever it names one."""
+def _replace_device(value: object, device: str) -> object:
+    """Return the graph with another device wherever it names one."""
     if isinstance(value, dict):
         if value.keys() == {"type", "index"} and isinstance(value["type"], str):
             return value if value["type"] == "meta" else {"type": device, "index": None}
-        return {key: _placed(item, device) for key, item in value.items()}
-    return [_placed(item, device) for item in value] if isinstance(value, list) else value
+        return {key: _replace_device(item, device) for key, item in value.items()}
+    return [_replace_device(item, device) for item in value] if isinstance(value, list) else value
 
 
-def _chained(*parts: Iterable[bytes]) -> Iterator[bytes]:
+def _chunks(*parts: Iterable[bytes]) -> Iterator[bytes]:
     for part in parts:
         yield from part
 

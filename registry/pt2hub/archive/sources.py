@@ -1,4 +1,4 @@
-"""Bytes that are read in ranges, wherever they lie: on a disk, in memory, in the server's storage."""
+"""Byte sources with range reads: files, memory and stored blobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ByteSource(Protocol):
         ...
 
     def read(self, start: int, stop: int) -> Iterator[bytes]:
-        """The bytes from `start` to before `stop`, in pieces; fewer only where the source became shorter."""
+        """Yield the bytes from `start` to before `stop`, in pieces; fewer only where the source became shorter."""
         ...
 
 
@@ -34,7 +34,6 @@ class FileSource:
     """
 
     def __init__(self, file: BinaryIO) -> None:
-        """Takes a file that can be sought in; its owner closes it."""
         self._file = file
         self.size = file.seek(0, io.SEEK_END)
 
@@ -53,16 +52,15 @@ class SourceFile(io.RawIOBase):
     """A source as a file that is read and sought in, for the parser of archives; put a buffer around it."""
 
     def __init__(self, source: ByteSource) -> None:
-        """Takes a source that its owner closes."""
         self._source = source
         self._at = 0
 
     def seekable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
@@ -71,7 +69,7 @@ class SourceFile(io.RawIOBase):
         self._at = max(0, start + offset)
         return self._at
 
-    def readinto(self, buffer: Any) -> int:  # noqa: ANN401  # a writable buffer, which has no type before 3.12
+    def readinto(self, buffer: Any) -> int:
         """See `io.RawIOBase.readinto`."""
         stop = min(self._at + len(buffer), self._source.size)
         data = b"".join(self._source.read(self._at, stop)) if stop > self._at else b""
@@ -81,8 +79,8 @@ class SourceFile(io.RawIOBase):
 
 
 @contextmanager
-def opened_file(source: Path | ByteSource) -> Iterator[BinaryIO]:
-    """An archive that is read to and fro, from a path or a source.
+def open_file(source: Path | ByteSource) -> Iterator[BinaryIO]:
+    """Yield an archive that is read to and fro, from a path or a source.
 
     Args:
         source: Either; a source is read in ranges of 1 MiB, and its owner closes it.
@@ -95,12 +93,8 @@ def opened_file(source: Path | ByteSource) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def opened(source: Path | bytes | ByteSource) -> Iterator[ByteSource]:
-    """A source over a file's path, bytes at hand, or a source that its owner closes.
-
-    Args:
-        source: Any of them.
-    """
+def open_source(source: Path | bytes | ByteSource) -> Iterator[ByteSource]:
+    """Yield a source over a file's path, bytes at hand, or a source that its owner closes."""
     if isinstance(source, bytes):
         yield FileSource(io.BytesIO(source))
     elif isinstance(source, Path):

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pt2hub.archive.sources import opened
+from pt2hub.archive.sources import open_source
 from pt2hub.errors import CorruptArchive
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pt2hub.archive.sources import ByteSource
 
 _LENGTH = 8
-_LONGEST_HEADER = 32 << 20
-_MOST_DIMENSIONS = 64
+_MAX_HEADER_BYTES = 32 << 20
+_MAX_DIMENSIONS = 64
 _LARGEST = 1 << 63
 _DTYPES: dict[str, tuple[str, int]] = {
     "BOOL": ("bool", 1),
@@ -56,18 +56,13 @@ _ORDER = (
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Dtype and shape of a tensor.
-
-    Attributes:
-        dtype: As torch prints it, without the prefix.
-        shape: Sizes.
-    """
+    """Dtype and shape of a tensor."""
 
     dtype: str
     shape: tuple[int, ...]
 
     def __str__(self) -> str:
-        """As in messages: `float32[2, 3]`."""
+        """Format for messages: `float32[2, 3]`."""
         return f"{self.dtype}{list(self.shape)}"
 
 
@@ -89,20 +84,17 @@ class TensorEntry:
 
 
 def read_safetensors_header(source: Path | bytes | ByteSource) -> dict[str, TensorEntry]:
-    """The tensors of a safetensors file, in the order of their bytes.
-
-    Args:
-        source: The file; nothing but its header is read.
+    """Return the tensors of a safetensors file, in the order of their bytes.
 
     Raises:
         CorruptArchive: The header is malformed, or the tensors do not fill the file exactly.
     """
-    with opened(source) as file:
+    with open_source(source) as file:
         length = int.from_bytes(b"".join(file.read(0, min(_LENGTH, file.size))), "little")
-        if file.size < _LENGTH or length > min(_LONGEST_HEADER, file.size - _LENGTH):
-            raise _malformed("its header is longer than the file or than is taken")
+        if file.size < _LENGTH or length > min(_MAX_HEADER_BYTES, file.size - _LENGTH):
+            raise _malformed_header("its header is longer than the file or the limit")
         start = _LENGTH + length
-        document = _parsed(b"".join(file.read(_LENGTH, start)))
+        document = _parse_header(b"".join(file.read(_LENGTH, start)))
         entries = {
             name: _entry(name, item, start=start) for name, item in document.items() if name != "__metadata__"
         }
@@ -110,7 +102,7 @@ def read_safetensors_header(source: Path | bytes | ByteSource) -> dict[str, Tens
 
 
 def safetensors_header(tensors: Mapping[str, Form]) -> tuple[bytes, list[str]]:
-    """What a safetensors file begins with, as the safetensors package writes it.
+    """Return what a safetensors file begins with, as the safetensors package writes it.
 
     Args:
         tensors: Dtype and shape by name.
@@ -132,13 +124,13 @@ def safetensors_header(tensors: Mapping[str, Form]) -> tuple[bytes, list[str]]:
     return len(text).to_bytes(_LENGTH, "little") + text, order
 
 
-def _parsed(raw: bytes) -> dict[str, Any]:
+def _parse_header(raw: bytes) -> dict[str, Any]:
     if not raw.startswith(b"{"):
-        raise _malformed("its header is no JSON object")
+        raise _malformed_header("its header is not a JSON object")
     try:
         document = json.loads(raw.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise _malformed("its header is no JSON") from error
+        raise _malformed_header("its header is not valid JSON") from error
     assert isinstance(document, dict)  # it begins with a brace
     _check_metadata(document.get("__metadata__", {}))
     return document
@@ -147,7 +139,7 @@ def _parsed(raw: bytes) -> dict[str, Any]:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     document = dict(pairs)
     if len(document) != len(pairs):
-        raise _malformed("its header has the same key twice")
+        raise _malformed_header("its header has the same key twice")
     return document
 
 
@@ -155,29 +147,29 @@ def _no_constant(text: str) -> float:
     raise ValueError(text)
 
 
-def _check_metadata(metadata: Any) -> None:  # noqa: ANN401  # any JSON value
+def _check_metadata(metadata: Any) -> None:
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise _malformed("its metadata are not all strings")
+        raise _malformed_header("its metadata are not all strings")
 
 
-def _entry(name: str, item: Any, *, start: int) -> TensorEntry:  # noqa: ANN401  # any JSON value
+def _entry(name: str, item: Any, *, start: int) -> TensorEntry:
     if not isinstance(item, dict) or set(item) != {"dtype", "shape", "data_offsets"}:
-        raise _malformed("a tensor needs exactly dtype, shape and data_offsets", name)
+        raise _malformed_header("a tensor needs exactly dtype, shape and data_offsets", name)
     dtype = item["dtype"]
     if not isinstance(dtype, str) or dtype not in _DTYPES:
-        raise _malformed(f"unknown dtype {str(dtype)[:40]!r}", name)
+        raise _malformed_header(f"unknown dtype {str(dtype)[:40]!r}", name)
     shape, offsets = _numbers(item["shape"], name), _numbers(item["data_offsets"], name)
-    if len(offsets) != 2 or len(shape) > _MOST_DIMENSIONS:  # noqa: PLR2004  # begin and end
-        raise _malformed("data_offsets are begin and end", name)
+    if len(offsets) != 2 or len(shape) > _MAX_DIMENSIONS:  # noqa: PLR2004  # begin and end
+        raise _malformed_header("data_offsets are begin and end", name)
     torch_name, width = _DTYPES[dtype]
     if offsets[1] - offsets[0] != width * math.prod(shape):
-        raise _malformed("a tensor's bytes do not fit its shape and dtype", name)
+        raise _malformed_header("a tensor's bytes do not fit its shape and dtype", name)
     return TensorEntry(torch_name, shape, start + offsets[0], start + offsets[1])
 
 
-def _numbers(value: Any, name: str) -> tuple[int, ...]:  # noqa: ANN401  # any JSON value
+def _numbers(value: Any, name: str) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(type(item) is int and 0 <= item < _LARGEST for item in value):
-        raise _malformed("shape and data_offsets are lists of numbers from 0 to 2^63", name)
+        raise _malformed_header("shape and data_offsets are lists of numbers from 0 to 2^63", name)
     return tuple(value)
 
 
@@ -186,16 +178,16 @@ def _tiling(entries: dict[str, TensorEntry], *, start: int, end: int) -> dict[st
     at = start
     for name, entry in ordered.items():
         if entry.begin != at:
-            raise _malformed("two tensors overlap, or a gap lies before one", name)
+            raise _malformed_header("two tensors overlap, or a gap lies before one", name)
         at = entry.end
     if at != end:
-        raise _malformed("its tensors do not fill the file")
+        raise _malformed_header("its tensors do not fill the file")
     return ordered
 
 
-def _malformed(problem: str, name: str | None = None) -> CorruptArchive:
+def _malformed_header(problem: str, name: str | None = None) -> CorruptArchive:
     return CorruptArchive(
-        f"no well-formed safetensors file: {problem}",
+        f"malformed safetensors file: {problem}",
         where=None if name is None else ascii(name[:200]),
         hint="Write the file again with safetensors.torch.save_file.",
     )

@@ -1,4 +1,4 @@
-"""The command line. Commands import what they need when they run, so that help and completion are quick."""
+"""The `pt2hub` command line. Commands import their dependencies when they run, which keeps `--help` fast."""
 
 from __future__ import annotations
 
@@ -10,55 +10,57 @@ from typing import TYPE_CHECKING, Annotated
 import click
 import typer
 
-from pt2hub import __version__
-from pt2hub.cli import (
-    aliases,
-    building,
-    comparing,
-    describing,
-    history,
-    listing,
-    measuring,
-    opening,
-    output,
-    policies,
-    publishing,
-    pulling,
-    reports,
-    serving,
-    showing,
-    working,
-)
+from pt2hub.cli import lists, output, panels, web_page
+from pt2hub.cli.artifacts import pull, show
+from pt2hub.cli.builds import control, logs
+from pt2hub.cli.operations import admin, server, worker
+from pt2hub.cli.performance import comparisons, history, measuring_jobs, reports
+from pt2hub.cli.promotion import aliases, policies
+from pt2hub.cli.publishing import description, publish
 from pt2hub.errors import Pt2hubError, UsageError
 from pt2hub.extras import lacking
+from pt2hub.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 app = typer.Typer(
     name="pt2hub",
-    help="Publish a PyTorch model once, pull proven AOTInductor artifacts.",
+    help="Publish a PyTorch model once, pull verified AOTInductor artifacts.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-publishing.register_publish(app)
-building.register(app)
-measuring.register(app)
-aliases.register(app)
-policies.register(app)
-describing.register(app)
-listing.register(app)
-history.register(app)
-comparing.register(app)
-reports.register(app)
-showing.register(app)
-opening.register(app)
-publishing.register_logs(app)
-pulling.register(app)
-serving.register(app)
-working.register(app)
+panels.add(
+    app,
+    publish.publish,
+    control.cancel,
+    control.retry,
+    measuring_jobs.measure,
+    aliases.alias,
+    policies.policy,
+    description.describe,
+    lists.models,
+    lists.versions,
+    lists.builds,
+    lists.workers,
+    lists.targets,
+    history.history,
+    comparisons.compare,
+    comparisons.changes,
+    reports.report,
+    show.show,
+    web_page.open_page,
+    logs.logs,
+    pull.pull,
+    pull.run,
+    server.up,
+    server.api,
+    server.demo,
+    worker.worker,
+)
+admin.register(app)
 
 _FAILED = 1
 _WRONG_USAGE = 2
@@ -77,46 +79,43 @@ def _root(
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Publish a PyTorch model once, pull proven AOTInductor artifacts."""
+    """Publish a PyTorch model once, pull verified AOTInductor artifacts."""
 
 
 def main() -> None:
-    """Runs the command line of this process."""
+    """Run the command line of this process."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(
             errors="backslashreplace"
-        )  # as stderr: a name that it cannot show is no failure
+        )  # as on stderr: a name that the terminal cannot show is not a failure
     sys.exit(run(sys.argv[1:]))
 
 
 def run(args: Sequence[str]) -> int:
-    """Runs one command.
-
-    Args:
-        args: As on the command line, without the program.
+    """Run one command.
 
     Returns:
-        0 where it did what was asked, 1 where it failed, 2 where the command itself is wrong; 130 after Ctrl-C.
+        0 on success, 1 on failure, 2 on wrong usage, 130 after Ctrl-C.
     """
-    as_json = "--json" in args
+    output.choose_json("--json" in args)  # until the command line is parsed
     try:
         return int(app(args=list(args), prog_name="pt2hub", standalone_mode=False) or 0)
     except click.ClickException as exc:
-        _explain_usage(exc, as_json=as_json)
+        _explain_usage(exc)
         return _WRONG_USAGE
     except (click.Abort, KeyboardInterrupt):
-        return output.interrupted(as_json=as_json)
-    except BrokenPipeError:  # the reader of a pipe has gone, such as head
+        return output.report_interrupt()
+    except BrokenPipeError:  # the reader of the pipe is gone, for example head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _FAILED
     except ModuleNotFoundError as exc:
-        output.complain(_missing(exc), as_json=as_json)
+        output.complain(_missing(exc))
     except UnicodeEncodeError as exc:
-        output.complain(output.unencodable(exc), as_json=as_json)
+        output.complain(output.unencodable(exc))
     except Pt2hubError as exc:
-        output.complain(exc, as_json=as_json)
-    except Exception as exc:  # noqa: BLE001  # the last seam: people get a sentence, not a traceback
-        output.complain(output.unforeseen(exc), as_json=as_json)
+        output.complain(exc)
+    except Exception as exc:  # noqa: BLE001  # last resort: users get a message, not a traceback
+        output.complain(output.unforeseen(exc))
     return _FAILED
 
 
@@ -127,8 +126,8 @@ def _missing(exc: ModuleNotFoundError) -> Pt2hubError:
     return lacking("This command", [name])
 
 
-def _explain_usage(exc: click.ClickException, *, as_json: bool) -> None:
-    if as_json:
+def _explain_usage(exc: click.ClickException) -> None:
+    if output.is_json():
         hint = "See pt2hub --help."
         output.print_json({"error": UsageError(exc.format_message(), hint=hint).as_dict()})
     else:

@@ -1,4 +1,4 @@
-"""How commands speak: text for people, one JSON value on stdout for programs, errors without tracebacks."""
+"""Output of commands: text for people, one JSON value on stdout for programs, errors without tracebacks."""
 
 from __future__ import annotations
 
@@ -7,38 +7,39 @@ import signal
 import sys
 import traceback
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.codec import encode
-from pt2hub.errors import UNSEEN, InternalError, InvalidInput, Pt2hubError, UsageError
-from pt2hub.rendering.quantities import spelled
+from pt2hub.errors import INVISIBLE_CHARACTERS, InternalError, InvalidInput, Pt2hubError, UsageError
+from pt2hub.rendering.quantities import fit_encoding
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rich.console import Console
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else on stdout.")]
-"""The option every command has."""
-
+_JSON: ContextVar[bool] = ContextVar("json", default=False)
 
 _SIGNALLED = 128
-"""What shells add to the number of the signal that ended a command."""
+"""Shells add this to the number of the signal that ended a command."""
 INTERRUPTED = _SIGNALLED + signal.SIGINT
 """The exit code after Ctrl-C."""
 
 
-def emit(value: Any, human: Callable[[Console], None], *, as_json: bool) -> None:  # noqa: ANN401  # any dataclass or JSON value
-    """Prints a result.
+def choose_json(value: bool) -> None:
+    """Set whether this command prints JSON, from the `--json` option of every command."""
+    _JSON.set(value)
 
-    Args:
-        value: The result, for programs.
-        human: Prints it for people.
-        as_json: Whom it is for.
-    """
-    if as_json:
+
+def is_json() -> bool:
+    """Return whether this command prints one JSON value and nothing else on stdout."""
+    return _JSON.get()
+
+
+def emit(value: Any, human: Callable[[Console], None]) -> None:
+    """Print a result."""
+    if is_json():
         print_json(value)
     else:
         from pt2hub.client.consoles import console
@@ -46,49 +47,49 @@ def emit(value: Any, human: Callable[[Console], None], *, as_json: bool) -> None
         human(console())
 
 
-def print_json(value: Any) -> None:  # noqa: ANN401  # any dataclass or JSON value
-    """Prints one JSON value on stdout, on one line, so that a reader knows where it ends."""
-    print(json.dumps(encode(value), default=str), flush=True)  # in ASCII, which every encoding has
+def print_json(value: Any) -> None:
+    """Print one JSON value on one line of stdout."""
+    print(json.dumps(encode(value), default=str), flush=True)  # in ASCII, which every encoding can represent
 
 
 def note(*lines: str) -> None:
-    """Tells people something on stderr, beside the result."""
+    """Print lines for people on stderr, apart from the result."""
     for line in lines:
-        print(_told(line.translate(UNSEEN)), file=sys.stderr, flush=True)
+        print(_print_error(line.translate(INVISIBLE_CHARACTERS)), file=sys.stderr, flush=True)
 
 
-def complain(error: Pt2hubError, *, as_json: bool) -> None:
-    """Prints what happened, where, and what to do next."""
-    if as_json:
-        with suppress(OSError):  # stdout is full or gone: then stderr says it
+def complain(error: Pt2hubError, *, as_text: bool = False) -> None:
+    """Print an error: what happened, where, and what to do next.
+
+    Args:
+        as_text: Print text on stderr even with `--json`.
+    """
+    if is_json() and not as_text:
+        with suppress(OSError):  # stdout is full or closed: fall back to stderr
             print_json({"error": error.as_dict()})
             return
-    first, *rest = _told(str(error)).splitlines()
+    first, *rest = _print_error(str(error)).splitlines()
     print(f"pt2hub: {first}", *rest, f"  [{error.code}]", sep="\n", file=sys.stderr)
 
 
-def _told(text: str) -> str:
-    """A text for people on stderr."""
-    return spelled(text, sys.stderr.encoding)
+def _print_error(text: str) -> str:
+    """Return a text as stderr can encode it."""
+    return fit_encoding(text, sys.stderr.encoding)
 
 
-def interrupted(number: int = signal.SIGINT, *, as_json: bool) -> int:
-    """Tell a program that a signal ended its command; return the exit code.
-
-    Args:
-        number: The signal.
-        as_json: Whether a program reads along; people know what they pressed.
-    """
-    if as_json:
+def report_interrupt(number: int = signal.SIGINT) -> int:
+    """Report that a signal ended the command; return the exit code."""
+    if is_json():
         error = UsageError(
-            "It was interrupted", hint="What the server has taken stays; look before you repeat it."
+            "The command was interrupted",
+            hint="Requests that the server accepted remain in effect; check before you repeat the command.",
         )
-        complain(error, as_json=True)
+        complain(error)
     return _SIGNALLED + number
 
 
 def unencodable(exc: UnicodeEncodeError) -> InvalidInput:
-    """The error of a text that cannot be sent, such as an argument whose bytes are no UTF-8."""
+    """Return the error for text that cannot be encoded, such as an argument with bytes that are not UTF-8."""
     return InvalidInput(
         f"{exc.object[exc.start : exc.end]!a} cannot be written in {exc.encoding}",
         hint="Write arguments in UTF-8.",
@@ -96,11 +97,16 @@ def unencodable(exc: UnicodeEncodeError) -> InvalidInput:
 
 
 def unforeseen(exc: Exception) -> InternalError:
-    """An exception that nobody translated, as our error."""
+    """Return an `InternalError` for an unexpected exception."""
     frames = traceback.extract_tb(exc.__traceback__)
-    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
+    location = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
     return InternalError(
-        f"Something failed that pt2hub did not foresee: {type(exc).__name__}: {exc}",
-        where=place,
-        hint="Please report it with the command that led here.",
+        f"Unexpected error: {type(exc).__name__}: {exc}",
+        where=location,
+        hint="Please report it, with the command that you ran.",
     )
+
+
+def one_line(text: str) -> str:
+    """Return untrusted text on one line, without control characters that could repaint a terminal."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())

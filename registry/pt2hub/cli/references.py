@@ -1,4 +1,4 @@
-"""What the arguments of commands name: models, versions, builds."""
+"""Command-line arguments that name models, versions or builds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pt2hub.client.client import Client
     from pt2hub.wire.shapes import BuildView, VersionView
 
-NO_BUILD = "pt2hub builds lists the latest builds with their ids."
+NO_BUILD = "To list the latest builds with their ids: pt2hub builds"
 Reference = Annotated[
     str,
     typer.Argument(
@@ -25,49 +25,49 @@ Reference = Annotated[
 
 
 def model_name(text: str) -> str:
-    """A model's name where no version can be meant.
+    """Return a model's name from an argument that must not name a version.
 
     Raises:
-        InvalidInput: A version was named too, or it is no name at all.
+        InvalidInput: The text names a version, or is not a model name.
     """
     from pt2hub.domain.names import parse_model_name
 
     name, separator, selector = text.partition("@")
     if separator:
         raise InvalidInput(
-            f"{text[:200]!r} names a version where a model belongs",
+            f"model must be a name without a version, got {text[:200]!r}",
             where="model",
-            hint=f"Leave out @{selector[:80]}; pt2hub show {text[:200]} shows the version.",
+            hint=f"Leave out @{selector[:80]}. To show the version: pt2hub show {text[:200]}",
         )
     return parse_model_name(name)
 
 
 def number_of(client: Client, text: str) -> tuple[str, int]:
-    """Model and number of the version that a reference names.
+    """Return the model and the number of the version that a reference names.
 
     Raises:
-        InvalidInput: It is no reference.
-        NotFound: It names nothing.
+        InvalidInput: The text is not a reference.
+        NotFound: The model or version does not exist.
     """
     from pt2hub.domain.names import Reference as Parsed
 
     parsed = Parsed.parse(text)
     if parsed.number:
         return parsed.model, parsed.number
-    resolved = client.resolve(text)
+    resolved = client.artifacts.resolve(text)
     return resolved.model, resolved.number
 
 
 def version_of(client: Client, text: str) -> VersionView:
-    """The version that a reference names, with its builds; errors as for `number_of`."""
+    """Return the version that a reference names, with its builds; errors as for `number_of`."""
     model, number = number_of(client, text)
-    with hinted(f"pt2hub versions {model} lists those that are there, pt2hub models the models."):
-        return client.version(model, number)
+    with add_hint(f"To list its versions: pt2hub versions {model}; to list models: pt2hub models"):
+        return client.versions.get(model, number)
 
 
 @contextmanager
-def hinted(hint: str) -> Iterator[None]:
-    """Says what to do next where the server did not."""
+def add_hint(hint: str) -> Iterator[None]:
+    """Add a hint to a `NotFound` error of the server that has none."""
     try:
         yield
     except NotFound as exc:
@@ -77,17 +77,16 @@ def hinted(hint: str) -> Iterator[None]:
 
 
 def build_of(client: Client, text: str, target: str | None, *, otherwise: str = "") -> str:
-    """The id of a build that is named by it, or by a version and where there are several a target.
+    """Return the id of the build that an id, or a version and a target, name.
 
     Args:
-        client: Asked where a version is named.
-        text: A build's id or a version.
-        target: Which of the version's builds.
-        otherwise: What else may be done where there are several, for the hint.
+        text: The id of a build, or a version.
+        target: Needed if the version has several builds.
+        otherwise: An alternative to choosing a target, for the hint.
 
     Raises:
         NotFound: The version has no such build.
-        InvalidInput: It has several.
+        InvalidInput: The version has several builds.
     """
     if "/" not in text:
         return text
@@ -99,20 +98,24 @@ def build_of(client: Client, text: str, target: str | None, *, otherwise: str = 
     choices = "; ".join(_choice(build) for build in version.builds)
     if found:
         raise InvalidInput(
-            "It has several builds", where=where, hint=f"Choose one with --target: {choices}.{otherwise}"
+            "The version has several builds",
+            where=where,
+            hint=f"Choose one with --target: {choices}.{otherwise}",
         )
-    raise NotFound(f"It has no build for {target}", where=where, hint=f"It has: {choices or 'none'}.")
+    raise NotFound(
+        f"The version has no build for {target}", where=where, hint=f"Its builds: {choices or 'none'}."
+    )
 
 
 def _any_version(client: Client, text: str) -> VersionView:
-    """The version that a reference names; of a model the newest one, since builds matter before it is ready."""
+    """Return the version that a reference names, for a model its newest one, ready or not."""
     if "@" in text:
         return version_of(client, text)
     model = model_name(text)
-    newest = client.model(model).newest
+    newest = client.models.get(model).newest
     if newest is None:
         raise NotFound(f"{model} has no version yet", where="model", hint=NO_BUILD)
-    return client.version(model, newest)
+    return client.versions.get(model, newest)
 
 
 def _choice(build: BuildView) -> str:

@@ -1,10 +1,12 @@
-"""Tables: in colour and as wide as the terminal; in a pipe plain aligned columns with every value whole."""
+"""Tables: coloured and fitted to a terminal; in a pipe, plain aligned columns with unshortened values."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from pt2hub.cli.words import NOTHING, one_line
+from pt2hub.cli.output import one_line
+from pt2hub.rendering.states import STATE_COLOURS
+from pt2hub.rendering.times import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,32 +16,42 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 Cell: TypeAlias = "str | Sequence[str]"
-"""A text, or several: one a line on a terminal, separated by commas in a pipe."""
+"""One text, or several: one per line on a terminal, separated by commas in a pipe."""
 _GAP = 2
 _LONG = 20
-"""Characters above which a cell of several words may be wrapped; times and durations are shorter."""
-_COLOURS = {
-    "green": ("succeeded", "ready", "idle", "better"),
-    "yellow": ("running", "partial", "pending", "busy", "draining", "not comparable"),
-    "red": ("failed", "cancelled", "revoked", "lost", "worse"),
-}
+"""Longer cells of several words may wrap; times and durations are shorter."""
 
 
-def print_table(out: Console, headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-    """Prints a table.
+def print_table(
+    out: Console,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    *,
+    empty: str = "",
+    more: bool = False,
+) -> None:
+    """Print a table.
 
     Args:
-        out: Where to.
-        headings: One per column.
-        rows: One cell per column each.
+        empty: Printed in place of a table without rows.
+        more: Whether the list was cut at its limit.
     """
+    if empty and not rows:
+        out.print(empty)
+        return
+    _print(out, headings, rows)
+    if more:
+        out.print("There are more; raise --limit to see them.")
+
+
+def _print(out: Console, headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
     texts = [[" ".join(_parts(cell)) for cell in column] for column in zip(headings, *rows, strict=True)]
     wraps = [any(" " in text and len(text) > _LONG for text in column) for column in texts]
     if out.is_terminal and _narrowest(texts, wraps) <= out.width:
         out.print(_table(headings, rows, wraps), soft_wrap=False)
         return
-    # In a pipe every value stays on its line; so it does on a terminal that would have to break words.
-    lines = [list(headings), *([_joined(cell) for cell in row] for row in rows)]
+    # In a pipe, and on a terminal too narrow for whole words, every row stays on one line.
+    lines = [list(headings), *([_join_lines(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         text = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
@@ -47,19 +59,19 @@ def print_table(out: Console, headings: Sequence[str], rows: Sequence[Sequence[C
 
 
 def print_fields(out: Console, fields: Sequence[tuple[str, str]], *, indent: str = "  ") -> None:
-    """Prints names and values below each other; values that are empty are left out."""
+    """Print a list of names and values, without the empty ones."""
     shown = [(name, value) for name, value in fields if value]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
-        out.print(f"{indent}{name.ljust(width)}  {value}", markup=False)
+        out.print(f"{indent}{name.ljust(width)}  {value}")
 
 
 def in_colour(text: str) -> Text:
-    """A text with the states in it in their colours."""
+    """Return a text with the states in it coloured."""
     from rich.text import Text
 
     made = Text(text)
-    for colour, states in _COLOURS.items():
+    for colour, states in STATE_COLOURS.items():
         made.highlight_regex(rf"\b({'|'.join(states)})\b", colour)
     return made
 
@@ -76,7 +88,7 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[Cell]], wraps: Seque
 
 
 def _narrowest(columns: Sequence[Sequence[str]], wraps: Sequence[bool]) -> int:
-    """The width below which words would have to be broken."""
+    """Return the smallest width that fits every word."""
     whole = [
         max(len(part) for text in texts for part in (text.split() if wrap else [text]))
         for texts, wrap in zip(columns, wraps, strict=True)
@@ -84,7 +96,7 @@ def _narrowest(columns: Sequence[Sequence[str]], wraps: Sequence[bool]) -> int:
     return sum(whole) + _GAP * (len(whole) - 1)
 
 
-def _joined(cell: Cell) -> str:
+def _join_lines(cell: Cell) -> str:
     return ", ".join(_parts(cell)) or NOTHING
 
 

@@ -1,4 +1,4 @@
-"""The client's settings. Nothing else in the client reads the environment."""
+"""The client's settings. No other module of the client reads the environment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DEFAULT_URL = "http://127.0.0.1:8400"
 CPU_LEVEL = "PT2HUB_CPU_LEVEL"
-"""Names the CPU level that this machine is to pass for."""
+"""Environment variable that lowers the CPU level of this machine."""
 _URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
 _TOKEN = re.compile(r"[!-~]+")
 
@@ -31,12 +31,12 @@ class ClientConfig:
     Attributes:
         home: Where the cache and `config.toml` live (`PT2HUB_HOME`).
         url: The server (`PT2HUB_URL`, else `url` in `config.toml`, else this machine's default).
-        token: Proves who publishes (`PT2HUB_TOKEN`, else `token` in `config.toml`, which goes to no other server
-            than the `url` beside it); reading needs none.
-        url_from: Which setting `url` comes from, for errors; None where the program gave it.
-        token_from: The same for `token`.
-        torchvision_mirror: Takes the place of scheme and host where torchvision's weights are fetched
-            (`PT2HUB_TORCHVISION_MIRROR`); None for torchvision's own.
+        token: Authenticates writes (`PT2HUB_TOKEN`, else `token` in `config.toml`, which is sent only to the `url`
+            in the same file); reading needs no token.
+        url_from: The setting that `url` comes from, for errors; None if the program gave it.
+        token_from: The setting that `token` comes from.
+        torchvision_mirror: Replaces scheme and host of the URLs of torchvision's weights
+            (`PT2HUB_TORCHVISION_MIRROR`).
     """
 
     home: Path
@@ -48,23 +48,23 @@ class ClientConfig:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> ClientConfig:
-        """Reads the settings; variables that are empty count as unset.
+        """Read the settings; empty variables count as unset.
 
         Args:
             environ: `os.environ` where omitted.
 
         Raises:
-            BadConfiguration: A value is wrong; the error names the variable or the file.
+            BadConfiguration: A value is invalid; the error names the variable or the file.
         """
         given = os.environ if environ is None else environ
         home = Path(given.get("PT2HUB_HOME") or platformdirs.user_data_path("pt2hub")).expanduser().absolute()
         file = home / "config.toml"
-        stored = _stored(file)
+        stored = _read_file(file)
         url, token = given.get("PT2HUB_URL"), given.get("PT2HUB_TOKEN")
         mirror = given.get("PT2HUB_TORCHVISION_MIRROR")
         if url and stored.get("url", url).rstrip("/") != url.rstrip("/"):
             stored.pop("token", None)
-        unset = f"pt2hub's default, since neither PT2HUB_URL nor {file} names another"
+        unset = f"pt2hub's default, since neither PT2HUB_URL nor {file} sets another"
         return cls(
             home=home,
             url=checked_url(url, "PT2HUB_URL") if url else stored.get("url", DEFAULT_URL),
@@ -75,30 +75,30 @@ class ClientConfig:
         )
 
     def at(self, url: str) -> ClientConfig:
-        """The same settings for a server that the program names.
+        """Return the same settings with another server.
 
         Raises:
-            BadConfiguration: It is no address.
+            BadConfiguration: The address is invalid.
         """
         checked = checked_url(url, "url")
-        bound = self.url_from is not None and self.url_from == self.token_from  # both of one file
+        bound = self.url_from is not None and self.url_from == self.token_from  # both from one file
         token = None if bound and checked != self.url else self.token
         return replace(self, url=checked, url_from=None, token=token)
 
     @property
     def cache(self) -> Path:
-        """Where pulled files are kept."""
+        """Directory of pulled files."""
         return self.home / "cache"
 
 
 def cpu_level_limit(environ: Mapping[str, str] | None = None) -> str | None:
-    """Return the CPU level that this machine is to pass for (`PT2HUB_CPU_LEVEL`); None for what it is.
+    """Return the CPU level that `PT2HUB_CPU_LEVEL` sets for this machine; None if unset.
 
     Args:
         environ: `os.environ` where omitted.
 
     Raises:
-        BadConfiguration: It is no level.
+        BadConfiguration: The level is unknown.
     """
     level = (os.environ if environ is None else environ).get(CPU_LEVEL) or None
     if level is not None and level not in CPU_LEVELS:
@@ -110,16 +110,16 @@ def cpu_level_limit(environ: Mapping[str, str] | None = None) -> str | None:
     return level
 
 
-def _stored(path: Path) -> dict[str, str]:
+def _read_file(path: Path) -> dict[str, str]:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
         raise BadConfiguration(
-            f"The file cannot be read: {exc}",
+            f"Cannot read the file: {exc}",
             where=str(path),
-            hint="Mend or delete it; `pt2hub up` writes it anew.",
+            hint="Correct or delete it; `pt2hub up` writes a new one.",
         ) from exc
     found: dict[str, str] = {
         name: _text(document[name], name, path) for name in ("url", "token") if name in document
@@ -128,45 +128,41 @@ def _stored(path: Path) -> dict[str, str]:
     return {name: checks[name](value, f"{path}: {name}") for name, value in found.items()}
 
 
-def _text(value: Any, name: str, path: Path) -> str:  # noqa: ANN401  # any TOML value
+def _text(value: Any, name: str, path: Path) -> str:
     if not isinstance(value, str):
-        raise BadConfiguration(f"{name} is no string", where=str(path), hint=f'Write {name} = "..." there.')
+        raise BadConfiguration(
+            f"{name} must be a string", where=str(path), hint=f'Write {name} = "..." in the file.'
+        )
     return value
 
 
 def checked_url(url: str, where: str) -> str:
-    """A server's address without a slash at the end.
-
-    Args:
-        url: As given.
-        where: Which setting it is, for the error.
+    """Return a server's address without a trailing slash.
 
     Raises:
-        BadConfiguration: It is none, or holds a password, which would then stand in every error.
+        BadConfiguration: The address is invalid, or contains a password, which errors would show.
     """
     if not _URL.fullmatch(url):
         shown = re.sub(r"[^/]*@", "***@", url)
         raise BadConfiguration(
-            f"{shown[:80]!r} is no server address", where=where, hint=f"Write it like {DEFAULT_URL}."
+            f"Invalid server address {shown[:80]!r}",
+            where=where,
+            hint=f"Write an address such as {DEFAULT_URL}.",
         )
     return url.rstrip("/")
 
 
 def checked_token(token: str, where: str) -> str:
-    """A token without white space around it, such as the line end of the file it was read from.
-
-    Args:
-        token: As given.
-        where: Which setting it is, for the error, which does not show the token.
+    """Return a token without surrounding white space.
 
     Raises:
-        BadConfiguration: It holds characters that no header can carry.
+        BadConfiguration: The token contains characters that an HTTP header cannot carry.
     """
     stripped = token.strip()
     if not _TOKEN.fullmatch(stripped):
         raise BadConfiguration(
-            "It holds characters that no token has",
+            "The token contains invalid characters",
             where=where,
-            hint="Copy it whole, as `pt2hub admin token` printed it.",
+            hint="Copy the whole token, as `pt2hub admin token` printed it.",
         )
     return stripped

@@ -1,4 +1,4 @@
-"""One server, as a configuration says where it is."""
+"""A connection to one server, with the cache of pulled files."""
 
 from __future__ import annotations
 
@@ -6,18 +6,27 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
+from pt2hub.client.artifacts.imports import collector_paused
 from pt2hub.client.config import ClientConfig, checked_token
-from pt2hub.client.imports import collector_paused
 
 if TYPE_CHECKING:
-    from pt2hub.client.transport import Transport
+    from pt2hub.client import resources
+    from pt2hub.client.artifacts.loader import LoadedModel
+    from pt2hub.client.artifacts.local import LocalArtifact
+    from pt2hub.client.artifacts.puller import Puller
+    from pt2hub.client.blobs.cache import Verify
+    from pt2hub.client.http.transport import Transport
 
 
 class Connection:
-    """A pt2hub server, to which nothing is sent yet.
+    """Pulls and loads artifacts of one server. Nothing is sent before the first method is called.
 
     Attributes:
-        config: Where it speaks to and keeps files.
+        config: Address, token and directories.
+
+    Args:
+        config: All settings; read from the environment and `config.toml` where omitted.
+        url: Address of another server; a token in `config.toml` is not sent there.
     """
 
     def __init__(
@@ -27,16 +36,6 @@ class Connection:
         url: str | None = None,
         token: str | None = None,
     ) -> None:
-        """Prepares a client.
-
-        Args:
-            config: All settings; read from the environment and `config.toml` where omitted.
-            url: Another server's address; a token that `config.toml` holds for its own server is not sent there.
-            token: Another token.
-
-        Raises:
-            BadConfiguration: A setting is wrong.
-        """
         given = config or ClientConfig.from_environ()
         if url:
             given = given.at(url)
@@ -45,7 +44,7 @@ class Connection:
         self.config = given
 
     def close(self) -> None:
-        """Closes idle connections."""
+        """Close idle connections."""
         if "_transport" in self.__dict__:
             self._transport.close()
 
@@ -55,13 +54,78 @@ class Connection:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    # Made on first use: urllib3's import is a third of a load whose files are in the cache.
+    # Everything below is made on first use: importing urllib3 takes a third of a load from the cache.
     @cached_property
     def _transport(self) -> Transport:
         with collector_paused():
-            from pt2hub.client.transport import Transport
+            from pt2hub.client.http.transport import Transport
 
         config = self.config
         return Transport(
             config.url, token=config.token, url_from=config.url_from, token_from=config.token_from
+        )
+
+    @cached_property
+    def _puller(self) -> Puller:
+        from pt2hub.client.artifacts.puller import Puller
+        from pt2hub.client.blobs.cache import BlobCache
+
+        return Puller(lambda: self._transport, BlobCache(self.config.cache))
+
+    @cached_property
+    def versions(self) -> resources.Versions:
+        """Versions of models, and waiting for their builds."""
+        from pt2hub.client.resources import Versions
+
+        return Versions(self._transport)
+
+    def pull(
+        self,
+        reference: str,
+        *,
+        target: str | None = None,
+        verify: Verify = "stat",
+        progress: bool | None = None,
+    ) -> LocalArtifact:
+        """Download an artifact's files into the cache; see `Puller.pull`."""
+        return self._puller.pull(reference, target=target, verify=verify, progress=progress)
+
+    def load(
+        self,
+        reference: str,
+        *,
+        device: str | None = None,
+        verify: Verify = "stat",
+        run_single_threaded: bool = False,
+        num_runners: int = 1,
+        progress: bool | None = None,
+    ) -> LoadedModel:
+        """Load an artifact, pulling files that are not in the cache. Imports torch.
+
+        A reference by digest needs no server if the files are in the cache.
+
+        Args:
+            reference: `team/name@<number|alias|sha256:digest>`, or `team/name` for the newest ready version.
+            device: For example `cuda:1`; the artifact's own device if omitted.
+            verify: How cached weights are checked; code is always hashed.
+            progress: Whether to show downloads on stderr; None for only on a terminal or in a notebook.
+
+        Returns:
+            The model; call it like the module it was published from.
+
+        Raises:
+            Incompatible: No published artifact runs here; the error names the failing axes.
+            NotFound: The version does not exist.
+            BadConfiguration: torch is not installed.
+        """
+        from pt2hub.extras import require_torch
+
+        require_torch()
+        with collector_paused():
+            from pt2hub.client.artifacts.loader import load_artifact
+
+            puller = self._puller
+        artifact = puller.pull(reference, verify=verify, progress=progress)
+        return load_artifact(
+            artifact, device=device, run_single_threaded=run_single_threaded, num_runners=num_runners
         )

@@ -1,4 +1,4 @@
-"""Consoles whose text cannot do more than be read, whoever wrote it. Imports rich: import it where you print."""
+"""Consoles that make untrusted text harmless. Imports rich, so import this module where you print."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.segment import Segment
 
-from pt2hub.errors import UNSEEN
-from pt2hub.rendering.quantities import spelled
+from pt2hub.errors import INVISIBLE_CHARACTERS
+from pt2hub.rendering.quantities import fit_encoding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,19 +19,22 @@ _WIDTH = 200
 
 
 class PlainConsole(Console):
-    """A console that takes escape sequences out of texts; rich's own movements and colours are no part of them."""
+    """A console that removes escape sequences from texts, and takes brackets as text instead of markup."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """Renders as rich does, every text made harmless."""
+        """Render as rich does, with every text made harmless."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else self._harmless(text), style, control)
 
     def _harmless(self, text: str) -> str:
-        return spelled(text.translate(UNSEEN), self.encoding)
+        return fit_encoding(text.translate(INVISIBLE_CHARACTERS), self.encoding)
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Where text goes; wide, without colours, wrapping or movement where it is no terminal."""
+    """Return a console; off a terminal it is wide, without colours, wrapping or movement."""
     given: dict[str, Any] = {"stderr": stderr, "highlight": False, "soft_wrap": True}
     made = PlainConsole(**given)
     return made if made.is_terminal else PlainConsole(**given, width=_WIDTH)

@@ -1,1 +1,1 @@
-"""Frozen values and rules: names, digests, targets, specs, build states, artifacts, verdicts."""
+"""Frozen values and rules: names, digests, targets, specs, build states, artifacts and compatibility."""

@@ -1,6 +1,6 @@
-"""What an artifact is: its manifest, its config, and the names OCI tools see.
+"""Artifacts: manifest, config, media types and annotation keys.
 
-Digests are immutable, so every media type and annotation key here is fixed for good: add, never change.
+Digests are immutable, so existing media types and annotation keys never change; new ones may be added.
 """
 
 from __future__ import annotations
@@ -16,59 +16,52 @@ CONFIG_TYPE = "application/vnd.pt2hub.config.v1+json"
 CODE_TYPE = "application/vnd.pt2hub.code.v1+zip"
 WEIGHTS_TYPE = "application/vnd.pt2hub.weights.v1+safetensors"
 MODEL_TYPE = "application/vnd.pt2hub.model.v1+zip"
-"""The single-file form, one `model.pt2` layer."""
+"""The single-file form with one `model.pt2` layer."""
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
 EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
 
 SOURCES_TYPE = "application/vnd.pt2hub.sources.v1+zip"
-"""Referrer: generated wrapper and kernels, for people to read."""
+"""Referrer: generated wrapper and kernel sources."""
 AUTOTUNE_TYPE = "application/vnd.pt2hub.autotune.v2+json"
 """Fields of `AutotuneChoice`."""
-OLD_AUTOTUNE_TYPE = "application/vnd.pt2hub.autotune.v1+json"
-"""Likewise, without parameters and failed candidates; still read."""
-MEASUREMENTS_TYPE = "application/vnd.pt2hub.measurements.v1+json"
-"""Referrer of older artifacts: rows without the machine they were taken on, which is the config's."""
 MEASUREMENT_RUN_TYPE = "application/vnd.pt2hub.measurement-run.v1+json"
-"""Referrer: a `MeasurementRun`, of the build or of a later measuring job."""
+"""Referrer: a `MeasurementRun` from the build or a later measuring job."""
 TRACE_TYPE = "application/vnd.pt2hub.trace.v1+gzip"
-"""Referrer: a profiler's trace of some calls, as chrome://tracing and Perfetto read it. The suffix names the outermost
-encoding (RFC 8460; OCI's own layers are `tar+gzip`): who knows no more than that can unpack it, and JSON, which every
-viewer takes packed, is inside."""
+"""Referrer: a profiler trace of some calls for chrome://tracing and Perfetto. The suffix names the outermost encoding
+(RFC 8460; OCI layers use `tar+gzip`); the content is gzipped JSON, which every viewer opens directly."""
 PROFILE_TYPE = "application/vnd.pt2hub.profile.v1+json"
-"""Referrer: a `domain.profiles.Profile`, the table of the same calls."""
+"""Referrer: a `domain.performance.profiles.Profile` of the calls in the trace."""
 LOG_TYPE = "application/vnd.pt2hub.log.v1+jsonl"
-"""Referrer: the log of the attempt that published it, a JSON object a line."""
+"""Referrer: the log of the attempt that published the artifact, one JSON object per line."""
 
 TITLE = "org.opencontainers.image.title"
-"""File name of a layer, as `oras pull` writes it."""
+"""File name under which `oras pull` writes a layer."""
 CREATED = "org.opencontainers.image.created"
 MODEL = "io.pt2hub.model"
 VERSION = "io.pt2hub.version"
 TARGET = "io.pt2hub.target"
 BUILD = "io.pt2hub.build"
 LINES = "io.pt2hub.lines"
-"""How many lines a log has."""
+"""Number of lines of a log."""
 
 CODE_NAME = "code.zip"
-"""Never `.pt2`: without its weights any stock loader crashes on the first call (facts/aoti.md, section 16)."""
+"""Never `.pt2`: without the weights a stock loader crashes on the first call (docs/facts/aoti.md#code-without-its-weights)."""
 WEIGHTS_NAME = "weights.safetensors"
 NO_TENSORS = b"\x08\0\0\0\0\0\0\0{}      "
-"""A safetensors file without tensors: the weights layer of every artifact with baked weights."""
-CONFIG_SCHEMA = 1
-MADE_UP = "made_up"
-"""Field of the provenance that artifacts of `pt2hub admin seed-demo` have; its value says so in words."""
+"""A safetensors file without tensors: the weights layer of artifacts with baked weights."""
+CONFIG_SCHEMA = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """A blob as an OCI manifest names it.
+    """An OCI descriptor of a blob.
 
     Attributes:
-        mediaType: What the bytes are.
-        digest: Their digest.
-        size: Their length in bytes.
-        annotations: Free strings; `TITLE` gives the file name.
+        mediaType: Media type of the content.
+        digest: Digest of the content.
+        size: Size in bytes.
+        annotations: Arbitrary strings; `TITLE` is the file name.
     """
 
     mediaType: str  # noqa: N815  # the OCI specification's spelling
@@ -77,21 +70,21 @@ class Descriptor:
     annotations: dict[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """The descriptor as OCI writes it."""
+        """Return the descriptor as OCI JSON values."""
         document: dict[str, Any] = {"mediaType": self.mediaType, "digest": self.digest, "size": self.size}
         return document | ({"annotations": self.annotations} if self.annotations else {})
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """An OCI image manifest: an artifact, or a referrer of one.
+    """An OCI image manifest of an artifact or a referrer.
 
     Attributes:
-        artifactType: What it is.
+        artifactType: Media type of the artifact.
         config: The config blob.
         layers: The payload.
-        subject: The artifact a referrer belongs to.
-        annotations: Free strings.
+        subject: The artifact that a referrer belongs to.
+        annotations: Arbitrary strings.
     """
 
     artifactType: str  # noqa: N815  # the OCI specification's spelling
@@ -101,7 +94,7 @@ class Manifest:
     annotations: dict[str, str] = field(default_factory=dict)
 
     def as_bytes(self) -> bytes:
-        """The manifest's bytes; their digest is the artifact's identity."""
+        """Return the manifest's bytes, whose digest identifies the artifact."""
         document: dict[str, Any] = {
             "schemaVersion": 2,
             "mediaType": MANIFEST_TYPE,
@@ -117,11 +110,11 @@ class Manifest:
 
     @property
     def digest(self) -> Digest:
-        """The artifact's identity."""
+        """The manifest's digest, which identifies the artifact."""
         return digest_bytes(self.as_bytes())
 
     def layer(self, media_type: str) -> Descriptor | None:
-        """The first layer of a media type, or None."""
+        """Return the first layer of a media type, or None."""
         return next((item for item in self.layers if item.mediaType == media_type), None)
 
 
@@ -130,9 +123,9 @@ class Dim:
     """A dynamic dimension.
 
     Attributes:
-        min: Smallest size the artifact accepts.
-        max: Largest.
-        multiple_of: Every size is a multiple of this.
+        min: Smallest size that the artifact accepts.
+        max: Largest size that the artifact accepts.
+        multiple_of: Sizes must be multiples of this.
     """
 
     min: int
@@ -145,11 +138,11 @@ class TensorInput:
     """A tensor argument.
 
     Attributes:
-        name: The argument's name in the model's forward, with the way into it where it is nested (`domain.paths`).
+        name: The argument's name in the model's forward, with its path if nested (`domain.publishing.paths`).
         shape: Sizes; a string names a dynamic dimension.
-        dtype: As torch prints it without the prefix (`float32`).
+        dtype: Torch dtype without the prefix (`float32`).
         memory_format: `contiguous_format` or `channels_last`; strides are part of the contract, since
-            compiled code reads other layouts as garbage (facts/aoti.md, section 16).
+            compiled code misreads other layouts (docs/facts/aoti.md#what-a-call-checks).
     """
 
     name: str
@@ -160,16 +153,16 @@ class TensorInput:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """How the artifact is called.
+    """Call signature of an artifact.
 
     Attributes:
-        arguments: Every argument of the model's forward that the export fixed or traced, in order.
-        inputs: The tensors among them, in the order the compiled code takes them.
-        dims: The dynamic dimensions by name.
-        fixed: Non-tensor arguments by path and the values that were exported; others are refused.
+        arguments: All arguments of the model's forward that the export fixed or traced, in order.
+        inputs: The tensors among the arguments, in the order that the compiled code expects.
+        dims: Dynamic dimensions by name.
+        fixed: Exported values of non-tensor arguments, by path; other values are rejected.
         device: `cpu` or `cuda`.
-        in_spec: torch's tree specification of (args, kwargs), as JSON.
-        out_spec: torch's tree specification of the result, as JSON.
+        in_spec: Torch's tree spec of (args, kwargs), as JSON.
+        out_spec: Torch's tree spec of the result, as JSON.
     """
 
     arguments: tuple[str, ...]
@@ -183,19 +176,19 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A tensor the compiled code reads.
+    """A constant tensor of the compiled code.
 
     Attributes:
-        fqn: Its name in the model (`layer1.0.conv1.weight`).
+        fqn: Fully qualified name in the model (`layer1.0.conv1.weight`).
         shape: Sizes.
         stride: Strides in elements.
-        dtype: As torch prints it without the prefix.
-        offset: Where it begins in the compiler's blob, bytes.
-        size: Its length there, bytes, padding not counted.
+        dtype: Torch dtype without the prefix.
+        offset: Offset in the compiler's blob, in bytes.
+        size: Size in the blob in bytes, without padding.
         source: `weights` (the weights layer) or `extra` (a literal in the code layer).
-        mutated: Whether the model writes to it; such a constant is copied before it is given to the code.
-        stored: Its name in the weights layer where it has another one there: a file from elsewhere may call a tied
-            tensor by any of its names, and the code does not depend on which.
+        mutated: Whether the model writes to it; mutated constants are copied before the code receives them.
+        stored: Name in the weights layer if it differs: an uploaded file may contain a tied tensor under any of its
+            names, and the code is independent of the choice.
     """
 
     fqn: str
@@ -210,21 +203,21 @@ class Constant:
 
     @property
     def name_in_file(self) -> str:
-        """Its name in the safetensors file that holds it."""
+        """The constant's name in the safetensors file."""
         return self.stored or self.fqn
 
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """The table of constants and the proved layout of the compiler's blob.
+    """The table of constants and the verified layout of the compiler's blob.
 
     Attributes:
         blob_member: Path of the blob inside the single file.
-        blob_size: Its length in bytes, padding included.
+        blob_size: Size of the blob in bytes, padding included.
         table: The constants, in the order of the blob.
-        baked: Whether the weights are in the code layer: then there is neither blob nor table, and the weights layer
-            holds no tensors.
-        mutated: Of baked code, the constants that the model writes to; otherwise the table says it.
+        baked: Whether the weights are in the code layer; then blob and table are empty, and the weights layer
+            contains no tensors.
+        mutated: For baked weights, the constants that the model writes to; otherwise the table has this.
     """
 
     blob_member: str
@@ -236,12 +229,12 @@ class Constants:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A file inside the single `model.pt2`, as `unzip -l` lists it.
+    """A member of the single-file `model.pt2`.
 
     Attributes:
         name: Path in the archive.
-        size: Length in bytes.
-        digest: Digest of its bytes.
+        size: Size in bytes.
+        digest: Digest of the content.
     """
 
     name: str
@@ -251,12 +244,12 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class SingleFile:
-    """The assembled `model.pt2`: the same for ever, since its digest is in the config.
+    """The assembled `model.pt2`; its digest is in the config, so it is always reproduced exactly.
 
     Attributes:
         digest: Digest of the whole file.
-        size: Its length in bytes.
-        members: The archive's listing.
+        size: Size in bytes.
+        members: Members of the archive.
     """
 
     digest: Digest
@@ -266,15 +259,15 @@ class SingleFile:
 
 @dataclass(frozen=True, slots=True)
 class NativeCode:
-    """What the shared libraries of the code layer need from the machine.
+    """Requirements of the code layer's shared libraries on a machine.
 
     Attributes:
-        cpu_level: The psABI level the compiler was pinned to.
-        cpu_flags: Every `-m` instruction-set flag of the real compile command, without the `-m`.
+        cpu_level: The psABI level that the code was compiled for.
+        cpu_flags: All `-m` instruction-set flags of the actual compile command, without the `-m`.
         needed: NEEDED libraries.
         aoti_symbols: `aoti_torch_*` symbols that libtorch must export.
-        glibc: Newest GLIBC symbol version asked for, such as `2.34`.
-        glibcxx: Newest GLIBCXX symbol version asked for, or an empty string.
+        glibc: Newest required GLIBC symbol version, such as `2.34`.
+        glibcxx: Newest required GLIBCXX symbol version, or an empty string.
     """
 
     cpu_level: str
@@ -287,17 +280,17 @@ class NativeCode:
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """The versions that shaped the code.
+    """Versions of the tools that produced the code.
 
     Attributes:
-        torch: Full version with local part (`2.13.0+cpu`).
-        python: Interpreter of the worker.
+        torch: Full torch version with local part (`2.13.0+cpu`).
+        python: Python version of the worker.
         compiler: First line of the C++ compiler's `--version`.
         libc: C library of the worker (`glibc 2.36`).
-        pt2hub: Version of this tool.
-        triton: Version or None.
-        cuda: CUDA release torch was built for, or None.
-        driver: GPU driver of the worker, or None.
+        pt2hub: pt2hub version.
+        triton: Triton version, or None.
+        cuda: CUDA release that torch was built for, or None.
+        driver: GPU driver version of the worker, or None.
     """
 
     torch: str
@@ -312,25 +305,25 @@ class Toolchain:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What makes two timings comparable: a machine's fingerprint. None is not known, or not there.
+    """Fingerprint of a machine: timings from equal environments are comparable. None means unknown or absent.
 
     Attributes:
-        cpu_model: As /proc/cpuinfo names it.
+        cpu_model: CPU model from /proc/cpuinfo.
         cpu_level: psABI level.
-        cores: Logical processors the worker may use.
+        cores: Logical processors that the worker may use.
         memory_bytes: Physical memory.
-        torch: Full version.
-        gpu: GPU name or None.
-        driver: GPU driver or None.
-        cuda: CUDA release or None.
-        triton: Version or None.
-        threads: OpenMP threads of a process by default.
-        governor: The CPU's frequency governor, such as `performance`.
-        cpu_max_mhz: Highest clock that the CPU may take.
-        gpu_power_limit_w: Power that the GPU may take.
-        gpu_max_mhz: Highest clock that its multiprocessors may take.
+        torch: Full torch version.
+        gpu: GPU name, or None.
+        driver: GPU driver version, or None.
+        cuda: CUDA release, or None.
+        triton: Triton version, or None.
+        threads: Default number of OpenMP threads of a process.
+        governor: CPU frequency governor, such as `performance`.
+        cpu_max_mhz: Maximum clock of the CPU.
+        gpu_power_limit_w: Power limit of the GPU.
+        gpu_max_mhz: Maximum clock of the GPU's multiprocessors.
         container: `docker`, `kubernetes`, `podman` or `none`.
-        isolation: How what is measured is confined: `sandbox`, `process` or `none`.
+        isolation: Isolation of the measured process: `sandbox`, `process` or `none`.
     """
 
     cpu_model: str | None = None
@@ -352,19 +345,19 @@ class Environment:
 
 
 KEY_SCHEMA = 2
-"""Number of the program key's schema: it rises when the key names something that it did not name before, and no code
-of an older schema is reused (decision 0049)."""
+"""Version of the program key's schema. It is raised when the key covers something new; code with keys of older schemas
+is not reused (decision 0049)."""
 WHOLE_PROGRAM = "("
-"""Begins the name of a key's entry that covers all operators, not one."""
+"""Prefix of key entries that cover the whole program instead of one operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramKey:
-    """Digest of everything that shapes the code, kept field by field so that a miss can be explained.
+    """Digest of everything that shapes the code, with its fields, so that a miss can be explained.
 
     Attributes:
-        digest: Same digest, same code.
-        fields: The values behind it.
+        digest: Equal digests mean equal code.
+        fields: The values that the digest covers.
     """
 
     digest: Digest
@@ -372,20 +365,20 @@ class ProgramKey:
 
     @property
     def schema(self) -> int:
-        """The schema by which it was made."""
+        """The schema version of the key."""
         schema = self.fields.get("schema")
         return schema if isinstance(schema, int) else 1
 
     @property
     def never_reused(self) -> tuple[str, ...]:
-        """Why code with this key is never reused; empty where it may be."""
+        """Reasons why code with this key is never reused; empty if it may be reused."""
         reuse = self.fields.get("reuse")
         reasons = reuse.get("never") if isinstance(reuse, dict) else None
         return tuple(map(str, reasons)) if isinstance(reasons, list) else ()
 
     @property
     def operators(self) -> tuple[str, ...]:
-        """The program's operators that are not torch's own, by name."""
+        """Names of the program's custom operators (those that are not part of torch)."""
         named = self.fields.get("operators")
         return (
             tuple(name for name in named if not name.startswith(WHOLE_PROGRAM))
@@ -394,9 +387,9 @@ class ProgramKey:
         )
 
     def binds_kernels_with(self, other: ProgramKey) -> bool:
-        """Return whether programs of both keys run the same kernels where their code is the same.
+        """Return whether equal code means equal kernels for both keys.
 
-        Code calls operators that are not torch's own by name, so that it stays the same where one of them changes.
+        Code calls custom operators by name, so it stays the same when an operator's implementation changes.
         """
         if min(self.schema, other.schema) < KEY_SCHEMA or self.never_reused or other.never_reused:
             return False
@@ -405,7 +398,7 @@ class ProgramKey:
 
 @dataclass(frozen=True, slots=True)
 class StepTiming:
-    """A finished step of a build.
+    """Duration of a finished build step.
 
     Attributes:
         name: One of `builds.STEPS`.
@@ -418,14 +411,14 @@ class StepTiming:
 
 @dataclass(frozen=True, slots=True)
 class VersionIdentity:
-    """What the artifact was built from; enough to rebuild the SQL rows from the storage.
+    """The version that an artifact was built from; enough to rebuild the SQL rows from the storage.
 
     Attributes:
         model: The model's name.
         number: The version's number.
         identity: Digest of the canonical spec and the uploaded weights.
         spec: The canonical spec.
-        pins: What the submission resolved to digests and versions.
+        pins: Digests and versions that the submission was resolved to.
         weights: Digest of the version's weights blob.
         golden: Digest of the golden inputs and outputs.
     """
@@ -445,19 +438,19 @@ class ArtifactConfig:
 
     Attributes:
         schema: `CONFIG_SCHEMA`.
-        version: What it was built from.
-        target: What it runs on.
-        toolchain: The versions that shaped the code.
-        environment: The worker it was built and measured on.
-        signature: How it is called.
+        version: The version it was built from.
+        target: The target it runs on.
+        toolchain: Versions of the tools that produced the code.
+        environment: The machine it was built and measured on.
+        signature: The call signature.
         constants: The table of constants.
-        native: What its libraries need.
+        native: Requirements of its shared libraries.
         key: The program key.
         single_file: The assembled form.
-        steps: Timings up to the gate.
-        verification: The gate's report.
+        steps: Durations of the steps up to verification.
+        verification: The verification report.
         provenance: Build id, attempt, isolation, compiler processes started, reuse.
-        dtype: dtype override of the target, or None.
+        dtype: The target's dtype override, or None.
     """
 
     schema: int
@@ -474,8 +467,3 @@ class ArtifactConfig:
     verification: dict[str, Any]
     provenance: dict[str, Any]
     dtype: str | None = None
-
-    @property
-    def made_up(self) -> bool:
-        """Whether there never were such layers: `pt2hub admin seed-demo` wrote the config, for pages to show."""
-        return MADE_UP in self.provenance

@@ -1,4 +1,4 @@
-"""Builds: states, steps and how they move."""
+"""Builds: states, steps, attempts and claims."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pt2hub.domain.targets import Target
 
 
 class BuildState(StrEnum):
-    """Where a build stands. The last three are final."""
+    """State of a build. The last three are final."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -22,23 +22,23 @@ class BuildState(StrEnum):
 
     @property
     def final(self) -> bool:
-        """Whether the build can change no more."""
+        """Whether the state is final."""
         return self in (BuildState.SUCCEEDED, BuildState.FAILED, BuildState.CANCELLED)
 
 
 class BuildKind(StrEnum):
-    """What a build is for. A measuring job is one that compiles nothing: it goes through the same queue and states."""
+    """Kind of a build. A measuring job compiles nothing, but goes through the same queue and states."""
 
     BUILD = "build"
     MEASURE = "measure"
 
 
 class Outcome(StrEnum):
-    """How an attempt ended. A build's state says how the build stands; an attempt may end without ending it.
+    """Outcome of an attempt. An attempt may end without ending its build.
 
-    `retried`: a transient failure, the build waits for another attempt. `lost`: its worker went silent.
-    `handed_back`: its worker stopped in an orderly way, or an operator queued the build again. `postponed`: a measuring
-    job gave its slot to a build that waited.
+    `retried`: transient failure, the build waits for another attempt. `lost`: the worker's heartbeat timed out.
+    `handed_back`: the worker stopped gracefully, or an operator queued the build again. `postponed`: a measuring
+    job gave its slot to a waiting build.
     """
 
     SUCCEEDED = "succeeded"
@@ -51,7 +51,7 @@ class Outcome(StrEnum):
 
 
 class Readiness(StrEnum):
-    """Where a version stands, by the builds of its first-submitted targets."""
+    """Readiness of a version, derived from the builds of its first-submitted targets."""
 
     PENDING = "pending"
     PARTIAL = "partial"
@@ -61,39 +61,39 @@ class Readiness(StrEnum):
 
 
 STEPS = ("fetch", "export", "key", "compile", "reuse", "pack", "verify", "upload", "publish")
-"""The named steps of a build, in order; of `compile` and `reuse` exactly one runs."""
+"""Steps of a build, in order; either `compile` or `reuse` runs."""
 MEASURING_STEPS = ("fetch", "measure", "publish")
-"""The named steps of a measuring job, in order."""
+"""Steps of a measuring job, in order."""
 
 
 MAX_FAILURES = 5
-"""Attempts that may end in a transient failure or a lost worker, counted from the submission or the last
-`retry`; the last one's error is then the build's. What kills each worker it meets must end some time."""
+"""Number of attempts that may end in a transient failure or a lost worker since the submission or the last `retry`;
+then the build fails with the last error. This stops builds that kill every worker."""
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
 MEASURE_PRIORITY = -10
-"""Of measuring jobs, where nobody says another one: builds come first."""
+"""Default priority of measuring jobs, below that of builds."""
 PUBLICATION = "publication"
-"""Who asks for the measuring job of an artifact that was just published."""
+"""Requester of measuring jobs that are queued when an artifact is published."""
 MAX_REPEAT = 20
-"""Runs of one measuring job: each takes the device for some seconds at a time."""
+"""Maximum number of runs per measuring job; each holds the device for several seconds."""
 _PAUSES = (1.0, 4.0, 10.0, 20.0)
-"""Seconds. Storage and networks come back in seconds, not at once; and what came back is used within 30 s."""
+"""Seconds. Storage and networks recover within seconds; builds continue at most 30 s after recovery."""
 
 
 def backoff(failures: int) -> timedelta:
-    """How long a build waits for its next attempt.
+    """Return the delay before a build's next attempt.
 
     Args:
-        failures: Attempts that failed in a row, from 1.
+        failures: Number of consecutive failed attempts, at least 1.
     """
     return timedelta(seconds=_PAUSES[min(failures, len(_PAUSES)) - 1])
 
 
 def readiness(states: list[BuildState]) -> Readiness:
-    """A version's readiness from the states of its first-submitted builds.
+    """Return a version's readiness.
 
     Args:
-        states: One state per first-submitted target; later targets never take readiness back.
+        states: Build states, one per first-submitted target; later targets never revoke readiness.
     """
     succeeded = sum(state is BuildState.SUCCEEDED for state in states)
     if states and succeeded == len(states):
@@ -107,15 +107,11 @@ def readiness(states: list[BuildState]) -> Readiness:
 
 @dataclass(frozen=True, slots=True)
 class BuildFilter:
-    """Which builds are meant; None is no filter.
+    """Filter for builds; None matches everything.
 
     Attributes:
-        model: Of this model.
-        number: Of this version of the model.
-        state: In this state.
-        target: For this target.
-        kind: Of this kind.
-        days: Submitted within so many days.
+        number: Version number.
+        days: Submitted within this number of days.
     """
 
     model: str | None = None
@@ -128,24 +124,24 @@ class BuildFilter:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A build taken by a worker: everything its attempt needs.
+    """A build claimed by a worker, with everything that the attempt needs.
 
     Attributes:
         build: The build's id.
-        attempt: Number of this attempt, from 1; publishing compares it (fencing).
-        worker: Id of the worker that holds it.
-        version_id: Row of the version.
+        attempt: Number of this attempt, from 1; checked on publication (fencing).
+        worker: Id of the worker.
+        version_id: Database id of the version.
         model: The model's name.
         number: The version's number.
         identity: The version's identity.
-        spec: The canonical spec, and the `settings` merged into it.
-        request: The target asked for, with its overrides (`specs.TargetSpec` as JSON).
-        target: What to build for.
-        pins: What the submission resolved.
+        spec: The canonical spec merged with `settings`.
+        request: The requested target with its overrides (`TargetSpec` as JSON); for measuring jobs a `MeasureRequest`.
+        target: The target to build for.
+        pins: Digests and versions that the submission was resolved to.
         weights: The version's weights blob, None until the first build records it.
         golden: The version's golden blob, None until the first build records it.
-        kind: What it is for; a measuring job's request is a `MeasureRequest` as JSON.
-        settings: `limits` and `measure` as the version was submitted with last.
+        kind: Build or measuring job.
+        settings: `limits` and `measure` of the version's latest submission.
     """
 
     build: str
@@ -166,47 +162,47 @@ class Claim:
 
     @property
     def version_spec(self) -> dict[str, Any]:
-        """The canonical spec alone: what makes the version, and what its artifacts say of it."""
+        """The canonical spec without `settings`, as recorded in artifacts."""
         return {name: value for name, value in self.spec.items() if name not in self.settings}
 
     @property
     def holder(self) -> str:
-        """Whose the leases are of what the attempt stores, until it publishes."""
+        """Holder of the leases on blobs that the attempt stores, until it publishes."""
         return f"build:{self.build}:{self.attempt}"
 
 
 @dataclass(frozen=True, slots=True)
 class MeasureRequest:
-    """What a measuring job is asked for.
+    """Request for a measuring job.
 
     Attributes:
         target: The target's name.
-        artifact: Manifest digest of what to measure.
-        repeat: So many runs, each with fresh processes.
-        by: Name of the token that asked; `publication` where the artifact's publication did.
-        beside: Manifest digest of what it is timed beside; None for that of the version before it.
-        brief: One short run suffices where the code is that of what it is timed beside.
+        artifact: Manifest digest of the artifact to measure.
+        repeat: Number of runs, each with fresh processes.
+        by: Name of the requesting token, or `publication`.
+        baseline: Manifest digest of the artifact to compare with; None for that of the previous version.
+        single_process: Whether one short run suffices if both artifacts have the same code.
     """
 
     target: str
     artifact: Digest
     repeat: int = 1
     by: str = ""
-    beside: Digest | None = None
-    brief: bool = False
+    baseline: Digest | None = None
+    single_process: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """A step of an attempt, as its worker reports it.
+    """A worker's report of a step.
 
     Attributes:
         name: One of `STEPS`.
         state: `running`, `done` or `failed`.
-        started: Seconds since the epoch, by the database's clock as the worker knows it.
-        seconds: Wall time without what it waited for the device, None while it runs.
-        detail: A short line of progress or result; the last one given stays.
-        waited: Seconds that it waited for the device, None where it did not.
+        started: Seconds since the epoch, by the worker's estimate of the database's clock.
+        seconds: Wall time excluding waits for the device, None while it runs.
+        detail: Short progress or result text; the latest one is kept.
+        waited: Seconds spent waiting for the device, or None.
     """
 
     name: str
@@ -225,9 +221,9 @@ class LogLine:
         seq: Position in the attempt's log, from 1.
         at: Seconds since the epoch.
         step: The step that wrote it.
-        level: `info`, `warning`, `error`; `output` for what the model's own code printed; `compiler` for noise,
-            which summaries leave out.
-        text: The line without its end.
+        level: `info`, `warning`, `error`; `output` for output of the model's own code; `compiler` for noise,
+            which summaries omit.
+        text: The line without its newline.
     """
 
     seq: int

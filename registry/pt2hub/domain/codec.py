@@ -1,8 +1,7 @@
-"""Frozen dataclasses to JSON values and back.
+"""Conversion of frozen dataclasses to JSON values and back.
 
-The light client reads the server's answers with this and nothing else: pydantic would bring four packages
-and a third of the command line's start-up time. Unknown fields are ignored, so that an older client reads
-a newer server.
+The light client decodes responses with this alone: pydantic would add four packages and a third of the CLI's start-up
+time. Unknown fields are ignored, so that older clients can read newer servers.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ T = TypeVar("T")
 _PLAIN = frozenset({str, int, float, bool})
 
 
-def encode(value: Any) -> Any:  # noqa: ANN401  # any dataclass or JSON value
-    """JSON values of a dataclass, with None and empty containers kept."""
-    if value is None or type(value) in _PLAIN:  # most of a config is: asked before anything that costs more
+def encode(value: Any) -> Any:
+    """Return a dataclass as JSON values, including None and empty containers."""
+    if value is None or type(value) in _PLAIN:  # fast path: true for most values of a config
         return value
     if isinstance(value, tuple | list):
         return [encode(item) for item in value]
@@ -32,29 +31,29 @@ def encode(value: Any) -> Any:  # noqa: ANN401  # any dataclass or JSON value
     return value
 
 
-def decode(cls: type[T], value: Any, *, where: str = "") -> T:  # noqa: ANN401  # any JSON value
-    """A dataclass (or container of them) out of JSON values.
+def decode(cls: type[T], value: Any, *, where: str = "") -> T:
+    """Decode a dataclass, or a container of them, from JSON values.
 
     Args:
-        cls: The type to build.
+        cls: The type to decode.
         value: JSON values.
         where: Path of `value` in the document, for the error.
 
     Raises:
-        BadResponse: A field is missing or of the wrong type.
+        BadResponse: A field is missing or has the wrong type.
     """
     return typing.cast("T", _decode(cls, value, where or getattr(cls, "__name__", "value")))
 
 
 @functools.cache
 def _names(cls: typing.Hashable) -> tuple[str, ...]:
-    """The fields of a dataclass; none of anything else."""
+    """Return the field names of a dataclass; empty for other types."""
     return tuple(item.name for item in dataclasses.fields(cls)) if dataclasses.is_dataclass(cls) else ()
 
 
 @functools.cache
 def _fields(cls: type) -> tuple[tuple[str, Any, bool], ...]:
-    """Name, type and whether it must be given, of each field of a dataclass."""
+    """Return name, type and required flag of each field of a dataclass."""
     hints, missing = typing.get_type_hints(cls), dataclasses.MISSING
     return tuple(
         (item.name, hints[item.name], item.default is missing and item.default_factory is missing)
@@ -62,8 +61,8 @@ def _fields(cls: type) -> tuple[tuple[str, Any, bool], ...]:
     )
 
 
-def _decode(kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401  # a type and a value of it
-    if type(value) is kind:  # most values: asked before anything that costs more
+def _decode(kind: Any, value: Any, where: str) -> Any:
+    if type(value) is kind:  # fast path: true for most values
         return value
     origin = typing.get_origin(kind)
     if kind is Any or isinstance(kind, TypeVar):
@@ -81,7 +80,7 @@ def _decode(kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401  # a type
     return _decode_scalar(kind, value, where)
 
 
-def _decode_union(choices: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa: ANN401  # as _decode
+def _decode_union(choices: tuple[Any, ...], value: Any, where: str) -> Any:
     if value is None and type(None) in choices:
         return None
     present = [choice for choice in choices if choice is not type(None)]
@@ -91,17 +90,17 @@ def _decode_union(choices: tuple[Any, ...], value: Any, where: str) -> Any:  # n
     return _decode(present[0], value, where)
 
 
-def _decode_container(origin: Any, args: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa: ANN401  # as _decode
+def _decode_container(origin: Any, args: tuple[Any, ...], value: Any, where: str) -> Any:
     if not isinstance(value, dict if origin is dict else list):
-        raise BadResponse(f"{where} holds {type(value).__name__} where {origin.__name__} belongs")
+        raise BadResponse(f"{where} must be {origin.__name__}, got {type(value).__name__}")
     if isinstance(value, dict):
         return {key: _decode(args[1], item, f"{where}.{key}") for key, item in value.items()}
     return origin(_decode(args[0], item, f"{where}[{index}]") for index, item in enumerate(value))
 
 
-def _decode_dataclass(cls: type, value: Any, where: str) -> Any:  # noqa: ANN401  # as _decode
+def _decode_dataclass(cls: type, value: Any, where: str) -> Any:
     if not isinstance(value, dict):
-        raise BadResponse(f"{where} holds {type(value).__name__} where an object belongs")
+        raise BadResponse(f"{where} must be an object, got {type(value).__name__}")
     given = {}
     for name, hint, required in _fields(cls):
         if name in value:
@@ -111,12 +110,12 @@ def _decode_dataclass(cls: type, value: Any, where: str) -> Any:  # noqa: ANN401
     return cls(**given)
 
 
-def _decode_scalar(kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401  # as _decode
+def _decode_scalar(kind: Any, value: Any, where: str) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         try:
             return float(value)
         except OverflowError:
-            raise BadResponse(f"{where} holds a number beyond all floats") from None
+            raise BadResponse(f"{where} is a number outside the range of floats") from None
     if isinstance(kind, type) and not isinstance(value, kind):
-        raise BadResponse(f"{where} holds {type(value).__name__} where {kind.__name__} belongs")
+        raise BadResponse(f"{where} must be {kind.__name__}, got {type(value).__name__}")
     return value

@@ -1,4 +1,4 @@
-"""Published artifacts that run reused code, and how sure it is that the code is their own program's."""
+"""Audit of artifacts that reused code under older key schemas."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pt2hub.domain.digests import Digest
 
 
 class Certainty(StrEnum):
-    """How sure it is that reused code is what the artifact's own program would have become."""
+    """Certainty that reused code equals what the artifact's own program compiles to."""
 
     NAMED = "named"
-    """The program key names every operator; nothing is to be done."""
+    """The program key covers every operator; no action is needed."""
     UNLIKELY = "unlikely"
-    """The key is of an older schema, and the program calls no operator but torch's own, as far as its source says."""
+    """The key has an older schema, and according to its source the program calls only torch operators."""
     UNKNOWN = "unknown"
-    """The key is of an older schema, and nothing that is stored says what the program calls."""
+    """The key has an older schema, and the stored data does not show which operators the program calls."""
     MAY_DIFFER = "may_differ"
-    """The key is of an older schema, which does not name what the program calls."""
+    """The key has an older schema, which does not cover the custom operators that the program calls."""
 
 
 AT_RISK = frozenset({Certainty.UNKNOWN, Certainty.MAY_DIFFER})
@@ -26,17 +26,17 @@ AT_RISK = frozenset({Certainty.UNKNOWN, Certainty.MAY_DIFFER})
 
 @dataclass(frozen=True, slots=True)
 class KeyFinding:
-    """An artifact whose build reused code.
+    """An artifact that reused code.
 
     Attributes:
         artifact: Manifest digest.
         version: `team/name@3`.
         target: The target's name.
-        key_schema: The schema of its program key.
-        reused: Digest of the code layer that it reuses.
-        operators: Operators of its program that are not torch's own, as far as they are known.
-        certainty: What follows.
-        why: What that rests on, in words.
+        key_schema: Schema version of its program key.
+        reused: Digest of the reused code layer.
+        operators: Known custom operators of its program.
+        certainty: Certainty that the reused code is correct.
+        why: The reason for it.
     """
 
     artifact: Digest

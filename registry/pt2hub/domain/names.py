@@ -1,4 +1,4 @@
-"""Model names and references to them."""
+"""Names of models and aliases, and references."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 _DIGEST = re.compile(DIGEST_PATTERN)
 _PREFIX = re.compile(r"sha256:[0-9a-f]{6,63}")
 MAX_NAME = 200
-"""Characters in a model's name; the OCI specification allows 255 with the host, which is not ours to know."""
+"""Maximum characters of a model name. OCI allows 255 including the host, which is not known here."""
 
 
 def parse_model_name(text: str) -> str:
-    """Checks a model's name.
+    """Validate a model name.
 
     Raises:
         InvalidInput: The text is not `team/name` in OCI-legal characters.
     """
     if len(text) > MAX_NAME or not _MODEL.fullmatch(text):
         raise InvalidInput(
-            f"{text[:MAX_NAME]!r} is no model name",
+            f"invalid model name {text[:MAX_NAME]!r}",
             where="model",
-            hint="Write team/name with lower-case letters, digits and single . _ - between them.",
+            hint="Use team/name with lowercase letters, digits and single . _ - between them.",
         )
     return text
 
 
 def is_team(text: str) -> bool:
-    """Whether a team could have this name."""
+    """Return whether a text is a valid team name."""
     return _MODEL.fullmatch(f"{text}/x") is not None
 
 
 def team_of(model: str) -> str:
-    """The team in a model's name."""
+    """Return the team of a model."""
     return model.partition("/")[0]
 
 
 def parse_alias(text: str) -> str:
-    """Checks an alias's name.
+    """Validate an alias name.
 
     Raises:
-        InvalidInput: The text is a number, a digest, or has other characters than an OCI tag.
+        InvalidInput: The text is a number or a digest, or has characters that OCI tags do not allow.
     """
     if not _ALIAS.fullmatch(text):
         raise InvalidInput(
-            f"{text[:MAX_NAME]!r} is no alias",
+            f"invalid alias {text[:MAX_NAME]!r}",
             where="alias",
-            hint="Write a name such as prod: letters, digits and . _ - after a letter, 128 at most; numbers are "
+            hint="Use a name such as prod: a letter, then letters, digits and . _ -, at most 128 characters; numbers are "
             "versions.",
         )
     return text
@@ -64,14 +64,14 @@ def parse_alias(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What names a version: `team/name@<number|alias|sha256:digest>`, or the newest ready one without `@`.
+    """A reference `team/name@<number|alias|sha256:digest>`; without `@` it means the newest ready version.
 
     Attributes:
         model: The model's name.
-        number: A version number, if that was given.
-        alias: An alias, if that was given.
-        digest: A whole manifest digest, if that was given: it pins the artifact, and no server need be asked.
-        prefix: The beginning of a manifest digest, if that was given, with its `sha256:`.
+        number: The version number, if given.
+        alias: The alias, if given.
+        digest: The complete manifest digest, if given; it pins the artifact without a request to the server.
+        prefix: The prefix of a manifest digest including `sha256:`, if given.
     """
 
     model: str
@@ -82,14 +82,14 @@ class Reference:
 
     @classmethod
     def parse(cls, text: str) -> Reference:
-        """Reads a reference.
+        """Parse a reference.
 
         Raises:
-            InvalidInput: The text is none of the forms.
+            InvalidInput: The text is not a valid reference.
         """
         if not isinstance(text, str):
             raise InvalidInput(
-                f"{text!r} is no reference", where="reference", hint="Write text such as team/name@3."
+                f"invalid reference {text!r}", where="reference", hint="Use the form team/name@3."
             )
         name, separator, selector = text.partition("@")
         model = parse_model_name(name)
@@ -104,10 +104,10 @@ class Reference:
         if _ALIAS.fullmatch(selector):
             return cls(model, alias=selector)
         raise InvalidInput(
-            f"{selector[:80]!r} selects no version",
+            f"invalid version {selector[:80]!r} in the reference",
             where="reference",
-            hint="After the @ write a version number, an alias such as prod, or sha256: and at least 6 of the 64 "
-            "digits of a digest, in lower case.",
+            hint="After the @ use a version number, an alias such as prod, or sha256: and at least 6 of the 64 "
+            "lowercase digits of a digest.",
         )
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What a worker hands over when a build succeeded, and what it may take from an earlier one."""
+"""Publications of succeeded builds, and code reused from earlier ones."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pt2hub.domain.artifacts import ArtifactConfig, Descriptor, Manifest
-from pt2hub.domain.measurements import MeasurementRun
+from pt2hub.domain.performance.measurements import MeasurementRun
 
 
 @dataclass(frozen=True, slots=True)
 class AutotuneChoice:
-    """A candidate for an operation. Its template and its parameters say which kernel it is.
+    """A kernel candidate for an operation, identified by its template and parameters.
 
     Attributes:
         op: The operation.
-        shapes: Shapes of its inputs.
-        dtypes: Their dtypes.
-        candidate: The compiler's name of the candidate, for display: its number counts the templates of a whole compile
-            (`triton_mm_17`), so that the same kernel has another name in another build.
-        milliseconds: Its time; None for one that could not be timed.
-        rank: Place among the candidates, from 1; those without a time come last.
-        chosen: Whether the compiler took it.
-        template: What the kernel is made from: `triton_mm`, `cpp_CppMicroGemmFP32Vec`; `extern: addmm` for a library's.
-        parameters: What the template was given: tile sizes, stages, warps. None where an older pt2hub did not keep them.
-        reason: Why there is no time; empty where there is one.
+        shapes: Shapes of the inputs.
+        dtypes: Dtypes of the inputs.
+        candidate: The compiler's display name. Its number counts the templates of the whole compilation
+            (`triton_mm_17`), so the same kernel has different names in different builds.
+        milliseconds: Its time; None if it could not be timed.
+        rank: Rank among the candidates, from 1; those without a time come last.
+        chosen: Whether the compiler chose it.
+        template: Template of the kernel: `triton_mm`, `cpp_CppMicroGemmFP32Vec`; `extern: addmm` for library kernels.
+        parameters: Parameters of the template: tile sizes, stages, warps.
+        reason: Why it has no time; empty if it has one.
         strides: Strides of the inputs.
-        operation: Number of the operation in its compile, from 1: operations may be alike.
-        precompile_seconds: What the compiler waited for the candidates of the operation to be compiled.
-        benchmark_seconds: What timing them took.
+        operation: Number of the operation in the compilation, from 1, since operations may be equal.
+        precompile_seconds: Time spent compiling the operation's candidates.
+        benchmark_seconds: Time spent timing the operation's candidates.
     """
 
     op: str
@@ -46,22 +46,17 @@ class AutotuneChoice:
     precompile_seconds: float | None = None
     benchmark_seconds: float | None = None
 
-    @property
-    def kernel(self) -> str:
-        """What the candidate is: its template, or its name where an older pt2hub kept no more."""
-        return self.template or self.candidate
-
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A proven artifact whose blobs and manifests are in the storage already: blob first, row second.
+    """A verified artifact. Its blobs and manifests are already in the storage: blobs come first, rows second.
 
     Attributes:
         manifest: The artifact.
         config: Its config blob, decoded.
-        referrers: Manifests that belong to it.
-        autotune: Fields of `AutotuneChoice`, as the referrer of `AUTOTUNE_TYPE` holds them.
-        runs: What was measured, as the referrers of `MEASUREMENT_RUN_TYPE` hold it.
+        referrers: Referrers of the artifact.
+        autotune: Autotune choices (`AutotuneChoice` as JSON), the content of the `AUTOTUNE_TYPE` referrer.
+        runs: Benchmark runs, the content of the `MEASUREMENT_RUN_TYPE` referrers.
     """
 
     manifest: Manifest
@@ -73,12 +68,12 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """What a measuring job found, stored already as a referrer of the artifact.
+    """Result of a measuring job, already stored as a referrer of the artifact.
 
     Attributes:
         manifest: The referrer.
-        run: What it holds.
-        exhibits: Further referrers, such as a trace of some calls.
+        run: Content of the referrer.
+        exhibits: Further referrers, such as a trace.
     """
 
     manifest: Manifest
@@ -87,7 +82,7 @@ class MeasuredRun:
 
     @property
     def referrers(self) -> tuple[Manifest, ...]:
-        """All that refers to the artifact."""
+        """All referrers of the artifact."""
         return (self.manifest, *self.exhibits)
 
 

@@ -1,4 +1,4 @@
-"""What the build plane looks like from outside: queues, workers, and what became of every attempt so far."""
+"""Operational statistics: queues, workers and outcomes of attempts."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import bisect
 from dataclasses import dataclass, field
 
 MANY_ATTEMPTS = 3
-"""From this attempt on a build is worth a look: a healthy one needs one."""
+"""Number of attempts from which a build is listed as repeated; healthy builds need one."""
 STEP_BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
-"""Seconds: from a reused step to a long autotuning."""
+"""Histogram bounds in seconds, from a reused step to long autotuning."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueStatistics:
-    """A target's queue and workers now.
+    """Current queue and workers of a target.
 
     Attributes:
         target: The target's name.
-        queued: Builds that wait for it.
-        oldest_seconds: For how long the first of them has waited, 0 where none waits.
-        running: Builds that run on it.
-        slots: Builds and measuring jobs that its live workers take at a time; draining ones take none.
-        workers: Its workers by state, each state of `WORKER_STATES`; lost ones for a day.
-        measuring_queued: Measuring jobs that wait for it, which builds go before.
-        measuring_running: Measuring jobs that run on it.
+        queued: Number of queued builds.
+        oldest_seconds: Waiting time of the oldest queued build, 0 if there is none.
+        running: Number of running builds.
+        slots: Number of builds and measuring jobs that its live workers can run at a time, without draining workers.
+        workers: Number of workers per state, for each of `WORKER_STATES`; lost ones are counted for a day.
+        measuring_queued: Number of queued measuring jobs, which have lower priority than builds.
+        measuring_running: Number of running measuring jobs.
     """
 
     target: str
@@ -37,7 +37,7 @@ class QueueStatistics:
 
     @property
     def live(self) -> int:
-        """Workers that live."""
+        """Number of live workers."""
         return sum(count for state, count in self.workers.items() if state != "lost")
 
 
@@ -45,13 +45,13 @@ WORKER_STATES = ("idle", "busy", "draining", "lost")
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """When a live worker was last heard of.
+class WorkerHeartbeat:
+    """Age of a live worker's heartbeat.
 
     Attributes:
-        worker: Its id.
-        target: What it builds for.
-        seconds: Since its last heartbeat.
+        worker: Worker id.
+        target: The worker's target.
+        seconds: Seconds since its last heartbeat.
     """
 
     worker: str
@@ -61,18 +61,18 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """How long something took, each time.
+    """Histogram of durations.
 
     Attributes:
-        counts: How often it took at most each of `STEP_BOUNDS` and more than the one before; then longer.
-        seconds: Of all times together.
+        counts: Number of durations per bucket of `STEP_BOUNDS`, with a last bucket for longer ones.
+        seconds: Sum of all durations.
     """
 
     counts: tuple[int, ...] = (0,) * (len(STEP_BOUNDS) + 1)
     seconds: float = 0.0
 
     def plus(self, bound: float, count: int, seconds: float) -> Durations:
-        """With some more times of which none was longer than a bound; one of an older release fits too."""
+        """Return the histogram with durations added to the bucket of a bound; bounds of older releases fit too."""
         counts = list(self.counts)
         counts[bisect.bisect_left(STEP_BOUNDS, bound)] += count
         return Durations(tuple(counts), self.seconds + seconds)
@@ -80,21 +80,21 @@ class Durations:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Everything that is counted.
+    """All operational statistics.
 
     Attributes:
-        queues: By target's name; every target that was ever offered or asked for.
-        heartbeats: Of the live workers.
-        attempts: Ended attempts at builds by target and outcome.
-        failures: Attempts at builds that ended with an error, by target and the error's code.
-        successes: Succeeded builds by target, and whether compiled code was reused.
-        steps: How long steps of builds took that ended well, by name.
-        measuring_attempts: Ended attempts at measuring jobs by target and outcome.
-        measuring_failures: Those that ended with an error, by target and the error's code.
+        queues: Queues by target name, for every target that was ever offered or requested.
+        heartbeats: Heartbeat ages of live workers.
+        attempts: Number of ended build attempts by target and outcome.
+        failures: Number of build attempts that ended with an error, by target and error code.
+        successes: Number of succeeded builds by target and whether code was reused.
+        steps: Durations of successful build steps, by name.
+        measuring_attempts: Number of ended attempts of measuring jobs by target and outcome.
+        measuring_failures: Number of attempts of measuring jobs that ended with an error, by target and error code.
     """
 
     queues: tuple[QueueStatistics, ...]
-    heartbeats: tuple[Heartbeat, ...]
+    heartbeats: tuple[WorkerHeartbeat, ...]
     attempts: dict[tuple[str, str], int]
     failures: dict[tuple[str, str], int]
     successes: dict[tuple[str, str], int]
@@ -105,7 +105,7 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedBuild:
-    """A build that is not over after several attempts.
+    """An unfinished build after several attempts.
 
     Attributes:
         id: The build's id.
@@ -114,10 +114,10 @@ class RepeatedBuild:
         target: The target's name.
         state: `queued` or `running`.
         attempt: Number of its latest attempt.
-        failures: How many of them count against it.
-        worker: The worker that has it, or None.
-        last: How the latest ended attempt ended: its error's code, else its outcome; None where none ended.
-        kind: `build`, or `measure` for a job that times an artifact again.
+        failures: Number of attempts that count as failures.
+        worker: The worker that runs it, or None.
+        last: Error code or else outcome of the latest ended attempt; None if none ended.
+        kind: `build`, or `measure` for a measuring job.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""Targets: what a build runs on, and their names."""
+"""Build targets and their names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CPU_LEVELS: dict[str, frozenset[str]] = {
     "x86_64_v3": frozenset({"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"}),
     "x86_64_v4": frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}),
 }
-"""What each level adds to the one before it, lowest first."""
+"""CPU flags that each level adds to the previous one, lowest first."""
 
 _NAME = re.compile(
     r"torch(?P<torch>\d+\.\d+)-(?:(?P<cpu>cpu)-(?P<level>[a-z0-9_]+)|cu(?P<cuda>\d{2,4})-sm(?P<sm>\d{2,3}a?))"
@@ -23,15 +23,15 @@ _NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a build runs on.
+    """A build target.
 
     Attributes:
-        torch: Release line, such as `2.13`; builds with its patch releases load there.
+        torch: Release line, such as `2.13`; artifacts load with all its patch releases.
         device: `cpu` or `cuda`.
         arch: CPU level (`x86_64_v4`) or compute capability (`sm90`).
         cuda: CUDA release without the dot (`130`), None on CPU.
         os: Operating system; only `linux` is offered.
-        machine: As `uname -m` says it.
+        machine: Output of `uname -m`.
     """
 
     torch: str
@@ -49,7 +49,7 @@ class Target:
 
     @property
     def exists(self) -> bool:
-        """Whether a machine can be this target: torch 0.0, for which the no-op toolchain builds, never was."""
+        """Whether machines of this target exist: torch 0.0, used by the no-op toolchain, was never released."""
         return self.torch != "0.0"
 
     def __str__(self) -> str:
@@ -57,10 +57,10 @@ class Target:
 
 
 def parse_target(name: str) -> Target:
-    """Reads a target's name.
+    """Parse a target name.
 
     Raises:
-        UnknownTarget: The name does not follow the form, or names an unknown CPU level.
+        UnknownTarget: The name is malformed or has an unknown CPU level.
     """
     match = _NAME.fullmatch(name)
     if match and match["cuda"]:
@@ -68,15 +68,15 @@ def parse_target(name: str) -> Target:
     if match and match["level"] in CPU_LEVELS:
         return Target(torch=match["torch"], device="cpu", arch=match["level"])
     raise UnknownTarget(
-        f"{name[:80]!r} is no target",
+        f"unknown target {name[:80]!r}",
         where="targets",
-        hint="Write auto, torch2.13-cpu-x86_64_v4 or torch2.11-cu130-sm90; "
+        hint="Use auto or a name such as torch2.13-cpu-x86_64_v4 or torch2.11-cu130-sm90; "
         f"CPU levels: {', '.join(CPU_LEVELS)}.",
     )
 
 
 def cpu_level(flags: frozenset[str]) -> str | None:
-    """The highest level whose every instruction-set flag, and every lower level's, is in `flags`."""
+    """Return the highest CPU level that `flags` satisfies, including all lower levels; None if there is none."""
     reached = None
     for level, added in CPU_LEVELS.items():
         if not added <= flags:
@@ -86,10 +86,10 @@ def cpu_level(flags: frozenset[str]) -> str | None:
 
 
 def flags_of_level(level: str) -> frozenset[str]:
-    """Every flag that a CPU level promises."""
+    """Return all flags of a CPU level, including those of lower levels."""
     needed: set[str] = set()
     for name, added in CPU_LEVELS.items():
         needed |= added
         if name == level:
             return frozenset(needed)
-    raise UnknownTarget(f"{level!r} is no CPU level", hint=f"Known: {', '.join(CPU_LEVELS)}.")
+    raise UnknownTarget(f"unknown CPU level {level!r}", hint=f"Known: {', '.join(CPU_LEVELS)}.")

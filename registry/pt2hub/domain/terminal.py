@@ -1,11 +1,10 @@
-r"""What programs print for terminals, to be shown elsewhere: the text that is read of it, and in which colours.
+r"""Reader for terminal output (ANSI escape sequences), for display elsewhere.
 
-Nothing of it is carried out: of all escape sequences only those of colours count, the others (cursor moves, titles,
-links) are left out. Characters that cannot be seen, or that turn text around, are shown by their names. Of what a
-program wrote over itself with `\r`, the last is kept, as on a terminal.
+Of the escape sequences only colours are interpreted; others (cursor moves, titles, links) are dropped. Invisible and
+bidirectional characters are shown by name. Of text overwritten with `\r` the last version is kept, as on a terminal.
 
-The output comes from models of others, so every line takes time in proportion to its length. (The decoder of rich,
-which we have, looks for the end of each unfinished link through the whole line, and fails on a long number.)
+The output comes from untrusted models, so parsing a line takes time proportional to its length. (The decoder of rich
+searches the whole line for the end of each unfinished link and fails on long numbers.)
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from pt2hub.errors import UNSEEN
+from pt2hub.errors import INVISIBLE_CHARACTERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_MOST_CODES = 32
-"""Of one sequence; real ones have at most six."""
-_LONGEST_CODES = 256
+_MAX_CODES = 32
+"""Codes per sequence; real ones have at most six."""
+_MAX_CODES_CHARS = 256
 _FORE, _BACK = 38, 48
 _INDEXED, _DIRECT = 5, 2
 _BASIC = 16
@@ -47,33 +46,33 @@ _PALETTE = (
     (0, 255, 255),
     (255, 255, 255),
 )
-"""xterm's sixteen, by which others find the nearest one: pages have sixteen colours that can be read on their ground."""
+"""xterm's sixteen colours; others map to the nearest of them, since pages have sixteen readable colours."""
 _SEQUENCE = re.compile(
     r"""
       (?: \x1b\[ | \x9b ) (?P<codes> [0-9:;]* ) m                                     # colours
     | (?: \x1b\[ | \x9b ) [\x30-\x3f]* [\x20-\x2f]* [\x40-\x7e]                       # moves and the like
     | (?: \x1b\] | \x9d ) [^\x07\x1b\x80-\x9f]* (?: \x07 | \x1b\\ | \x9c )            # titles, links
-    | (?: \x1b[PX^_] | [\x90\x98\x9e\x9f] ) [^\x1b\x80-\x9f]* (?: \x1b\\ | \x9c )     # what devices are told
+    | (?: \x1b[PX^_] | [\x90\x98\x9e\x9f] ) [^\x1b\x80-\x9f]* (?: \x1b\\ | \x9c )     # device control strings
     | \x1b [\x20-\x2f]* [\x30-\x7e]?                                                  # the rest
     """,
     re.VERBOSE,
 )
-"""No part of it passes another sequence's beginning, so that what has no end costs no more than its own length."""
+"""No alternative crosses the start of another sequence, so unterminated sequences cost only their own length."""
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """How text looks.
+class TextStyle:
+    """Style of text.
 
     Attributes:
-        ink: One of the sixteen colours, 0 to 15; None for that of the page.
-        ground: Likewise, behind the text.
+        ink: Text colour from 0 to 15; None for the default.
+        ground: Background colour from 0 to 15; None for the default.
         bold: Whether it is bold.
         faint: Whether it is faint.
         italic: Whether it is italic.
         underlined: Whether it is underlined.
         struck: Whether it is struck through.
-        swapped: Whether ink and ground change places.
+        swapped: Whether text and background colours are swapped.
     """
 
     ink: int | None = None
@@ -86,7 +85,7 @@ class Look:
     swapped: bool = False
 
 
-PLAIN = Look()
+PLAIN = TextStyle()
 _CODES: dict[int, dict[str, Any]] = {
     1: {"bold": True},
     2: {"faint": True},
@@ -107,62 +106,62 @@ _CODES: dict[int, dict[str, Any]] = {
     **{40 + colour: {"ground": colour} for colour in range(8)},
     **{100 + colour: {"ground": 8 + colour} for colour in range(8)},
 }
-"""What codes change. Blinking stays still, and concealed text is shown."""
+"""Style changes by code. Blinking is ignored, and concealed text is shown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Text of one look.
+class StyledRun:
+    """A run of text with one style.
 
     Attributes:
-        text: What is read; every character of it can be seen.
-        look: How it looks.
+        text: The text, with visible characters only.
+        look: The style.
     """
 
     text: str
-    look: Look
+    look: TextStyle
 
 
-def runs(line: str) -> list[Run]:
-    """A line of output as it is to be shown.
+def runs(line: str) -> list[StyledRun]:
+    """Split a line of output into styled runs.
 
     Args:
-        line: As the program printed it; each begins without colours, since others may have written before it.
+        line: The raw line; each line starts without style, since output of several programs may be interleaved.
     """
     if not _ODD.search(line):
-        return [Run(line, PLAIN)]
+        return [StyledRun(line, PLAIN)]
     if "\r" in line:
         line = "\n".join(part.rstrip("\r").rpartition("\r")[2] for part in line.split("\n"))
     return list(_runs(line))
 
 
 def plain(line: str) -> str:
-    """What is read of a line of output."""
+    """Return the visible text of a line of output."""
     return "".join(run.text for run in runs(line))
 
 
-def sought(text: str) -> re.Pattern[str]:
-    """Finds a text in what is read of a line, in any letters' case."""
+def search_pattern(text: str) -> re.Pattern[str]:
+    """Return a case-insensitive pattern that finds a text in the visible text of a line."""
     return re.compile(re.escape(text), re.IGNORECASE)
 
 
-def _runs(line: str) -> Iterator[Run]:
+def _runs(line: str) -> Iterator[StyledRun]:
     look, at = PLAIN, 0
     for sequence in _SEQUENCE.finditer(line):
         if sequence.start() > at:
-            yield Run(line[at : sequence.start()].translate(_NAMES), look)
+            yield StyledRun(line[at : sequence.start()].translate(_NAMES), look)
         at = sequence.end()
         codes = sequence["codes"]
         if codes is not None:
-            look = _changed(look, codes[:_LONGEST_CODES])
+            look = _apply_codes(look, codes[:_MAX_CODES_CHARS])
     if at < len(line):
-        yield Run(line[at:].translate(_NAMES), look)
+        yield StyledRun(line[at:].translate(_NAMES), look)
 
 
 @lru_cache(1024)
-def _changed(look: Look, codes: str) -> Look:
-    """A look after a sequence of colours."""
-    given = iter(codes.split(";")[:_MOST_CODES])
+def _apply_codes(look: TextStyle, codes: str) -> TextStyle:
+    """Apply the codes of a sequence to a style."""
+    given = iter(codes.split(";")[:_MAX_CODES])
     for item in given:
         first, *parts = map(_number, item.split(":"))
         if first == 0:
@@ -170,7 +169,7 @@ def _changed(look: Look, codes: str) -> Look:
         elif first in (_FORE, _BACK):
             colour = _colour(parts or _following(given))
             look = replace(look, ink=colour) if first == _FORE else replace(look, ground=colour)
-        elif parts == [0]:  # 4:0 is no underline
+        elif parts == [0]:  # 4:0 turns underlining off
             look = replace(look, **_CODES.get(20 + first, {}))
         else:
             look = replace(look, **_CODES.get(first, {}))
@@ -182,18 +181,18 @@ def _number(text: str) -> int:
 
 
 def _following(given: Iterator[str]) -> list[int]:
-    """The numbers of a colour that stand behind its code as codes of their own."""
+    """Return the parameters of a colour given as separate codes."""
     kind = _number(next(given, "0").partition(":")[0])
     count = {_INDEXED: 1, _DIRECT: 3}.get(kind, 0)
     return [kind, *(_number(next(given, "0").partition(":")[0]) for _ in range(count))]
 
 
 def _colour(parts: Sequence[int]) -> int | None:
-    """The colour that numbers name, as one of the sixteen; None where they name none."""
+    """Return the nearest of the sixteen colours; None for invalid parameters."""
     kind, *values = (min(part, 255) for part in parts)
     if kind == _INDEXED and values:
         return values[0] if values[0] < _BASIC else _nearest(*_of_index(values[0]))
-    if kind == _DIRECT and len(values) >= 3:  # noqa: PLR2004  # red, green and blue, behind the space they are of
+    if kind == _DIRECT and len(values) >= 3:  # noqa: PLR2004  # red, green and blue after the colour space
         red, green, blue = values[-3:]
         return _nearest(red, green, blue)
     return None
@@ -201,7 +200,7 @@ def _colour(parts: Sequence[int]) -> int | None:
 
 @cache
 def _of_index(index: int) -> tuple[int, int, int]:
-    """Red, green and blue of one of the 256 colours."""
+    """Return red, green and blue of one of the 256 colours."""
     if index >= _CUBE_END:
         grey = 8 + 10 * (index - _CUBE_END)
         return grey, grey, grey
@@ -218,11 +217,11 @@ def _nearest(*wanted: int) -> int:
 
 
 def _name(code: int) -> str:
-    """A character that cannot be seen: the picture that Unicode has of it, or its number."""
+    """Return the visible name of an invisible character: its Unicode control picture or its code point."""
     if code < _PICTURED:
         return chr(0x2400 + code)
     return f"[U+{code:04X}]"
 
 
-_NAMES = {code: _name(code) for code in (*UNSEEN, 0x2028, 0x2029, *range(0xD800, 0xE000))}
+_NAMES = {code: _name(code) for code in (*INVISIBLE_CHARACTERS, 0x2028, 0x2029, *range(0xD800, 0xE000))}
 _ODD = re.compile(f"[{''.join(map(re.escape, map(chr, _NAMES)))}]")

@@ -1,4 +1,4 @@
-"""API tokens, as an operator sees them, and who comes with one."""
+"""API tokens and the actors that use them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who asks: whoever holds a token.
+    """The holder of a token who makes a request.
 
     Attributes:
-        name: The token's name: what is done with it is done in that name.
-        admin: Whether the token may change policies, and force what they refuse.
+        name: The token's name; actions are recorded under it.
+        admin: Whether the token may change policies and force alias moves against failed promotion checks.
     """
 
     name: str
@@ -20,15 +20,14 @@ class Actor:
 
 @dataclass(frozen=True, slots=True)
 class TokenInfo:
-    """A token without what would let it in.
+    """A token without its secret.
 
     Attributes:
-        id: Its number.
-        name: What it is for, in the words of who made it.
-        created_at: ISO 8601, UTC, as all times here.
+        name: Name given by its creator.
+        created_at: ISO 8601, UTC.
         last_used_at: When it was last used, to the minute, or None.
         revoked_at: When it was revoked, or None.
-        admin: Whether it is an admin's, which may change policies and force what they refuse.
+        admin: Whether it may change policies and force alias moves against failed promotion checks.
     """
 
     id: int

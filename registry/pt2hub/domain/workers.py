@@ -1,4 +1,4 @@
-"""Workers: what they say about themselves when they begin."""
+"""Registration of workers."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from pt2hub.domain.targets import Target
 
 Isolation: TypeAlias = Literal["sandbox", "process", "none"]
 Required: TypeAlias = Literal["sandbox", "process"]
-"""The least that a server demands of its workers."""
+"""Minimum isolation that a server requires of its workers."""
 
 NOTABLE_SKEW = 5.0
-"""Seconds that a worker's clock may be off before anyone is told. Nothing goes wrong beyond it either: the
-database's clock alone decides, and workers correct the times they report."""
+"""Clock skew of a worker in seconds above which a warning is shown. Larger skew is harmless: only the database's clock
+counts, and workers correct the times they report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A worker that is there from now on.
+    """A worker's registration.
 
     Attributes:
-        worker_id: A name of its own, new for each process.
-        target: What it builds for.
-        toolchain: The versions that shape its code.
-        environment: Its machine.
-        packages: Versions of the packages that factories come from, torch included.
-        host: Its machine's name.
-        version: Its release of pt2hub.
-        concurrency: Builds it takes at a time.
-        clock: Its own clock, seconds since the epoch, read just before it registers.
-        isolation: How it confines what it runs for others: `sandbox`, `process`, or `none` where it runs nothing.
-        isolation_profile: Digest of the sandbox's profile, None without one.
+        worker_id: Unique name, new for each process.
+        target: The target it builds for.
+        toolchain: Versions of its build tools.
+        environment: Fingerprint of its machine.
+        packages: Versions of the packages that provide factories, including torch.
+        host: Host name.
+        version: pt2hub release.
+        concurrency: Maximum number of builds at a time.
+        clock: Its clock in seconds since the epoch, read just before registration.
+        isolation: How it confines untrusted code: `sandbox`, `process`, or `none` if it runs none.
+        isolation_profile: Digest of the sandbox profile, None without one.
     """
 
     worker_id: str

@@ -1,10 +1,10 @@
 """Every error of pt2hub, each with a stable code.
 
-This package imports nothing of pt2hub and knows no transport: the HTTP status of a code is the API's table.
+This package imports nothing else from pt2hub and is independent of transport: the API maps codes to HTTP statuses.
 
     Pt2hubError
     +-- UsageError              the caller, the spec or the model is at fault; never retried
-    |   +-- InvalidInput        a document or an argument has wrong fields (details name each)
+    |   +-- InvalidInput        a document or an argument has invalid fields (each is named in the details)
     |   |   +-- UnknownTarget, NoLiveWorker, UnknownMetric
     |   +-- UnknownFactory, FactoryFailed, FactoryArguments, UnknownInput, InputRefused, IndexOutOfRange
     |   +-- UnknownEntry, MissingRequirement, BadCodeArchive, NotAModule, BadProgram, ProgramNewer
@@ -14,13 +14,13 @@ This package imports nothing of pt2hub and knows no transport: the HTTP status o
     |   +-- BuildTimedOut, LimitExceeded, ModelInterferes, OutputRefused
     |   +-- NotFound, Ambiguous, Unauthorized, Forbidden, TooLarge, UploadTruncated, RangeNotSatisfiable
     |   +-- Conflict
-    |   |   +-- AliasMoved, NotReady, NotMeasured, BuildActive, BuildOver, UploadIncomplete, GateRefused, PolicyChanged
+    |   |   +-- AliasMoved, NotReady, NotMeasured, BuildActive, BuildOver, UploadIncomplete, PromotionCheckFailed, PolicyChanged
     |   +-- ClientTooOld, ServerTooOld, BadCall, Incompatible, ForkedProcess
     |   +-- HomeInUse, HomeUnusable, PortTaken, NamespacesRefused, SchemaNewer, SchemaOlder, BadConfiguration
     |   +-- SandboxUnavailable, IsolationRefused, StorageUnsafe
-    +-- TransientError          storage, network or a worker failed; worth another try
+    +-- TransientError          storage, network or a worker failed; a retry may succeed
     |   +-- StorageUnavailable, StorageFull, BlobGone, DatabaseUnavailable, ServerUnreachable, WorkerLost, Busy
-    +-- FatalError              our bug or a broken worker; never retried, alarmed
+    +-- FatalError              a bug in pt2hub or a broken worker; never retried, raises an alarm
         +-- CompileFailed, LayoutUnproven, ArtifactCrashed, ArtifactHung, ArtifactWrong, DigestMismatch
         +-- CorruptArchive, StaleAttempt, BadResponse, InternalError
 """
@@ -28,7 +28,7 @@ This package imports nothing of pt2hub and knows no transport: the HTTP status o
 from __future__ import annotations
 
 from pt2hub.errors.base import (
-    UNSEEN,
+    INVISIBLE_CHARACTERS,
     Detail,
     FatalError,
     Pt2hubError,
@@ -52,7 +52,7 @@ from pt2hub.errors.models import (
     UnusedInput,
     WeightsUnavailable,
 )
-from pt2hub.errors.others import (
+from pt2hub.errors.system import (
     ArtifactCrashed,
     ArtifactHung,
     ArtifactWrong,
@@ -88,7 +88,6 @@ from pt2hub.errors.usage import (
     FactoryFailed,
     Forbidden,
     ForkedProcess,
-    GateRefused,
     HomeInUse,
     HomeUnusable,
     Incompatible,
@@ -109,6 +108,7 @@ from pt2hub.errors.usage import (
     OutputRefused,
     PolicyChanged,
     PortTaken,
+    PromotionCheckFailed,
     RangeNotSatisfiable,
     SandboxUnavailable,
     SchemaNewer,
@@ -130,7 +130,7 @@ from pt2hub.errors.usage import (
 )
 
 __all__ = [
-    "UNSEEN",
+    "INVISIBLE_CHARACTERS",
     "AliasMoved",
     "Ambiguous",
     "ArtifactCrashed",
@@ -162,7 +162,6 @@ __all__ = [
     "FatalError",
     "Forbidden",
     "ForkedProcess",
-    "GateRefused",
     "HiddenState",
     "HomeInUse",
     "HomeUnusable",
@@ -191,6 +190,7 @@ __all__ = [
     "PortTaken",
     "ProgramDiffers",
     "ProgramNewer",
+    "PromotionCheckFailed",
     "Pt2hubError",
     "RandomOperators",
     "RangeNotSatisfiable",

@@ -1,4 +1,4 @@
-"""What every error of pt2hub has, and their three kinds."""
+"""The base class of errors and their three kinds."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_TURNING = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-UNSEEN = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160), *_TURNING))
-"""Control characters and those that turn text around, for `str.translate`, which removes them: in texts from
-elsewhere they repaint a terminal or hide what stands there. Tabs and line ends stay."""
+_BIDI_CONTROLS = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+INVISIBLE_CHARACTERS = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160), *_BIDI_CONTROLS))
+"""Control and bidirectional characters, as a table for `str.translate` that removes them: untrusted text could repaint
+a terminal or hide content with them. Tabs and newlines stay."""
 
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """One wrong place in a document.
+    """One invalid field of a document.
 
     Attributes:
-        path: Where, in the words of the document (`inputs[0].shape[1]`).
-        message: What is wrong there.
-        given: What was given, shortened, or None.
-        allowed: What would be right, or None.
+        path: The field's path (`inputs[0].shape[1]`).
+        given: The given value, shortened, or None.
+        allowed: The allowed values, or None.
     """
 
     path: str
@@ -31,14 +30,19 @@ class Detail:
     allowed: str | None = None
 
     def values(self) -> str:
-        """What was given and what is allowed, to stand behind a message; empty where neither is known."""
+        """Return the given and the allowed values as a suffix for a message; empty if neither is known."""
         known = {"given": self.given, "allowed": self.allowed}
         said = "; ".join(f"{word}: {value}" for word, value in known.items() if value is not None)
         return f" ({said})" if said else ""
 
 
 class Pt2hubError(Exception):
-    """Something went wrong in pt2hub."""
+    """An error in pt2hub.
+
+    Args:
+        message: What happened, in one sentence; by default the first line of the class's docstring.
+        where: The field, step, file or URL where it happened.
+    """
 
     code: ClassVar[str] = "error"
     kind: ClassVar[str] = "fatal"
@@ -52,15 +56,6 @@ class Pt2hubError(Exception):
         details: tuple[Detail, ...] = (),
         context: Mapping[str, Any] | None = None,
     ) -> None:
-        """Creates the error.
-
-        Args:
-            message: What happened, one sentence. The class's docstring where omitted.
-            where: The field, step, file or address it happened at.
-            hint: What to do next.
-            details: Each wrong place, for documents with several.
-            context: Further JSON values for programs (the winner of a race, a signal's name).
-        """
         self.message = message or (type(self).__doc__ or "").strip().splitlines()[0]
         self.where = where
         self.hint = hint
@@ -71,7 +66,7 @@ class Pt2hubError(Exception):
     def __str__(self) -> str:
         lines = [f"{self.where}: {self.message}" if self.where else self.message]
         if len(self.details) == 1 and (self.where or "").endswith(self.details[0].path):
-            (only,) = self.details  # its place stands there already, and mostly its message
+            (only,) = self.details  # its path is in the line already, and mostly its message
             same = only.message.rstrip(".") == self.message.rstrip(".")
             more = only.values() if same else f": {only.message}{only.values()}"
             lines[0] = f"{lines[0].rstrip('.')}{more}" if more else lines[0]
@@ -79,10 +74,10 @@ class Pt2hubError(Exception):
             lines += [f"  {item.path}: {item.message}{item.values()}" for item in self.details]
         if self.hint:
             lines.append(f"  {self.hint}")
-        return "\n".join(lines).translate(UNSEEN)  # parts of it may come from another machine
+        return "\n".join(lines).translate(INVISIBLE_CHARACTERS)  # parts of it may come from other machines
 
     def as_dict(self) -> dict[str, Any]:
-        """The error as JSON values; `wire.problems.from_dict` turns them back into the same class."""
+        """Return the error as JSON values; `wire.problems.from_dict` restores the same class from them."""
         return {
             "code": self.code,
             "kind": self.kind,
@@ -102,21 +97,21 @@ class UsageError(Pt2hubError):
 
 
 class TransientError(Pt2hubError):
-    """A part that pt2hub depends on did not answer; another try may succeed."""
+    """A service that pt2hub depends on failed; a retry may succeed."""
 
     code = "transient"
     kind = "transient"
 
 
 class FatalError(Pt2hubError):
-    """A defect of pt2hub, the compiler or this worker."""
+    """A defect in pt2hub, the compiler or this worker."""
 
     code = "fatal"
     kind = "fatal"
 
 
 def walk(root: type[Pt2hubError] = Pt2hubError) -> Iterator[type[Pt2hubError]]:
-    """Every error class, the root first."""
+    """Yield every error class, the root first."""
     yield root
     for child in root.__subclasses__():
         yield from walk(child)

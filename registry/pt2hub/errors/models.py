@@ -1,4 +1,4 @@
-"""Errors of models and of where they come from: never retried."""
+"""Errors of models and their sources; never retried."""
 
 from __future__ import annotations
 
@@ -7,84 +7,84 @@ from pt2hub.errors.usage import ExportFailed
 
 
 class UnknownEntry(UsageError):
-    """The entry point of uploaded code cannot be imported or is not there."""
+    """The entry point of the uploaded code was not found or cannot be imported."""
 
     code = "unknown_entry"
 
 
 class MissingRequirement(UsageError):
-    """The worker lacks a package that uploaded code requires."""
+    """A package that the uploaded code requires is not installed on the worker."""
 
     code = "missing_requirement"
 
 
 class BadCodeArchive(UsageError):
-    """The archive of source code is damaged, or holds what it must not."""
+    """The code archive is damaged or contains files that are not allowed."""
 
     code = "bad_code_archive"
 
 
 class NotAModule(UsageError):
-    """The source built something other than a torch.nn.Module."""
+    """The source did not return a torch.nn.Module."""
 
     code = "not_a_module"
 
 
 class BadProgram(UsageError):
-    """The file is no exported program that can be taken."""
+    """The file is not a valid exported program."""
 
     code = "bad_program"
 
 
 class ProgramNewer(UsageError):
-    """The program was exported by a newer torch than the target's."""
+    """The program was exported with a newer torch than the target's."""
 
     code = "program_newer"
 
 
 class UnsupportedTensor(UsageError):
-    """A weight, buffer or example input is complex, sparse, quantised or of a subclass of Tensor."""
+    """A weight, buffer or example input is complex, sparse, quantized or a Tensor subclass."""
 
     code = "unsupported_tensor"
 
 
 class InputMutated(UsageError):
-    """The model writes to its inputs."""
+    """The model modifies its inputs."""
 
     code = "input_mutated"
 
 
 class HiddenState(UsageError):
-    """What the model answers depends on earlier calls, by state that is not in its buffers."""
+    """The model's output depends on earlier calls through state outside its buffers."""
 
     code = "hidden_state"
 
 
 class RandomOperators(UsageError):
-    """The exported program draws random numbers that the spec does not accept."""
+    """The exported program draws random numbers, and the spec does not accept that."""
 
     code = "random_operators"
 
 
 class UnusedInput(UsageError):
-    """The exported program never reads an input that the model uses, or may use."""
+    """The exported program ignores an input that the model uses or may use."""
 
     code = "unused_input"
 
 
 class ProgramDiffers(ExportFailed):
-    """The exported program computes something else than the model does."""
+    """The exported program does not compute the same as the model."""
 
     code = "program_differs"
 
 
 class DataDependent(ExportFailed):
-    """The model's control flow depends on the values of tensors."""
+    """The model's control flow depends on tensor values."""
 
     code = "data_dependent"
 
 
 class WeightsUnavailable(UsageError):
-    """The named weights cannot be fetched."""
+    """The weights cannot be downloaded."""
 
     code = "weights_unavailable"

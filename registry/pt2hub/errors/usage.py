@@ -1,4 +1,4 @@
-"""Errors of the caller, the spec, the model or the settings: never retried."""
+"""Errors of the caller, the spec, the model or the configuration; never retried."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from pt2hub.errors.base import UsageError
 
 
 class InvalidInput(UsageError):
-    """Some fields are wrong."""
+    """Invalid input."""
 
     code = "invalid_input"
 
 
 class UnknownTarget(InvalidInput):
-    """The target's name does not follow torch<x.y>-<device>-<arch>."""
+    """The target name must have the form torch<x.y>-<device>-<arch>."""
 
     code = "unknown_target"
 
 
 class NoLiveWorker(InvalidInput):
-    """No live worker offers a target."""
+    """No live worker offers the target."""
 
     code = "no_live_worker"
 
@@ -36,31 +36,31 @@ class FactoryFailed(UsageError):
 
 
 class FactoryArguments(UsageError):
-    """The factory does not take these arguments."""
+    """The factory does not accept these arguments."""
 
     code = "factory_arguments"
 
 
 class UnknownInput(UsageError):
-    """An input's name is not an argument of the model's forward."""
+    """The input is not an argument of the model's forward."""
 
     code = "unknown_input"
 
 
 class InputRefused(UsageError):
-    """The model refuses the example inputs."""
+    """The model does not accept the example inputs."""
 
     code = "input_refused"
 
 
 class IndexOutOfRange(UsageError):
-    """An integer input holds ids beyond a table of the model."""
+    """An integer input contains indices outside an embedding table of the model."""
 
     code = "index_out_of_range"
 
 
 class ExampleOutOfRange(UsageError):
-    """A dimension's example lies outside its declared range."""
+    """The example size of a dimension is outside its declared range."""
 
     code = "example_out_of_range"
 
@@ -72,7 +72,7 @@ class DimensionSpecialised(UsageError):
 
 
 class NondeterministicModel(UsageError):
-    """Two eager runs on the same inputs differ."""
+    """Two eager runs with the same inputs give different outputs."""
 
     code = "nondeterministic_model"
 
@@ -84,13 +84,13 @@ class UnsupportedOutput(UsageError):
 
 
 class NanOutput(UsageError):
-    """The model's own output is not finite."""
+    """The model's own output contains NaN or infinity."""
 
     code = "nan_output"
 
 
 class WeightsMismatch(UsageError):
-    """The weights file does not fit the model."""
+    """The weights file does not match the model."""
 
     code = "weights_mismatch"
 
@@ -108,7 +108,7 @@ class SourceDrifted(UsageError):
 
 
 class NoPower(UsageError):
-    """The gate cannot tell a right artifact from a wrong one on this model."""
+    """Verification cannot distinguish a correct artifact from a wrong one for this model."""
 
     code = "no_power"
 
@@ -120,145 +120,145 @@ class ToleranceMissed(UsageError):
 
 
 class BuildTimedOut(UsageError):
-    """The build ran longer than its limit."""
+    """The build exceeded its time limit."""
 
     code = "build_timed_out"
 
 
 class NotFound(UsageError):
-    """There is no such thing."""
+    """Not found."""
 
     code = "not_found"
 
 
 class Conflict(UsageError):
-    """The thing was changed by someone else meanwhile."""
+    """The resource was changed by someone else in the meantime."""
 
     code = "conflict"
 
 
 class AliasMoved(Conflict):
-    """The alias was moved by someone else meanwhile."""
+    """The alias was moved by someone else in the meantime."""
 
     code = "alias_moved"
 
 
 class NotReady(Conflict):
-    """The version has nothing yet that could be pulled."""
+    """The version has no artifact to pull yet."""
 
     code = "not_ready"
 
 
 class NotMeasured(Conflict):
-    """The version is not measured: its measuring job failed or was cancelled, or there is none."""
+    """The version has no measurements: its measuring job failed, was cancelled or does not exist."""
 
     code = "not_measured"
 
 
 class BuildActive(Conflict):
-    """The build is queued or running."""
+    """The build is still queued or running."""
 
     code = "build_active"
 
 
 class BuildOver(Conflict):
-    """The build is over."""
+    """The build has already ended."""
 
     code = "build_over"
 
 
 class UploadIncomplete(Conflict):
-    """Parts of the upload are missing."""
+    """The upload is incomplete: some parts are missing."""
 
     code = "upload_incomplete"
 
 
 class Ambiguous(UsageError):
-    """The reference names several things."""
+    """The reference is ambiguous."""
 
     code = "ambiguous"
 
 
 class UnknownMetric(InvalidInput):
-    """The metric's name is none, or its unit is not the one that the name has."""
+    """Unknown metric, or wrong unit for the metric."""
 
     code = "unknown_metric"
 
 
-class GateRefused(Conflict):
-    """The model's policy refuses the move: the version is worse than it allows."""
+class PromotionCheckFailed(Conflict):
+    """A promotion check failed: the version is worse than the model's policy allows."""
 
-    code = "gate_refused"
+    code = "promotion_check_failed"
 
 
 class PolicyChanged(Conflict):
-    """The policy was changed by someone else meanwhile."""
+    """The policy was changed by someone else in the meantime."""
 
     code = "policy_changed"
 
 
 class Forbidden(UsageError):
-    """The token may not do this."""
+    """Permission denied."""
 
     code = "forbidden"
 
 
 class Unauthorized(UsageError):
-    """The token is missing or wrong."""
+    """The token is missing or invalid."""
 
     code = "unauthorized"
 
 
 class TooLarge(UsageError):
-    """The upload is larger than the server takes."""
+    """The upload exceeds the server's size limit."""
 
     code = "too_large"
 
 
 class UploadTruncated(UsageError):
-    """The upload ended before the length it announced."""
+    """The upload ended before its announced length."""
 
     code = "upload_truncated"
 
 
 class RangeNotSatisfiable(UsageError):
-    """The range lies beyond the end."""
+    """The requested range is beyond the end."""
 
     code = "range_not_satisfiable"
 
 
 class ClientTooOld(UsageError):
-    """This server does not speak to a client that old."""
+    """The server does not support clients this old."""
 
     code = "client_too_old"
 
 
 class ServerTooOld(UsageError):
-    """This client does not speak to a server that old."""
+    """The client does not support servers this old."""
 
     code = "server_too_old"
 
 
 class BadCall(UsageError):
-    """The call does not fit the artifact's signature."""
+    """The call does not match the artifact's signature."""
 
     code = "bad_call"
 
 
 class Incompatible(UsageError):
-    """The artifact does not run on this machine."""
+    """The artifact is incompatible with this machine."""
 
     code = "incompatible"
 
 
 class ForkedProcess(UsageError):
-    """A loaded artifact cannot be called in a forked child."""
+    """A loaded artifact cannot be called in a forked child process."""
 
     code = "forked_process"
 
 
 class HomeInUse(UsageError):
-    """Another server runs on this home."""
+    """Another server is using this home directory."""
 
     code = "home_in_use"
 
@@ -270,66 +270,66 @@ class HomeUnusable(UsageError):
 
 
 class PortTaken(UsageError):
-    """The port is taken."""
+    """The port is already in use."""
 
     code = "port_taken"
 
 
 class NamespacesRefused(UsageError):
-    """The embedded PostgreSQL cannot run as root here without user namespaces."""
+    """The embedded PostgreSQL cannot run as root without user namespaces."""
 
     code = "namespaces_refused"
 
 
 class SchemaNewer(UsageError):
-    """The database was written by a newer pt2hub."""
+    """The database schema was written by a newer pt2hub."""
 
     code = "schema_newer"
 
 
 class SchemaOlder(UsageError):
-    """The database lacks revisions that this pt2hub needs."""
+    """The database schema is older than this pt2hub requires."""
 
     code = "schema_older"
 
 
 class BadConfiguration(UsageError):
-    """A setting is wrong."""
+    """Invalid configuration."""
 
     code = "bad_configuration"
 
 
 class SandboxUnavailable(UsageError):
-    """This machine cannot confine users' code."""
+    """This machine cannot sandbox users' code."""
 
     code = "sandbox_unavailable"
 
 
 class IsolationRefused(UsageError):
-    """The server takes no worker that confines users' code as little as this one."""
+    """The worker's isolation is weaker than the server requires."""
 
     code = "isolation_refused"
 
 
 class StorageUnsafe(UsageError):
-    """The storage does not keep a promise that pt2hub relies on."""
+    """The storage lacks a guarantee that pt2hub relies on."""
 
     code = "storage_unsafe"
 
 
 class LimitExceeded(UsageError):
-    """The build used more memory, disk or processes than it may."""
+    """The build exceeded its memory, disk or process limit."""
 
     code = "limit_exceeded"
 
 
 class OutputRefused(UsageError):
-    """The build left something other than a plain file among its results."""
+    """The build's results contain something other than plain files."""
 
     code = "output_refused"
 
 
 class ModelInterferes(UsageError):
-    """The model's code interfered with its build's process: its channel to the worker, or pt2hub's own functions."""
+    """The model's code interfered with its build process or with pt2hub's own functions."""
 
     code = "model_interferes"

@@ -1,1 +1,1 @@
-"""Text for people: values, figures and comparisons as the command line, prompts, notebooks and pages show them."""
+"""Rendering of values as text for CLI, prompts, notebooks and pages."""

@@ -1,4 +1,8 @@
-"""Figures with their units in the words of people: 250 µs, 10.4 ms, 44.7 MB, +3.2 %."""
+"""Formatting of numbers with units: 250 µs, 3 min 20 s, 44.7 MiB, +3.2 %, 2 builds.
+
+The only renderer of durations, bytes, counts and ratios, for CLI, client and pages; `web/islands/words.ts` has what the
+pages' scripts need of it.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,12 @@ _STEPS = {
     "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, MICROSECONDS), (1e-9, "ns")),
     "ms": ((1e3, "s"), (1.0, "ms"), (1e-3, MICROSECONDS), (1e-6, "ns")),
     "us": ((1e6, "s"), (1e3, "ms"), (1.0, MICROSECONDS), (1e-3, "ns")),
-    "B": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")),
+    "B": ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B")),
 }
 """By unit, how many of it a larger or smaller one is, largest first."""
+_DURATIONS = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
+_AGES = ((86400 * 365, "y"), (86400 * 30, "mo"), (86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+_FURTHEST = 1e300
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _LARGE = 1000
 _SMALL = 1e-3
@@ -28,7 +35,7 @@ _ALIKE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The unit that figures are shown in.
+    """The unit in which values are shown.
 
     Attributes:
         factor: How many of the figures' own unit it is.
@@ -41,17 +48,16 @@ class Scale:
     decimals: int | None = None
 
     def text(self, value: float) -> str:
-        """A figure with its unit."""
+        """Return a figure with its unit."""
         shown, decimals = value / self.factor, self.decimals
         fits = decimals is not None and (shown == 0 or abs(shown) >= 10.0**-decimals)
         return f"{f'{shown:,.{decimals}f}' if fits else _number(shown)} {self.unit}".rstrip()
 
 
 def scale_for(values: Iterable[float], unit: str) -> Scale:
-    """The unit and the digits that fit the largest of figures, so that a column has one of each.
+    """Return the unit and the digits that fit the largest of figures, so that a column has one of each.
 
     Args:
-        values: The figures.
         unit: Their unit; `1` for a ratio.
     """
     given = list(values)
@@ -69,19 +75,63 @@ def _step(largest: float, unit: str) -> tuple[float, str]:
 
 
 def _decimals(largest: float) -> int | None:
-    """Digits after the point of a column; None where its figures are too large or small for that."""
+    """Return the number of decimals of a column; None if its values are too large or small for fixed decimals."""
     if not _SMALL <= largest < _HUGE:
         return None
     return min(_DIGITS, max(0, _DIGITS - 1 - math.floor(math.log10(largest))))
 
 
 def quantity(value: float, unit: str) -> str:
-    """One figure with the unit that fits."""
+    """Return one figure with the unit that fits."""
     return Scale(*_step(abs(value), unit)).text(value)
 
 
+def format_bytes(count: float) -> str:
+    """Format a number of bytes: `44.7 MiB`. A hostile document may hold one beyond all floats."""
+    return quantity(max(-_FURTHEST, min(count, _FURTHEST)), "B")
+
+
+def format_duration(seconds: float) -> str:
+    """Format a duration: `250 ms`, `12.5 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    for size, unit, small, rest in _DURATIONS:
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit} {int(seconds % size // small)} {rest}"
+    return (
+        f"{seconds:.1f} s" if seconds >= 1 else quantity(round(seconds, 3 if seconds >= _SMALL else 6), "s")
+    )
+
+
+def format_age(seconds: float) -> str:
+    """Format a duration in its largest unit, where no more of it matters: `42 s`, `3 h`."""
+    passed = max(0.0, seconds)
+    return next((f"{passed / size:.0f} {unit}" for size, unit in _AGES if passed >= size), "0 s")
+
+
+def format_count(number: int, noun: str) -> str:
+    """Format a count of things: `1 version`, `1,200 versions`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def format_bounded(number: int, most: int) -> str:
+    """Format a number that was counted up to a bound: `7`, `1,000+`."""
+    return f"{number:,}{'+' if number >= most else ''}"
+
+
+def format_share(share: float, *, digits: int = 3, decimals: int | None = None) -> str:
+    """Format a share as a percentage: 0.125 is `12.5 %`.
+
+    Args:
+        digits: How many digits count, where decimals are not fixed.
+        decimals: Digits after the point, for columns.
+    """
+    value = 100 * share
+    if decimals is None:
+        decimals = 0 if round(abs(value)) >= 10**digits else None
+    return f"{value:,.{decimals}f} %" if decimals is not None else f"{value:.{digits}g} %"
+
+
 def percent(ratio: float) -> str:
-    """A ratio as a change: 1.032 is `+3.2 %`; far ones as `x 12`."""
+    """Return a ratio as a change: 1.032 is `+3.2 %`; far ones as `x 12`."""
     if not math.isfinite(ratio):
         return "-"
     change = (ratio - 1) * 100
@@ -91,11 +141,10 @@ def percent(ratio: float) -> str:
     return "0.0 %" if text in ("+0.0 %", "-0.0 %") else text
 
 
-def spelled(text: str, encoding: str | None) -> str:
-    """A text as an output writes it that may not know the sign for microseconds.
+def fit_encoding(text: str, encoding: str | None) -> str:
+    """Replace the sign for microseconds if an encoding lacks it.
 
     Args:
-        text: The text.
         encoding: The output's encoding, None where it has none.
     """
     knows = (encoding or "").lower().replace("-", "").startswith("utf")
@@ -103,7 +152,7 @@ def spelled(text: str, encoding: str | None) -> str:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Figures as a line of blocks, the lowest and the highest of them at its ends."""
+    """Return the figures as a line of blocks, the lowest and the highest of them at its ends."""
     finite = [value for value in values if math.isfinite(value)]
     if not finite:
         return ""
@@ -116,7 +165,7 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def _number(value: float) -> str:
-    """Four digits that count; thousands with commas, very small ones with an exponent."""
+    """Format four significant digits; thousands with commas, very small numbers with an exponent."""
     size = abs(value)
     if size >= _LARGE:
         return f"{value:,.0f}" if size < _HUGE else f"{value:.3e}"

@@ -1,11 +1,13 @@
-"""Why a comparison has the verdict that it has: by how much a metric must move, how well its change is known, in words."""
+"""Explanations of comparison outcomes: method, minimum effect and noise."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
 
-from pt2hub.rendering.moves import moved
+from pt2hub.rendering.changes import format_change
+from pt2hub.rendering.quantities import format_share
+from pt2hub.rendering.states import format_state
 
 if TYPE_CHECKING:
     from pt2hub.wire.performance import MetricComparison
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 NOTHING = "-"
 _WHY = {
     "environment_differs": "environments differ",
-    "too_few": "too few figures",
+    "too_few": "too few measurements",
     "unit_differs": "units differ",
     "no_direction": "no direction",
 }
@@ -24,38 +26,36 @@ HOW = {
     "code": "code unchanged, so that no kernel can differ",
 }
 """How verdicts are reached, in short, where the method's own name does not say it."""
-_MOST_NOISE = 10.0
-_WHOLE = 0.1
-"""From 10 % on no digit after the point is worth reading."""
+_MAX_NOISE = 10.0
 
 
 def noise_of(low: float | None, high: float | None) -> float | None:
-    """How far a change may be off either way, of a ratio's interval: 0.032 is 3.2 %; None where nobody knows."""
+    """Return how far a change may be off either way, of a ratio's interval: 0.032 is 3.2 %; None where nobody knows."""
     if low is None or high is None or low <= 0 or not math.isfinite(high / low):
         return None
     return math.sqrt(high / low) - 1
 
 
 def because(item: MetricComparison) -> str:
-    """Why a metric has its verdict.
+    """Return why a metric has its verdict.
 
     Such as `side by side; within 15 %: the minimum effect of latency_p99; the noise is 2.1 %`.
     """
-    if item.why:
-        words = _WHY.get(item.why, item.why.replace("_", " "))
+    if item.reason:
+        words = _WHY.get(item.reason, format_state(item.reason))
         return f"{words}: {item.detail}" if item.detail else words
     if item.method == "code" or item.min_effect is None or item.ratio is None:  # an older server says less
         return _how(item)
-    return f"{_how(item)}; {_judged(item, item.min_effect)}"
+    return f"{_how(item)}; {_threshold_text(item, item.min_effect)}"
 
 
-def _judged(item: MetricComparison, least: float) -> str:
-    """The least change that counts, and the noise, beside the change.
+def _threshold_text(item: MetricComparison, least: float) -> str:
+    """Return the least change that counts, and the noise, beside the change.
 
     What is shown of processes side by side is their median, and the verdict is by their mean: where they lie on two
     sides of the least change, the mean is said too.
     """
-    return f"{_compared(item, least)}{_by_mean(item, least)}"
+    return f"{_comparison_text(item, least)}{_by_mean(item, least)}"
 
 
 def _by_mean(item: MetricComparison, least: float) -> str:
@@ -65,12 +65,12 @@ def _by_mean(item: MetricComparison, least: float) -> str:
     mean, bound = math.sqrt(item.low) * math.sqrt(item.high), math.log1p(least)
     if (abs(math.log(item.ratio)) > bound) == (abs(math.log(mean)) > bound):
         return ""
-    return f"; judged by the mean of the processes, {moved(mean, item.metric, item.unit)}"
+    return f"; judged by the mean of the processes, {format_change(mean, item.metric, item.unit)}"
 
 
-def _compared(item: MetricComparison, least: float) -> str:
+def _comparison_text(item: MetricComparison, least: float) -> str:
     noise = "" if item.method == "exact" or item.noise is None else percentage(item.noise)
-    if item.verdict != "same":
+    if item.outcome != "same":
         beyond = f", and beyond the noise, {noise}" if noise else ""
         return f"beyond {percentage(least)}, the minimum effect of {item.metric}{beyond}"
     within = f"within {percentage(least)}: the minimum effect of {item.metric}"
@@ -86,7 +86,5 @@ def _how(item: MetricComparison) -> str:
 
 
 def percentage(share: float) -> str:
-    """A share as a percentage: `15 %`, `0.4 %`; `over 1,000 %` where it says nothing."""
-    if share > _MOST_NOISE:
-        return "over 1,000 %"
-    return f"{100 * share:.2g} %" if share < _WHOLE else f"{100 * share:.0f} %"
+    """Return a noise as a percentage: `15 %`, `0.4 %`; `over 1,000 %` where it says nothing."""
+    return "over 1,000 %" if share > _MAX_NOISE else format_share(share, digits=2)

@@ -1,11 +1,10 @@
-"""How quick an artifact is, out of all that was measured of it: the latest run, and what ran beside it."""
+"""Summary of an artifact's speed: its latest run and the baselines."""
 
 from __future__ import annotations
 
-from statistics import median
 from typing import TYPE_CHECKING
 
-from pt2hub.rendering.moves import factor
+from pt2hub.rendering.changes import factor
 from pt2hub.rendering.quantities import quantity
 
 if TYPE_CHECKING:
@@ -16,34 +15,36 @@ if TYPE_CHECKING:
 _OWN, _TIME, _RATIO = "artifact", "latency_p50", "speedup"
 _NAMES = {"torch_compile": "torch.compile"}
 _LATEST = 200
-"""Reports that a figure is the median of, as the server's rule has it."""
+"""Number of latest reports whose median is shown, as on the server."""
 
 
 def rows(measured: Sequence[MeasurementView]) -> tuple[tuple[str, str, str], ...]:
-    """An artifact's figures, one of each metric and batch size, and what ran beside it."""
+    """Return an artifact's latest values, one per metric and batch size, and those of baselines."""
     return (*_own(measured), *_beside(measured))
 
 
 def line(measured: Sequence[MeasurementView]) -> str:
-    """How long its calls take, and those of what ran beside it, in a line; empty where nobody timed it."""
+    """Return the call times of an artifact and its baselines in one line; empty without measurements."""
     own = [f"{text} at {batch}" if batch else text for name, text, batch in _own(measured) if name == _TIME]
     beside = [f"{name} {text} ({told})" for name, text, told in _beside(measured)]
     return "; ".join(filter(None, (", ".join(own), *beside)))
 
 
-def figure(items: Iterable[MeasurementView]) -> float:
-    """The figure of one metric: that of its latest run; where there are reports only, the median of the latest.
+def latest_value(items: Iterable[MeasurementView]) -> float:
+    """Return the value of the latest run; if there are only reports, the median of the latest ones.
 
     Args:
         items: All that was measured of it, at least one.
     """
     ordered = sorted(items, key=lambda item: item.measured_at)
+    from statistics import median  # an import of several milliseconds
+
     runs = [item.value for item in ordered if item.source != "report"]
     return runs[-1] if runs else median(item.value for item in ordered[-_LATEST:])
 
 
 def against(ratio: float, name: str = "") -> str:
-    """A ratio of times in words: of 2 `2 times faster`, of 0.5 `2 times slower`, with a name `2 times slower than eager`.
+    """Return a ratio of times in words: of 2 `2 times faster`, of 0.5 `2 times slower`, with a name `2 times slower than eager`.
 
     Args:
         ratio: The other's time over the artifact's own, more than 0.
@@ -58,23 +59,27 @@ def against(ratio: float, name: str = "") -> str:
 def _own(measured: Iterable[MeasurementView]) -> Iterator[tuple[str, str, str]]:
     found: dict[tuple[str, int | None, str], list[MeasurementView]] = {}
     for item in measured:
-        if item.subject == _OWN:
+        if item.implementation == _OWN:
             found.setdefault((item.metric, item.batch, item.unit), []).append(item)
     for (metric, batch, unit), items in found.items():
-        yield metric, quantity(figure(items), unit), f"batch {batch}" if batch else ""
+        yield metric, quantity(latest_value(items), unit), f"batch {batch}" if batch else ""
 
 
 def _beside(measured: Iterable[MeasurementView]) -> Iterator[tuple[str, str, str]]:
-    """What ran in the build's own process, each with the artifact's own time there: its ratio tells it.
+    """Yield what ran in the build's own process, each with the artifact's own time there: its ratio tells it.
 
     The artifact's other figures are of fresh processes, beside which the model in eager mode may look faster than it is.
     """
-    latest = {(item.metric, item.subject, item.batch): item for item in measured if item.subject != _OWN}
-    for (metric, subject, batch), ratio in latest.items():
-        time = latest.get((_TIME, subject, batch))
+    latest = {
+        (item.metric, item.implementation, item.batch): item
+        for item in measured
+        if item.implementation != _OWN
+    }
+    for (metric, implementation, batch), ratio in latest.items():
+        time = latest.get((_TIME, implementation, batch))
         if metric != _RATIO or time is None or ratio.value <= 0:
             continue
         own = quantity(time.value / ratio.value, time.unit)
         at = f" at batch {batch}" if batch else ""
         told = f"this artifact {own} in the same process{at}, {against(ratio.value)}"
-        yield _NAMES.get(subject, subject), quantity(time.value, time.unit), told
+        yield _NAMES.get(implementation, implementation), quantity(time.value, time.unit), told

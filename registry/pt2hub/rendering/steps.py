@@ -1,8 +1,10 @@
-"""Steps of builds in words."""
+"""Formatting of build steps."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from pt2hub.rendering.quantities import format_duration
 
 if TYPE_CHECKING:
     from pt2hub.wire.shapes import StepView
@@ -17,4 +19,4 @@ def remark(step: StepView) -> str:
         _WAITED
     ):  # which is what its worker says as long as nothing follows
         return detail
-    return f"{_WAITED}{step.waited:.1f} s for the device" + (f"; {detail}" if detail else "")
+    return f"{_WAITED}{format_duration(step.waited)} for the device" + (f"; {detail}" if detail else "")

@@ -1,1 +1,1 @@
-"""The registry: services over PostgreSQL and a blob storage, and the API in front of them."""
+"""The server: services over PostgreSQL and a blob storage, with API and pages."""

@@ -1,7 +1,7 @@
-"""The server's settings. Nothing else in the server reads the environment.
+"""Server configuration from environment variables, the only place in the server that reads them.
 
-Credentials, region, endpoint and addressing style of S3 are boto3's usual variables (`AWS_ACCESS_KEY_ID`,
-`AWS_ENDPOINT_URL_S3` and so on); boto3 reads those itself.
+Credentials, region, endpoint and addressing style of S3 use boto3's variables (`AWS_ACCESS_KEY_ID`,
+`AWS_ENDPOINT_URL_S3` and so on), which boto3 reads itself.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 import platformdirs
 
-from pt2hub.domain.specs import DEFAULT_FACTORIES
+from pt2hub.domain.publishing.spec import DEFAULT_FACTORIES
 from pt2hub.errors import BadConfiguration
-from pt2hub.server.blobs.opening import S3_ADDRESS
+from pt2hub.server.blobs.open import S3_ADDRESS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,14 +26,14 @@ DEFAULT_PORT = 8400
 MAX_PORT = 65535
 MAX_PROCESSES = 64
 DEFAULT_MAX_BLOB_BYTES = 1 << 35
-"""32 GiB: above the weights of every model that fits one machine's memory today."""
+"""32 GiB, larger than the weights of models that fit into one machine's memory today."""
 DEFAULT_HEARTBEAT_SECONDS = 3.0
 DEFAULT_LOST_WORKER_SECONDS = 15.0
-"""Half of the 30 s within which a build goes on after a fault: the other half is for the worker that takes it over."""
+"""Half of the 30 s within which a build must continue after a fault; the other half is for the next worker."""
 DEFAULT_DRAIN_SECONDS = 20.0
-"""Orchestrators commonly give 30 s before they kill: the rest is for handing back."""
+"""Orchestrators usually kill after 30 s; the rest is for handing builds back."""
 MISSED_HEARTBEATS = 3
-"""A worker may miss two heartbeats in a row, to a slow disk or a database failing over, and still be alive."""
+"""A live worker may miss two heartbeats in a row because of a slow disk or a database failover."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
 ISOLATIONS = ("sandbox", "process", "auto")
 DEFAULT_PROXIES = ("127.0.0.1", "::1")
@@ -42,32 +42,31 @@ _DATABASE = re.compile(r"postgres(ql)?(\+psycopg)?://.*")
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """The server's settings.
+    """Server configuration.
 
     Attributes:
-        home: Everything of the embedded default lives here (`PT2HUB_HOME`).
-        database_url: Any PostgreSQL, None for the embedded one (`PT2HUB_DATABASE_URL`).
+        home: Directory with the data of the embedded default (`PT2HUB_HOME`).
+        database_url: URL of a PostgreSQL database, None for the embedded one (`PT2HUB_DATABASE_URL`).
         storage: `s3://bucket/prefix` or a directory (`PT2HUB_STORAGE`).
         host: Address to listen on (`PT2HUB_HOST`).
         port: Port to listen on, 0 for any free one (`PT2HUB_PORT`).
-        api_processes: Processes that answer requests, each with threads and database connections of its own
+        api_processes: Number of API processes, each with its own threads and database connections
             (`PT2HUB_API_PROCESSES`).
         max_blob_bytes: Largest upload (`PT2HUB_MAX_BLOB_BYTES`).
-        heartbeat_seconds: How often a worker says that it lives (`PT2HUB_HEARTBEAT_SECONDS`).
-        factories: Modules whose factories a spec may name (`PT2HUB_FACTORIES`, separated by commas).
-        lost_worker_seconds: Silence after which its builds go to others (`PT2HUB_LOST_WORKER_SECONDS`).
-        grace_seconds: How long the API, told to stop, answers what it was asked before (`PT2HUB_GRACE_SECONDS`).
-        drain_seconds: How long a worker, told to stop, goes on with what it builds (`PT2HUB_DRAIN_SECONDS`); None
-            for the worker's own default, and for none at all under `pt2hub up`.
-        isolation: How workers must confine models' code (`PT2HUB_ISOLATION`): `sandbox`, or `process`, which lets it do
-            whatever the worker's user may do; None where nothing was said, which for the server is `sandbox`.
-            `auto` is for workers and `pt2hub up`: `sandbox` where the machine can, else `process`.
+        heartbeat_seconds: Interval of workers' heartbeats (`PT2HUB_HEARTBEAT_SECONDS`).
+        factories: Modules with factories that specs may use (`PT2HUB_FACTORIES`, comma-separated).
+        lost_worker_seconds: Heartbeat timeout after which a worker is lost (`PT2HUB_LOST_WORKER_SECONDS`).
+        grace_seconds: How long a stopping API finishes pending requests (`PT2HUB_GRACE_SECONDS`).
+        drain_seconds: How long a stopping worker continues its builds (`PT2HUB_DRAIN_SECONDS`); None for the worker's
+            own default, which is zero under `pt2hub up`.
+        isolation: Required isolation of models' code (`PT2HUB_ISOLATION`): `sandbox`, or `process`, which lets it do
+            whatever the worker's user may do; None if unset, which means `sandbox` for the server. `auto` is for
+            workers and `pt2hub up`: `sandbox` if the machine supports it, else `process`.
         s3_public_endpoint_url: Where clients reach the S3 server, if not where this process does
             (`PT2HUB_S3_PUBLIC_ENDPOINT_URL`).
-        trusted_proxies: Addresses and networks of the proxies whose `X-Forwarded-Proto` is believed
-            (`PT2HUB_TRUSTED_PROXIES`, separated by commas).
-        log_level: What is logged at least: `debug`, `info`, `warning` or `error` (`PT2HUB_LOG_LEVEL`).
-        storage_is_own: Whether no storage was named, so that blobs are kept in the home.
+        trusted_proxies: Addresses and networks of proxies with a trusted `X-Forwarded-Proto`
+            (`PT2HUB_TRUSTED_PROXIES`, comma-separated).
+        log_level: Minimum log level: `debug`, `info`, `warning` or `error` (`PT2HUB_LOG_LEVEL`).
     """
 
     home: Path
@@ -90,13 +89,13 @@ class ServerConfig:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> ServerConfig:
-        """Reads the settings; variables that are empty count as unset.
+        """Read the configuration; empty variables count as unset.
 
         Args:
             environ: Usually `os.environ`.
 
         Raises:
-            BadConfiguration: A value is wrong; the error names the variable.
+            BadConfiguration: A value is invalid; the error names the variable.
         """
         home = (
             Path(environ.get("PT2HUB_HOME") or platformdirs.user_data_path("pt2hub")).expanduser().absolute()
@@ -136,20 +135,20 @@ class ServerConfig:
 
 
 def log_level(environ: Mapping[str, str]) -> str:
-    """What is logged at least.
+    """Return the minimum log level.
 
     Args:
         environ: Usually `os.environ`.
 
     Raises:
-        BadConfiguration: There is no such level.
+        BadConfiguration: The level is unknown.
     """
     name = environ.get("PT2HUB_LOG_LEVEL", "").strip().lower() or LOG_LEVELS[1]
     if name not in LOG_LEVELS:
         raise BadConfiguration(
-            f"{name[:80]!r} is no level of a log",
+            f"unknown log level {name[:80]!r}",
             where="PT2HUB_LOG_LEVEL",
-            hint=f"Write {', '.join(LOG_LEVELS[:-1])} or {LOG_LEVELS[-1]}; the default is {LOG_LEVELS[1]}.",
+            hint=f"Use {', '.join(LOG_LEVELS[:-1])} or {LOG_LEVELS[-1]}; the default is {LOG_LEVELS[1]}.",
         )
     return name
 
@@ -159,24 +158,24 @@ def _own_storage(home: Path) -> Path:
 
 
 def _storage(value: str) -> str:
-    if "://" not in value and not value.lower().startswith("s3:"):  # one slash is missing soon
+    if "://" not in value and not value.lower().startswith("s3:"):  # a typo such as s3:/ is not a directory
         return str(Path(value).expanduser().absolute())
     if not S3_ADDRESS.fullmatch(value):
         raise BadConfiguration(
-            f"{value!r} names no storage",
+            f"invalid storage {value!r}",
             where="PT2HUB_STORAGE",
-            hint="Write s3://bucket/prefix or a directory.",
+            hint="Use s3://bucket/prefix or a directory.",
         )
     return value.rstrip("/")
 
 
 def _database_url(value: str | None) -> str | None:
     if value and not _DATABASE.fullmatch(value):
-        # The value may hold a password, so it is not repeated.
+        # The value may contain a password, so it is not repeated.
         raise BadConfiguration(
-            "The database's address is not one of PostgreSQL",
+            "The database URL must be a PostgreSQL URL",
             where="PT2HUB_DATABASE_URL",
-            hint="Write postgresql://user@host/database, or unset it for the embedded PostgreSQL.",
+            hint="Use postgresql://user@host/database, or unset it for the embedded PostgreSQL.",
         )
     return value or None
 
@@ -184,9 +183,9 @@ def _database_url(value: str | None) -> str | None:
 def _isolation(value: str | None) -> str | None:
     if value and value not in ISOLATIONS:
         raise BadConfiguration(
-            f"{value[:80]!r} is no way to confine models' code",
+            f"unknown isolation {value[:80]!r}",
             where="PT2HUB_ISOLATION",
-            hint="Write sandbox, the default, or process, which lets models' code do whatever the worker's user may do.",
+            hint="Use sandbox, the default, or process, which lets models' code do whatever the worker's user may do.",
         )
     return value or None
 
@@ -197,14 +196,14 @@ def _public_endpoint(value: str | None) -> str | None:
     try:
         parts = urlsplit(value)
         right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # a port that is no number, a bracket too many
+    except ValueError:  # such as a malformed port or an unbalanced bracket
         right, parts = False, urlsplit("")
     if not right or parts.path.rstrip("/") or parts.query or parts.fragment or "@" in parts.netloc:
-        # Not repeated: who writes credentials into it must not find them in a log.
+        # Not repeated: it may contain credentials, which must not get into logs.
         raise BadConfiguration(
-            "The value is no address of an S3 server as clients reach it",
+            "The value must be the URL at which clients reach the S3 server",
             where="PT2HUB_S3_PUBLIC_ENDPOINT_URL",
-            hint="Write https://s3.example.org or http://127.0.0.1:8333, without a path; the bucket is PT2HUB_STORAGE's.",
+            hint="Use a URL such as https://s3.example.org or http://127.0.0.1:8333, without a path; the bucket is in PT2HUB_STORAGE.",
         )
     return value.rstrip("/")
 
@@ -216,9 +215,9 @@ def _proxies(text: str | None) -> tuple[str, ...]:
             ipaddress.ip_network(part)
         except ValueError as exc:
             raise BadConfiguration(
-                f"{part[:80]!r} is no address and no network",
+                f"invalid address or network {part[:80]!r}",
                 where="PT2HUB_TRUSTED_PROXIES",
-                hint="Write 10.0.0.5,10.1.0.0/16: numbers, no names; a network's last bits are 0.",
+                hint="Use a list such as 10.0.0.5,10.1.0.0/16: numeric, without host names; the host bits of a network must be 0.",
             ) from exc
     return given or DEFAULT_PROXIES
 
@@ -228,9 +227,9 @@ def _modules(text: str | None) -> tuple[str, ...]:
     for name in names:
         if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", name):
             raise BadConfiguration(
-                f"{name[:80]!r} is no module",
+                f"invalid module name {name[:80]!r}",
                 where="PT2HUB_FACTORIES",
-                hint="Write torchvision.models,my.models.",
+                hint="Use a list such as torchvision.models,my.models.",
             )
     return names or DEFAULT_FACTORIES
 
@@ -239,7 +238,9 @@ def _integer(environ: Mapping[str, str], name: str, default: int, *, low: int, h
     text = environ.get(name) or str(default)
     if not re.fullmatch(r"\d{1,18}", text) or not low <= int(text) <= high:
         raise BadConfiguration(
-            f"{text!r} is no whole number from {low} to {high}", where=name, hint=f"The default is {default}."
+            f"must be an integer from {low} to {high}, got {text!r}",
+            where=name,
+            hint=f"The default is {default}.",
         )
     return int(text)
 
@@ -248,7 +249,7 @@ def _number(environ: Mapping[str, str], name: str, default: float, *, low: float
     text = environ.get(name) or str(default)
     if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text) or not low <= float(text) <= high:
         raise BadConfiguration(
-            f"{text!r} is no number of seconds from {low:g} to {high:g}",
+            f"must be a number of seconds from {low:g} to {high:g}, got {text!r}",
             where=name,
             hint=f"The default is {default:g}.",
         )

@@ -1,133 +1,141 @@
-"""The composition root: the API, admin commands and workers all get their services here."""
+"""Composition root with the services of the API, admin commands and workers."""
 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from pt2hub.domain.specs import DEFAULT_FACTORIES
-from pt2hub.server.blobs.opening import open_storage
-from pt2hub.server.blobs.ports import Storage, Transfers
+from pt2hub.domain.publishing.spec import DEFAULT_FACTORIES
+from pt2hub.server.blobs.open import open_storage
+from pt2hub.server.blobs.ports import PresignedTransfers
 from pt2hub.server.config import DEFAULT_MAX_BLOB_BYTES
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db.queue import BuildQueue
-from pt2hub.server.services.access import AccessService
-from pt2hub.server.services.aliases import AliasService
-from pt2hub.server.services.blobs import BlobService
-from pt2hub.server.services.briefs import BriefService
-from pt2hub.server.services.builds import BuildService
-from pt2hub.server.services.catalog import CatalogService
-from pt2hub.server.services.charting import ChartingService
-from pt2hub.server.services.comparing import ComparingService
-from pt2hub.server.services.generated import GeneratedService
-from pt2hub.server.services.health import HealthService
-from pt2hub.server.services.inspecting import InspectingService
-from pt2hub.server.services.isolation import IsolationService
-from pt2hub.server.services.key_audits import KeyAuditService
-from pt2hub.server.services.log_windows import LogWindowService
-from pt2hub.server.services.logs import LogService
-from pt2hub.server.services.measuring import MeasuringService
-from pt2hub.server.services.overview import OverviewService
-from pt2hub.server.services.performance import PerformanceService
-from pt2hub.server.services.policies import PolicyService
-from pt2hub.server.services.publish import PublishService
-from pt2hub.server.services.reindex import ReindexService
-from pt2hub.server.services.reports import ReportService
-from pt2hub.server.services.resolve import ResolveService
-from pt2hub.server.services.single_file import SingleFileService
-from pt2hub.server.services.statistics import StatisticsService
-from pt2hub.server.services.upkeep import LEFT_SECONDS, Hourly, UpkeepService
-from pt2hub.server.services.uploads import UploadService
-from pt2hub.server.services.web_sessions import WebSessionService
-from pt2hub.server.services.workers import WorkerService
+from pt2hub.server.services.access.tokens import AccessService
+from pt2hub.server.services.access.web_sessions import WebSessionService
+from pt2hub.server.services.artifacts.generated_sources import GeneratedSourceService
+from pt2hub.server.services.artifacts.inspection import InspectionService
+from pt2hub.server.services.artifacts.resolution import ResolutionService
+from pt2hub.server.services.artifacts.single_file import SingleFileService
+from pt2hub.server.services.artifacts.summaries import ArtifactSummaryService
+from pt2hub.server.services.blobs.service import BlobService
+from pt2hub.server.services.blobs.uploads import UploadService
+from pt2hub.server.services.builds.log_windows import LogWindowService
+from pt2hub.server.services.builds.logs import LogService
+from pt2hub.server.services.builds.service import BuildService
+from pt2hub.server.services.operations.health import HealthService
+from pt2hub.server.services.operations.isolation import IsolationService
+from pt2hub.server.services.operations.key_audits import KeyAuditService
+from pt2hub.server.services.operations.maintenance import ABANDONED_AFTER_S, HourlyTask, MaintenanceService
+from pt2hub.server.services.operations.reindex import ReindexService
+from pt2hub.server.services.operations.statistics import StatisticsService
+from pt2hub.server.services.operations.workers import WorkerService
+from pt2hub.server.services.performance.charts import ChartService
+from pt2hub.server.services.performance.comparisons import ComparisonService
+from pt2hub.server.services.performance.history import PerformanceService
+from pt2hub.server.services.performance.measuring_jobs import MeasuringJobService
+from pt2hub.server.services.performance.reports import ReportService
+from pt2hub.server.services.promotion.aliases import AliasService
+from pt2hub.server.services.promotion.policies import PolicyService
+from pt2hub.server.services.publishing.catalog import CatalogService
+from pt2hub.server.services.publishing.overview import OverviewService
+from pt2hub.server.services.publishing.publish import PublishService
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pt2hub.server.blobs.ports import Storage
     from pt2hub.server.config import ServerConfig
 
 
-@dataclass(frozen=True, slots=True)
 class Container:
-    """A process's services.
+    """The services of a process.
 
-    Attributes:
-        publish: Submissions of specs, and versions.
-        builds: Builds, as people follow and steer them and workers do them.
-        logs: Logs of builds.
-        log_windows: Parts of them, for who leafs through them.
-        catalog: Lists of models, versions and builds.
-        aliases: Movable names on versions.
-        resolve: References, manifests and artifacts.
-        briefs: The artifacts of a version in brief.
-        single_file: The one `model.pt2` of an artifact.
-        inspecting: What is in an artifact, for people.
-        generated: Its generated sources, likewise.
-        workers: Who lives, what they offer and what they do.
-        isolation: How much workers must confine what they run.
-        upkeep: What lost workers leave behind, and what nobody needs any more; `Reaper` calls it.
-        performance: Histories of figures.
-        charting: Charts of them.
-        overview: Models at a glance, and how all of them do.
-        comparing: Comparisons of artifacts, and flagged changes.
-        measuring: Jobs that time artifacts again.
-        policies: What models' owners demand of performance.
-        reports: Figures that others took.
-        statistics: What is counted.
-        health: Whether this process can do its work.
-        access: API tokens.
-        web_sessions: Browsers that signed in with one.
-        reindex: Rebuilding rows from the storage.
-        key_audits: Which artifacts reuse code that may not be their own.
-        blobs: Storing bytes so that they stay until they are referred to.
-        uploads: Uploads of clients that reach the storage by themselves; closed with the container.
-        storage: Blobs and manifests, to be read.
-        queue: Puts builds into the queue.
-        database_url: Where listeners and consumers connect to by themselves.
+    Args:
+        storage: Where blobs are; tests give one of their own.
+        heartbeat_timeout: Time without a heartbeat after which a worker is lost.
     """
 
-    publish: PublishService
-    builds: BuildService
-    logs: LogService
-    log_windows: LogWindowService
-    catalog: CatalogService
-    aliases: AliasService
-    resolve: ResolveService
-    briefs: BriefService
-    single_file: SingleFileService
-    inspecting: InspectingService
-    generated: GeneratedService
-    workers: WorkerService
-    isolation: IsolationService
-    upkeep: UpkeepService
-    performance: PerformanceService
-    charting: ChartingService
-    overview: OverviewService
-    comparing: ComparingService
-    measuring: MeasuringService
-    policies: PolicyService
-    reports: ReportService
-    statistics: StatisticsService
-    health: HealthService
-    access: AccessService
-    web_sessions: WebSessionService
-    reindex: ReindexService
-    key_audits: KeyAuditService
-    blobs: BlobService
-    uploads: UploadService
-    storage: Storage
-    queue: BuildQueue
-    database_url: str
+    def __init__(
+        self,
+        sessions: engines.Sessions,
+        queue: BuildQueue,
+        storage: Storage,
+        *,
+        heartbeat_timeout: timedelta,
+        factories: tuple[str, ...] = DEFAULT_FACTORIES,
+        max_blob_bytes: int = DEFAULT_MAX_BLOB_BYTES,
+    ) -> None:
+        self.storage = storage
+        self.queue = queue
+        self.database_url = queue.database_url
+
+        # Publishing
+        self.publish = PublishService(
+            sessions, queue, storage, heartbeat_timeout=heartbeat_timeout, factories=factories
+        )
+        self.catalog = CatalogService(sessions, heartbeat_timeout=heartbeat_timeout)
+        self.resolve = ResolutionService(sessions, storage)
+        self.key_audits = KeyAuditService(sessions, storage)
+
+        # Blobs and artifacts
+        self.blobs = BlobService(sessions, storage)
+        transfers = storage if isinstance(storage, PresignedTransfers) else None
+        self.uploads = UploadService(sessions, self.blobs, transfers, limit=max_blob_bytes)
+        self.single_file = SingleFileService(sessions, storage)
+        self.artifact_summaries = ArtifactSummaryService(sessions)
+        self.inspection = InspectionService(sessions, storage, heartbeat_timeout=heartbeat_timeout)
+        self.generated_sources = GeneratedSourceService(sessions, storage)
+        self.reindex = ReindexService(sessions, storage)
+
+        # Builds and workers
+        self.builds = BuildService(sessions, queue, storage, heartbeat_timeout=heartbeat_timeout)
+        self.logs = LogService(sessions, storage, self.blobs)
+        self.log_windows = LogWindowService(sessions, storage)
+        self.workers = WorkerService(sessions, queue, heartbeat_timeout=heartbeat_timeout)
+        self.isolation = IsolationService(sessions)
+
+        # Performance and promotion
+        self.performance = PerformanceService(sessions)
+        self.charts = ChartService(sessions)
+        self.comparisons = ComparisonService(sessions, self.resolve.resolve)
+        self.measuring_jobs = MeasuringJobService(
+            sessions, queue, self.resolve, heartbeat_timeout=heartbeat_timeout
+        )
+        self.reports = ReportService(sessions)
+        self.overview = OverviewService(
+            sessions, self.performance.trends, heartbeat_timeout=heartbeat_timeout
+        )
+        self.aliases = AliasService(sessions)
+        self.policies = PolicyService(sessions)
+
+        # Access and operations
+        self.access = AccessService(sessions)
+        self.web_sessions = WebSessionService(sessions, self.access)
+        self.statistics = StatisticsService(sessions, heartbeat_timeout=heartbeat_timeout)
+        self.health = HealthService(sessions, storage, database_url=queue.database_url)
+        self.maintenance = MaintenanceService(
+            sessions,
+            queue,
+            heartbeat_timeout=heartbeat_timeout,
+            archive=self.logs.archive,
+            chores=(
+                self.statistics.add_up,
+                self.comparisons.examine,
+                self.uploads.sweep,
+                self.blobs.tidy,
+                HourlyTask(lambda: storage.sweep(ABANDONED_AFTER_S)),
+                HourlyTask(self.web_sessions.sweep),
+            ),
+        )
 
 
 @contextlib.contextmanager
 def open_container(config: ServerConfig, *, database_url: str) -> Iterator[Container]:
-    """Builds the services of a process and closes their connections at the end.
+    """Build the services of a process and close their connections at the end.
 
     Args:
-        config: The server's settings.
         database_url: `postgresql://...`; with the embedded PostgreSQL only its starter knows it.
 
     Raises:
@@ -135,11 +143,11 @@ def open_container(config: ServerConfig, *, database_url: str) -> Iterator[Conta
     """
     storage = open_storage(config.storage, public_endpoint=config.s3_public_endpoint_url)
     engine = engines.create(database_url)
-    container = compose(
+    container = Container(
         engines.Sessions(engine),
         BuildQueue(database_url),
         storage,
-        silence=timedelta(seconds=config.lost_worker_seconds),
+        heartbeat_timeout=timedelta(seconds=config.lost_worker_seconds),
         factories=config.factories,
         max_blob_bytes=config.max_blob_bytes,
     )
@@ -148,114 +156,3 @@ def open_container(config: ServerConfig, *, database_url: str) -> Iterator[Conta
     finally:
         container.uploads.close()
         engine.dispose()
-
-
-def compose(
-    sessions: engines.Sessions,
-    queue: BuildQueue,
-    storage: Storage,
-    *,
-    silence: timedelta,
-    factories: tuple[str, ...] = DEFAULT_FACTORIES,
-    max_blob_bytes: int = DEFAULT_MAX_BLOB_BYTES,
-) -> Container:
-    """The services over parts that exist already; tests give a storage of their own.
-
-    Args:
-        sessions: Opens transactions.
-        queue: Takes builds.
-        storage: Blobs and manifests.
-        silence: Time without a heartbeat after which a worker is lost.
-        factories: Modules whose factories a spec may name.
-        max_blob_bytes: Largest upload.
-    """
-    base = _base(sessions, storage, silence=silence, limit=max_blob_bytes)
-    return Container(
-        publish=PublishService(sessions, queue, storage, silence=silence, factories=factories),
-        builds=BuildService(sessions, queue, storage, silence=silence),
-        logs=base.logs,
-        log_windows=LogWindowService(sessions, storage),
-        catalog=CatalogService(sessions, silence=silence),
-        aliases=AliasService(sessions),
-        resolve=base.resolve,
-        briefs=BriefService(sessions, storage),
-        single_file=SingleFileService(sessions, storage),
-        inspecting=InspectingService(sessions, storage, silence=silence),
-        generated=GeneratedService(sessions, storage),
-        workers=WorkerService(sessions, queue, silence=silence),
-        isolation=IsolationService(sessions),
-        upkeep=_upkeep(sessions, queue, base, silence=silence),
-        performance=base.performance,
-        charting=ChartingService(sessions),
-        overview=OverviewService(sessions, base.performance.trends, silence=silence),
-        comparing=base.comparing,
-        measuring=MeasuringService(sessions, queue, base.resolve, silence=silence),
-        policies=PolicyService(sessions),
-        reports=ReportService(sessions),
-        statistics=base.statistics,
-        health=HealthService(sessions, storage, database_url=queue.database_url),
-        access=base.access,
-        web_sessions=base.web_sessions,
-        reindex=ReindexService(sessions, storage),
-        key_audits=KeyAuditService(sessions, storage),
-        blobs=base.blobs,
-        uploads=base.uploads,
-        storage=storage,
-        queue=queue,
-        database_url=queue.database_url,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Base:
-    """Services that others are built on; what each is for says `Container`."""
-
-    access: AccessService
-    blobs: BlobService
-    comparing: ComparingService
-    logs: LogService
-    performance: PerformanceService
-    resolve: ResolveService
-    statistics: StatisticsService
-    storage: Storage
-    uploads: UploadService
-    web_sessions: WebSessionService
-
-
-def _base(sessions: engines.Sessions, storage: Storage, *, silence: timedelta, limit: int) -> _Base:
-    blobs = BlobService(sessions, storage)
-    access = AccessService(sessions)
-    resolve = ResolveService(sessions, storage)
-    transfers = storage if isinstance(storage, Transfers) else None
-    return _Base(
-        access=access,
-        blobs=blobs,
-        comparing=ComparingService(sessions, resolve.resolve),
-        logs=LogService(sessions, storage, blobs),
-        performance=PerformanceService(sessions),
-        resolve=resolve,
-        statistics=StatisticsService(sessions, silence=silence),
-        storage=storage,
-        uploads=UploadService(sessions, blobs, transfers, limit=limit),
-        web_sessions=WebSessionService(sessions, access),
-    )
-
-
-def _upkeep(
-    sessions: engines.Sessions, queue: BuildQueue, base: _Base, *, silence: timedelta
-) -> UpkeepService:
-    """Upkeep, with what the other services leave behind as its chores."""
-    return UpkeepService(
-        sessions,
-        queue,
-        silence=silence,
-        archive=base.logs.archive,
-        chores=(
-            base.statistics.add_up,
-            base.comparing.examine,
-            base.uploads.sweep,
-            base.blobs.tidy,
-            Hourly(lambda: base.storage.sweep(LEFT_SECONDS)),
-            Hourly(base.web_sessions.sweep),
-        ),
-    )

@@ -1,4 +1,4 @@
-"""Those who follow builds in one process: woken by one listener, however many they are, and not too many."""
+"""Followers of builds in one process, notified by a single listener and limited in number."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ if TYPE_CHECKING:
 
 
 class Followers:
-    """Wakes followers when a build of theirs changes. Nobody waits on a connection of the database."""
+    """Wakes followers when one of their builds changes, without a database connection per follower.
+
+    Args:
+        database_url: `postgresql://...`.
+        most: How many may follow at a time; each holds a thread.
+    """
 
     def __init__(self, database_url: str, *, most: int) -> None:
-        """Opens nothing before somebody follows.
-
-        Args:
-            database_url: `postgresql://...`.
-            most: How many may follow at a time; each holds a thread.
-        """
-        self._listener = Listener(database_url, self._changed, progress=True)
+        self._listener = Listener(database_url, self._on_change, progress=True)
         self._places = threading.BoundedSemaphore(most)
         self._most = most
         self._lock = threading.Lock()
@@ -31,25 +30,25 @@ class Followers:
         self._listens = False
 
     def close(self) -> None:
-        """Stops listening; who still follows is woken no more."""
+        """Stop listening; remaining followers are not notified any more."""
         with self._lock:
             listens, self._listens = self._listens, False
         if listens:
             self._listener.stop()
 
-    def take_place(self) -> Callable[[], None]:
-        """Takes one of the places.
+    def acquire(self) -> Callable[[], None]:
+        """Reserve a slot for a follower.
 
         Returns:
-            What gives it back; calling it again does nothing.
+            A function that releases the slot; further calls do nothing.
 
         Raises:
-            Busy: Every place is taken.
+            Busy: All slots are in use.
         """
         if not self._places.acquire(blocking=False):
             raise Busy(
-                f"This process of the server follows {self._most} builds already, as many as it may.",
-                hint="Ask again now and then: GET /api/v1/builds/{id} and its logs answer at any time.",
+                f"This server process already follows {self._most} builds, its maximum.",
+                hint="Poll instead: GET /api/v1/builds/{id} and its logs are always available.",
             )
         once = threading.Lock()
 
@@ -61,11 +60,7 @@ class Followers:
 
     @contextmanager
     def following(self, build_ids: Collection[str]) -> Iterator[threading.Event]:
-        """Within the block, the event is set at each change of one of these builds, or where one may have been missed.
-
-        Args:
-            build_ids: The builds.
-        """
+        """Within the block, the event is set at each change of one of these builds, or where one may have been missed."""
         self._listen()
         wake = threading.Event()
         with self._lock:
@@ -86,7 +81,7 @@ class Followers:
                 self._listens = True
                 self._listener.start()
 
-    def _changed(self, build_id: str | None) -> None:
+    def _on_change(self, build_id: str | None) -> None:
         with self._lock:
             if build_id is None:
                 woken = set().union(*self._waiting.values())

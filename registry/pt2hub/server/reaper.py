@@ -1,4 +1,4 @@
-"""The thread that looks after builds of lost workers, in every worker and every process of the API."""
+"""The reaper thread in every worker and API process, which requeues builds of lost workers."""
 
 from __future__ import annotations
 
@@ -21,33 +21,29 @@ _log = structlog.get_logger(__name__)
 
 
 class Reaper:
-    """Takes builds from lost workers, and keeps house.
+    """Requeues builds of lost workers and runs maintenance.
 
-    After an outage of the database, or a jump of its clock, every worker looks lost, until each has had time to say
-    that it lives. So a reaper that could not reach the database itself, saw such a jump, or has only begun, first
-    waits as long as a worker may be silent.
+    After an outage of the database or a jump of its clock all workers look lost until their next heartbeats. So a reaper
+    that could not reach the database, saw such a jump, or has just started first waits for the heartbeat timeout.
+
+    Args:
+        heartbeat_timeout: Seconds without a heartbeat after which a worker is lost.
+        every: Seconds between two looks, and between two heartbeats.
+        clock: Seconds that only ever grow.
     """
 
     def __init__(
         self,
         container: Container,
         *,
-        silence: float,
+        heartbeat_timeout: float,
         every: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Starts nothing before `start`.
-
-        Args:
-            container: The process's services.
-            silence: Seconds without a heartbeat after which a worker is lost.
-            every: Seconds between two looks, and between two heartbeats.
-            clock: Seconds that only ever grow.
-        """
-        self._upkeep = container.upkeep
-        self._silence = silence
+        self._upkeep = container.maintenance
+        self._heartbeat_timeout = heartbeat_timeout
         # A worker's last sign of life may be a heartbeat older than the gap.
-        self._longest_gap = silence - every
+        self._longest_gap = heartbeat_timeout - every
         self._clock = clock
         self._since: float | None = None
         self._last = self._last_told = 0.0
@@ -59,12 +55,12 @@ class Reaper:
         )
 
     def start(self) -> None:
-        """Begins to look."""
+        """Start the threads."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Ends the threads, after the look that they may be in where that is soon over: cutting it does no harm."""
+        """End the threads, after the look that they may be in where that is soon over: cutting it does no harm."""
         self._stopped.set()
         patience = time.monotonic() + _PATIENCE_SECONDS
         for thread in self._threads:
@@ -72,7 +68,7 @@ class Reaper:
                 thread.join(max(0.0, patience - time.monotonic()))
 
     def look(self) -> None:
-        """Looks once: what the thread does again and again.
+        """Look once: what the thread does again and again.
 
         Raises:
             Pt2hubError: The database did not answer; the wait begins anew.
@@ -81,23 +77,24 @@ class Reaper:
             told = self._upkeep.contact()
             if self._trusts(self._clock(), told):
                 for build in self._upkeep.requeue_lost():
-                    _log.warning("build taken from a lost worker, or delivered again", build=build)
+                    _log.warning(
+                        "build requeued: its worker was lost, or its job was delivered again", build=build
+                    )
         except BaseException:
             self._since = None
             raise
 
     def _trusts(self, now: float, told: float) -> bool:
-        """Whether this process has reached the database, without a gap, for as long as workers may be silent.
+        """Return whether this process has reached the database, without a gap, for as long as workers may be silent.
 
         Args:
             now: When the database answered.
-            told: What its own clock said then.
         """
         gap, by_database = now - self._last, told - self._last_told
         if self._since is None or max(gap, by_database) > self._longest_gap or by_database < 0:
             self._since = now  # it was cut off, or frozen together with others, or the clock was set
         self._last, self._last_told = now, told
-        return now - self._since >= self._silence
+        return now - self._since >= self._heartbeat_timeout
 
     def _tidy(self) -> None:
         self._upkeep.tidy()
@@ -107,6 +104,6 @@ class Reaper:
             try:
                 look()
             except Pt2hubError as error:
-                _log.warning("the reaper could not look", error=str(error))
+                _log.warning("the reaper cannot reach the database", error=str(error))
             except Exception as error:  # noqa: BLE001  # a reaper that ends leaves builds running for ever
                 _log.error("the reaper failed", error=f"{type(error).__name__}: {error}", exc_info=error)

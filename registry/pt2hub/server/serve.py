@@ -1,7 +1,7 @@
-"""The API as a process of its own: `python -m pt2hub.server.serve --fd 3`, under gunicorn.
+"""An API process under gunicorn: `python -m pt2hub.server.serve --fd 3`.
 
-The supervisor opens the socket, so that the port is ours before anything else starts, and connections wait
-in its backlog while this process is replaced.
+The supervisor opens the socket, so that the port is reserved before anything else starts and connections wait in its
+backlog while this process is replaced.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from gunicorn.glogging import Logger
 from gunicorn.http import message
 
 from pt2hub.errors import BadConfiguration, Pt2hubError, TransientError
-from pt2hub.server import interrupts, logs
-from pt2hub.server.api import expecting
+from pt2hub.server.api import request_bodies
 from pt2hub.server.api.app import create_app
-from pt2hub.server.api.worker import Worker
+from pt2hub.server.api.gunicorn_worker import GunicornWorker
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import open_container
-from pt2hub.server.pages.installing import install
+from pt2hub.server.pages.installation import install
 from pt2hub.server.reaper import Reaper
-from pt2hub.server.starting import may_serve
+from pt2hub.server.startup_barrier import may_serve
+from pt2hub.system import interrupts, logs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 THREADS = 16
 """Each slow upload holds one; the interpreter's lock is free while bytes are hashed, read and written."""
-_LONGEST_LINE = 1 << 16
+_MAX_LINE_BYTES = 1 << 16
 """Bytes of an address that are read, several times those that the application takes: it says so to its readers, in a
 page or a problem document, where gunicorn knows only that a line is too long."""
 
 
 class _Log(Logger):  # type: ignore[misc]  # gunicorn publishes no types
-    """gunicorn's own messages, written as everything else this process logs."""
+    """gunicorn logger that uses the process's log format."""
 
-    def setup(self, cfg: Any) -> None:  # noqa: ANN401  # gunicorn's
+    def setup(self, cfg: Any) -> None:
         super().setup(cfg)
         for log in (self.error_log, self.access_log):
             log.handlers.clear()
@@ -58,24 +58,24 @@ class _Log(Logger):  # type: ignore[misc]  # gunicorn publishes no types
 
 
 _SETTINGS: dict[str, Any] = {
-    "worker_class": Worker,
+    "worker_class": GunicornWorker,
     "logger_class": _Log,
     "workers": 1,  # further processes are started beside this one, each with a socket of its own
     "threads": THREADS,
     "keepalive": 75,
     "timeout": 60,
-    "limit_request_line": _LONGEST_LINE,
+    "limit_request_line": _MAX_LINE_BYTES,
     "loglevel": "warning",
     "control_socket_disable": True,  # it would lie in the user's home directory, which is not ours
     "preload_app": False,  # each process opens its own connections: none may be shared across a fork
-    "pre_request": expecting.hold,
+    "pre_request": request_bodies.hold,
     "when_ready": lambda _arbiter: interrupts.release(),  # its handlers stand, and nothing was forked yet
     "forwarder_headers": "",  # else a header moves a request to a path that the proxy's own rules never saw
 }
 
 
 def application(environ: Mapping[str, str]) -> Flask:
-    """The application for the settings in an environment, closed when the process exits.
+    """Create the application for an environment; it is closed when the process exits.
 
     Args:
         environ: Usually `os.environ`; `PT2HUB_DATABASE_URL` must be set.
@@ -87,9 +87,9 @@ def application(environ: Mapping[str, str]) -> Flask:
     config = ServerConfig.from_environ(environ)
     if not config.database_url:
         raise BadConfiguration(
-            "The API needs a database.",
+            "The database URL is required.",
             where="PT2HUB_DATABASE_URL",
-            hint="Name one, or run pt2hub up, which brings its own.",
+            hint="Set it, or run pt2hub up, which includes a database.",
         )
     stack = ExitStack()
     atexit.register(stack.close)
@@ -97,18 +97,18 @@ def application(environ: Mapping[str, str]) -> Flask:
     _try_storage(container)
     app = create_app(container, config)
     install(app)
-    reaper = Reaper(container, silence=config.lost_worker_seconds, every=config.heartbeat_seconds)
+    reaper = Reaper(container, heartbeat_timeout=config.lost_worker_seconds, every=config.heartbeat_seconds)
     stack.callback(reaper.stop)
     reaper.start()
     return app
 
 
 def _try_storage(container: Container) -> None:
-    """Tries the storage out. One that is only away is no reason to stay away, too: most reading does without it."""
+    """Check the storage. An unavailable one does not prevent the start, since most reads do not need it."""
     try:
         container.health.check_storage()
     except TransientError as error:
-        _log.warning("not ready: the storage was not tried out yet", code=error.code, error=error.message)
+        _log.warning("not ready: the storage has not been checked yet", code=error.code, error=error.message)
 
 
 class _Server(BaseApplication):  # type: ignore[misc]  # gunicorn publishes no types
@@ -121,7 +121,7 @@ class _Server(BaseApplication):  # type: ignore[misc]  # gunicorn publishes no t
         super().__init__()
 
     def load_config(self) -> None:
-        message.MAX_REQUEST_LINE = _LONGEST_LINE  # gunicorn takes no setting above it but "without bound"
+        message.MAX_REQUEST_LINE = _MAX_LINE_BYTES  # gunicorn takes no setting above it but "without bound"
         for name, value in (_SETTINGS | self._chosen).items():
             if name in self.cfg.settings:  # older releases lack some
                 self.cfg.set(name, value)
@@ -129,18 +129,18 @@ class _Server(BaseApplication):  # type: ignore[misc]  # gunicorn publishes no t
     def load(self) -> WSGIApplication:
         logs.configure()
         try:
-            return expecting.answered(application(os.environ))
+            return request_bodies.expect_body(application(os.environ))
         except Pt2hubError as error:  # gunicorn prints it as it is, and does not try again
             raise AppImportError(f"pt2hub api: {error}\n  [{error.code}]") from error
 
 
 def main() -> int:
-    """Serves until a signal ends it; returns the exit code where it does not even begin."""
+    """Serve until a signal; return the exit code if the start fails."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="file descriptor of the listening socket")
-    parser.add_argument("--gate", type=int, help="file descriptor to read the leave to serve from")
+    parser.add_argument("--barrier", type=int, help="file descriptor of the startup barrier")
     given = parser.parse_args()
-    if given.gate is not None and not may_serve(given.gate):
+    if given.barrier is not None and not may_serve(given.barrier):
         return 0  # the supervisor says why
     logs.configure()
     try:

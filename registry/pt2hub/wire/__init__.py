@@ -1,1 +1,1 @@
-"""What travels over /api/v1 and is read alike at both ends: JSON shapes, and documents that users write."""
+"""Wire format of /api/v1, shared by client and server: JSON shapes and documents that users write."""

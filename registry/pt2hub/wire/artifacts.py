@@ -1,4 +1,4 @@
-"""Everything that the API answers of one artifact."""
+"""Artifacts in API responses."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from typing import Any
 
 from pt2hub.domain.artifacts import Member, StepTiming
 from pt2hub.domain.digests import Digest
-from pt2hub.domain.profiles import Profile
+from pt2hub.domain.performance.profiles import Profile
 from pt2hub.domain.publications import AutotuneChoice
-from pt2hub.printed import Printed
+from pt2hub.renderable import Renderable
 from pt2hub.wire.shapes import MeasurementStatus
 
 
 @dataclass(frozen=True, slots=True)
 class MeasurementView:
-    """A figure of the artifact, of eager or of `torch.compile`.
+    """A measurement of the artifact or of a baseline.
 
     Attributes:
-        metric: What was measured (`latency_p50`).
-        value: The figure.
-        unit: Its unit (`ms`).
-        subject: `artifact`, or `eager` or `torch_compile` beside it.
+        metric: Name of the metric (`latency_p50`).
+        value: The measured value.
+        unit: The unit (`ms`).
+        implementation: `artifact`, or the baseline `eager` or `torch_compile`.
         measured_at: ISO 8601, UTC.
-        batch: Batch size, or None where there is none.
-        samples: The single calls behind it, a list of each process, or None.
-        replicates: The same figure of each fresh process, or None.
-        source: `build`, `again` (a measuring job) or `report` (somebody's own).
-        environment: Digest of the fingerprint of the machine, None for an older server.
+        batch: Batch size, or None if not applicable.
+        samples: Times of single calls, one list per replicate, or None.
+        replicates: The value from each replicate, or None.
+        source: `build`, `again` (a measuring job) or `report` (reported from outside).
+        environment: Digest of the machine's fingerprint; None from older servers.
     """
 
     metric: str
     value: float
     unit: str
-    subject: str
+    implementation: str
     measured_at: str
     batch: int | None = None
     samples: list[Any] | None = None
@@ -44,13 +44,13 @@ class MeasurementView:
 
 @dataclass(frozen=True, slots=True)
 class ReferrerView:
-    """A manifest that belongs to the artifact: measurements, autotune timings, generated sources, a trace.
+    """A referrer of the artifact: measurements, autotune timings, generated sources, a log or a trace.
 
     Attributes:
-        digest: Digest of the manifest.
-        artifact_type: Its media type.
-        size: Its length in bytes.
-        annotations: Its annotations.
+        digest: Digest of the referrer's manifest.
+        artifact_type: Media type.
+        size: Size in bytes.
+        annotations: Annotations.
     """
 
     digest: Digest
@@ -60,49 +60,49 @@ class ReferrerView:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ArtifactView(Printed):
-    """Everything known of an artifact.
+class ArtifactView(Renderable):
+    """An artifact in full detail.
 
     Attributes:
-        digest: Digest of its manifest: its identity.
-        model: The model's name.
-        number: The version's number.
+        digest: Digest of the manifest, which identifies the artifact.
+        model: Name of the model.
+        number: Number of the version.
         target: The target's name.
         device: `cpu` or `cuda`.
         arch: CPU level or compute capability.
-        build: Id of the build that made it.
-        attempt: The build's attempt that made it.
+        build: Id of the build that produced it.
+        attempt: Number of the attempt that produced it.
         created_at: ISO 8601, UTC.
         program_key: Digest of everything that shapes the code.
         code: Digest of the code layer.
-        code_bytes: Its length.
+        code_bytes: Size of the code layer in bytes.
         weights: Digest of the weights layer.
-        weights_bytes: Its length.
+        weights_bytes: Size of the weights layer in bytes.
         single_file: Digest of the assembled `model.pt2`.
-        single_file_bytes: Its length.
+        single_file_bytes: Size of the assembled `model.pt2` in bytes.
         config_digest: Digest of the config blob.
-        torch: Release that compiled it, as are the following.
-        python: See `torch`.
-        compiler: See `torch`.
-        libc: See `torch`.
-        pt2hub: See `torch`.
-        weights_form: `split` from the code, or `baked` into it; then the weights layer holds no tensors.
-        dtype: Override of the target, or None.
-        triton: Release, or None on a CPU.
-        cuda: Release, or None on a CPU.
-        driver: Release, or None on a CPU.
-        environment: The machine it was measured on.
-        verification: What the publish gate found.
-        provenance: How it came about.
-        steps: Wall time of each step of the build.
+        torch: Version of torch that compiled it.
+        python: Python version of the worker.
+        compiler: Version of the C++ compiler.
+        libc: Version of the worker's C library.
+        pt2hub: pt2hub release of the worker.
+        weights_form: `split` from the code, or `baked` into it; then the weights layer contains no tensors.
+        dtype: The target's dtype override, or None.
+        triton: Version of Triton, or None for a CPU target.
+        cuda: CUDA release, or None for a CPU target.
+        driver: GPU driver version, or None for a CPU target.
+        environment: Fingerprint of the machine that built and measured it.
+        verification: The verification report.
+        provenance: How it was built: isolation, compiler processes, reuse.
+        steps: Wall time of each build step.
         members: Files of the assembled `model.pt2`.
-        autotune: Candidates the compiler timed.
-        measurements: Figures taken when it was built, and later.
-        referrers: Manifests that belong to it.
-        profile: Where the time of its calls goes; None where nobody looked, or what is kept of it cannot be read.
-        manifest: The manifest, as stored.
-        config: The config blob, as stored.
-        measurement: Whether it is measured; None of an older server.
+        autotune: Kernel candidates that the compiler timed.
+        measurements: Measurements from the build, measuring jobs and reports.
+        referrers: Referrers of the artifact.
+        profile: Profile of the artifact's calls; None if it was not profiled or the profile is unreadable.
+        manifest: The manifest as stored.
+        config: The config blob as stored.
+        measurement: Measurement status; None from older servers.
     """
 
     digest: Digest

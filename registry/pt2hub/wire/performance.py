@@ -1,4 +1,4 @@
-"""Performance, as the API answers it: histories, comparisons, events, policies and reports."""
+"""Performance in API responses: histories, comparisons, events, policies and reports."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pt2hub.domain.digests import Digest
-from pt2hub.printed import Printed
+from pt2hub.renderable import Renderable
 from pt2hub.wire.shapes import BuildView
 
 
 @dataclass(frozen=True, slots=True)
 class PointView:
-    """What a series says of one version.
+    """A version's point in a series.
 
     Attributes:
-        number: The version's number.
+        number: Number of the version.
         artifact: Manifest digest.
-        value: The figure of its latest run; where there are reports only, the median of the latest 200.
-        low: Lowest replicate of its latest figures, of 200 at most, or lowest figure where there are no replicates.
-        high: Likewise the highest.
-        count: How many figures that are.
-        measured_at: When the latest was taken, ISO 8601, UTC.
+        value: Value of the latest run; if there are only reports, the median of the latest 200.
+        low: Lowest replicate among at most 200 latest measurements; lowest value if there are no replicates.
+        high: Highest replicate or value among them.
+        count: Number of measurements.
+        measured_at: Time of the latest measurement, ISO 8601, UTC.
     """
 
     number: int
@@ -35,20 +35,20 @@ class PointView:
 
 @dataclass(frozen=True, slots=True)
 class ChangeView:
-    """Where a series changed.
+    """A change in a series.
 
     Attributes:
-        number: The version that changed, of a long series the first one of the new level.
-        before: The version it is compared with, or the last one of the old level.
-        verdict: `better`, `worse`; `same` where nobody has said which way is better.
-        ratio: New figure or level over the old one.
-        kind: `change_point` of a long series, or `comparison` with the version before.
-        method: How it was found, as verdicts name it: a `paired` ratio is of both side by side, not of their medians.
+        number: The version that changed; for a change point the first one of the new level.
+        before: The version it is compared with; for a change point the last one of the old level.
+        outcome: `better` or `worse`; `same` if the metric's direction is unknown.
+        ratio: New value or level divided by the old one.
+        kind: `change_point` of a long series, or `comparison` with the previous version.
+        method: Method of comparison; a `paired` ratio is from the same processes, not a ratio of medians.
     """
 
     number: int
     before: int
-    verdict: str
+    outcome: str
     ratio: float
     kind: str = "change_point"
     method: str = "series"
@@ -56,28 +56,28 @@ class ChangeView:
 
 @dataclass(frozen=True, slots=True)
 class SeriesView:
-    """Figures that may be compared with each other: one target, batch, subject and environment class.
+    """A series of comparable measurements: one target, batch size, implementation and environment class.
 
     Attributes:
-        metric: What is measured.
-        unit: Its unit.
-        target: The target's name.
-        subject: `artifact`, or what ran beside it.
-        class_digest: The environment class.
-        environment: Its fields.
-        better: `lower`, `higher`, or None where nobody has said it.
-        batch: Batch size, or None where there is none.
-        noise: Relative spread between neighbouring versions that is usual, None where there are too few.
-        points: By version, oldest first.
-        changes: Where it changed, oldest first; only what lies within the points.
-        more: Whether there are older points: ask for those `before` the first one's number.
-        reported: Whether all figures are reports from outside, which pt2hub did not measure.
+        metric: Name of the metric.
+        unit: The unit.
+        target: Name of the target.
+        implementation: `artifact`, or a baseline.
+        class_digest: Digest of the environment class.
+        environment: Fields of the environment class.
+        better: `lower`, `higher`, or None if unknown.
+        batch: Batch size, or None if not applicable.
+        noise: Usual relative spread between neighbouring versions, None if there are too few.
+        points: Points by version, oldest first.
+        changes: Changes within the points, oldest first.
+        more: Whether there are older points; get them with `before` set to the first point's number.
+        reported: Whether all measurements were reported from outside pt2hub.
     """
 
     metric: str
     unit: str
     target: str
-    subject: str
+    implementation: str
     class_digest: Digest
     environment: dict[str, Any]
     better: str | None = None
@@ -90,14 +90,14 @@ class SeriesView:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class HistoryView(Printed):
-    """How a metric of a model moved over its versions.
+class HistoryView(Renderable):
+    """History of a metric over a model's versions.
 
     Attributes:
-        model: The model's name.
-        metric: What was asked for.
-        series: One per target, batch, subject and environment class; never mixed. Those with the newest figures first.
-        more: Whether series with older figures were left out: name a target, a batch or an environment.
+        model: Name of the model.
+        metric: The requested metric.
+        series: One series per target, batch size, implementation and environment class, most recently measured first.
+        more: Whether older series were omitted; filter by target, batch or environment to get them.
     """
 
     model: str
@@ -111,22 +111,22 @@ class SeriesSummary:
     """A series without its points, for lists and sparklines.
 
     Attributes:
-        metric: What is measured.
-        unit: Its unit.
-        target: The target's name.
-        subject: `artifact`, or what ran beside it.
-        class_digest: The environment class.
-        batch: Batch size, or None where there is none.
-        newest: Number of the newest version in it.
-        value: That version's figure.
-        values: Figures of the last versions, oldest first, the newest last.
-        measured_at: When the newest figure was taken.
+        metric: Name of the metric.
+        unit: The unit.
+        target: Name of the target.
+        implementation: `artifact`, or a baseline.
+        class_digest: Digest of the environment class.
+        batch: Batch size, or None if not applicable.
+        newest: Number of the newest version in the series.
+        value: Value of the newest version.
+        values: Values of the latest versions, newest last.
+        measured_at: Time of the newest measurement.
     """
 
     metric: str
     unit: str
     target: str
-    subject: str
+    implementation: str
     class_digest: Digest
     newest: int
     value: float
@@ -140,38 +140,11 @@ class SeriesList:
     """The series of a model.
 
     Attributes:
-        series: By metric (known ones first, in their order), target, batch and subject; of equal ones that with the
-            newest figure first.
+        series: Series by metric (known ones first, in their order), target, batch and implementation; of equal ones the most
+            recently measured first.
     """
 
     series: tuple[SeriesSummary, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Sparkline:
-    """What a front page shows of a model.
-
-    Attributes:
-        model: The model's name.
-        series: `latency_p50` of its artifacts at the example batch, one per target: that with the newest
-            figure, one with nothing but reports only where there is no other.
-    """
-
-    model: str
-    series: tuple[SeriesSummary, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SparklineList:
-    """Sparklines of models.
-
-    Attributes:
-        models: Those with the newest figures first.
-        next: What `after` must be for those that follow, None at the end; its form may change.
-    """
-
-    models: tuple[Sparkline, ...]
-    next: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +152,13 @@ class SideView:
     """One side of a comparison.
 
     Attributes:
-        reference: As asked.
-        model: The model's name.
-        number: The version's number.
-        target: The target's name.
+        reference: The requested reference.
+        model: Name of the model.
+        number: Number of the version.
+        target: Name of the target.
         artifact: Manifest digest.
         created_at: When it was built, ISO 8601, UTC.
-        environment: Fields of the environment class that its figures are from; empty where there are none.
+        environment: Fields of the environment class of its measurements; empty if there are none.
     """
 
     reference: str
@@ -199,34 +172,33 @@ class SideView:
 
 @dataclass(frozen=True, slots=True)
 class MetricComparison:
-    """One metric on both sides.
+    """Comparison of one metric.
 
     Attributes:
-        metric: What was measured.
-        unit: Its unit.
-        verdict: `better`, `worse`, `same` or `not_comparable`: the second side against the first.
-        batch: Batch size, or None where there is none.
-        before: The first side's figure, or None.
-        after: The second side's.
-        ratio: After over before, by the method; None where there is none. What is too noisy has one too.
-        low: Lower end of its confidence interval, or None.
-        high: Its upper end, or None.
-        method: `paired`, `replicates`, `series`, `exact` or `code` (both run the same code); None where the figures could not be put side by side.
-        min_effect: Relative change that it takes to be better or worse.
-        confidence: Of the interval.
-        why: Why not comparable (`environment_differs`, `too_noisy`, `too_few`, `not_measured`, `unit_differs`,
+        metric: Name of the metric.
+        unit: The unit.
+        outcome: `better`, `worse`, `same` or `inconclusive`: the second side relative to the first.
+        batch: Batch size, or None if not applicable.
+        before: Value of the first side, or None.
+        after: Value of the second side, or None.
+        ratio: After divided by before according to the method; None if undefined. Also set if too noisy.
+        low: Lower bound of the ratio's confidence interval, or None.
+        high: Upper bound of the interval, or None.
+        method: `paired`, `replicates`, `series`, `exact` or `code` (both run the same code); None if not compared.
+        min_effect: Smallest relative change that counts as better or worse.
+        confidence: Confidence of the interval.
+        reason: Why the two are not comparable (`environment_differs`, `too_noisy`, `too_few`, `not_measured`, `unit_differs`,
             `no_direction`, `inputs_differ`), else None.
-        detail: That in words, else None.
-        reported: Whether the figures are others' reports: pt2hub took none of either side.
-        noise: How far the change may be off either way at that confidence, such as 0.032; 0 of what has no noise, None
-            where nobody knows.
-        because: Why the verdict is that, a sentence for people: what it was judged by, the least change that counts,
-            and the noise.
+        detail: Explanation of `why`, else None.
+        reported: Whether all measurements of both sides were reported from outside pt2hub.
+        noise: Relative uncertainty of the change at that confidence, such as 0.032; 0 for exact metrics, None if
+            unknown.
+        explanation: Explanation of the result: method, smallest change that counts, and noise.
     """
 
     metric: str
     unit: str
-    verdict: str
+    outcome: str
     batch: int | None = None
     before: float | None = None
     after: float | None = None
@@ -236,28 +208,28 @@ class MetricComparison:
     method: str | None = None
     min_effect: float | None = None
     confidence: float | None = None
-    why: str | None = None
+    reason: str | None = None
     detail: str | None = None
     reported: bool = False
     noise: float | None = None
-    because: str = ""
+    explanation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class AutotuneDifference:
-    """An operation for which the compiler took another kernel.
+    """An operation for which the compiler chose another kernel.
 
     Attributes:
         op: The operation.
         shapes: Shapes of its inputs.
-        before: What the first side's kernel is made from, such as `triton_mm`; None where it has no such operation.
-        after: That of the second side, likewise.
-        before_ms: Its time when the first side was tuned.
-        after_ms: That of the other when the second was.
-        cost_ms: What the change costs by the second side's own table: time of `after` less that of `before` there; None
-            where it did not time both.
-        before_parameters: Parameters of the first side's kernel, None where it has none.
-        after_parameters: Those of the second side's.
+        before: Template of the first side's kernel, such as `triton_mm`; None if it has no such operation.
+        after: Template of the second side's kernel; None if it has no such operation.
+        before_ms: Time of the first side's kernel when it was tuned.
+        after_ms: Time of the second side's kernel when it was tuned.
+        cost_ms: Cost of the change according to the second side's tuning: time of `after` minus time of `before`;
+            None if it did not time both.
+        before_parameters: Parameters of the first side's kernel, or None.
+        after_parameters: Parameters of the second side's kernel, or None.
     """
 
     op: str
@@ -276,28 +248,28 @@ class CodeComparison:
     """Whether two artifacts run the same code.
 
     Attributes:
-        same: Whether their code layers have one digest.
-        said: That in a sentence: whose code is reused, or what was compiled anew.
-        tuning: Why a side has no times of kernels to compare, a sentence; empty where both have.
+        same: Whether their code layers have the same digest.
+        message: Explanation: whose code was reused, or what was recompiled.
+        tuning: Why a side has no autotune times to compare; empty if both have them.
     """
 
     same: bool
-    said: str
+    message: str
     tuning: str = ""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ComparisonView(Printed):
-    """Two artifacts side by side.
+class ComparisonView(Renderable):
+    """Comparison of two artifacts.
 
     Attributes:
-        before: The first one.
-        after: The one that is judged.
-        metrics: Every metric that one of them has, those of `domain.performance.METRICS` first and in its order.
-        autotune: Where the compiler chose otherwise.
+        before: The first artifact, the base of the comparison.
+        after: The second artifact.
+        metrics: All metrics of either artifact, known ones first, in their order.
+        autotune: Operations for which the compiler chose different kernels.
         differs: Fields of the environments that differ, with both values.
-        across: Whether the two are for different targets: then fields that the targets name may differ.
-        code: Whether both run the same code; None for an older server.
+        across: Whether the targets differ; then environment fields that are part of the target may differ.
+        code: Whether both run the same code; None from older servers.
     """
 
     before: SideView
@@ -310,27 +282,27 @@ class ComparisonView(Printed):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class EventView(Printed):
-    """A change that was flagged.
+class EventView(Renderable):
+    """A flagged change: a regression or an improvement.
 
     Attributes:
-        id: Its number.
-        model: The model's name.
+        id: Unique number.
+        model: Name of the model.
         number: The version that changed.
-        before: The version it is compared with, or the last of the old level.
-        target: The target's name.
-        metric: What changed.
-        unit: Its unit.
-        verdict: `better` or `worse`.
-        kind: `comparison` with the version before, or `change_point` of a long series.
-        ratio: After over before.
+        before: The version it is compared with; for a change point the last one of the old level.
+        target: Name of the target.
+        metric: Name of the metric.
+        unit: The unit.
+        outcome: `better` or `worse`.
+        kind: `comparison` with the previous version, or `change_point` of a long series.
+        ratio: After divided by before.
         at: When it was flagged, ISO 8601, UTC.
-        method: How it was found.
-        batch: Batch size, or None where there is none.
-        low: Lower end of the ratio's confidence interval, or None.
-        high: Its upper end, or None.
-        points: The version's point over that of `before`, as a history has them: another ratio than `ratio` where that
-            is of both side by side, or of levels. None where one of them has no point, or there is no such ratio.
+        method: Method of comparison.
+        batch: Batch size, or None if not applicable.
+        low: Lower bound of the ratio's confidence interval, or None.
+        high: Upper bound of the interval, or None.
+        points: The version's point in the history divided by that of `before`; differs from `ratio` if that is paired or
+            a ratio of levels. None if undefined.
     """
 
     id: int
@@ -340,7 +312,7 @@ class EventView(Printed):
     target: str
     metric: str
     unit: str
-    verdict: str
+    outcome: str
     kind: str
     ratio: float
     at: str
@@ -356,8 +328,8 @@ class EventPage:
     """Flagged changes, newest first.
 
     Attributes:
-        events: Some of them.
-        next: What `after` must be for those that follow, None at the end; its form may change.
+        events: The events of this page.
+        next: Cursor: the value of `after` for the next page, None on the last page.
     """
 
     events: tuple[EventView, ...]
@@ -365,15 +337,15 @@ class EventPage:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class PolicyView(Printed):
-    """What a model's owners demand of its performance.
+class PolicyView(Renderable):
+    """A model's performance policy.
 
     Attributes:
-        model: The model's name.
-        revision: Counts its changes from 1; 0 where there is none.
-        document: The policy (`services.policy_spec.PolicySpec` as JSON): `gates` and `metrics`.
-        by: Name of the token that changed it last, None where there is none.
-        at: When, ISO 8601, UTC; likewise None.
+        model: Name of the model.
+        revision: Number of changes so far; 0 if there is no policy.
+        document: The policy: `checks` and `metrics`.
+        by: Name of the token that changed it last, or None.
+        at: Time of the last change, ISO 8601, UTC, or None.
     """
 
     model: str
@@ -385,36 +357,37 @@ class PolicyView(Printed):
 
 @dataclass(frozen=True, slots=True)
 class MeasuringJobs:
-    """The jobs that will time artifacts again.
+    """Queued measuring jobs.
 
     Attributes:
-        builds: One of each artifact, of kind `measure`; one that waited already among them.
+        builds: One job of kind `measure` per artifact, including jobs that were already queued.
     """
 
     builds: tuple[BuildView, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class GateCheck:
-    """What a gate of a policy said to the move of an alias, about one target and batch.
+class PromotionCheckResult:
+    """Result of a promotion check for one target and batch size.
 
     Attributes:
-        gate: The gate, as the policy has it.
-        path: Its place in the policy, such as `gates[0]`.
-        passed: Whether the move may be made as far as it goes.
-        said: What it found, a sentence.
-        target: The target that was looked at, None where there was none to look at.
+        check: The promotion check as defined in the policy.
+        path: Its path in the policy, such as `checks[0]`.
+        passed: Whether the check passed.
+        message: The finding, in one sentence.
+        target: The checked target, or None.
         missing: Whether the versions could not be compared.
-        comparison: The version it was on against the one to move to; None where one has no artifact or no figure.
-        wanted: What must be measured for that target, so that the two can be compared: a reference, and the one that
-            it is measured beside. Empty where that helps nothing.
-        jobs: Ids of measuring jobs that are queued or run, after which the two may be compared.
+        comparison: Comparison of the alias's current version with the new one; None if an artifact or measurement is
+            missing.
+        wanted: Measurement that would make the versions comparable: the reference to measure, and the one to measure
+            it with. Empty if none would help.
+        jobs: Ids of queued or running measuring jobs that may make the versions comparable.
     """
 
-    gate: dict[str, Any]
+    check: dict[str, Any]
     path: str
     passed: bool
-    said: str
+    message: str
     target: str | None = None
     missing: bool = False
     comparison: MetricComparison | None = None
@@ -424,12 +397,12 @@ class GateCheck:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What became of reported figures.
+    """Result of a report.
 
     Attributes:
-        accepted: So many are new.
-        duplicates: So many had been delivered before, by their keys.
-        notes: What its reporter should know, such as a clock that is off; few.
+        accepted: Number of new measurements.
+        duplicates: Number of measurements that had been delivered before, according to their keys.
+        notes: Notes for the reporter, such as about a wrong clock.
     """
 
     accepted: int

@@ -1,7 +1,8 @@
-"""From an error's JSON back to the error."""
+"""Problem documents (RFC 9457) and their conversion to errors."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pt2hub.errors import Detail, FatalError, Pt2hubError, TransientError, UsageError, walk
@@ -12,8 +13,37 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A problem document (RFC 9457).
+
+    Attributes:
+        type: `urn:pt2hub:error:` and the code.
+        title: Meaning of the code.
+        status: The HTTP status.
+        detail: What happened, in one sentence.
+        code: Error code; existing codes keep their meaning.
+        kind: `usage`, `transient` or `fatal`.
+        where: The field, step, file or URL where it happened, or None.
+        hint: What to do next, or None.
+        details: Invalid fields of a document: `path`, `message`, `given` and `allowed`.
+        context: Further values for programs, depending on the code.
+    """
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    kind: str
+    where: str | None
+    hint: str | None
+    details: list[dict[str, Any]]
+    context: dict[str, Any]
+
+
 def from_dict(document: Mapping[str, Any]) -> Pt2hubError:
-    """The error that `as_dict` described, as the same class; unknown codes keep their kind's class.
+    """Restore an error from its `as_dict` form, with the same class; unknown codes get the class of their kind.
 
     Args:
         document: JSON values with at least `code`.
@@ -33,7 +63,7 @@ def from_dict(document: Mapping[str, Any]) -> Pt2hubError:
         context=_given(dict, document.get("context")),
     )
     if code and code not in by_code:
-        vars(error)["code"] = code  # of a newer pt2hub: still to be seen by whoever prints or forwards it
+        vars(error)["code"] = code  # code of a newer pt2hub: kept for display and forwarding
     return error
 
 
@@ -42,10 +72,10 @@ def _detail(item: Mapping[str, Any]) -> Detail:
     return Detail(path or "", message or "", given, allowed)
 
 
-def _text(value: Any) -> str | None:  # noqa: ANN401  # whatever a document holds
+def _text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _given(cls: type[T], value: Any) -> T:  # noqa: ANN401  # likewise
-    """A value of that kind; an empty one where a document holds something else."""
+def _given(cls: type[T], value: Any) -> T:
+    """Return a value if it has the type, else an empty value of the type."""
     return value if isinstance(value, cls) else cls()

@@ -1,6 +1,6 @@
-"""What a reference names.
+"""Resolved references.
 
-A module of its own: a load in a fresh process asks for this and nothing else.
+A separate module, because loading an artifact in a fresh process needs nothing else.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pt2hub.domain.digests import Digest
-from pt2hub.printed import Printed
+from pt2hub.renderable import Renderable
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ArtifactRef(Printed):
-    """One target's artifact of a resolved version.
+class ArtifactRef(Renderable):
+    """An artifact of a resolved version.
 
     Attributes:
-        target: The target's name.
+        target: Name of the target.
         digest: Manifest digest.
         created_at: ISO 8601, UTC.
     """
@@ -27,15 +27,15 @@ class ArtifactRef(Printed):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Resolved(Printed):
-    """What a reference names.
+class ResolvedReference(Renderable):
+    """A resolved reference.
 
     Attributes:
-        reference: As asked.
-        model: The model's name.
-        number: The version's number.
-        artifacts: Its artifacts, one per succeeded target.
-        alias: The alias that the reference went through, or None.
+        reference: The requested reference.
+        model: Name of the model.
+        number: Number of the version.
+        artifacts: Artifacts of the version, one per succeeded target.
+        alias: The alias in the reference, or None.
     """
 
     reference: str
@@ -44,4 +44,4 @@ class Resolved(Printed):
     artifacts: tuple[ArtifactRef, ...]
     alias: str | None = None
 
-    __repr__ = Printed.__str__  # what a prompt shows; no list holds them
+    __repr__ = Renderable.__str__  # shown at the Python prompt; never part of lists

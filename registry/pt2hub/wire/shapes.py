@@ -1,4 +1,4 @@
-"""What the API answers, as frozen dataclasses; `domain.codec` turns them into JSON and back."""
+"""API responses as frozen dataclasses; `domain.codec` converts them to JSON and back."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pt2hub.domain.digests import Digest
-from pt2hub.printed import Printed
+from pt2hub.renderable import Renderable
 
-MOST_VERSIONS = 1000
-"""How far a model's versions are counted: of a hundred thousand the count alone took 40 ms of every look at the model."""
+MAX_COUNTED_VERSIONS = 1000
+"""Versions of a model are counted up to this number; counting a hundred thousand took 40 ms per request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,14 +17,14 @@ class StepView:
     """A step of a build.
 
     Attributes:
-        name: `fetch`, `export`, `key`, `compile` or `reuse`, `pack`, `verify`, `upload` or `publish`; of a measuring job
-            `fetch`, `measure` or `publish`.
-        state: `running`, `done` or `failed`; where something else ended it, what: `cancelled`, `lost` (its worker went
-            silent), `handed_back` or `postponed`.
+        name: `fetch`, `export`, `key`, `compile` or `reuse`, `pack`, `verify`, `upload` or `publish`; for a measuring
+            job `fetch`, `measure` or `publish`.
+        state: `running`, `done` or `failed`; if the attempt ended for another reason, `cancelled`, `lost` (heartbeat
+            timeout of the worker), `handed_back` or `postponed`.
         started_at: ISO 8601, UTC.
-        seconds: Wall time without what it waited for the device, None while it runs.
-        detail: A short line of progress or result, or None.
-        waited: Seconds that it waited for the device, None where it did not.
+        seconds: Wall time excluding waits for the device, None while it runs.
+        detail: Short progress or result text, or None.
+        waited: Seconds spent waiting for the device, or None.
     """
 
     name: str
@@ -37,19 +37,18 @@ class StepView:
 
 @dataclass(frozen=True, slots=True)
 class AttemptView:
-    """One attempt at a build.
+    """An attempt of a build.
 
     Attributes:
-        number: Counts the build's attempts from 1.
-        worker: The worker that took it.
+        number: Number of the attempt, from 1.
+        worker: Id of the worker.
         started_at: ISO 8601, UTC.
-        ended_at: Likewise; None while it runs.
-        outcome: `succeeded`, `failed`, `cancelled`, `retried` (a transient failure, tried again later), `lost`
-            (its worker went silent), `handed_back` or `postponed` (a measuring job that gave way to a build); None while it
-            runs.
-        code: The code of the error it ended with, or None.
-        message: That error's sentence, or None.
-        log: Digest of its whole log, once it was put away; else None.
+        ended_at: ISO 8601, UTC; None while it runs.
+        outcome: `succeeded`, `failed`, `cancelled`, `retried` (after a transient failure), `lost` (heartbeat timeout of
+            the worker), `handed_back` or `postponed` (a measuring job that gave way to a build); None while it runs.
+        code: Error code, or None.
+        message: Error message, or None.
+        log: Digest of the complete log once it is archived; else None.
     """
 
     number: int
@@ -64,13 +63,13 @@ class AttemptView:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementStatus:
-    """Whether an artifact is measured.
+    """Measurement status of an artifact.
 
     Attributes:
         state: `not_measured`, `waiting` (its measuring job is queued), `measuring`, `measured` or `failed`.
-        job: Id of the measuring job that runs, else of one that waits, else of the latest; None without any.
-        job_state: That job's state. An artifact that is measured stays so while a job measures it again.
-        reason: Why that job failed, or who cancelled it; else None.
+        job: Id of the measuring job (running before queued before latest); None if there is none.
+        job_state: State of that job. A measured artifact stays `measured` during further jobs.
+        reason: Why that job failed or who cancelled it; else None.
     """
 
     state: str
@@ -79,34 +78,57 @@ class MeasurementStatus:
     reason: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class WaitReason:
+    """Reason why a queued build waits.
+
+    Attributes:
+        code: `never_offered` (no worker ever offered its target), `no_live_worker` or `next_attempt`.
+        last_seen: Latest heartbeat of a worker of its target, ISO 8601, UTC; None if there was none.
+        suggestions: Known targets with similar names, if no worker ever offered its target.
+        until: Earliest start of the next attempt.
+        attempt: Number of the previous attempt.
+        error: Error code of the previous attempt.
+    """
+
+    code: str
+    last_seen: str | None = None
+    suggestions: tuple[str, ...] = ()
+    until: str | None = None
+    attempt: int | None = None
+    error: str | None = None
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class BuildView(Printed):
+class BuildView(Renderable):
     """A build.
 
     Attributes:
-        id: The build's id.
-        model: The model's name.
-        number: The version's number.
-        target: The target's name.
+        id: Id of the build.
+        model: Name of the model.
+        number: Number of the version.
+        target: Name of the target.
         state: `queued`, `running`, `succeeded`, `failed` or `cancelled`.
-        attempt: Attempts begun so far.
-        created_at: ISO 8601, UTC, as all times here.
-        started_at: When the latest attempt began, or None.
+        attempt: Number of attempts so far.
+        created_at: ISO 8601, UTC, like all times.
+        started_at: Start of the latest attempt, or None.
         finished_at: When it reached a final state, or None.
         steps: Steps of the latest attempt, in order.
-        error: Why it failed, with the fields of a problem document but `message` for `detail`; else None.
+        error: Why it failed: the fields of a problem document, with `message` instead of `detail`; else None.
         artifact: Manifest digest of the result, or None.
-        note: Why it waits ("no live worker offers this target"), or None.
-        priority: Higher comes first; builds of one priority come in the order in which they were queued.
-        position: Its place among the queued builds of its target, from 1; None unless it is queued.
-        not_before: When its next attempt may begin, after a transient failure; else None.
-        worker: The worker that has it or had it last, or None.
-        failures: Attempts that ended in a transient failure or a lost worker since it was submitted or retried.
-        attempts: Every attempt, first to last; empty in lists.
-        kind: `build`, or `measure` for a job that times an artifact again.
-        measures: Manifest digest of the artifact that a measuring job times, else None.
-        beside: Manifest digest of what it was asked to time it beside; None for that of the version before it.
-        measurement: Whether its artifact is measured; None without one, of a measuring job, and of an older server.
+        wait: Why it is not started; None if it only waits for its turn in the queue.
+        cancellation: Who cancelled it, or None.
+        priority: Higher priorities start first; equal priorities start in queue order.
+        position: Position among the queued builds of its target, from 1; None unless queued.
+        not_before: Earliest start of the next attempt after a transient failure; else None.
+        worker: Id of the current or last worker, or None.
+        failures: Attempts that ended in a transient failure or a lost worker since submission or the last retry.
+        attempts: All attempts, oldest first; empty in lists.
+        kind: `build`, or `measure` for a measuring job.
+        measures: Manifest digest of the artifact that a measuring job measures, else None.
+        baseline: Manifest digest of the artifact to compare with; None for that of the previous version.
+        measurement: Measurement status of its artifact; None without an artifact, for measuring jobs, and from older
+            servers.
     """
 
     id: str
@@ -121,7 +143,8 @@ class BuildView(Printed):
     steps: tuple[StepView, ...] = ()
     error: dict[str, Any] | None = None
     artifact: Digest | None = None
-    note: str | None = None
+    wait: WaitReason | None = None
+    cancellation: str | None = None
     priority: int = 0
     position: int | None = None
     not_before: str | None = None
@@ -130,27 +153,27 @@ class BuildView(Printed):
     attempts: tuple[AttemptView, ...] = ()
     kind: str = "build"
     measures: Digest | None = None
-    beside: Digest | None = None
+    baseline: Digest | None = None
     measurement: MeasurementStatus | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class VersionView(Printed):
+class VersionView(Renderable):
     """A version and its builds.
 
     Attributes:
-        model: The model's name.
-        number: The version's number.
+        model: Name of the model.
+        number: Number of the version.
         identity: Digest of the canonical spec.
         readiness: `pending`, `partial`, `ready`, `failed` or `cancelled`.
         created_at: ISO 8601, UTC.
         spec: The canonical spec.
-        pins: What the submission resolved to digests and versions.
-        builds: One build per target, in the order submitted.
-        weights: Digest of the weights blob, None until the first build recorded it.
-        golden: Digest of the golden inputs and outputs, likewise.
-        created: On a submission: whether it made the version (False: the same content was there already).
-        settings: `limits` and `measure` of the latest submission: they are no part of what the version is.
+        pins: Digests and versions that the submission was resolved to.
+        builds: One build per target, in submission order.
+        weights: Digest of the weights blob, None until the first build records it.
+        golden: Digest of the golden values, None until the first build records it.
+        created: For a submission, whether the version is new (False: a version with the same content existed).
+        settings: `limits` and `measure` of the latest submission; not part of the version's identity.
     """
 
     model: str
@@ -166,19 +189,19 @@ class VersionView(Printed):
     created: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
 
-    __repr__ = Printed.__str__  # what a prompt shows; no list holds them
+    __repr__ = Renderable.__str__  # what a prompt shows; no list holds them
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class LogView(Printed):
+class LogView(Renderable):
     """A line of a build's log.
 
     Attributes:
-        seq: Position, from 1; ask for lines after the last one seen.
+        seq: Position in the log, from 1; the cursor for the next lines.
         at: Seconds since the epoch.
         step: The step that wrote it.
-        level: `info`, `warning`, `error`; `output` for what the model's own code printed; `compiler` for noise,
-            which summaries leave out.
+        level: `info`, `warning`, `error`; `output` for output of the model's own code; `compiler` for noise,
+            which summaries omit.
         text: The line.
     """
 
@@ -189,18 +212,31 @@ class LogView(Printed):
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    """Lines of a log.
+
+    Attributes:
+        lines: The lines of this page, in order.
+        attempt: Number of the attempt, 0 if none has started; null from older servers.
+    """
+
+    lines: tuple[LogView, ...]
+    attempt: int | None = None
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class TargetView(Printed):
+class TargetView(Renderable):
     """A target that workers offer or offered.
 
     Attributes:
-        name: The target's name.
-        live_workers: Workers with a fresh heartbeat.
-        queued: Builds and measuring jobs that wait for it.
-        running: Builds and measuring jobs that run on it.
-        slots: How many of both its live workers can run at a time.
-        oldest: When the one that waits longest was queued, ISO 8601, UTC; None where none waits.
-        last_seen: When a worker of it was last heard of, or None: no worker ever offered it.
+        name: Name of the target.
+        live_workers: Number of workers with a recent heartbeat.
+        queued: Number of queued builds and measuring jobs.
+        running: Number of running builds and measuring jobs.
+        slots: Number of builds and measuring jobs that its live workers can run at a time.
+        oldest: When the oldest queued build was queued, ISO 8601, UTC; None if the queue is empty.
+        last_seen: Latest heartbeat of one of its workers; None if no worker ever offered it.
     """
 
     name: str
@@ -212,18 +248,29 @@ class TargetView(Printed):
     last_seen: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TargetList:
+    """The targets that workers offer or offered.
+
+    Attributes:
+        targets: The targets, by name.
+    """
+
+    targets: tuple[TargetView, ...]
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class ModelView(Printed):
+class ModelView(Renderable):
     """A model.
 
     Attributes:
         name: `team/name`.
         created_at: ISO 8601, UTC.
-        versions: How many there are, counted up to 1000: that many stands for any number from there on.
-        newest: Number of the newest version, None without any.
-        newest_ready: Number of the newest version that is ready, which a reference without `@` names, or None.
-        aliases: The number each alias names now.
-        description: What it is, for people.
+        versions: Number of versions, counted up to 1000; 1000 means 1000 or more.
+        newest: Number of the newest version, or None.
+        newest_ready: Number of the newest ready version, to which references without `@` resolve, or None.
+        aliases: Version numbers of the aliases, by alias name.
+        description: Description of the model.
     """
 
     name: str
@@ -234,19 +281,14 @@ class ModelView(Printed):
     aliases: dict[str, int] = field(default_factory=dict)
     description: str = ""
 
-    @property
-    def counted(self) -> str:
-        """How many versions there are, for people: `12`, `1,000+`."""
-        return f"{self.versions:,}{'+' if self.versions >= MOST_VERSIONS else ''}"
-
 
 @dataclass(frozen=True, slots=True)
 class ModelPage:
     """Models in the order of their names.
 
     Attributes:
-        models: Some of them.
-        next: What `after` must be for those that follow, None at the end.
+        models: The models of this page.
+        next: Cursor: the value of `after` for the next page, None on the last page.
     """
 
     models: tuple[ModelView, ...]
@@ -254,17 +296,17 @@ class ModelPage:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class VersionSummary(Printed):
+class VersionSummary(Renderable):
     """A version in a list.
 
     Attributes:
-        model: The model's name.
-        number: The version's number.
+        model: Name of the model.
+        number: Number of the version.
         readiness: `pending`, `partial`, `ready`, `failed` or `cancelled`.
         created_at: ISO 8601, UTC.
-        targets: State of the build of each target, in the order submitted.
-        aliases: Names of the aliases that are on it now.
-        measurements: Of each target that has an artifact, the state of its measurement, see `MeasurementStatus`.
+        targets: State of each target's build, in submission order.
+        aliases: Names of the aliases that point to it.
+        measurements: Measurement state of each target with an artifact, see `MeasurementStatus`.
     """
 
     model: str
@@ -281,8 +323,8 @@ class VersionPage:
     """Versions of a model, newest first.
 
     Attributes:
-        versions: Some of them.
-        next: What `before` must be for those that follow, None at the end.
+        versions: The versions of this page.
+        next: Cursor: the value of `before` for the next page, None on the last page.
     """
 
     versions: tuple[VersionSummary, ...]
@@ -294,8 +336,8 @@ class BuildPage:
     """Builds, newest first, without their steps.
 
     Attributes:
-        builds: Some of them.
-        next: What `after` must be for those that follow, None at the end; its form may change.
+        builds: The builds of this page.
+        next: Cursor: the value of `after` for the next page, None on the last page.
     """
 
     builds: tuple[BuildView, ...]
@@ -304,17 +346,17 @@ class BuildPage:
 
 @dataclass(frozen=True, slots=True)
 class AliasMove:
-    """One change of an alias.
+    """A move of an alias.
 
     Attributes:
-        sequence: Counts the alias's moves from 1.
-        before: The version it was on, None where it did not exist.
-        after: The version it is on since, None where it was removed.
-        reason: Why, in the words of whoever moved it.
+        sequence: Number of the move, from 1.
+        before: The previous version, None if the alias did not exist.
+        after: The new version, None if the alias was removed.
+        reason: Reason given for the move.
         by: Name of the token that moved it.
         at: ISO 8601, UTC.
-        forced: Where an admin's token moved it though the model's policy refused: `revision` of the policy, the
-            `count` of refusals, and `refused`, at most 20 of them, each a `wire.performance.GateCheck`; else None.
+        forced: If an admin token forced the move against failed promotion checks: the policy's `revision`, the `count`
+            of failed checks, and `refused`, at most 20 of them (`PromotionCheckResult`); else None.
     """
 
     sequence: int
@@ -327,16 +369,16 @@ class AliasMove:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class AliasView(Printed):
-    """A movable name on a version.
+class AliasView(Renderable):
+    """An alias: a movable name on a version.
 
     Attributes:
-        model: The model's name.
-        name: The alias's name, such as `prod`.
-        number: The version it is on, None where it was removed.
-        last: The move that put it there.
+        model: Name of the model.
+        name: Name of the alias, such as `prod`.
+        number: The version it points to, None if it was removed.
+        last: The latest move.
         history: All moves, newest first, at most 1000; empty in lists.
-        notes: What the model's policy said to the move just made, a sentence each; empty otherwise.
+        notes: Findings of the promotion checks for the move just made; empty otherwise.
     """
 
     model: str
@@ -349,10 +391,10 @@ class AliasView(Printed):
 
 @dataclass(frozen=True, slots=True)
 class AliasList:
-    """Aliases of a model, by name; removed ones are left out.
+    """Aliases of a model, by name, without removed ones.
 
     Attributes:
-        aliases: Each without its history.
+        aliases: The aliases, without their histories.
     """
 
     aliases: tuple[AliasView, ...]

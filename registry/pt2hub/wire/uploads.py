@@ -1,4 +1,4 @@
-"""Uploads, as the API answers them."""
+"""Uploads in API responses."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ FULL_CODES = frozenset(
         "XMinioStorageFull",
     }
 )
-"""What an S3 server answers that has no room, besides the status 507; clients and servers alike hear it."""
+"""Error codes of S3 servers without free space, in addition to status 507; seen by clients and servers."""
 
 
 @dataclass(frozen=True, slots=True)
 class UploadRequest:
-    """A request that the client is to send, to the storage or to this server.
+    """A request that the client must send to the storage or to this server.
 
     Attributes:
-        method: Of the request.
-        url: Whole address, or a path of this server (then with the client's token). A whole address holds a secret
-            in its query.
-        headers: To be sent as they are.
+        method: HTTP method.
+        url: Absolute presigned URL with a secret in its query, or a path on this server, to be used with the client's
+            token.
+        headers: Headers to send unchanged.
     """
 
     method: str
@@ -38,19 +38,19 @@ class UploadRequest:
 
 @dataclass(frozen=True, slots=True)
 class UploadView:
-    """An upload, and what is to be done next.
+    """State of an upload.
 
     Attributes:
-        digest: Of the bytes.
-        size: Their number.
-        state: `stored` (nothing is to be done), `open` (send the bytes), `checking` (the server hashes them) or
+        digest: Digest of the content.
+        size: Size in bytes.
+        state: `stored` (complete), `open` (waiting for the content), `checking` (the server is hashing it) or
             `failed`.
-        id: Names the upload; None where the bytes were there already.
-        request: The one request that sends everything; None where it goes in parts.
-        part_bytes: Size of every part but the last; None where one request sends everything.
-        checked_bytes: How many bytes the server has hashed.
-        expires_at: When the server forgets it, ISO 8601, UTC.
-        error: Why it failed, as a problem.
+        id: Id of the upload; None if the blob was already stored.
+        request: The request that uploads everything; None for an upload in parts.
+        part_bytes: Size of every part except the last; None for an upload in one request.
+        checked_bytes: Number of bytes hashed so far.
+        expires_at: When the upload expires, ISO 8601, UTC.
+        error: Why it failed, as a problem document.
     """
 
     digest: Digest
@@ -66,11 +66,11 @@ class UploadView:
 
 @dataclass(frozen=True, slots=True)
 class PartRequest:
-    """Where one part goes.
+    """Upload request of a part.
 
     Attributes:
-        number: From 1.
-        request: Sends it.
+        number: Number of the part, from 1.
+        request: The request that uploads it.
     """
 
     number: int
@@ -79,10 +79,23 @@ class PartRequest:
 
 @dataclass(frozen=True, slots=True)
 class PartRequests:
-    """Where parts go.
+    """Upload requests of parts.
 
     Attributes:
-        parts: In the order asked for.
+        parts: The parts, in the requested order.
     """
 
     parts: tuple[PartRequest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """A stored blob.
+
+    Attributes:
+        digest: Digest of the content.
+        size: Size in bytes.
+    """
+
+    digest: str
+    size: int

@@ -1,4 +1,4 @@
-"""Workers, as the API answers them."""
+"""Workers in API responses."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pt2hub.domain.digests import Digest
-from pt2hub.printed import Printed
+from pt2hub.renderable import Renderable
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerBuild:
-    """A build that a worker has.
+    """A build that a worker runs.
 
     Attributes:
-        id: The build's id.
-        model: The model's name.
-        number: The version's number.
+        id: Id of the build.
+        model: Name of the model.
+        number: Number of the version.
         attempt: Number of the attempt.
-        step: The step that runs, None before the first.
-        detail: The step's line of progress, or None.
-        kind: `build`, or `measure` for a job that times an artifact again.
+        step: The running step, None before the first.
+        detail: Progress text of the step, or None.
+        kind: `build`, or `measure` for a measuring job.
     """
 
     id: str
@@ -33,25 +33,25 @@ class WorkerBuild:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class WorkerView(Printed):
-    """A worker, and what it is doing.
+class WorkerView(Renderable):
+    """A worker and its current builds.
 
     Attributes:
-        id: Its name, new for each process.
-        target: What it builds for.
-        state: `idle`, `busy`, `draining` (finishes what it has, takes nothing), `lost` (silent for too long) or
+        id: Unique name, new for each process.
+        target: The target it builds for.
+        state: `idle`, `busy`, `draining` (finishes its builds, accepts no new ones), `lost` (heartbeat timeout) or
             `left`.
-        host: Its machine's name.
-        version: Its release of pt2hub.
-        concurrency: Builds it takes at a time.
-        builds: What it has now.
-        toolchain: The versions that shape its code.
-        environment: Digest of its machine's fingerprint, as the measurements name it.
-        started_at: ISO 8601, UTC, by the database's clock, as all times here.
-        last_seen: When it was last heard of.
-        clock_skew: Seconds that its own clock was ahead of the database's when it registered.
-        isolation: How it confines what it runs: `sandbox`, `process`, or `none` where it runs nothing of others.
-        isolation_profile: Digest of the sandbox's profile, None without one.
+        host: Host name.
+        version: pt2hub release.
+        concurrency: Maximum number of builds at a time.
+        builds: Current builds.
+        toolchain: Versions of its build tools.
+        environment: Digest of its machine's fingerprint, as in measurements.
+        started_at: ISO 8601, UTC, by the database's clock, like all times.
+        last_seen: Time of the latest heartbeat.
+        clock_skew: Seconds that its clock was ahead of the database's at registration.
+        isolation: How it confines untrusted code: `sandbox`, `process`, or `none` if it runs none.
+        isolation_profile: Digest of the sandbox profile, None without one.
     """
 
     id: str
@@ -72,10 +72,10 @@ class WorkerView(Printed):
 
 @dataclass(frozen=True, slots=True)
 class WorkerList:
-    """Workers: those that live first, then those that went within a day.
+    """Live workers, followed by those that left or were lost within a day.
 
     Attributes:
-        workers: Newest first in each group.
+        workers: The workers, newest first in each group.
     """
 
     workers: tuple[WorkerView, ...]

@@ -1,7 +1,7 @@
-"""Entry of a worker's child process: imports what its role needs, waits for one job, does it, ends.
+"""Entry point of a worker's child process: imports what its role needs, waits for one job, does it and ends.
 
 `python -m pt2hub_workers.inside.child ROLE`, with the channel inherited. A child is used once and never
-forked after torch ran an operator (facts/aoti.md, section 4).
+forked after torch ran an operator (docs/facts/aoti.md#fork).
 """
 
 from __future__ import annotations
@@ -23,55 +23,55 @@ from pt2hub.errors import (
     TransientError,
     UsageError,
 )
-from pt2hub_workers.inside.channel import CHANNEL_LOST, Channel
-from pt2hub_workers.inside.integrity import OwnFunctions
-from pt2hub_workers.inside.places import is_models
-from pt2hub_workers.inside.shortage import shortage
+from pt2hub_workers.inside.builds.export.source_positions import is_models
+from pt2hub_workers.inside.builds.integrity import OwnFunctions
+from pt2hub_workers.inside.builds.shortage import find_shortage
+from pt2hub_workers.inside.operations.channel import CHANNEL_LOST, Channel
 
 Work: TypeAlias = Callable[[dict[str, Any], Channel], dict[str, Any]]
-"""Does the one job and returns its result."""
+"""A function that does the job and returns its result."""
 
 
 def main(role: str) -> None:
-    """Prepares, reports readiness, does one job.
+    """Prepare for a role, report readiness and do one job.
 
     Args:
-        role: `build`, `gate`, `measure`, `baselines`, `judge` or `headers`.
+        role: `build`, `artifact`, `measure`, `baselines`, `verify` or `headers`.
     """
-    channel = Channel.inherited()
+    channel = Channel.inherit()
     work = _ROLES[role]()
     own = OwnFunctions()
     channel.send("ready")
     try:
         message = channel.receive()
     except ModelInterferes:
-        return  # no model was here yet: the worker ended, or wants no job done
+        return  # no model ran here yet: the worker ended, or has no job
     try:
         _do(work, message, channel, own, role)
-    except OSError:  # nothing can be told: the model's code closed the channel, or the worker is gone
+    except OSError:  # nothing can be sent: the model's code closed the channel, or the worker is gone
         traceback.print_exc()
         sys.exit(CHANNEL_LOST)
 
 
 def _do(work: Work, message: dict[str, Any], channel: Channel, own: OwnFunctions, role: str) -> None:
-    """Does the job and tells how it ended.
+    """Do the job and report its result or error.
 
     Raises:
-        OSError: The channel takes nothing more.
+        OSError: The channel is closed.
     """
     try:
         value = work(message, channel)
         own.check(role)
         channel.send("result", value=value)
-    except SystemExit as ended:  # else the parent would see a process that ends for no reason
-        said = f"the model's code called sys.exit({'' if ended.code is None else repr(ended.code)})"
-        tell(channel, ExportFailed(said, where=role, hint="A model must leave the process alone."), role)
-    except Exception as error:  # noqa: BLE001  # the last resort: whatever it is, the build must say it
-        tell(channel, _cause(error, own, role), role)
+    except SystemExit as ended:  # else the parent would see a process that ends without a reason
+        text = f"the model's code called sys.exit({'' if ended.code is None else repr(ended.code)})"
+        report_error(channel, ExportFailed(text, where=role, hint="A model must not end its process."), role)
+    except Exception as error:  # noqa: BLE001  # the last resort: the build must report every error
+        report_error(channel, _find_cause(error, own, role), role)
 
 
-def _cause(error: Exception, own: OwnFunctions, role: str) -> Exception:
-    """The error, or the interference that explains one which would be a defect of ours."""
+def _find_cause(error: Exception, own: OwnFunctions, role: str) -> Exception:
+    """Return the error; for one that looks like a defect of pt2hub, the model's interference that explains it."""
     if not isinstance(error, UsageError | TransientError):
         try:
             own.check(role)
@@ -81,29 +81,27 @@ def _cause(error: Exception, own: OwnFunctions, role: str) -> Exception:
     return error
 
 
-def tell(channel: Channel, error: Exception, role: str) -> None:
-    """Tells the parent what went wrong, and the log where.
-
-    Args:
-        channel: To the parent.
-        error: What was raised; one that is not ours is a defect of ours.
-        role: What this process is.
-    """
+def report_error(channel: Channel, error: Exception, role: str) -> None:
+    """Send an error to the parent, and its traceback to the log."""
     known = isinstance(error, Pt2hubError)
     with contextlib.suppress(MemoryError):
-        # An error that names the line says all of it already.
-        if isinstance(error, Pt2hubError) and "line" not in error.context and (found := _in_the_model(error)):
+        # An error that names the line needs no traceback.
+        if (
+            isinstance(error, Pt2hubError)
+            and "line" not in error.context
+            and (found := _model_traceback(error))
+        ):
             channel.log(found, "output")
         channel.log("".join(traceback.format_exception(error)), "compiler" if known else "error")
     if not isinstance(error, TransientError):
-        error = shortage(error, role) or error
+        error = find_shortage(error, role) or error
     if not isinstance(error, Pt2hubError):
         error = InternalError(f"{type(error).__name__}: {error}", where=role)
     channel.send("error", error=error.as_dict())
 
 
-def _in_the_model(error: Exception) -> str:
-    """The part of a traceback that its author looks for: neither ours nor torch's nor Python's."""
+def _model_traceback(error: Exception) -> str:
+    """Format the model's own part of a traceback, without pt2hub, torch and Python."""
     cause = error.__cause__
     if cause is None:
         return ""
@@ -114,12 +112,10 @@ def _in_the_model(error: Exception) -> str:
 
 
 def _import_for_models() -> None:
-    """Import what models are built and compiled with."""
+    """Import the libraries that models are built and compiled with."""
     from pt2hub.operators import declare_torchvision
 
-    os.environ.setdefault(
-        "HF_HUB_OFFLINE", "1"
-    )  # else it retries for most of a minute where there is no network
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # else it retries for most of a minute without a network
     declare_torchvision()
     import torch.export
     import torchvision
@@ -128,9 +124,9 @@ def _import_for_models() -> None:
 
 
 def _import_ahead() -> None:
-    """Import what torch itself imports in its first export and compile: 560 modules, half a second of every build."""
+    """Import the modules of torch's first export and compile: 560 modules, half a second of every build."""
     for name in ("torch.export._trace", "torch._inductor.compile_fx"):
-        with contextlib.suppress(ImportError):  # private, so another torch may have it elsewhere
+        with contextlib.suppress(ImportError):  # private, so another torch may lack it
             importlib.import_module(name)
 
 
@@ -140,14 +136,14 @@ def _prepare_build() -> Work:
 
     _import_ahead()
 
-    from pt2hub_workers.inside import build
-    from pt2hub_workers.inside.compiling import CompilerCount
+    from pt2hub_workers.inside.builds import build
+    from pt2hub_workers.inside.builds.compile.compiler import CompilerCount
 
     del torch
 
     def work(message: dict[str, Any], channel: Channel) -> dict[str, Any]:
         job = build.Job.read(message)
-        _settle_in(job.directory)
+        _use_workspace(job.directory)
         return build.Build(job, channel, CompilerCount(os.environ.get("CXX"))).run()
 
     return work
@@ -155,30 +151,30 @@ def _prepare_build() -> Work:
 
 def _prepare_baselines() -> Work:
     _import_for_models()
-    from pt2hub_workers.inside import baselines
+    from pt2hub_workers.inside.performance import baselines
 
     def work(message: dict[str, Any], channel: Channel) -> dict[str, Any]:
-        _settle_in(Path(message["directory"]))
-        return baselines.run(message, channel)
+        _use_workspace(Path(message["directory"]))
+        return baselines.run_baselines(message, channel)
 
     return work
 
 
-def _settle_in(directory: Path) -> None:
-    """Have the compiler keep its files in the job's directory, and use the prepared headers."""
-    from pt2hub_workers.inside import headers
-    from pt2hub_workers.inside.build import isolate_caches
+def _use_workspace(directory: Path) -> None:
+    """Direct the compiler's files into the workspace, and use the prepared headers."""
+    from pt2hub_workers.inside.builds.compile import precompiled_headers
+    from pt2hub_workers.inside.builds.compile.caches import isolate_caches
 
     isolate_caches(directory)
-    headers.use_prepared(os.environ, directory / "cache" / "precompiled_headers")
+    precompiled_headers.use_prepared(os.environ, directory / "cache" / "precompiled_headers")
 
 
-def _prepare_gate() -> Work:
-    from pt2hub_workers.inside import gate
+def _prepare_artifact() -> Work:
+    from pt2hub_workers.inside.builds.verify import artifact_process
 
     def work(message: dict[str, Any], channel: Channel) -> dict[str, Any]:
         os.environ["TMPDIR"] = str(Path(message["directory"]) / "tmp")
-        return gate.run(message, channel)
+        return artifact_process.run_artifact(message, channel)
 
     return work
 
@@ -187,33 +183,35 @@ def _prepare_measure() -> Work:
     os.environ.setdefault(
         "KINETO_LOG_LEVEL", "99"
     )  # else the profiler prints its own steps into the build's log
-    from pt2hub_workers.inside import replicate
+    from pt2hub_workers.inside.performance import replicate
 
     def work(message: dict[str, Any], channel: Channel) -> dict[str, Any]:
         os.environ["TMPDIR"] = str(Path(message["directory"]) / "tmp")
-        return replicate.run(message, channel)
+        return replicate.run_replicate(message, channel)
 
     return work
 
 
 def _prepare_headers() -> Work:
-    from pt2hub_workers.inside import headers
+    from pt2hub_workers.inside.builds.compile import precompiled_headers
 
-    return headers.compile_headers
+    return precompiled_headers.compile_headers
 
 
-def _prepare_judge() -> Work:
-    from pt2hub_workers.inside import judging  # numpy, and no torch: the model's code never runs here
+def _prepare_verify() -> Work:
+    from pt2hub_workers.inside.builds.verify import (
+        verifier,  # numpy, no torch: no code of the model runs here
+    )
 
-    return judging.judge
+    return verifier.verify_outputs
 
 
 _ROLES: dict[str, Callable[[], Work]] = {
     "build": _prepare_build,
-    "gate": _prepare_gate,
+    "artifact": _prepare_artifact,
     "measure": _prepare_measure,
     "baselines": _prepare_baselines,
-    "judge": _prepare_judge,
+    "verify": _prepare_verify,
     "headers": _prepare_headers,
 }
 

@@ -1,7 +1,7 @@
-"""The device nodes of NVIDIA GPUs: those that all share, and the one of the GPU that a child works on.
+"""Device nodes of NVIDIA GPUs: the common ones, and the one of a child's GPU.
 
-Everything is read below /proc and /dev as the driver and container runtimes make them; `pt2hub worker` logs the profile,
-which names the nodes it found.
+They are read below /proc and /dev as drivers and container runtimes create them. `pt2hub worker` logs the profile, which
+lists the nodes found.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pt2hub.errors import SandboxUnavailable
 SHARED = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 """Nodes that every CUDA program opens."""
 CAPABILITIES = "nvidia-caps"
-"""Folder of the nodes that open parts of a GPU (MIG); there only where the driver offers them."""
+"""Directory of the nodes of GPU partitions (MIG), if the driver offers them."""
 _PROC, _DEV = Path("/proc"), Path("/dev")
 _FIELD = re.compile(r"^(?P<name>[^:]+):\s*(?P<value>.*?)\s*$", re.MULTILINE)
 
@@ -25,8 +25,7 @@ class Gpu:
     """A GPU of this machine.
 
     Attributes:
-        uuid: As CUDA names it, without `GPU-`; None where the driver does not say.
-        minor: Number of its node, /dev/nvidia<minor>.
+        uuid: As CUDA names it, without `GPU-`; None if the driver does not report it.
     """
 
     uuid: str | None
@@ -34,12 +33,7 @@ class Gpu:
 
 
 def find_gpus(proc: Path = _PROC, dev: Path = _DEV) -> tuple[Gpu, ...]:
-    """The GPUs whose nodes are there, by number.
-
-    Args:
-        proc: Where /proc is mounted.
-        dev: Where device nodes are.
-    """
+    """Return the GPUs with device nodes, by number."""
     described = {
         gpu.minor: gpu for gpu in map(_read, sorted(proc.glob("driver/nvidia/gpus/*/information"))) if gpu
     }
@@ -48,36 +42,27 @@ def find_gpus(proc: Path = _PROC, dev: Path = _DEV) -> tuple[Gpu, ...]:
 
 
 def choose(device: str, gpus: tuple[Gpu, ...]) -> Gpu:
-    """The GPU of a UUID.
+    """Return the GPU with a UUID.
 
     Args:
         device: With or without `GPU-`.
-        gpus: Those of the machine.
-
-    Raises:
-        SandboxUnavailable: It cannot be told which node it has.
     """
     wanted = device.removeprefix("GPU-").lower()
     for gpu in gpus:
         if gpu.uuid == wanted:
             return gpu
-    if len(gpus) == 1:  # a part of it (MIG), or a container that shows no /proc/driver/nvidia
+    if len(gpus) == 1:  # a partition of it (MIG), or a container without /proc/driver/nvidia
         return gpus[0]
     found = ", ".join(f"/dev/nvidia{gpu.minor} ({gpu.uuid or 'no UUID'})" for gpu in gpus) or "none"
     raise SandboxUnavailable(
-        f"the node of GPU {device[:80]} is not known: /proc/driver/nvidia and /dev show {found}",
+        f"device node of GPU {device[:80]} not found: /proc/driver/nvidia and /dev have {found}",
         where="gpu",
-        hint="Give the worker's container one GPU only, or set PT2HUB_ISOLATION=process on server and worker.",
+        hint="Give the worker's container a single GPU, or set PT2HUB_ISOLATION=process on server and worker.",
     )
 
 
 def nodes(gpus: tuple[Gpu, ...], dev: Path = _DEV) -> tuple[str, ...]:
-    """The device nodes, of those that are there, that a child needs for some GPUs; empty without a GPU.
-
-    Args:
-        gpus: What it may use.
-        dev: Where device nodes are.
-    """
+    """Return the existing device nodes that a child needs for some GPUs; empty without a GPU."""
     if not gpus:
         return ()
     names = (*SHARED, *(f"nvidia{gpu.minor}" for gpu in gpus), CAPABILITIES)
@@ -85,7 +70,7 @@ def nodes(gpus: tuple[Gpu, ...], dev: Path = _DEV) -> tuple[str, ...]:
 
 
 def visible(gpu: Gpu) -> dict[str, str]:
-    """Variables that name the GPU to CUDA: what the worker's own say counts GPUs that the child does not see."""
+    """Return the variables that select the GPU for CUDA: the worker's own number GPUs that the child does not see."""
     return {"CUDA_VISIBLE_DEVICES": f"GPU-{gpu.uuid}"} if gpu.uuid else {}
 
 

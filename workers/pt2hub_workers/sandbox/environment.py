@@ -1,4 +1,4 @@
-"""What children see of the worker's environment: what is on one list, at both levels, and never a secret."""
+"""Environment of child processes: an allow list of the worker's variables, at both levels, without secrets."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pt2hub.client.config import CPU_LEVEL
-from pt2hub_workers.inside.shortage import OWN_TMP
+from pt2hub_workers.inside.builds.shortage import OWN_TMP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SECRETS = ("PT2HUB_DATABASE_URL", "PT2HUB_TOKEN", "PT2HUB_STORAGE", "AWS_", "PG")
-"""Beginnings of variables that no child process gets, whoever names them."""
+"""Prefixes of variables that no child process gets, even if listed elsewhere."""
 NAMES = (
     *("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "LANGUAGE", "TZ"),
     *(
@@ -27,7 +27,7 @@ NAMES = (
     ),
     *("PYTHONNOUSERSITE", "PYTHONUSERBASE", "VIRTUAL_ENV"),
     *("CC", "CXX", "CUDAHOSTCXX", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH"),
-    *("HF_HOME", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"),  # one by one: HF_TOKEN is a secret
+    *("HF_HOME", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"),  # no prefix: HF_TOKEN is a secret
 )
 PREFIXES = (
     *("LC_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "DNNL_", "ONEDNN_", "MALLOC_"),
@@ -35,35 +35,27 @@ PREFIXES = (
     *("CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "NCCL_"),
 )
 _CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_HOME")
-"""Directories of the worker that a sandboxed child must not share; every job sets its own."""
+"""Directories of the worker that sandboxed children must not share; every job sets its own."""
 _AT_LEVEL: dict[str, tuple[str, str, str]] = {
-    "x86_64": ("default", "SSE41", "SSE4_2"),  # the lowest that these libraries know
+    "x86_64": ("default", "SSE41", "SSE4_2"),  # the lowest level of these libraries
     "x86_64_v2": ("default", "SSE41", "SSE4_2"),
     "x86_64_v3": ("avx2", "AVX2", "AVX2"),
     "x86_64_v4": ("avx512", "AVX512_CORE", "AVX512"),
 }
-"""For each CPU level the most that ATen, oneDNN and MKL may use."""
+"""Highest instruction sets of ATen, oneDNN and MKL, by CPU level."""
 _USER = "pt2hub"
 TMPFS = ("/tmp", "/dev/shm")  # noqa: S108  # the child's own
-"""Directories in memory that every sandboxed child has for itself."""
+"""Directories in memory, separate for every sandboxed child."""
 
 
-def allowed(environ: Mapping[str, str]) -> dict[str, str]:
-    """What of the worker's own environment children get; what the operator adds for builds comes on top.
-
-    Args:
-        environ: The worker's.
-    """
+def allow_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the part of the worker's environment that children get, without the operator's additions."""
     kept = {key: value for key, value in environ.items() if key in NAMES or key.startswith(PREFIXES)}
     return without_secrets(kept)
 
 
 def at_level(level: str | None) -> dict[str, str]:
-    """The variables that hold a child to a CPU level: what pt2hub reports, and what torch's own operators use.
-
-    Args:
-        level: The level; None for all that the CPU has.
-    """
+    """Return the variables that limit a child to a CPU level, for pt2hub and for torch's own operators."""
     if level is None:
         return {}
     aten, onednn, mkl = _AT_LEVEL[level]
@@ -76,23 +68,18 @@ def at_level(level: str | None) -> dict[str, str]:
 
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """An environment without what no child may have."""
+    """Return an environment without secrets."""
     return {key: value for key, value in environ.items() if not key.startswith(SECRETS)}
 
 
-def confined(environ: Mapping[str, str], *, home: str) -> dict[str, str]:
-    """The environment of a child that sees other directories than the worker.
-
-    Args:
-        environ: The one it would have without a sandbox.
-        home: A directory inside that it may write.
-    """
+def confine_variables(environ: Mapping[str, str], *, home: str) -> dict[str, str]:
+    """Return the environment of a sandboxed child, which sees other directories than the worker."""
     kept = {key: value for key, value in without_secrets(environ).items() if key not in _CACHES}
-    if path := kept.get("PYTHONPATH"):  # its working directory is another one
+    if path := kept.get("PYTHONPATH"):  # the working directory differs
         kept["PYTHONPATH"] = os.pathsep.join(
             str(Path(part).absolute()) for part in path.split(os.pathsep) if part
         )
-    if site.ENABLE_USER_SITE:  # found by HOME, which is another one as well
+    if site.ENABLE_USER_SITE:  # found by HOME, which differs as well
         kept.setdefault("PYTHONUSERBASE", site.getuserbase())
     return {
         "LANG": "C.UTF-8",
@@ -101,6 +88,6 @@ def confined(environ: Mapping[str, str], *, home: str) -> dict[str, str]:
         "HOME": home,
         "TMPDIR": TMPFS[0],
         OWN_TMP: os.pathsep.join(TMPFS),
-        "USER": _USER,  # Inductor names directories after it, and there is no list of users to ask
+        "USER": _USER,  # Inductor names directories after it, and the sandbox has no list of users
         "LOGNAME": _USER,
     }

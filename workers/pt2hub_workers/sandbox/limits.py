@@ -1,10 +1,10 @@
-"""What a child may use of the machine: the settings, the bounds of one child, and what it passed.
+"""Resource limits of child processes: the settings, their enforcement, and which limit was exceeded.
 
-Memory and processes are counted by the kernel where control groups are to be had (`cgroups`), else by a thread that
-looks at the child several times a second (`watching`), as is the disk always. What that thread counts may overshoot
-by what a child can use between two looks, 0.25 s to 1 s and the look itself: one that writes 2 GB/s may leave 2 to 4 GB
-more than its limit, one that touches 8 GB of memory a second may have 2 to 8 GB more. The thread sees what lies in a
-tmpfs of the child's own, but not what lies in a memfd that no process has mapped.
+The kernel counts memory and processes if control groups are available (`cgroups`); otherwise a thread checks the child
+several times a second (`watcher`), as it always does for the disk. What the thread counts may overshoot by the use
+between two checks, 0.25 s to 1 s plus the check: a child that writes 2 GB/s may leave 2 to 4 GB more than its limit, one
+that touches 8 GB of memory per second may have 2 to 8 GB more. The thread counts files in a tmpfs of the child, but not
+a memfd that no process has mapped.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import psutil
+import structlog
+
 from pt2hub.errors import BadConfiguration
-from pt2hub_workers.inside.shortage import gib
-from pt2hub_workers.sandbox.cgroups import Group
-from pt2hub_workers.sandbox.places import memory_ceiling, own_places
-from pt2hub_workers.sandbox.proc import descend, footprint, own_tmpfs, read_processes, threads_of_user
-from pt2hub_workers.sandbox.watching import MAX_ENTRIES, Watcher, measure_room
+from pt2hub_workers.inside.builds.shortage import format_gib
+from pt2hub_workers.sandbox.cgroup_locations import memory_ceiling, own_cgroup
+from pt2hub_workers.sandbox.proc import descend, find_process, footprint, own_tmpfs, threads_of_user, total
+from pt2hub_workers.sandbox.watcher import MAX_ENTRIES, Watcher, measure_workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pt2hub_workers.sandbox.cgroups import Cgroup
-    from pt2hub_workers.sandbox.proc import Process
+    from pt2hub_workers.sandbox.cgroups import Cgroup, Counted
 
 What = Literal["memory", "disk", "processes"]
 MEMORY = "PT2HUB_BUILD_MEMORY"
@@ -38,33 +39,33 @@ DISK = "PT2HUB_BUILD_DISK"
 PROCESSES = "PT2HUB_BUILD_PROCESSES"
 TMP = "PT2HUB_BUILD_TMP"
 DEFAULT_PROCESSES = 2048
-"""Threads count as well: torch starts one for each core, and compilers beside."""
+"""Threads count as well: torch starts one per core, and compilers start more."""
 _UNITS = {"kib": 10, "mib": 20, "gib": 30, "tib": 40}
 _GIB = 1 << 30
-_LEAST_MEMORY = 256 << 20
-_LEAST_SPACE = 16 << 20
-_LEAST_PROCESSES, _MOST_PROCESSES = 16, 4_194_304
-"""An import of torch, a folder, a compiler, and the largest number of processes that Linux has (PID_MAX_LIMIT)."""
+_MIN_MEMORY_BYTES = 256 << 20
+_MIN_SPACE_BYTES = 16 << 20
+_MIN_PROCESSES, _MAX_PROCESSES = 16, 4_194_304
+"""Minima for an import of torch, a directory and a compiler; the maximum is Linux's PID_MAX_LIMIT."""
 _BRAKE = 2
-"""RLIMIT_NPROC counts all that runs as the worker's user, so that it is set to what runs there and twice the limit."""
+"""RLIMIT_NPROC counts all processes of the worker's user, so it is set to their number plus twice the limit."""
+_log = structlog.get_logger()
 _HINTS: dict[What, str] = {
-    "memory": f"Use a smaller model or a smaller example; an operator can raise {MEMORY} of the worker.",
-    "disk": f"Let the model's code write less; an operator can raise {DISK} of the worker.",
-    "processes": "Let the model's code start fewer processes and threads; "
-    f"an operator can raise {PROCESSES} of the worker.",
+    "memory": f"Use a smaller model or a smaller example, or ask an operator to raise the worker's {MEMORY}.",
+    "disk": f"Make the model's code write less, or ask an operator to raise the worker's {DISK}.",
+    "processes": "Make the model's code start fewer processes and threads, "
+    f"or ask an operator to raise the worker's {PROCESSES}.",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one child may use.
+    """Resource limits of one child.
 
     Attributes:
-        memory_bytes: Memory of all its processes together, its tmpfs included, page cache not (`PT2HUB_BUILD_MEMORY`).
-        disk_bytes: What it may write to its room, and the length of one file (`PT2HUB_BUILD_DISK`).
+        memory_bytes: Memory of all its processes with its tmpfs, without the page cache (`PT2HUB_BUILD_MEMORY`).
+        disk_bytes: Bytes written to its workspace, and size of one file (`PT2HUB_BUILD_DISK`).
         tmp_bytes: Size of its tmpfs on /tmp (`PT2HUB_BUILD_TMP`).
         processes: Processes and threads at a time (`PT2HUB_BUILD_PROCESSES`).
-        open_files: Open files of one process.
     """
 
     memory_bytes: int
@@ -76,12 +77,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Exceeded:
-    """A bound that a child passed.
+    """Limit that a child exceeded.
 
     Attributes:
-        what: Which.
-        limit: Where it is: bytes, or a number of processes or files.
-        text: What happened, a sentence for the publisher.
+        limit: Bytes, or a number of processes or files.
     """
 
     what: What
@@ -90,18 +89,16 @@ class Exceeded:
 
     @property
     def hint(self) -> str:
-        """What to do next; it names the worker's setting."""
+        """Advice that names the worker's setting."""
         return _HINTS[self.what]
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
-    """What a worker has to share out among its builds.
+class AvailableResources:
+    """Resources that a worker divides among its builds.
 
     Attributes:
-        memory_bytes: The machine's memory, or the worker's own limit where that is lower.
-        free_bytes: Free space where the rooms are.
-        concurrency: Builds at a time.
+        memory_bytes: Memory of the machine, or the worker's own limit if that is lower.
     """
 
     memory_bytes: int
@@ -109,72 +106,68 @@ class Means:
     concurrency: int = 1
 
     @classmethod
-    def of_worker(cls, environ: Mapping[str, str]) -> Means:
-        """Those of this process.
+    def of_worker(cls, environ: Mapping[str, str]) -> AvailableResources:
+        """Return the resources of this process.
 
         Args:
-            environ: Its environment; PT2HUB_CONCURRENCY and PT2HUB_SCRATCH are read from it.
+            environ: Its environment, for PT2HUB_CONCURRENCY and PT2HUB_SCRATCH.
         """
         ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         scratch = Path(environ.get("PT2HUB_SCRATCH") or tempfile.gettempdir()).absolute()
         made = next(folder for folder in (scratch, *scratch.parents) if folder.exists())
         builds = environ.get("PT2HUB_CONCURRENCY") or "1"
-        count = (
-            int(builds) if re.fullmatch(r"\d{1,4}", builds) else 1
-        )  # a wrong value is refused where it is read
+        count = int(builds) if re.fullmatch(r"\d{1,4}", builds) else 1  # `config` refuses an invalid value
         return cls(min(ram, memory_ceiling() or ram), shutil.disk_usage(made).free, max(1, count))
 
 
-def limits_from_environ(environ: Mapping[str, str], means: Means | None = None) -> Limits:
-    """Reads the worker's limits; those that are not set follow from the machine.
+def limits_from_environ(environ: Mapping[str, str], available: AvailableResources | None = None) -> Limits:
+    """Read the worker's limits; unset ones depend on the machine.
 
-    Defaults: 80 % of the memory, divided by the builds at a time; 64 GiB of disk, or half of what is free where that is
-    less, divided likewise; 2 GiB of /tmp, or a quarter of the memory where that is less; 2048 processes.
-
-    Args:
-        environ: The worker's environment.
-        means: What the worker has; found on this machine where omitted.
-
-    Raises:
-        BadConfiguration: A value is wrong; the error names the variable.
+    Defaults: 80 % of the memory, divided by the concurrency; 64 GiB of disk, but at most half of the free space divided
+    by the concurrency; 2 GiB of /tmp, but at most a quarter of the memory; 2048 processes.
     """
-    means = means or Means.of_worker(environ)
-    memory = _size(environ, MEMORY, least=_LEAST_MEMORY) or means.memory_bytes * 4 // 5 // means.concurrency
-    tmp = _size(environ, TMP, least=_LEAST_SPACE) or min(2 * _GIB, memory // 4)
+    available = available or AvailableResources.of_worker(environ)
+    memory = (
+        _size(environ, MEMORY, least=_MIN_MEMORY_BYTES)
+        or available.memory_bytes * 4 // 5 // available.concurrency
+    )
+    tmp = _size(environ, TMP, least=_MIN_SPACE_BYTES) or min(2 * _GIB, memory // 4)
     if tmp > memory:
         raise BadConfiguration(
-            f"{gib(tmp)} are more than the {gib(memory)} of memory that a build may use, and /tmp lies in memory",
+            f"a build's /tmp lies in memory, and {format_gib(tmp)} exceed its memory limit of {format_gib(memory)}",
             where=TMP,
             hint=f"Lower it, or raise {MEMORY}.",
         )
     return Limits(
         memory_bytes=memory,
-        disk_bytes=_size(environ, DISK, least=_LEAST_SPACE)
-        or min(64 * _GIB, means.free_bytes // 2 // means.concurrency),
+        disk_bytes=_size(environ, DISK, least=_MIN_SPACE_BYTES)
+        or min(64 * _GIB, available.free_bytes // 2 // available.concurrency),
         tmp_bytes=tmp,
         processes=_count(environ.get(PROCESSES) or str(DEFAULT_PROCESSES)),
     )
 
 
 class Bounds:
-    """The bounds of one child: `prepare`, start it with `in_child`, `watch`, ask `exceeded`, `close`."""
+    """Enforcement of one child's limits: `prepare`, start it with `in_child`, `watch`, `find_exceeded`, `close`.
+
+    Args:
+        workspace: Path of the child's workspace, whose disk use is watched; None without one.
+    """
 
     def __init__(
-        self, limits: Limits, *, room: Path | None, name: str, places: Sequence[Cgroup] | None = None
+        self,
+        limits: Limits,
+        *,
+        workspace: Path | None,
+        name: str,
+        find_cgroup: Callable[[], Cgroup | None] = own_cgroup,
     ) -> None:
-        """Describes them; nothing is made yet.
-
-        Args:
-            limits: What it may use.
-            room: The worker's view of the child's room, whose disk use is watched; None for a child without one.
-            name: Of the child, for people.
-            places: Control groups to make the child's own in; the worker's own where omitted.
-        """
         self._limits = limits
-        self._room = room
+        self._workspace = workspace
         self._name = name
-        self._places = places
-        self._group: Group | None = None
+        self._find_cgroup = find_cgroup
+        self._group: Cgroup | None = None
+        self._door: int | None = None
         self._rlimits: dict[int, int] = {}
         self._watcher: Watcher | None = None
         self._found: Exceeded | None = None
@@ -183,80 +176,109 @@ class Bounds:
 
     @property
     def stopped_itself(self) -> bool:
-        """Whether it was struck because its main process had stopped (SIGSTOP, SIGTSTP): no bound, and nobody's limit."""
+        """Whether the child was killed because its main process stopped itself (SIGSTOP, SIGTSTP)."""
         return self._watcher is not None and self._watcher.stopped_itself
 
     def prepare(self) -> None:
-        """Makes the child's control groups, where there are any to be had, before it is started."""
+        """Create the child's control group if possible, before the child starts."""
         limits = self._limits
-        places = own_places() if self._places is None else self._places
-        self._group = Group(places, self._name, memory_bytes=limits.memory_bytes, processes=limits.processes)
+        self._make_group()
         self._rlimits = {
             resource.RLIMIT_CORE: 0,
             resource.RLIMIT_NOFILE: limits.open_files,
             resource.RLIMIT_FSIZE: limits.disk_bytes,
         }
-        if "processes" not in self._group.counts:
-            # A brake for the time between two looks. None for root: the kernel exempts user 0 (copy_process in its
-            # kernel/fork.c), also behind a user namespace.
+        if "processes" not in self._kernel_bounds:
+            # A brake between two checks. It does not apply to root: the kernel exempts user 0 (copy_process in
+            # kernel/fork.c), also in a user namespace.
             others = threads_of_user(os.getuid())
             self._rlimits[resource.RLIMIT_NPROC] = others + _BRAKE * limits.processes
 
     def in_child(self) -> None:
-        """Bounds the calling process: between fork and exec, system calls only.
+        """Apply the limits to the calling process, between fork and exec, by system calls only.
 
         Never RLIMIT_AS: CUDA maps terabytes.
         """
-        if self._group is not None:
-            self._group.enter()
+        if self._door is not None:
+            os.write(self._door, b"0")
         for which, value in self._rlimits.items():
             _, hard = resource.getrlimit(which)
             bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
             resource.setrlimit(which, (bound, bound))
 
     def watch(self, pid: int, strike: Callable[[], None]) -> None:
-        """Watches the child in a thread that ends with it.
+        """Watch the child in a thread that ends with it.
 
         Args:
-            pid: The process that was started.
-            strike: Kills it and its process group; called once, from the thread, when a bound is passed.
+            strike: Kills the child's process group; called once, from the thread, when a limit is exceeded.
         """
-        if self._group is not None:
-            self._group.shut()
+        self._shut_door()
         self._watcher = Watcher(
             pid,
             name=self._name,
             processes=lambda: self._processes(pid),
-            passed=self._passed,
+            passed=self._is_past,
             strike=strike,
         )
 
-    def exceeded(self) -> Exceeded | None:
-        """The first bound that was passed. It looks once more: a child may end before the watcher's next look."""
+    def find_exceeded(self) -> Exceeded | None:
+        """Return the first exceeded limit, after one more check: a child may end between two checks of the watcher."""
         if self._found is None and not self._closed:
-            self._keep(self._refused() or self._overfull(()))
+            self._keep(self._find_refused() or self._overfull(()))
         return self._found
 
     def close(self) -> None:
-        """Ends the watch, and whatever still runs in the child's control groups, and removes those.
+        """Stop watching, kill the processes in the child's control group, and remove the group.
 
-        What `exceeded` says stays.
+        The result of `find_exceeded` stays.
         """
         if self._watcher is not None:
             self._watcher.stop()
-        self.exceeded()
+        self._shut_door()
+        self.find_exceeded()
         with self._lock:
             group, self._group = self._group, None
             self._closed = True
         if group is not None:
             group.remove()
 
-    def _processes(self, pid: int) -> list[Process]:
-        group = self._group
-        return read_processes(group.members()) if group is not None and group.counts else descend(pid)
+    @property
+    def _kernel_bounds(self) -> frozenset[Counted]:
+        """Limits that the kernel enforces."""
+        return self._group.counts if self._group is not None else frozenset()
 
-    def _passed(self, processes: Sequence[Process]) -> bool:
-        found = self._refused() or self._overused(processes)
+    def _make_group(self) -> None:
+        parent, limits = self._find_cgroup(), self._limits
+        if parent is None:
+            return
+        try:
+            self._group = parent.child(
+                self._name, memory_bytes=limits.memory_bytes, processes=limits.processes
+            )
+        except OSError as error:
+            _log.warning(
+                "cannot create a control group for a child process",
+                folder=str(parent.folder),
+                error=str(error),
+            )
+        else:
+            self._door = self._group.door()
+
+    def _shut_door(self) -> None:
+        """Close the group to other processes."""
+        door, self._door = self._door, None
+        if door is not None:
+            os.close(door)
+
+    def _processes(self, pid: int) -> list[psutil.Process]:
+        group = self._group
+        if group is None or not group.counts:
+            return descend(pid)
+        found = [find_process(member) for member in group.members()]
+        return [process for process in found if process is not None]
+
+    def _is_past(self, processes: Sequence[psutil.Process]) -> bool:
+        found = self._find_refused() or self._find_overuse(processes)
         self._keep(found or self._overfull([process.pid for process in processes]))
         return self._found is not None
 
@@ -264,48 +286,52 @@ class Bounds:
         with self._lock:
             self._found = self._found or found
 
-    def _refused(self) -> Exceeded | None:
-        """What the kernel refused it."""
+    def _find_refused(self) -> Exceeded | None:
+        """Return a limit that the kernel enforced."""
         group = self._group
-        passed = group.passed() if group is not None else set()
+        passed = group.exceeded_bounds() if group is not None else set()
         if "memory" in passed:
             return self._of_memory()
-        return self._of_processes() if "processes" in passed else None
+        return self._combine_processes() if "processes" in passed else None
 
-    def _overused(self, processes: Sequence[Process]) -> Exceeded | None:
-        """What it used of that which the kernel does not count for us."""
-        group = self._group
-        counted = group.counts if group is not None else set()
-        if "processes" not in counted and sum(each.threads for each in processes) > self._limits.processes:
-            return self._of_processes()
+    def _find_overuse(self, processes: Sequence[psutil.Process]) -> Exceeded | None:
+        """Return an exceeded limit that the kernel does not enforce."""
+        counted = self._kernel_bounds
+        if (
+            "processes" not in counted
+            and total(processes, psutil.Process.num_threads) > self._limits.processes
+        ):
+            return self._combine_processes()
         if "memory" in counted:
             return None
-        files = own_tmpfs(processes[-1].pid) if processes else 0  # the last one's parents may be bubblewrap
-        if sum(each.resident for each in processes) + files <= self._limits.memory_bytes:
-            return None  # what is resident counts shared pages several times: an upper bound, and cheap
-        used = sum(footprint(each.pid) for each in processes) + files
+        files = own_tmpfs(processes[-1].pid) if processes else 0  # the first ones may be bubblewrap
+        if total(processes, lambda each: each.memory_info().rss) + files <= self._limits.memory_bytes:
+            return None  # resident memory counts shared pages several times: a cheap upper bound
+        used = total(processes, lambda each: footprint(each.pid)) + files
         return self._of_memory() if used > self._limits.memory_bytes else None
 
     def _overfull(self, pids: Sequence[int]) -> Exceeded | None:
-        if self._room is None:
+        if self._workspace is None:
             return None
-        usage, limit = measure_room(self._room, pids), self._limits.disk_bytes
-        if usage.size >= limit:  # a single file ends there: RLIMIT_FSIZE
-            return Exceeded("disk", limit, f"The build wrote more to disk than it may: {gib(limit)}.")
+        usage, limit = measure_workspace(self._workspace, pids), self._limits.disk_bytes
+        if usage.size >= limit:  # a single file stops there (RLIMIT_FSIZE)
+            return Exceeded("disk", limit, f"The build exceeded its disk limit of {format_gib(limit)}.")
         if usage.many:
-            return Exceeded("disk", MAX_ENTRIES, f"The build left more than {MAX_ENTRIES} files and folders.")
+            return Exceeded(
+                "disk", MAX_ENTRIES, f"The build created more than {MAX_ENTRIES:,} files and directories."
+            )
         if usage.hidden:
-            text = f"The build made folders that nobody can look into, so that its {gib(limit)} of disk cannot be kept."
+            text = f"The build created unreadable directories, so its disk limit of {format_gib(limit)} cannot be checked."
             return Exceeded("disk", limit, text)
         return None
 
     def _of_memory(self) -> Exceeded:
         limit = self._limits.memory_bytes
-        return Exceeded("memory", limit, f"The build needed more memory than it may use: {gib(limit)}.")
+        return Exceeded("memory", limit, f"The build exceeded its memory limit of {format_gib(limit)}.")
 
-    def _of_processes(self) -> Exceeded:
+    def _combine_processes(self) -> Exceeded:
         limit = self._limits.processes
-        return Exceeded("processes", limit, f"The build ran more processes and threads than it may: {limit}.")
+        return Exceeded("processes", limit, f"The build exceeded its limit of {limit} processes and threads.")
 
 
 def _size(environ: Mapping[str, str], name: str, *, least: int) -> int | None:
@@ -316,17 +342,17 @@ def _size(environ: Mapping[str, str], name: str, *, least: int) -> int | None:
     value = int(float(match[1]) * (1 << _UNITS[match[2].lower()])) if match else -1
     if value < least:
         raise BadConfiguration(
-            f"{text[:80]!r} is no size of at least {least >> 20} MiB",
+            f"invalid size {text[:80]!r}: must be at least {least >> 20} MiB",
             where=name,
-            hint="Write a number with its unit, KiB, MiB, GiB or TiB: 16GiB.",
+            hint="Write a number with a unit (KiB, MiB, GiB or TiB): 16GiB.",
         )
     return value
 
 
 def _count(text: str) -> int:
-    if not re.fullmatch(r"\d{1,7}", text) or not _LEAST_PROCESSES <= int(text) <= _MOST_PROCESSES:
+    if not re.fullmatch(r"\d{1,7}", text) or not _MIN_PROCESSES <= int(text) <= _MAX_PROCESSES:
         raise BadConfiguration(
-            f"{text[:80]!r} is no whole number from {_LEAST_PROCESSES} to {_MOST_PROCESSES}",
+            f"must be a whole number from {_MIN_PROCESSES} to {_MAX_PROCESSES}, got {text[:80]!r}",
             where=PROCESSES,
             hint=f"It is the number of processes and threads of one build; the default is {DEFAULT_PROCESSES}.",
         )

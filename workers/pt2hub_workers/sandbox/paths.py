@@ -1,4 +1,4 @@
-"""What of the machine a sandboxed child may read: the system, Python, pt2hub and what the operator names; no home."""
+"""Readable paths of a sandboxed child: the system, Python, pt2hub and the operator's additions, but no home directory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """Directories of programs and libraries; on most systems all but the first are links into it."""
 LINKER = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
-"""What programs and the compiler's linker find libraries by."""
+"""Files by which programs and the linker find libraries."""
 _PATH_LISTS = ("PYTHONPATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH")
 _FOLDERS = ("CUDA_HOME", "CUDA_PATH")
 _NEVER = ("/", "/boot", "/dev", "/etc", "/home", "/mnt", "/opt", "/proc", "/root", "/run", "/srv", "/sys")
@@ -29,7 +29,7 @@ _SHARED = ("/tmp", "/var", "/var/lib", "/var/run", "/var/tmp")  # noqa: S108  # 
 
 
 def system() -> dict[str, str | None]:
-    """The directories of `SYSTEM` that are there: a link's target, or None for a directory of its own."""
+    """Return the existing directories of `SYSTEM`, each with its target if it is a link."""
     return {
         path: str(Path(path).readlink()) if Path(path).is_symlink() else None
         for path in SYSTEM
@@ -38,21 +38,17 @@ def system() -> dict[str, str | None]:
 
 
 def readable(environ: Mapping[str, str], extra: Iterable[Path] = ()) -> tuple[str, ...]:
-    """Every other path that children may read, as children of `environ` use it.
-
-    Args:
-        environ: The children's environment.
-        extra: Further paths that the operator names.
+    """Return the other paths that children with this environment may read.
 
     Returns:
         Absolute paths, sorted; none lies below another one or below a system directory.
 
     Raises:
-        SandboxUnavailable: One of them is a home or a directory that everybody shares.
+        SandboxUnavailable: A path is a home directory or a directory shared by all users.
     """
     found: dict[Path, str] = {}
-    for where, path in _wanted(environ, extra):
-        # Under its own name and the real one: links elsewhere may use either.
+    for where, path in _wanted_paths(environ, extra):
+        # By its own name and the resolved one: links may use either.
         for name in dict.fromkeys((Path(os.path.normpath(path.absolute())), path.resolve())):
             if name.exists() and name not in found:
                 found[name] = where
@@ -63,13 +59,13 @@ def readable(environ: Mapping[str, str], extra: Iterable[Path] = ()) -> tuple[st
 
 
 def is_below(path: Path, others: Iterable[str]) -> bool:
-    """Whether a path is one of some others or lies below one."""
+    """Return whether a path equals or lies below another one."""
     above = {str(path), *map(str, path.parents)}
     return any(other in above for other in others)
 
 
-def _wanted(environ: Mapping[str, str], extra: Iterable[Path]) -> Iterator[tuple[str, Path]]:
-    """Each path, and what it is wanted for."""
+def _wanted_paths(environ: Mapping[str, str], extra: Iterable[Path]) -> Iterator[tuple[str, Path]]:
+    """Yield each path with the reason for it."""
     yield from (("the linker", Path(path)) for path in LINKER)
     yield from (("Python", path) for path in _python(environ))
     yield from (("pt2hub", Path(package.__file__ or "").parent) for package in (pt2hub, pt2hub_workers))
@@ -89,7 +85,7 @@ def _python(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _hops(path: Path) -> Iterator[Path]:
-    """A file and, where it is a link, what it leads to, step by step: each must be there for the first to resolve."""
+    """Yield a file and, if it is a link, each step to its target: all must exist for it to resolve."""
     yield path
     while path.is_symlink():
         path = Path(os.path.normpath(path.parent / path.readlink()))
@@ -97,7 +93,7 @@ def _hops(path: Path) -> Iterator[Path]:
 
 
 def _compiler(command: str, search: str | None) -> Iterator[Path]:
-    """A compiler, and what was installed with it: the directory whose `bin` it is in."""
+    """Yield a compiler and the directory that it is installed in."""
     program = shutil.which(command.split(maxsplit=1)[0], path=search) if command.strip() else None
     for path in _hops(Path(program)) if program else ():
         yield path
@@ -108,18 +104,18 @@ def _compiler(command: str, search: str | None) -> Iterator[Path]:
 def _refuse(path: Path, where: str) -> None:
     if _is_too_much(path):
         raise SandboxUnavailable(
-            f"{where} names {path}, and a sandbox cannot give users' code all of that to read",
+            f"{where} contains {path}, which is too much for users' code to read",
             where=where,
-            hint="Name the directory below it that is needed.",
+            hint="Use the directory below it that is needed.",
         )
 
 
 def _is_too_much(path: Path) -> bool:
-    # Whatever holds one of these holds users' files, secrets or other jobs.
-    return any(is_below(Path(taboo), (str(path),)) for taboo in (*_NEVER, *_SHARED, *_homes()))
+    # Any directory above these has users' files, secrets or other jobs.
+    return any(is_below(Path(forbidden), (str(path),)) for forbidden in (*_NEVER, *_SHARED, *_homes()))
 
 
 def _homes() -> Iterator[str]:
     yield str(Path("~").expanduser())
-    with contextlib.suppress(KeyError):  # a container, say, with a user of no name
+    with contextlib.suppress(KeyError):  # such as a container's user without a name
         yield pwd.getpwuid(os.getuid()).pw_dir

@@ -1,9 +1,9 @@
-"""What a sandbox is made of, as a value: the same for every child of a worker, with a digest that artifacts name.
+"""Sandbox profile, the same for every child of a worker, with a digest that artifacts record.
 
-bubblewrap builds it: namespaces of its own for everything, an empty root that gets the directories named here
-(facts/trust.md, section 6). Namespaces and a lack of capabilities are not all of it: a worker that runs as root has
-children that are root to the kernel wherever it asks for the user only, so that what lies in /proc and /sys and is
-root's to write is mounted read-only, else a child could write /proc/sys/kernel/core_pattern.
+bubblewrap applies it: separate namespaces for everything, and an empty root with the directories listed here
+(docs/facts/sandbox.md#bubblewrap). Namespaces and missing capabilities are not enough: where the kernel checks only the
+user, children of a worker that runs as root are root. So root's files in /proc and /sys are mounted read-only;
+otherwise a child could write /proc/sys/kernel/core_pattern.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.digests import Digest, digest_json
-from pt2hub_workers.rooms import WRITABLE
 from pt2hub_workers.sandbox import seccomp
 from pt2hub_workers.sandbox.environment import TMPFS
+from pt2hub_workers.sandbox.workspaces import WRITABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 VERSION = 1
-"""Of the document: one more whenever the arguments below change."""
-INSIDE = Path("/room")
-"""Where a child sees its room. No path that people mount things at: whatever Python and PYTHONPATH name keeps its own
-path inside, and may lie anywhere."""
+"""Version of the document, incremented whenever the arguments below change."""
+INSIDE = Path("/pt2hub-workspace")
+"""Path of the workspace as a child sees it. It must not collide with other mounts: what Python and PYTHONPATH name keeps
+its path inside, and may lie anywhere."""
 USER = 65534
-"""`nobody`, as which a child sees itself."""
+"""User id that a child sees, `nobody`."""
 HOST = "pt2hub"
 NAMESPACES = ("cgroup", "ipc", "mount", "net", "pid", "user", "uts")
 PROC_READ_ONLY = ("sys", "irq", "bus", "fs", "acpi", "scsi", "asound", "pressure", "mtrr")
@@ -35,22 +35,18 @@ PROC_HIDDEN = (
     *("pagetypeinfo", "sched_debug", "slabinfo", "sysrq-trigger", "timer_list", "vmallocinfo"),
 )
 SYS_CPU = ("/sys/devices/system/cpu", "/sys/devices/system/node")
-"""What libraries count cores and caches by."""
+"""Files by which libraries count cores and caches."""
 SYS_GPU = ("/sys",)
-"""CUDA walks through the buses."""
+"""Files for CUDA, which walks through the buses."""
 _READS = "in"
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A sandbox.
+    """Profile of a sandbox.
 
     Attributes:
-        bubblewrap: Its version.
-        system: Directories of the system: a link's target, or None for a directory.
-        readable: Further paths that can be read.
-        devices: Device nodes beside those that every program has.
-        tmp_bytes: Size of its own /tmp, and of its /dev/shm.
+        system: Directories of the system, each with its target if it is a link.
     """
 
     bubblewrap: str
@@ -61,13 +57,13 @@ class Profile:
 
     @property
     def digest(self) -> Digest:
-        """The digest of the document."""
+        """Digest of the document."""
         return digest_json(self.document())
 
     def document(self) -> dict[str, Any]:
-        """The profile as JSON values: what a child can reach, not how much of it, which may follow from a disk's space.
+        """Return the profile as JSON values: what a child can reach, without its limits, which may depend on free space.
 
-        Equal settings give equal documents, whatever child it is for.
+        Equal settings give equal documents for all children.
         """
         return {
             "version": VERSION,
@@ -82,19 +78,14 @@ class Profile:
             "sys": list(self._sys),
             "proc": {"read_only": sorted(PROC_READ_ONLY), "hidden": sorted(PROC_HIDDEN)},
             "tmpfs": list(TMPFS),
-            "room": {"path": str(INSIDE), "read_only": [_READS], "writable": sorted(WRITABLE)},
+            "workspace": {"path": str(INSIDE), "read_only": [_READS], "writable": sorted(WRITABLE)},
             "system_calls": seccomp.document(),
         }
 
-    def arguments(self, environ: Mapping[str, str], room: Path | None) -> list[str]:
-        """The arguments of bwrap, up to those that name descriptors and the program.
-
-        Args:
-            environ: The child's whole environment.
-            room: Its room, as the worker sees it.
-        """
-        # No --new-session: the child leads a session without a terminal already, TIOCSTI is refused, and bwrap's
-        # processes stay in one group, so that killing the group ends all of them even while they set up.
+    def arguments(self, environ: Mapping[str, str], workspace: Path | None) -> list[str]:
+        """Return the arguments of bwrap, except descriptors and the program."""
+        # No --new-session: the child already leads a session without a terminal, TIOCSTI is refused, and bwrap's
+        # processes stay in one group, so that killing the group ends all of them, even during their setup.
         fixed = [
             "--unshare-all",
             "--unshare-user",
@@ -108,17 +99,17 @@ class Profile:
         fixed += ["--cap-drop", "ALL", "--die-with-parent", "--clearenv"]
         for name, value in sorted(environ.items()):
             fixed += ["--setenv", name, value]
-        for mounts in (self._base(), self._reads(), _room(room), _SEALS):
+        for mounts in (self._base(), self._reads(), _workspace(workspace), _SEALS):
             for mount in mounts:
                 fixed += mount
-        return [*fixed, "--chdir", str(INSIDE / "tmp") if room else "/"]
+        return [*fixed, "--chdir", str(INSIDE / "tmp") if workspace else "/"]
 
     @property
     def _sys(self) -> tuple[str, ...]:
         return SYS_GPU if self.devices else SYS_CPU
 
     def _base(self) -> Iterator[tuple[str, ...]]:
-        """What other paths may lie below, so that it comes first."""
+        """Yield the mounts that others may lie below, so that they come first."""
         for path, target in self.system:
             yield ("--symlink", target, path) if target else ("--ro-bind", path, path)
         yield from _proc()
@@ -136,7 +127,7 @@ class Profile:
 
 
 _SEALS = (("--remount-ro", "/dev"), ("--remount-ro", "/"))
-"""The directories that everything is mounted in are in memory, and nobody bounds them."""
+"""Directories of the mount points, which lie in memory without a limit."""
 
 
 def _proc() -> Iterator[tuple[str, ...]]:
@@ -148,8 +139,8 @@ def _proc() -> Iterator[tuple[str, ...]]:
             yield "--ro-bind", "/dev/null", f"/proc/{name}"
 
 
-def _room(room: Path | None) -> Iterator[tuple[str, ...]]:
-    if room:
-        yield "--ro-bind", str(room / _READS), str(INSIDE / _READS)
+def _workspace(workspace: Path | None) -> Iterator[tuple[str, ...]]:
+    if workspace:
+        yield "--ro-bind", str(workspace / _READS), str(INSIDE / _READS)
         for part in WRITABLE:
-            yield "--bind", str(room / part), str(INSIDE / part)
+            yield "--bind", str(workspace / part), str(INSIDE / part)

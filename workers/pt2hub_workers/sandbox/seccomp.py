@@ -1,7 +1,7 @@
-"""The system calls that a sandboxed child may not make, as a filter that the kernel runs.
+"""Filter of the system calls that a sandboxed child may not make, enforced by the kernel.
 
-Most of them want capabilities that the child does not have; the filter keeps it from the kernel's code all the same,
-where the faults are. libseccomp makes the filter, in the form that `bwrap --seccomp` takes.
+Most of them need capabilities that the child does not have; the filter also keeps it from their code in the kernel,
+which may have faults. libseccomp generates the filter in the form that `bwrap --seccomp` takes.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ DENIED = (
     *("io_uring_setup", "io_uring_enter", "io_uring_register", "open_by_handle_at", "fanotify_init"),
     *("init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load", "reboot"),
     *("swapon", "swapoff", "acct", "quotactl", "quotactl_fd", "syslog", "vhangup", "lookup_dcookie"),
-    # Memory that shows in no process and no tmpfs: where no control group counts it, nobody would.
+    # Memory that belongs to no process or tmpfs: without control groups it would not be counted.
     *("shmget", "msgget"),
     *("settimeofday", "clock_settime", "sethostname", "setdomainname"),
     *("iopl", "ioperm", "modify_ldt", "uselib", "nfsservctl"),
 )
-"""Refused with EPERM. Names that this machine's architecture or libseccomp does not know are left out."""
+"""Denied with EPERM. Names unknown to this architecture or libseccomp are left out."""
 UNKNOWN = ("clone3",)
-"""Refused with ENOSYS: its flags lie in memory, where no filter looks; the C library then uses `clone`."""
+"""Denied with ENOSYS: its flags lie in memory, which a filter cannot read; the C library then uses `clone`."""
 _NUMBERS = {"open_tree_attr": 467}
-"""Newer than the libseccomp of Debian 12 (2.5.4); all architectures count alike since Linux 5.1."""
+"""Newer than libseccomp in Debian 12 (2.5.4); numbers are equal on all architectures since Linux 5.1."""
 CLONE_FLAGS = {
     "CLONE_NEWNS": 0x00020000,
     "CLONE_NEWCGROUP": 0x02000000,
@@ -46,17 +46,17 @@ CLONE_FLAGS = {
     "CLONE_NEWPID": 0x20000000,
     "CLONE_NEWNET": 0x40000000,
 }
-"""Flags of clone(2) that make a namespace, from linux/sched.h."""
+"""Flags of clone(2) that create a namespace, from linux/sched.h."""
 IOCTLS = {"TIOCSTI": termios.TIOCSTI, "TIOCLINUX": 0x541C}
-"""Type into a terminal; from asm-generic/ioctls.h."""
+"""Requests that type into a terminal, from asm-generic/ioctls.h."""
 FAMILIES = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10, "AF_NETLINK": 16}
-"""The only sockets there are inside, from linux/socket.h. AF_VSOCK, say, reaches the host past any network namespace."""
+"""Allowed socket families, from linux/socket.h. AF_VSOCK, for example, reaches the host past network namespaces."""
 _WORD = 0xFFFFFFFF
-"""The kernel looks at the lower half of these arguments only, and so must the filter (CVE-2019-10063)."""
+"""The kernel reads only the lower half of these arguments, and so must the filter (CVE-2019-10063)."""
 
 
 def document() -> dict[str, Any]:
-    """What the filter refuses, as JSON values."""
+    """Return the rules of the filter as JSON values."""
     return {
         "denied": sorted(DENIED),
         "unknown": sorted(UNKNOWN),
@@ -68,11 +68,7 @@ def document() -> dict[str, Any]:
 
 @cache
 def program() -> bytes:
-    """The filter, as an array of `struct sock_filter`.
-
-    Raises:
-        SandboxUnavailable: libseccomp is missing.
-    """
+    """Return the filter, as an array of `struct sock_filter`."""
     library = _library()
     made = library.SyscallFilter(library.ALLOW)
     for names, answer in ((DENIED, errno.EPERM), (UNKNOWN, errno.ENOSYS)):
@@ -91,13 +87,8 @@ def program() -> bytes:
         return file.read()
 
 
-def sealed(content: bytes, name: str) -> int:
-    """A descriptor of a nameless file, from whose start bwrap reads.
-
-    Args:
-        content: Of the file.
-        name: For people who look into /proc.
-    """
+def seal(content: bytes, name: str) -> int:
+    """Return a descriptor of a sealed memory file, positioned at its start for bwrap."""
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         with open(descriptor, "wb", closefd=False) as file:
@@ -113,7 +104,7 @@ def sealed(content: bytes, name: str) -> int:
 
 
 def _other_families(library: ModuleType) -> list[tuple[int, int]]:
-    """Comparisons that together hold for every socket family that is not in the list; one rule takes one of them."""
+    """Return comparisons that together match every socket family that is not allowed; each needs its own rule."""
     known = sorted(FAMILIES.values())
     between = [family for family in range(known[-1]) if family not in known]
     return [*((library.EQ, family) for family in between), (library.GT, known[-1])]
@@ -129,13 +120,13 @@ def _library() -> ModuleType:
         import pyseccomp
     except ImportError as error:
         raise SandboxUnavailable(
-            "the filter for system calls needs pyseccomp",
+            "pyseccomp is required for the filter of system calls",
             where="seccomp",
             hint="Install the worker's packages: pip install 'pt2hub[worker]'.",
         ) from error
-    except RuntimeError as error:  # pyseccomp's own, where it does not find the library
+    except RuntimeError as error:  # of pyseccomp, if it does not find the library
         raise SandboxUnavailable(
-            "the filter for system calls needs libseccomp.so.2, which is not there",
+            "libseccomp.so.2, required for the filter of system calls, was not found",
             where="seccomp",
             hint="Install it: apt-get install libseccomp2 (Debian, Ubuntu), dnf install libseccomp (Fedora).",
         ) from error

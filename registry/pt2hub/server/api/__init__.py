@@ -1,1 +1,1 @@
-"""REST API: each handler parses, makes one service call, renders."""
+"""REST API. Each handler parses the request, makes one service call and renders the result."""

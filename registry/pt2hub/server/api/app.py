@@ -1,4 +1,4 @@
-"""The application: routes, authorization, errors, one line of log per request."""
+"""The Flask application: routes, authorization, errors and request logging."""
 
 from __future__ import annotations
 
@@ -12,34 +12,32 @@ import structlog
 from flask import g, request
 from flask_openapi3.models.info import Info
 from flask_openapi3.openapi import OpenAPI
+from pydantic import RootModel
 from werkzeug.exceptions import RequestURITooLarge
 
-from pt2hub import __version__
 from pt2hub.errors import InvalidInput
-from pt2hub.server.api import (
+from pt2hub.server.api import docs, openapi, problems, streams
+from pt2hub.server.api.context import PAGES, Context, attach, container, render, wrong_fields
+from pt2hub.server.api.problems import MAX_URL_BYTES
+from pt2hub.server.api.resources import (
     aliases,
     artifacts,
     blobs,
-    comparing,
-    describing,
-    docs,
-    measuring,
+    comparisons,
+    measuring_jobs,
     meta,
     metrics,
     models,
     performance,
     policies,
-    problems,
     reports,
-    streams,
     uploads,
     versions,
     workers,
 )
-from pt2hub.server.api.context import PAGES, Context, attach, container, render, wrong_fields
-from pt2hub.server.api.problems import LONGEST_ADDRESS
-from pt2hub.server.api.shapes import Problem
+from pt2hub.version import __version__
 from pt2hub.wire.compatibility import VERSION_HEADER, check_client
+from pt2hub.wire.problems import Problem
 
 if TYPE_CHECKING:
     from flask import Flask, Response
@@ -50,7 +48,7 @@ if TYPE_CHECKING:
 
 REQUEST_HEADER = "X-Request-Id"
 _SLOW_SECONDS = 1.0
-_MOST_LOGGED = 500
+_MAX_LOGGED_CHARS = 500
 _REQUEST_ID = re.compile(r"[\w.:@=+/-]{1,128}", re.ASCII)
 _CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _SCHEMES: Any = {"token": {"type": "http", "scheme": "bearer", "description": "From `pt2hub admin token`."}}
@@ -61,8 +59,8 @@ _MODULES = (
     aliases,
     artifacts,
     performance,
-    comparing,
-    measuring,
+    comparisons,
+    measuring_jobs,
     policies,
     reports,
     blobs,
@@ -75,10 +73,10 @@ _log = structlog.get_logger(__name__)
 
 
 def create_app(container: Container, config: ServerConfig) -> Flask:
-    """The application.
+    """Create the application.
 
     Args:
-        container: The services it serves; the caller closes it.
+        container: The services, closed by the caller.
         config: The server's settings.
     """
     app = OpenAPI(
@@ -87,7 +85,7 @@ def create_app(container: Container, config: ServerConfig) -> Flask:
         security_schemes=_SCHEMES,
         validation_error_callback=_refuse_parameters,
         validation_error_status=422,
-        validation_error_model=Problem,
+        validation_error_model=RootModel[Problem],
         doc_ui=False,
         static_folder=None,
     )
@@ -110,11 +108,11 @@ def create_app(container: Container, config: ServerConfig) -> Flask:
 
 
 def _description(app: OpenAPI) -> dict[str, Any]:
-    return describing.complete(app.api_doc, error=_problem_response())
+    return openapi.complete(app.api_doc, error=_problem_response())
 
 
 def _begin() -> None:
-    """Names the request: as whoever sent it does, so that one name leads through the logs of all, or anew."""
+    """Set the request id: the sender's, so that logs of several systems can be joined, or a new one."""
     g.began = time.monotonic()
     given = request.headers.get(REQUEST_HEADER, "")
     g.request = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
@@ -126,16 +124,16 @@ def _end(_error: BaseException | None) -> None:
 
 
 def _check_address() -> None:
-    """Refuses what proxies would not pass on either: a link that works here shall work everywhere."""
+    """Reject URLs that proxies would not forward: a link that works here must work everywhere."""
     size = len(request.environ.get("RAW_URI") or request.full_path)
-    if size > LONGEST_ADDRESS:
-        raise RequestURITooLarge(f"The address has {size} bytes.")
+    if size > MAX_URL_BYTES:
+        raise RequestURITooLarge(f"The URL is too long ({size} bytes, at most {MAX_URL_BYTES}).")
 
 
 def _authorise() -> None:
-    """Asks for a token wherever something could change, so that no new route can forget to.
+    """Require a token for every request that could change something, so that no new route can forget it.
 
-    Whoever may look at an upload may also send its bytes: the view says how.
+    Viewing an upload needs a token too, since the view contains the requests to upload its content.
     """
     if request.blueprint == PAGES:  # signed in by a cookie, see pages.sessions
         return
@@ -149,7 +147,7 @@ def _check_client() -> None:
 
 
 def _redirect_within(response: Response) -> Response:
-    """Leaves scheme and host out of redirects to this server: a proxy may have changed both on the way here."""
+    """Make redirects to this server relative, since a proxy may have changed scheme and host."""
     place = response.location or ""
     if place.startswith(request.host_url):
         response.location = "/" + place.removeprefix(request.host_url).lstrip("/")
@@ -158,7 +156,7 @@ def _redirect_within(response: Response) -> Response:
 
 def _state_release(response: Response) -> Response:
     response.headers[VERSION_HEADER] = __version__
-    # What people upload is served beside pages that know who signed in: no browser shall guess what it might be.
+    # Uploaded content is served from the same origin as pages with a login: browsers must not guess its type.
     response.headers["X-Content-Type-Options"] = "nosniff"
     return response
 
@@ -169,14 +167,14 @@ def _state_request(response: Response) -> Response:
 
 
 def _log_request(response: Response) -> Response:
-    """Logs a request; those that people poll with only for who asks for every detail."""
+    """Log a request; polling requests only at level debug."""
     seconds = time.monotonic() - g.began
     read = request.method in {"GET", "HEAD"} and response.status_code < HTTPStatus.BAD_REQUEST
     log = _log.debug if read and seconds < _SLOW_SECONDS else _log.info
     log(
         "request",
         method=request.method,
-        path=request.path[:_MOST_LOGGED],
+        path=request.path[:_MAX_LOGGED_CHARS],
         status=response.status_code,
         ms=round(seconds * 1000, 1),
         **({"actor": g.actor.name} if "actor" in g else {}),
@@ -186,7 +184,7 @@ def _log_request(response: Response) -> Response:
 
 def _refuse_parameters(error: ValidationError) -> Response:
     raise InvalidInput(
-        "The address has wrong parameters.",
+        "Invalid URL parameters.",
         where="address",
         hint="GET /api/v1/openapi.json describes them.",
         details=wrong_fields(error),

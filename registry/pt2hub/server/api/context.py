@@ -1,4 +1,4 @@
-"""What a handler reaches for: the container, the settings, and how answers are written."""
+"""Request context of handlers: services, settings, actor, body parsing and rendering."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from pt2hub.domain.tokens import Actor
 
 PAGES = "pages"
-"""Name of the blueprint of the web pages, which check by themselves who may change something."""
+"""Name of the blueprint of the web pages, which authorize requests themselves."""
 T = TypeVar("T", bound=BaseModel)
 _KEY = "pt2hub"
-_MOST_DETAILS = 20
-"""Of a list with ten thousand wrong items the first ones say what is wrong with all."""
+_MAX_DETAILS = 20
+"""Maximum number of errors reported for a document; the first ones suffice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What an application serves.
+    """Services and settings of an application.
 
     Attributes:
         container: The services.
@@ -43,50 +43,50 @@ class Context:
 
 
 def attach(app: Flask, context: Context) -> None:
-    """Gives an application what its handlers reach for."""
+    """Attach a context to an application."""
     app.extensions[_KEY] = context
 
 
 def context() -> Context:
-    """The current application's."""
+    """Return the current application's context."""
     return cast("Context", current_app.extensions[_KEY])
 
 
 def container() -> Container:
-    """The current application's services."""
+    """Return the current application's services."""
     return context().container
 
 
 def caller() -> Actor:
-    """Who sent the request; every request that changes something comes with a token."""
+    """Return the actor of the current request; requests that change something require a token."""
     return cast("Actor", g.actor)
 
 
 def actor() -> str:
-    """Name of the token that the request came with; see `caller`."""
+    """Return the name of the request's token; see `caller`."""
     return caller().name
 
 
 def wrong_fields(error: ValidationError) -> tuple[Detail, ...]:
-    """What pydantic found wrong, place by place; of very many places the first ones."""
+    """Convert pydantic errors to details, at most `_MAX_DETAILS`."""
     return tuple(
         Detail(".".join(map(str, item["loc"])), item["msg"], given=_given(item))
-        for item in error.errors()[:_MOST_DETAILS]
+        for item in error.errors()[:_MAX_DETAILS]
     )
 
 
 def body(shape: type[T], *, most: int, what: str, hint: str) -> T:
-    """The current request's JSON body, checked.
+    """Parse and validate the JSON body of the current request.
 
     Args:
-        shape: What it must be.
-        most: Bytes that it may have.
-        what: What it is, as the subject of a sentence.
-        hint: How it is written.
+        shape: Model of the body.
+        most: Maximum size in bytes.
+        what: Name of the body, for errors.
+        hint: An example of a valid body.
 
     Raises:
-        InvalidInput: It is no JSON, or has wrong fields.
-        RequestEntityTooLarge: It is longer than it may be.
+        InvalidInput: The body is not JSON or has invalid fields.
+        RequestEntityTooLarge: The body is too large.
     """
     request.max_content_length = most
     document = parse_document(request.get_data(cache=False), content_type=JSON_TYPE, hint=hint)
@@ -94,15 +94,15 @@ def body(shape: type[T], *, most: int, what: str, hint: str) -> T:
         return shape.model_validate(document)
     except ValidationError as exc:
         raise InvalidInput(
-            f"{what} has wrong fields.", where="document", hint=hint, details=wrong_fields(exc)
+            f"{what} has invalid fields.", where="document", hint=hint, details=wrong_fields(exc)
         ) from exc
 
 
 def _given(item: ErrorDetails) -> str | None:
-    """What stood there; of a field that is missing, pydantic shows all the others."""
+    """Return the given value; None for missing fields, for which pydantic shows all the others."""
     return None if item["type"] == "missing" else str(item["input"])[:80]
 
 
-def render(value: Any, status: int = 200) -> Response:  # noqa: ANN401  # any dataclass or JSON value
-    """A value as a JSON response."""
+def render(value: Any, status: int = 200) -> Response:
+    """Return a value as a JSON response."""
     return Response(json.dumps(encode(value)), status=status, mimetype="application/json")

@@ -1,8 +1,8 @@
-"""The page for people that shows the OpenAPI document.
+"""HTML page for the OpenAPI document.
 
-It is rendered here, without scripts. The pages that come with flask-openapi3 (Swagger UI, Redoc, RapiDoc,
-Elements, Scalar) all start by an inline script, some load from other hosts, and each is about a megabyte of
-JavaScript; this one is read in any browser under the strictest content security policy.
+It is rendered without scripts. The pages that flask-openapi3 offers (Swagger UI, Redoc, RapiDoc, Elements, Scalar)
+need inline scripts, some load from other hosts, and each is about a megabyte of JavaScript; this one works in any browser
+under the strictest content security policy.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-"""Nothing may be loaded or sent, and no style but the page's own applies."""
+"""The page may load and send nothing and use only its own style."""
 SITE = "pt2hub.site"
-"""Under this name an application keeps what leads from here to its other pages: labels and endpoints."""
+"""Key of the application's extension with the page's navigation: labels and endpoints."""
 
 
 def page(document: dict[str, Any]) -> Response:
-    """The page that shows an OpenAPI document.
+    """Render an OpenAPI document as a page.
 
     Args:
-        document: As `openapi.json` has it, with descriptions.
+        document: The OpenAPI document with descriptions.
     """
     operations = [
         (method, path, operation)
@@ -67,13 +67,13 @@ def page(document: dict[str, Any]) -> Response:
 
 
 def _prose(text: str | None) -> Markup:
-    """A description as a sentence, with what stands between backticks as code."""
+    """Format a description as a sentence, with text in backticks as code."""
     shown = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape((text or "").strip())))
     return Markup(shown if not shown or shown.endswith((".", ":")) else f"{shown}.")  # noqa: S704  # escaped above
 
 
 def _codes() -> list[tuple[str, int, str, str]]:
-    """Code, status, kind and meaning of every error that we raise, by status."""
+    """Return code, status, kind and meaning of every error, by status."""
     ours = f"{errors.__name__}."
     found = [
         cls for cls in errors.walk() if cls is not errors.Pt2hubError and cls.__module__.startswith(ours)

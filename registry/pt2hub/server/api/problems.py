@@ -1,4 +1,4 @@
-"""How errors leave the API: RFC 9457 problem documents. The HTTP status of a code is known here only."""
+"""Problem documents (RFC 9457) for errors, and the only table of their HTTP statuses."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 PROBLEM_TYPE = "application/problem+json"
 RETRY_SECONDS = 2
-LONGEST_ADDRESS = 8000
-"""Bytes of a request's address: proxies take 8 KB with what stands around it. The longest reason of an alias's
-removal, percent-encoded, fits."""
+MAX_URL_BYTES = 8000
+"""Maximum length of a request URL; proxies accept 8 KB for the request line. The longest reason for an alias's removal,
+percent-encoded, fits."""
 _ADDRESS = re.compile(r"(?<!\S)(?:GET )?/api/v1/")
 _log = structlog.get_logger(__name__)
 
@@ -48,7 +48,7 @@ STATUS: dict[type[errors.Pt2hubError], HTTPStatus] = {
     errors.Unauthorized: HTTPStatus.UNAUTHORIZED,
     errors.Forbidden: HTTPStatus.FORBIDDEN,
     errors.NotMeasured: HTTPStatus.CONFLICT,
-    errors.GateRefused: HTTPStatus.CONFLICT,
+    errors.PromotionCheckFailed: HTTPStatus.CONFLICT,
     errors.PolicyChanged: HTTPStatus.CONFLICT,
     errors.NotFound: HTTPStatus.NOT_FOUND,
     errors.Conflict: HTTPStatus.CONFLICT,
@@ -57,38 +57,38 @@ STATUS: dict[type[errors.Pt2hubError], HTTPStatus] = {
     errors.BuildActive: HTTPStatus.CONFLICT,
     errors.BuildOver: HTTPStatus.CONFLICT,
     errors.UploadIncomplete: HTTPStatus.CONFLICT,
-    errors.BlobGone: HTTPStatus.CONFLICT,  # asked again it is gone still: its bytes must be uploaded first
+    errors.BlobGone: HTTPStatus.CONFLICT,  # a retry does not help: the content must be uploaded first
     errors.Ambiguous: HTTPStatus.CONFLICT,
     errors.StaleAttempt: HTTPStatus.CONFLICT,
     errors.TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     errors.UploadTruncated: HTTPStatus.BAD_REQUEST,
-    errors.ServerTooOld: HTTPStatus.BAD_REQUEST,  # only clients raise it
+    errors.ServerTooOld: HTTPStatus.BAD_REQUEST,  # raised by clients only
     errors.RangeNotSatisfiable: HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
     errors.ClientTooOld: HTTPStatus.UPGRADE_REQUIRED,
-    errors.SchemaOlder: HTTPStatus.SERVICE_UNAVAILABLE,  # where a load balancer asks whether we are ready
+    errors.SchemaOlder: HTTPStatus.SERVICE_UNAVAILABLE,  # for readiness checks of load balancers
     errors.SchemaNewer: HTTPStatus.SERVICE_UNAVAILABLE,
-    errors.BadConfiguration: HTTPStatus.SERVICE_UNAVAILABLE,  # likewise: the storage cannot be used as it is set
+    errors.BadConfiguration: HTTPStatus.SERVICE_UNAVAILABLE,  # also for readiness checks: the storage cannot be used as configured
     errors.StorageUnsafe: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.StorageFull: HTTPStatus.INSUFFICIENT_STORAGE,
-    errors.DigestMismatch: HTTPStatus.BAD_REQUEST,  # over HTTP it is the upload that is wrong, not we
+    errors.DigestMismatch: HTTPStatus.BAD_REQUEST,  # over HTTP the upload is wrong, not the server
 }
-"""Status by class; a class that is missing has its nearest ancestor's."""
+"""Status by class; other classes have the status of their nearest ancestor."""
 
 
 def status_of(kind: type[errors.Pt2hubError]) -> HTTPStatus:
-    """The status an error class answers with."""
+    """Return the HTTP status of an error class."""
     known = (STATUS[cls] for cls in kind.__mro__ if cls in STATUS)
     return next(known, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 def problem(error: errors.Pt2hubError, *, status: int | None = None) -> Response:
-    """An error as a response.
+    """Create the problem document response of an error.
 
-    Hints name addresses as `/api/v1/...`: services do not know where they are reached. Here it is known.
+    Hints contain paths such as `/api/v1/...`, since services do not know the server's URL; they are completed here.
 
     Args:
-        error: What happened.
-        status: Where it differs from the table, as for errors that HTTP itself defines.
+        error: The error.
+        status: HTTP status if different from the table, as for errors that HTTP itself defines.
     """
     document = error.as_dict()
     number = status or status_of(type(error))
@@ -98,7 +98,7 @@ def problem(error: errors.Pt2hubError, *, status: int | None = None) -> Response
         "status": int(number),
         "detail": document.pop("message"),
         **document,
-        "hint": _addressed(error.hint),
+        "hint": _absolute_hint(error.hint),
     }
     response = Response(json.dumps(body), status=number, content_type=PROBLEM_TYPE)
     if number == HTTPStatus.UNAUTHORIZED:
@@ -111,25 +111,25 @@ def problem(error: errors.Pt2hubError, *, status: int | None = None) -> Response
 
 
 class Presents(Protocol):
-    """How an error is written; `problem` is one way."""
+    """A renderer of errors, such as `problem`."""
 
     def __call__(self, error: errors.Pt2hubError, *, status: int | None = None) -> Response:
-        """An error as a response."""
+        """Return an error as a response."""
 
 
-def _addressed(hint: str | None) -> str | None:
-    """A hint whose paths of this API are whole addresses, as far as a request tells them."""
+def _absolute_hint(hint: str | None) -> str | None:
+    """Replace API paths in a hint by complete URLs, within a request."""
     if hint is None or not has_request_context():
         return hint
     return _ADDRESS.sub(f"{request.host_url}api/v1/", hint)
 
 
 def register(app: Flask, present: Presents = problem) -> None:
-    """Makes every error of the application a response; where called again, the last way to write them holds.
+    """Register error handlers; a second call replaces the renderer.
 
     Args:
         app: The application.
-        present: How they are written.
+        present: Renderer of errors.
     """
     app.register_error_handler(errors.Pt2hubError, partial(_ours, present=present))
     app.register_error_handler(HTTPException, partial(_of_http, present=present))
@@ -138,7 +138,7 @@ def register(app: Flask, present: Presents = problem) -> None:
 
 def _ours(error: errors.Pt2hubError, present: Presents) -> Response:
     response = present(error)
-    # Who is refused a stream asks instead, again and again: nothing failed.
+    # Clients that get no stream poll instead: nothing failed.
     if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, errors.Busy):
         _log.error("request failed", code=error.code, where=error.where, exc_info=error)
     return response
@@ -155,7 +155,7 @@ def _of_http(error: HTTPException, present: Presents = problem) -> WerkzeugRespo
     if error.code is None or error.code < HTTPStatus.BAD_REQUEST:  # a redirect
         return error.get_response()
     cls = _OF_HTTP.get(error.code, errors.UsageError)
-    unrouted = "There is no such address here" if error.code == HTTPStatus.NOT_FOUND else error.description
+    unrouted = "Page or route not found" if error.code == HTTPStatus.NOT_FOUND else error.description
     response = present(cls(unrouted, hint=_hint(error.code)), status=error.code)
     for name, value in error.get_response().headers:
         if name in {"Allow", "Content-Range"}:
@@ -167,20 +167,20 @@ def _hint(status: int) -> str | None:
     if status in _UNROUTED:
         return "All routes are described at /api/v1/docs"
     if status == HTTPStatus.REQUEST_URI_TOO_LONG:
-        return f"At most {LONGEST_ADDRESS} bytes are taken."
+        return f"URLs may have at most {MAX_URL_BYTES} bytes."
     most = request.max_content_length if has_request_context() else None
     if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE and most:
-        return f"This address takes at most {most} bytes."
+        return f"This route accepts at most {most} bytes."
     return None
 
 
 def _unforeseen(error: Exception, present: Presents) -> Response:
     number = secrets.token_hex(4)
-    _log.error("unforeseen error", id=number, exc_info=error)
+    _log.error("unexpected error", id=number, exc_info=error)
     return present(
         errors.InternalError(
-            f"Something failed that pt2hub did not foresee ({type(error).__name__}, id {number}).",
-            hint="The server's log has the details under that id; please report them.",
+            f"Unexpected internal error ({type(error).__name__}, id {number}).",
+            hint="The server's log has the details under this id; please report them.",
             context={"id": number},
         )
     )

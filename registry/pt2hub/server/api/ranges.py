@@ -1,4 +1,4 @@
-"""Bytes that never change, sent whole or in part: conditions, ranges and HEAD, alike for every such route."""
+"""Responses with immutable content: conditional requests, ranges and HEAD."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Bytes under a name that no other bytes ever have.
+    """Immutable content.
 
     Attributes:
-        digest: The name; also the ETag.
-        size: How many there are.
-        content_type: What they are.
-        cache_control: How long they may be cached.
-        read: The bytes from a first one to before a last one, in pieces.
+        digest: Digest of the content, used as the ETag.
+        size: Size in bytes.
+        content_type: Media type.
+        cache_control: Value of the `Cache-Control` header.
+        read: Function that yields the bytes of a range in pieces.
     """
 
     digest: str
@@ -36,14 +36,14 @@ class Content:
 
 
 def respond(content: Content) -> WerkzeugResponse:
-    """Answers the current GET or HEAD.
+    """Create the response to the current GET or HEAD request.
 
     Args:
-        content: What it asks for.
+        content: The requested content.
 
     Raises:
-        PreconditionFailed: `If-Match` asks for other bytes.
-        RangeNotSatisfiable: The range begins beyond the end.
+        PreconditionFailed: `If-Match` does not match.
+        RangeNotSatisfiable: The range starts beyond the end.
     """
     unchanged = is_known(content.digest)
     response = Response(content_type=content.content_type, direct_passthrough=True)
@@ -53,37 +53,37 @@ def respond(content: Content) -> WerkzeugResponse:
     if unchanged:
         response.status_code = HTTPStatus.NOT_MODIFIED
         return response
-    asked = _asked(content)
+    asked = _parse_range(content)
     start, stop = asked or (0, content.size)
     if asked:
         response.status_code = HTTPStatus.PARTIAL_CONTENT
         response.headers["Content-Range"] = f"bytes {start}-{stop - 1}/{content.size}"
-    if request.method != "HEAD":  # no file is opened whose bytes nobody reads
+    if request.method != "HEAD":  # HEAD opens no file
         response.response = content.read(start, stop)
     response.content_length = stop - start
     return response
 
 
 def is_known(digest: str) -> bool:
-    """Whether whoever sent the current request says that it has the bytes (`If-None-Match`).
+    """Return whether the client already has the content (`If-None-Match`).
 
     Args:
-        digest: Their name.
+        digest: Digest of the content.
 
     Raises:
-        PreconditionFailed: `If-Match` asks for other bytes.
+        PreconditionFailed: `If-Match` does not match.
     """
     wanted = request.if_match
     if wanted and not wanted.star_tag and not wanted.contains(digest):
-        raise PreconditionFailed("If-Match asks for other bytes than these.")
+        raise PreconditionFailed("If-Match does not match the content.")
     return request.if_none_match.contains_weak(digest)
 
 
-def _asked(content: Content) -> tuple[int, int] | None:
-    """The range asked for; None for the whole.
+def _parse_range(content: Content) -> tuple[int, int] | None:
+    """Return the requested range; None for the whole content.
 
-    Several ranges at once, and units other than bytes, may be answered with the whole (RFC 9110, 14.2); a
-    condition that names other bytes must be (13.1.5), and HEAD knows no ranges.
+    Multiple ranges and units other than bytes may be answered with the whole content (RFC 9110, 14.2), a condition that
+    does not match must be (13.1.5), and HEAD ignores ranges.
     """
     asked, condition = request.range, request.headers.get("If-Range")
     if asked is None or asked.units != "bytes" or len(asked.ranges) != 1 or request.method == "HEAD":
@@ -91,12 +91,12 @@ def _asked(content: Content) -> tuple[int, int] | None:
     if condition not in (None, f'"{content.digest}"'):  # a weak ETag does not count here
         return None
     start = asked.ranges[0][0]
-    if -start >= content.size > 0:  # the last so many bytes, of fewer (14.1.2)
+    if -start >= content.size > 0:  # a suffix longer than the content (14.1.2)
         return 0, content.size
     found = asked.range_for_length(content.size)
     if found is None:
         raise RangeNotSatisfiable(
-            f"The range begins beyond the end: there are {content.size} bytes.",
+            f"The range starts beyond the end of the content ({content.size} bytes).",
             where="Range",
             context={"size": content.size},
         )

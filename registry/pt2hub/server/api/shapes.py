@@ -1,42 +1,39 @@
-"""Parameters and answers as OpenAPI describes them."""
+"""Request parameters and bodies."""
 
 import functools
 from typing import Annotated, Any
 
 from flask_openapi3.models.tag import Tag
-from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic_core import PydanticCustomError, ValidationError
 
 from pt2hub.domain.builds import HIGHEST_PRIORITY, LOWEST_PRIORITY, BuildKind, BuildState
 from pt2hub.domain.digests import DIGEST_PATTERN
 from pt2hub.domain.names import MODEL_PATTERN
-from pt2hub.server.services.aliases import MAX_REASON
-from pt2hub.server.services.catalog import DEFAULT_LIMIT, MAX_DESCRIPTION, MAX_LIMIT
-from pt2hub.wire import shapes
-from pt2hub.wire.artifacts import ArtifactView
+from pt2hub.server.services.promotion.aliases import MAX_REASON_CHARS
+from pt2hub.server.services.publishing.catalog import DEFAULT_LIMIT, MAX_DESCRIPTION_CHARS, MAX_LIMIT
 from pt2hub.wire.documents import JSON_TYPE
-from pt2hub.wire.resolution import Resolved
-from pt2hub.wire.workers import WorkerList
 
 DigestText = Annotated[str, Field(pattern=f"^{DIGEST_PATTERN}$", description="sha256: and 64 hex digits")]
 NameText = Annotated[str, Field(max_length=200, description="Part of the model's name, `team/name`")]
 ID_PATTERN = "^[A-Za-z0-9-]+$"
-IdText = Annotated[str, Field(pattern=ID_PATTERN, max_length=64, description="The build's id")]
+IdText = Annotated[str, Field(pattern=ID_PATTERN, max_length=64, description="Id of the build")]
 
-LimitNumber = Annotated[int, Field(ge=1, le=MAX_LIMIT, description="At most so many")]
+LimitNumber = Annotated[int, Field(ge=1, le=MAX_LIMIT, description="Maximum number of results")]
 ReasonText = Annotated[
-    str, Field(min_length=1, max_length=MAX_REASON, description="Why; the alias's history keeps it")
+    str,
+    Field(min_length=1, max_length=MAX_REASON_CHARS, description="Reason, recorded in the alias's history"),
 ]
 _NO_NUL = "^[^\\x00]*$"
 
 
-def _whole_range(value: Any, check: ValidatorFunctionWrapHandler) -> Any:  # noqa: ANN401  # pydantic's
-    """Names both ends, where pydantic names the one that was crossed."""
+def _whole_range(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """Report both bounds; pydantic reports only the one that was crossed."""
     try:
         return check(value)
     except ValidationError as exc:
         raise PydanticCustomError(
-            "invalid_input", f"A priority is a whole number from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}"
+            "invalid_input", f"priority must be an integer from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}"
         ) from exc
 
 
@@ -47,19 +44,19 @@ PriorityNumber = Annotated[
 ]
 
 AttemptNumber = Annotated[
-    int | None, Field(ge=1, lt=2**31, description="Of this attempt; of the latest where omitted")
+    int | None, Field(ge=1, lt=2**31, description="Number of the attempt; the latest by default")
 ]
-SummaryFlag = Annotated[bool, Field(description="Without the compiler's noise, lines of level `compiler`")]
+SummaryFlag = Annotated[bool, Field(description="Omit the compiler's noise, lines of level `compiler`")]
 
 
 class Parameters(BaseModel):
-    """Parameters in the path or the query."""
+    """Path or query parameters."""
 
     model_config = ConfigDict(frozen=True)
 
     @classmethod
-    def model_json_schema(cls, *arguments: Any, **options: Any) -> dict[str, Any]:  # noqa: ANN401  # pydantic's
-        """As pydantic's; kept, since flask-openapi3 asks for the plain one on every request (0.2 ms)."""
+    def model_json_schema(cls, *arguments: Any, **options: Any) -> dict[str, Any]:
+        """Return pydantic's schema, cached since flask-openapi3 requests it on every request (0.2 ms)."""
         if arguments or options:
             return super().model_json_schema(*arguments, **options)
         return cls._plain_schema()
@@ -68,6 +65,12 @@ class Parameters(BaseModel):
     @functools.cache
     def _plain_schema(cls) -> dict[str, Any]:
         return super().model_json_schema()
+
+
+class Body(BaseModel):
+    """A JSON body of a request."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class ModelPath(Parameters):
@@ -82,7 +85,7 @@ class AliasPath(Parameters):
 
     team: NameText
     name: NameText
-    alias: Annotated[str, Field(max_length=200, description="The alias's name, such as `prod`")]
+    alias: Annotated[str, Field(max_length=200, description="Name of the alias, such as `prod`")]
 
 
 class VersionPath(Parameters):
@@ -90,7 +93,7 @@ class VersionPath(Parameters):
 
     team: NameText
     name: NameText
-    number: Annotated[int, Field(ge=1, lt=2**31, description="The version's number")]
+    number: Annotated[int, Field(ge=1, lt=2**31, description="Number of the version")]
 
 
 class ManifestPath(Parameters):
@@ -114,50 +117,54 @@ class BuildPath(Parameters):
 
 
 class LogsQuery(Parameters):
-    """Which lines of a log."""
+    """Filter for log lines."""
 
-    after: Annotated[int, Field(ge=0, lt=2**63, description="The last line seen; lines after it follow.")] = 0
+    after: Annotated[int, Field(ge=0, lt=2**63, description="Number of the last line already received")] = 0
     attempt: AttemptNumber = None
     summary: SummaryFlag = False
 
 
 class LogQuery(Parameters):
-    """Which log of a build."""
+    """Selection of a build's log."""
 
     attempt: AttemptNumber = None
 
 
 class EventsQuery(Parameters):
-    """What is sent to a follower."""
+    """Options of a stream of build events."""
 
     summary: SummaryFlag = False
     lines: Annotated[
         bool,
-        Field(description="False sends how far the log goes, as `lines`, instead of a `log` for each line"),
+        Field(
+            description="False sends `lines` events with the length of the log instead of a `log` event per line"
+        ),
     ] = True
 
 
 class SubmitQuery(Parameters):
-    """How a submission's builds are queued."""
+    """Options of a submission."""
 
     priority: Annotated[
         PriorityNumber,
-        Field(description="Of the builds it queues; higher comes first. It raises that of one that waits."),
+        Field(
+            description="Priority of the queued builds; higher starts first. Raises the priority of builds that are already queued."
+        ),
     ] = 0
 
 
 class RetryQuery(Parameters):
-    """How a build is queued again."""
+    """Options of a retry."""
 
     priority: Annotated[
-        PriorityNumber | None, Field(description="Higher comes first; the build's own where omitted")
+        PriorityNumber | None, Field(description="Priority, higher starts first; by default the build's own")
     ] = None
 
 
 class WorkersQuery(Parameters):
-    """Which workers."""
+    """Filter for workers."""
 
-    gone: Annotated[bool, Field(description="Those too that left or were lost within a day")] = False
+    gone: Annotated[bool, Field(description="Include workers that left or were lost within a day")] = False
 
 
 class ReferenceQuery(Parameters):
@@ -167,182 +174,70 @@ class ReferenceQuery(Parameters):
 
 
 class ModelsQuery(Parameters):
-    """Which models."""
+    """Filter for models."""
 
-    search: Annotated[str, Field(max_length=200, pattern=_NO_NUL, description="A part of the name")] = ""
+    search: Annotated[
+        str, Field(max_length=200, pattern=_NO_NUL, description="Part of the model's name to search for")
+    ] = ""
     after: Annotated[
-        str, Field(max_length=200, pattern=f"^({MODEL_PATTERN})?$", description="`next` of the page before")
+        str, Field(max_length=200, pattern=f"^({MODEL_PATTERN})?$", description="`next` of the previous page")
     ] = ""
     limit: LimitNumber = DEFAULT_LIMIT
 
 
 class VersionsQuery(Parameters):
-    """Which versions of a model."""
+    """Filter for versions."""
 
-    before: Annotated[int | None, Field(ge=1, lt=2**31, description="`next` of the page before")] = None
+    before: Annotated[int | None, Field(ge=1, lt=2**31, description="`next` of the previous page")] = None
     limit: LimitNumber = DEFAULT_LIMIT
 
 
 class BuildsQuery(Parameters):
-    """Which builds."""
+    """Filter for builds."""
 
-    model: Annotated[str | None, Field(max_length=200, description="Of this model, `team/name`")] = None
-    number: Annotated[int | None, Field(ge=1, lt=2**31, description="Of this version of the model")] = None
-    state: Annotated[BuildState | None, Field(description="In this state")] = None
-    target: Annotated[str | None, Field(max_length=200, description="For this target")] = None
-    kind: Annotated[
-        BuildKind | None, Field(description="`build`, or `measure` for jobs that time artifacts again")
-    ] = None
-    after: Annotated[str | None, Field(max_length=200, description="`next` of the page before")] = None
+    model: Annotated[str | None, Field(max_length=200, description="Model, `team/name`")] = None
+    number: Annotated[int | None, Field(ge=1, lt=2**31, description="Number of the version")] = None
+    state: Annotated[BuildState | None, Field(description="State of the builds")] = None
+    target: Annotated[str | None, Field(max_length=200, description="Name of the target")] = None
+    kind: Annotated[BuildKind | None, Field(description="`build`, or `measure` for measuring jobs")] = None
+    after: Annotated[str | None, Field(max_length=200, description="`next` of the previous page")] = None
     limit: LimitNumber = DEFAULT_LIMIT
 
 
 class AliasRemoval(Parameters):
-    """What the removal of an alias must say."""
+    """Parameters of an alias's removal."""
 
-    expected: Annotated[int, Field(ge=1, lt=2**31, description="The version it is on, as you know it")]
+    expected: Annotated[int, Field(ge=1, lt=2**31, description="The expected current version")]
     reason: ReasonText
 
 
-class ModelChange(BaseModel):
-    """What can be changed of a model."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+class ModelChange(Body):
+    """Change of a model."""
 
     description: Annotated[
         str,
         Field(
-            description="What it is, for people: plain text, line breaks kept; empty takes it away",
-            json_schema_extra={"maxLength": MAX_DESCRIPTION},
+            description="Description: plain text with line breaks; an empty text removes it",
+            json_schema_extra={"maxLength": MAX_DESCRIPTION_CHARS},
         ),
     ]
 
 
-class AliasChange(BaseModel):
-    """What the move of an alias must say."""
+class AliasChange(Body):
+    """Move of an alias."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    number: Annotated[int, Field(ge=1, lt=2**31, description="The version to put it on")]
+    number: Annotated[int, Field(ge=1, lt=2**31, description="The new version")]
     expected: Annotated[
         int | None,
-        Field(
-            ge=1, lt=2**31, description="The version it is on, as you know it; null where it must not exist"
-        ),
+        Field(ge=1, lt=2**31, description="The expected current version; null for a new alias"),
     ]
     reason: ReasonText
     force: Annotated[
         bool,
         Field(
-            description="Even where the model's policy refuses; takes an admin's token, and is kept in the history"
+            description="Force the move even if promotion checks fail; requires an admin token and is recorded in the history"
         ),
     ] = False
-
-
-class Lines(BaseModel):
-    """Lines of a log.
-
-    Attributes:
-        attempt: The attempt that they are of, 0 where none has begun.
-        lines: Some of them, in order.
-    """
-
-    attempt: int
-    lines: list[shapes.LogView]
-
-
-class Targets(BaseModel):
-    """The targets that workers offer or offered.
-
-    Attributes:
-        targets: By name.
-    """
-
-    targets: list[shapes.TargetView]
-
-
-class Uploaded(BaseModel):
-    """A stored blob.
-
-    Attributes:
-        digest: Its digest.
-        size: Its length in bytes.
-    """
-
-    digest: str
-    size: int
-
-
-class Problem(BaseModel):
-    """An error (RFC 9457).
-
-    Attributes:
-        type: `urn:pt2hub:error:` and the code.
-        title: What the code means.
-        status: The HTTP status.
-        detail: What happened, one sentence.
-        code: Which error it is; a code that exists keeps its meaning.
-        kind: `usage`, `transient` or `fatal`.
-        where: The field, step, file or address it happened at, or None.
-        hint: What to do next, or None.
-        details: Each wrong place of a document: `path`, `message`, `given` and `allowed`.
-        context: Further values for programs, by the code.
-    """
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    code: str
-    kind: str
-    where: str | None
-    hint: str | None
-    details: list[dict[str, Any]]
-    context: dict[str, Any]
-
-
-class Model(RootModel[shapes.ModelView]):
-    """A model."""
-
-
-class Models(RootModel[shapes.ModelPage]):
-    """Models in the order of their names."""
-
-
-class Versions(RootModel[shapes.VersionPage]):
-    """Versions of a model, newest first."""
-
-
-class Builds(RootModel[shapes.BuildPage]):
-    """Builds, newest first, without their steps."""
-
-
-class Alias(RootModel[shapes.AliasView]):
-    """An alias and its history."""
-
-
-class Aliases(RootModel[shapes.AliasList]):
-    """Aliases of a model, by name."""
-
-
-class Version(RootModel[shapes.VersionView]):
-    """A version and its builds."""
-
-
-class Build(RootModel[shapes.BuildView]):
-    """A build and its steps."""
-
-
-class Workers(RootModel[WorkerList]):
-    """Workers: those that live, then those that went within a day."""
-
-
-class Artifact(RootModel[ArtifactView]):
-    """Everything known of an artifact."""
-
-
-class ResolvedReference(RootModel[Resolved]):
-    """What a reference names."""
 
 
 BYTES: dict[str, Any] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
@@ -350,28 +245,28 @@ TEXT: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}}
 EVENTS: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}}}
 OBJECT: dict[str, Any] = {"application/json": {"schema": {"type": "object"}}}
 TOKEN: list[dict[str, list[Any]]] = [{"token": []}]
-"""Security of every route that changes something."""
+"""Security requirement of routes that change something."""
 
 
 def json_body(shape: type[BaseModel]) -> dict[str, Any]:
-    """What describes a route's body in OpenAPI."""
+    """Return the OpenAPI description of a route's body."""
     schema = shape.model_json_schema()
-    parts = schema.pop("$defs", {})  # written where they are used: an OpenAPI document has them elsewhere
-    content = {JSON_TYPE: {"schema": _inlined(schema, parts)}}
+    parts = schema.pop("$defs", {})  # inlined, since OpenAPI documents keep definitions elsewhere
+    content = {JSON_TYPE: {"schema": _inline(schema, parts)}}
     return {"requestBody": {"required": True, "content": content}}
 
 
-def _inlined(value: Any, parts: dict[str, Any]) -> Any:  # noqa: ANN401  # any part of a JSON schema
+def _inline(value: Any, parts: dict[str, Any]) -> Any:
     if isinstance(value, list):
-        return [_inlined(item, parts) for item in value]
+        return [_inline(item, parts) for item in value]
     if not isinstance(value, dict):
         return value
     if "$ref" in value:
-        return _inlined(parts[value["$ref"].rpartition("/")[2]], parts)
-    return {name: _inlined(item, parts) for name, item in value.items()}
+        return _inline(parts[value["$ref"].rpartition("/")[2]], parts)
+    return {name: _inline(item, parts) for name, item in value.items()}
 
 
-MODELS = Tag(name="models", description="Models, their versions, and the builds of these.")
+MODELS = Tag(name="models", description="Models, versions and builds.")
 ALIASES = Tag(name="aliases", description="Movable names on versions.")
-ARTIFACTS = Tag(name="artifacts", description="What builds produced, and the bytes behind it.")
-SERVER = Tag(name="server", description="What the server offers, and whether it is well.")
+ARTIFACTS = Tag(name="artifacts", description="Artifacts and their blobs.")
+SERVER = Tag(name="server", description="Targets, workers and health of the server.")

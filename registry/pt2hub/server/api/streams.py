@@ -1,7 +1,7 @@
-"""Logs of builds, and builds as they change: pages for who asks, server-sent events for who follows.
+"""Build logs, and streams of build events (server-sent events).
 
-A follower holds a thread, so there are only so many, each stream ends after a while, and who wants more resumes by
-`Last-Event-ID`. While nothing happens a stream waits for a notification and holds no connection of the database.
+A stream occupies a thread, so their number is limited and each ends after a while; clients resume with `Last-Event-ID`.
+An idle stream waits for a notification without a database connection.
 """
 
 from __future__ import annotations
@@ -14,55 +14,63 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from flask import Response, current_app, request
 from flask_openapi3.blueprint import APIBlueprint
+from pydantic import RootModel
 
 from pt2hub.errors import Pt2hubError, TransientError
+from pt2hub.server.api.build_events import (
+    PAGE,
+    BuildChanges,
+    BuildSnapshots,
+    StreamCursor,
+    VersionSnapshots,
+    event,
+)
 from pt2hub.server.api.context import container, render
-from pt2hub.server.api.looks import PAGE, BuildLooks, BuildNews, Place, VersionLooks, event
 from pt2hub.server.api.shapes import (
     EVENTS,
     MODELS,
     TEXT,
     BuildPath,
     EventsQuery,
-    Lines,
     LogQuery,
     LogsQuery,
     VersionPath,
 )
 from pt2hub.server.followers import Followers
+from pt2hub.wire.shapes import LogPage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from flask import Flask
 
-    from pt2hub.server.api.looks import Looks
+    from pt2hub.server.api.build_events import Snapshots
 
 EVENT_TYPE = "text/event-stream"
 MAX_FOLLOWERS = 8
-"""Half of the threads of a process (`serve.THREADS`): the others answer requests."""
+"""Half of a process's threads (`serve.THREADS`); the others serve requests."""
 STREAM_SECONDS = 30.0
 KEEP_ALIVE_SECONDS = 5.0
 SAFETY_SECONDS = 2.0
-"""How long a follower believes that no notification means no change."""
+"""Maximum time between polls without a notification."""
 GAP_SECONDS = 0.1
-"""Between two looks, however often a build changes."""
+"""Minimum time between polls."""
 STALLED_SECONDS = 10.0
-"""How long a reader may take nothing, as one that Ctrl-Z stopped: longer and it would hold its place for ever."""
+"""Write timeout of a stream, so that a stalled reader (stopped with Ctrl-Z) frees its thread."""
 _TICK_SECONDS = 0.25
 _KEY = "pt2hub.followers"
 _HANG_UP = select.POLLHUP | select.POLLERR | select.POLLRDHUP
 _log = structlog.get_logger(__name__)
 
 closing = threading.Event()
-"""Set when this process stops: every stream ends, and its reader asks another process."""
+"""Set when this process stops: all streams end, and their readers reconnect to another process."""
 
 routes = APIBlueprint("streams", __name__, url_prefix="/api/v1", abp_tags=[MODELS])
 
 
-@routes.get("/builds/<id>/logs", responses={200: Lines})
+@routes.get("/builds/<id>/logs", responses={200: RootModel[LogPage]})
 def logs(path: BuildPath, query: LogsQuery) -> Response:
-    """Lines of an attempt's log, the latest one's where none is named; at most a thousand."""
+    """Return lines of an attempt's log, by default of the latest attempt; at most a thousand."""
     attempt, lines = container().logs.lines(
         path.id, attempt=query.attempt, after=query.after, limit=PAGE, summary=query.summary
     )
@@ -71,57 +79,57 @@ def logs(path: BuildPath, query: LogsQuery) -> Response:
 
 @routes.get("/builds/<id>/log", responses={200: {"content": TEXT}})
 def log(path: BuildPath, query: LogQuery) -> Response:
-    """The whole log of an attempt as text, to be read or kept."""
+    """Return the complete log of an attempt as text."""
     text = container().logs.text(path.id, query.attempt)
     return Response(text, content_type="text/plain; charset=utf-8")
 
 
 @routes.get("/builds/<id>/events", responses={200: {"content": EVENTS}})
 def build_events(path: BuildPath, query: EventsQuery) -> Response:
-    """Follows a build: `build` at each change, `log` for each line, `end` when it is over and every line was sent.
+    """Stream a build's events: `build` for each change, `log` for each line, `end` when it has ended and all lines were sent.
 
-    The id of an event resumes after it, as `Last-Event-ID`. A stream ends after 30 seconds; then resume.
-    For who reads the log elsewhere, `lines=false` sends `lines`, with the attempt and its last line, for all of them.
+    A stream ends after 30 seconds; resume it with the last event's id as `Last-Event-ID`. With `lines=false`, `lines`
+    events with the attempt and its last line replace the lines themselves.
     """
     services = container()
-    services.builds.view(path.id)  # what does not exist is answered as such, before anything is sent
-    place = Place.parse(request.headers.get("Last-Event-ID", ""))
-    looks = BuildLooks(services, path.id, place, summary=query.summary)
-    return _stream(looks if query.lines else BuildNews(services, path.id), [path.id])
+    services.builds.view(path.id)  # raises NotFound before anything is sent
+    place = StreamCursor.parse(request.headers.get("Last-Event-ID", ""))
+    looks = BuildSnapshots(services, path.id, place, summary=query.summary)
+    return _stream(looks if query.lines else BuildChanges(services, path.id), [path.id])
 
 
 @routes.get("/models/<team>/<name>/versions/<number>/events", responses={200: {"content": EVENTS}})
 def version_events(path: VersionPath) -> Response:
-    """Follows the builds of a version: `build` at each change, `end` when all are over; no lines of logs.
+    """Stream the builds of a version: `build` for each change, `end` when all have ended; no log lines.
 
-    A stream ends after 30 seconds; the next one begins with every build as it is then.
+    A stream ends after 30 seconds; the next one starts with the current state of every build.
     """
     services = container()
     model = f"{path.team}/{path.name}"
     version = services.publish.version(model, path.number)
-    looks = VersionLooks(services, model, path.number)
+    looks = VersionSnapshots(services, model, path.number)
     return _stream(looks, [build.id for build in version.builds])
 
 
 def followers() -> Followers:
-    """The current application's followers."""
+    """Return the current application's followers."""
     known = current_app.extensions
-    if _KEY not in known:  # two threads may both make one: the first stays, nothing is open yet
+    if _KEY not in known:  # two threads may both create one; the first is kept, and nothing is open yet
         known.setdefault(_KEY, Followers(container().database_url, most=MAX_FOLLOWERS))
     found: Followers = known[_KEY]
     return found
 
 
 def stop(app: Flask) -> None:
-    """Ends an application's listener; a process that ends needs no such thing."""
+    """Close an application's followers; not needed when the process ends."""
     found: Followers | None = app.extensions.pop(_KEY, None)
     if found:
         found.close()
 
 
-def _stream(looks: Looks, build_ids: list[str]) -> Response:
+def _stream(looks: Snapshots, build_ids: list[str]) -> Response:
     all_of_them = followers()
-    give_back = all_of_them.take_place()
+    give_back = all_of_them.acquire()
     connection = request.environ.get("gunicorn.socket") or request.environ.get("werkzeug.socket")
 
     def chunks() -> Iterator[bytes]:
@@ -129,21 +137,21 @@ def _stream(looks: Looks, build_ids: list[str]) -> Response:
             connection.settimeout(STALLED_SECONDS)  # the server sets it anew for the next request
         try:
             with all_of_them.following(build_ids) as wake:
-                yield from _paced(looks, wake, lambda: _gone(connection))
-        except TransientError as error:  # the reader resumes, and is told then
+                yield from _poll(looks, wake, lambda: _gone(connection))
+        except TransientError as error:  # the reader resumes and gets the error then
             _log.warning("a stream ended early", builds=build_ids, error=str(error))
         except Pt2hubError as error:
             _log.error("a stream failed", builds=build_ids, code=error.code, exc_info=error)
 
     response = Response(chunks(), content_type=EVENT_TYPE)
-    response.call_on_close(give_back)  # also where nobody ever asked for the first chunk
+    response.call_on_close(give_back)  # also called if the first chunk was never requested
     response.headers["Cache-Control"] = "no-store"
-    response.headers["X-Accel-Buffering"] = "no"  # nginx would keep events back until they fill a buffer
+    response.headers["X-Accel-Buffering"] = "no"  # nginx would buffer events
     return response
 
 
-def _paced(looks: Looks, wake: threading.Event, gone: Callable[[], bool]) -> Iterator[bytes]:
-    """Looks when woken, and now and then by itself, until there is nothing more to see or the time is over."""
+def _poll(looks: Snapshots, wake: threading.Event, gone: Callable[[], bool]) -> Iterator[bytes]:
+    """Poll on notifications and periodically until the end or the time limit."""
     ends = time.monotonic() + STREAM_SECONDS
     spoke = time.monotonic()
     yield b"retry: 1000\n\n"
@@ -156,7 +164,7 @@ def _paced(looks: Looks, wake: threading.Event, gone: Callable[[], bool]) -> Ite
         while not due:
             due = _due(wake, looked)
             now = time.monotonic()
-            if closing.is_set() or now > ends or gone():  # also where a build is busy all the time
+            if closing.is_set() or now > ends or gone():  # also for builds that change all the time
                 return
             if now > spoke + KEEP_ALIVE_SECONDS:
                 yield b": still here\n\n"
@@ -164,15 +172,15 @@ def _paced(looks: Looks, wake: threading.Event, gone: Callable[[], bool]) -> Ite
 
 
 def _due(wake: threading.Event, looked: float) -> bool:
-    """Waits a moment; returns whether it is time for the next look."""
+    """Wait briefly; return whether the next poll is due."""
     if wake.wait(_TICK_SECONDS):
         time.sleep(max(0.0, looked + GAP_SECONDS - time.monotonic()))
         return True
     return time.monotonic() > looked + SAFETY_SECONDS
 
 
-def _gone(connection: Any) -> bool:  # noqa: ANN401  # a socket, as the server has it
-    """Whether the reader hung up: else its thread is held until two writes have failed."""
+def _gone(connection: Any) -> bool:
+    """Return whether the reader disconnected; otherwise the thread would be held until two writes fail."""
     if connection is None:
         return False
     poll = select.poll()

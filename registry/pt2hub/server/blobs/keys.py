@@ -1,4 +1,4 @@
-"""Where a digest's bytes lie; the only place that knows paths and HTTP headers of stored things."""
+"""Storage keys: paths and HTTP headers of stored blobs and manifests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIRST = 1
 
 @dataclass(frozen=True, slots=True, order=True)
 class StorageKey:
-    """The name of stored bytes.
+    """Key of a stored blob or manifest.
 
     Attributes:
         kind: `blobs`, or `manifests`, which are kept apart so that a reindex can list them.
@@ -32,17 +32,17 @@ class StorageKey:
 
     @classmethod
     def blob(cls, digest: Digest) -> StorageKey:
-        """The key of a blob."""
+        """Return the key of a blob."""
         return cls("blobs", digest)
 
     @classmethod
     def manifest(cls, digest: Digest) -> StorageKey:
-        """The key of a manifest."""
+        """Return the key of a manifest."""
         return cls("manifests", digest)
 
     @classmethod
     def from_path(cls, path: str) -> StorageKey | None:
-        """The key whose `path` this is; None for anything else that lies in the storage."""
+        """Return the key whose `path` this is; None for anything else that lies in the storage."""
         match = _PATH.fullmatch(path)
         if match is None:
             return None
@@ -53,7 +53,7 @@ class StorageKey:
         return cls(kind, Digest(f"sha256:{match[3]}"), generation)
 
     def at(self, generation: int) -> StorageKey:
-        """The same bytes in a generation."""
+        """Return the same bytes in a generation."""
         return StorageKey(self.kind, self.digest, generation)
 
     @property

@@ -1,4 +1,4 @@
-"""A storage in a directory: the default of `pt2hub up`."""
+"""Storage in a local directory, the default of `pt2hub up`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from pt2hub.errors import NotFound
 from pt2hub.server.blobs.keys import StorageKey
-from pt2hub.server.blobs.verifying import (
+from pt2hub.server.blobs.verification import (
     INCOMPLETE,
     file_chunks,
     kept,
     os_errors,
     sync_folder,
-    verified,
+    verify_digest,
     write_atomically,
 )
 
@@ -31,17 +31,9 @@ _READ_ONLY = 0o444
 
 
 class LocalStorage:
-    """Keeps each digest's bytes in a file; written beside its place, synced, then renamed."""
+    """Storage with one file per blob, written atomically (temporary file, sync, rename)."""
 
     def __init__(self, root: Path) -> None:
-        """Uses a directory, made where it is missing.
-
-        Args:
-            root: The directory; it may hold nothing else.
-
-        Raises:
-            StorageUnavailable: It cannot be made.
-        """
         self._root = root
         with os_errors(root):
             root.mkdir(parents=True, exist_ok=True)
@@ -55,16 +47,16 @@ class LocalStorage:
         """See `Reads.read`."""
         found = self._find(key)
         if found is None:
-            raise NotFound("Nothing is stored under this digest.", where=key.digest)
+            raise NotFound("Blob not found in the storage.", where=key.digest)
         yield from file_chunks(found[0], start, stop)
 
     def fetch(self, key: StorageKey, path: Path) -> None:
         """See `Reads.fetch`."""
-        write_atomically(path, verified(self.read(key), key.digest))
+        write_atomically(path, verify_digest(self.read(key), key.digest))
 
     def write(self, key: StorageKey, chunks: Iterable[bytes], *, limit: int | None = None) -> int:
         """See `Writes.write`."""
-        checked = verified(chunks, key.digest, limit=limit)
+        checked = verify_digest(chunks, key.digest, limit=limit)
         stored = self.size(key.exact)
         if stored is not None:
             return kept(stored, sum(len(chunk) for chunk in checked), key)
@@ -109,13 +101,13 @@ class LocalStorage:
         return removed
 
     def _find(self, key: StorageKey) -> tuple[Path, int] | None:
-        for path in self._places(key):
+        for path in self._candidate_paths(key):
             with os_errors(path), suppress(FileNotFoundError):
                 return path, path.stat().st_size
         return None
 
-    def _places(self, key: StorageKey) -> Iterator[Path]:
-        """Where the bytes may lie, the likely place first."""
+    def _candidate_paths(self, key: StorageKey) -> Iterator[Path]:
+        """Yield possible paths of a blob, the most likely one first."""
         path = self._root / key.path
         yield path
         if key.generation is None:

@@ -1,4 +1,4 @@
-"""A storage in memory: for tests, ours and those of programs that use the ports."""
+"""In-memory storage for tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pt2hub.domain.digests import CHUNK
 from pt2hub.errors import NotFound
-from pt2hub.server.blobs.verifying import file_chunks, kept, verified, write_atomically
+from pt2hub.server.blobs.verification import file_chunks, kept, verify_digest, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class MemoryStorage:
-    """Keeps bytes in a dictionary; may be shared by threads."""
+    """Thread-safe storage in a dictionary."""
 
     def __init__(self) -> None:
         self._stored: dict[StorageKey, bytes] = {}
@@ -30,18 +30,18 @@ class MemoryStorage:
         """See `Reads.read`."""
         found = self._find(key)
         if found is None:
-            raise NotFound("Nothing is stored under this digest.", where=key.digest)
+            raise NotFound("Blob not found in the storage.", where=key.digest)
         data = memoryview(found)[start:stop]
         for at in range(0, len(data), CHUNK):
             yield bytes(data[at : at + CHUNK])
 
     def fetch(self, key: StorageKey, path: Path) -> None:
         """See `Reads.fetch`."""
-        write_atomically(path, verified(self.read(key), key.digest))
+        write_atomically(path, verify_digest(self.read(key), key.digest))
 
     def write(self, key: StorageKey, chunks: Iterable[bytes], *, limit: int | None = None) -> int:
         """See `Writes.write`."""
-        data = b"".join(verified(chunks, key.digest, limit=limit))
+        data = b"".join(verify_digest(chunks, key.digest, limit=limit))
         return kept(len(self._stored.setdefault(key.exact, data)), len(data), key)
 
     def write_file(self, key: StorageKey, path: Path) -> int:
@@ -68,6 +68,6 @@ class MemoryStorage:
         data = self._stored.get(key.exact)
         if data is not None or key.generation is not None:
             return data
-        # A copy: other threads write.
+        # A copy, since other threads may write.
         others = [each for each in list(self._stored) if (each.kind, each.digest) == (key.kind, key.digest)]
         return self._stored.get(min(others)) if others else None

@@ -1,8 +1,7 @@
-"""What the rest of the server asks of a storage, split by capability.
+"""Storage ports, split by capability.
 
-Every adapter raises only errors of pt2hub, also while an iterator that it returned is read:
-`StorageUnavailable` where the storage does not do what was asked, `StorageFull` where it has no room, and
-what each method names.
+Adapters raise only pt2hub errors, also from the iterators that they return: `StorageUnavailable`, `StorageFull`, and
+the errors documented on each method.
 """
 
 from __future__ import annotations
@@ -18,18 +17,17 @@ if TYPE_CHECKING:
     from pt2hub.server.blobs.keys import Kind, StorageKey
 
 
-class Reads(Protocol):
+class BlobReader(Protocol):
     """A storage that can be read; a key without a generation finds the bytes in any of them."""
 
     def size(self, key: StorageKey) -> int | None:
-        """Length of what is stored there, or None."""
+        """Return the size of a blob in bytes, or None if it does not exist."""
         ...
 
     def read(self, key: StorageKey, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-        """The bytes in pieces, or a range of them, clipped as a slice is; they are not hashed again.
+        """Yield the bytes in pieces, or a range of them, clipped as a slice is; they are not hashed again.
 
         Args:
-            key: What to read.
             start: First byte.
             stop: First byte no longer wanted; None means to the end.
 
@@ -39,7 +37,7 @@ class Reads(Protocol):
         ...
 
     def fetch(self, key: StorageKey, path: Path) -> None:
-        """Writes the bytes to a file, which appears only when it is whole and its digest right.
+        """Write the bytes to a file, which appears only when it is whole and its digest right.
 
         Raises:
             NotFound: Nothing is stored there.
@@ -48,17 +46,16 @@ class Reads(Protocol):
         ...
 
 
-class Writes(Protocol):
+class BlobWriter(Protocol):
     """A storage that can be written; a key without a generation means the first one."""
 
     def write(self, key: StorageKey, chunks: Iterable[bytes], *, limit: int | None = None) -> int:
-        """Stores bytes under their digest, which is taken while they pass; visible only when whole.
+        """Store bytes under their digest, which is taken while they pass; visible only when whole.
 
         Where the key exists, the bytes are checked and what is stored stays as it is. Errors of `chunks`
         itself pass through; nothing is left behind by any error.
 
         Args:
-            key: Their name.
             chunks: The bytes.
             limit: The most bytes that are taken.
 
@@ -72,7 +69,7 @@ class Writes(Protocol):
         ...
 
     def write_file(self, key: StorageKey, path: Path) -> int:
-        """Stores a file's bytes; the file is not read where the key exists.
+        """Store a file's bytes; the file is not read where the key exists.
 
         Returns:
             The number of bytes.
@@ -83,27 +80,27 @@ class Writes(Protocol):
         ...
 
 
-class Lists(Protocol):
+class BlobLister(Protocol):
     """A storage whose content can be listed."""
 
     def keys(self, kind: Kind) -> Iterator[StorageKey]:
-        """What is stored, each with its generation, in the order of the digests; nothing half-written."""
+        """Yield what is stored, each with its generation, in the order of the digests; nothing half-written."""
         ...
 
 
-class Measures(Protocol):
-    """A storage that knows how much it can still take."""
+class BlobSizer(Protocol):
+    """A storage that knows its free space."""
 
     def free(self) -> int | None:
-        """Bytes that it has room for; None where it knows no end."""
+        """Return the free space in bytes; None if unlimited."""
         ...
 
 
-class Checks(Protocol):
-    """A storage that can be tried out before anything relies on it."""
+class StorageHealth(Protocol):
+    """A storage that can be checked before use."""
 
     def check(self) -> None:
-        """Tries what pt2hub relies on: that it can be written, and that nothing is ever overwritten.
+        """Try what pt2hub relies on: that it can be written, and that nothing is ever overwritten.
 
         Called when a server or a worker starts. What it leaves behind is of constant size.
 
@@ -116,7 +113,7 @@ class Checks(Protocol):
         ...
 
     def sweep(self, older_than: float) -> int:
-        """Removes what writers that died left half-written.
+        """Remove what writers that died left half-written.
 
         Args:
             older_than: Seconds since it was last written to: more than any writer pauses, since one that lives
@@ -128,13 +125,13 @@ class Checks(Protocol):
         ...
 
 
-class Storage(Reads, Writes, Lists, Measures, Checks, Protocol):
-    """A storage that can do all of it."""
+class Storage(BlobReader, BlobWriter, BlobLister, BlobSizer, StorageHealth, Protocol):
+    """A storage with all basic capabilities."""
 
 
 @dataclass(frozen=True, slots=True)
-class SignedRequest:
-    """A request that needs no credentials of its own, for a few minutes.
+class PresignedRequest:
+    """A presigned request, valid for a few minutes without credentials.
 
     Attributes:
         method: GET or PUT.
@@ -148,34 +145,33 @@ class SignedRequest:
 
 
 @runtime_checkable
-class Transfers(Protocol):
-    """A storage that clients can reach by themselves.
+class PresignedTransfers(Protocol):
+    """A storage with presigned transfers by clients.
 
     What is uploaded in parts lies under `incoming/` until it was hashed: only then it is copied to its key.
 
     Attributes:
         single_bytes: Largest object for one signed PUT; 0 unless `Checks.check` found out that the server checks
             the digest that is signed with it.
-        part_bytes: Size of a part of a larger one.
     """
 
     single_bytes: int
     part_bytes: int
 
-    def sign_read(self, key: StorageKey, *, seconds: float) -> SignedRequest:
-        """A request for the bytes or a range of them.
+    def sign_read(self, key: StorageKey, *, seconds: float) -> PresignedRequest:
+        """Return a request for the bytes or a range of them.
 
         Raises:
             NotFound: Nothing is stored there.
         """
         ...
 
-    def sign_write(self, key: StorageKey, size: int, *, seconds: float) -> SignedRequest:
-        """A request that creates this object once, with this size and this digest, or is refused."""
+    def sign_write(self, key: StorageKey, size: int, *, seconds: float) -> PresignedRequest:
+        """Return a request that creates this object once, with this size and this digest, or is refused."""
         ...
 
     def begin_parts(self, upload: str) -> str:
-        """Begins an upload in parts.
+        """Begin an upload in parts.
 
         Args:
             upload: The upload's id: letters, digits and `-`.
@@ -187,8 +183,8 @@ class Transfers(Protocol):
 
     def sign_part(
         self, upload: str, multipart: str, number: int, *, size: int, md5: str, seconds: float
-    ) -> SignedRequest:
-        """A request that stores one part, with this size and this MD5 (base64), or is refused.
+    ) -> PresignedRequest:
+        """Return a request that stores one part, with this size and this MD5 (base64), or is refused.
 
         MD5 because every S3 server checks it, and only against accidents: what counts is the hash of the whole,
         which `hash_parts` takes.
@@ -196,7 +192,7 @@ class Transfers(Protocol):
         ...
 
     def finish_parts(self, upload: str, multipart: str, etags: Sequence[str]) -> int:
-        """Puts the parts together under `incoming/`; where that was done already, nothing happens.
+        """Put the parts together under `incoming/`; where that was done already, nothing happens.
 
         Returns:
             The size of the whole.
@@ -207,10 +203,9 @@ class Transfers(Protocol):
         ...
 
     def hash_parts(self, upload: str, on_bytes: Callable[[int], None]) -> Digest:
-        """The digest of what lies under `incoming/`.
+        """Return the digest of what lies under `incoming/`.
 
         Args:
-            upload: The upload's id.
             on_bytes: Called now and then with the number of bytes hashed so far; errors it raises pass through.
 
         Raises:
@@ -219,7 +214,7 @@ class Transfers(Protocol):
         ...
 
     def admit(self, upload: str, key: StorageKey, size: int) -> None:
-        """Copies what lies under `incoming/` to its key, unless the key exists; the storage moves the bytes.
+        """Copy what lies under `incoming/` to its key, unless the key exists; the storage moves the bytes.
 
         Raises:
             UploadIncomplete: Nothing lies under `incoming/`.
@@ -228,5 +223,5 @@ class Transfers(Protocol):
         ...
 
     def discard(self, upload: str, multipart: str | None) -> None:
-        """Removes everything of an upload; what is gone already is no error."""
+        """Remove everything of an upload; what is gone already is no error."""
         ...

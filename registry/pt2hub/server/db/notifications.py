@@ -1,7 +1,6 @@
-"""What changed in builds, told between processes by LISTEN and NOTIFY.
+"""Notifications of changed builds between processes, by LISTEN and NOTIFY.
 
-A notification only says where to look: the tables are the truth, and whoever may not miss anything also looks
-now and then by itself.
+A notification only says where to look: the tables are the truth, and listeners that must not miss anything also poll.
 """
 
 from __future__ import annotations
@@ -23,40 +22,37 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 CHANNEL = "pt2hub_builds"
-"""Builds that changed hands: what a worker that has one must hear."""
+"""State changes of builds, for the workers that run them."""
 PROGRESS = "pt2hub_progress"
-"""Builds that went on, several times a second each: what only those hear who follow builds."""
+"""Progress of builds, several times a second each, for those who follow builds."""
 _PAUSE_SECONDS = 1.0
 _JOIN_SECONDS = 2.0
-"""Patience with a thread that is just connecting to a database which is away."""
+"""How long to wait for a thread that is connecting to an unavailable database."""
 _NOTIFY = text("SELECT pg_notify(:channel, :build)")
 _log = structlog.get_logger(__name__)
 
 
 def notify(session: Session, build_id: str) -> None:
-    """Tells every listener that a build changed hands, when the session's transaction commits."""
+    """Notify every listener of a build's state change, when the session's transaction commits."""
     session.execute(_NOTIFY, {"channel": CHANNEL, "build": build_id})
 
 
 def notify_progress(session: Session, build_id: str) -> None:
-    """Tells who follows builds that one went on, when the session's transaction commits."""
+    """Notify followers of a build's progress, when the session's transaction commits."""
     session.execute(_NOTIFY, {"channel": PROGRESS, "build": build_id})
 
 
 class Listener:
-    """A thread that hears of every change, over a connection of its own."""
+    """A thread that listens for changes, over a connection of its own.
+
+    Args:
+        on_change: Called with a build's id; with None after a pause in which anything may have been missed.
+            It must neither block nor raise.
+    """
 
     def __init__(
         self, database_url: str, on_change: Callable[[str | None], None], *, progress: bool = False
     ) -> None:
-        """Opens nothing before `start`.
-
-        Args:
-            database_url: `postgresql://...`.
-            on_change: Called with a build's id; with None after a pause in which anything may have been missed.
-                It must not block, nor raise.
-            progress: Whether to hear of progress too.
-        """
         self._channels = (CHANNEL, PROGRESS) if progress else (CHANNEL,)
         self._conninfo = engines.conninfo(database_url)
         self._on_change = on_change
@@ -64,12 +60,12 @@ class Listener:
         self._thread = threading.Thread(target=self._run, daemon=True, name="listener")
 
     def start(self) -> None:
-        """Begins to listen, and goes on through every outage of the database until `stop`."""
+        """Start listening, through every outage of the database, until `stop`."""
         self._bell, self._rope = os.pipe()
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread."""
+        """End the thread."""
         self._stopped.set()
         if self._thread.is_alive():
             os.close(self._rope)  # which wakes it

@@ -18,26 +18,32 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
-from pt2hub.server.db.schema import Base, counted, now
+from pt2hub.server.db.schema import Base, now, serial_key
 
-_VERDICTS = "verdict IN ('better', 'worse')"
-_ON_FRONT = "metric = 'latency_p50' AND subject = 'artifact' AND newest_at IS NOT NULL"
+_OUTCOMES = "outcome IN ('better', 'worse')"
+_ON_FRONT = "metric = 'latency_p50' AND implementation = 'artifact' AND newest_at IS NOT NULL"
 
 
 class Series(Base):
-    """Figures that may be compared: one metric of one model on one target, in one environment class.
+    """Comparable measurements: one metric of one model on one target, in one environment class.
 
-    `batch` is 0 where there is none. `changed_at` says when a figure came, `examined_at` up to which change points
-    were looked for, `newest_at` when the newest figure was taken (null while there is no point).
+    `batch` is 0 where there is none. `changed_at` is when a measurement was last added, `examined_at` up to where changes
+    were searched, `newest_at` when the newest measurement was taken (null while there is no point).
     """
 
     __tablename__ = "series"
     __table_args__ = (
         UniqueConstraint(
-            "model_id", "metric", "target", "batch", "subject", "class_digest", "unit", name="uq_series_what"
+            "model_id",
+            "metric",
+            "target",
+            "batch",
+            "implementation",
+            "class_digest",
+            "unit",
+            name="uq_series_what",
         ),
-        # What the front page shows: the models with the newest figures, and the series of each.
-        Index("ix_series_front", "newest_at", "model_id", postgresql_where=text(_ON_FRONT)),
+        # For the overview: the models with the newest measurements, and the series of each.
         Index("ix_series_front_model", "model_id", "newest_at", "id", postgresql_where=text(_ON_FRONT)),
         Index(
             "ix_series_unexamined",
@@ -46,29 +52,29 @@ class Series(Base):
         ),
     )
 
-    id: Mapped[int] = counted()
+    id: Mapped[int] = serial_key()
     model_id: Mapped[int] = mapped_column(ForeignKey("models.id"))
     target: Mapped[str] = mapped_column(ForeignKey("targets.name"))
     class_digest: Mapped[str]
     metric: Mapped[str]
     unit: Mapped[str]
     batch: Mapped[int] = mapped_column(server_default="0")
-    subject: Mapped[str] = mapped_column(server_default="artifact")
+    implementation: Mapped[str] = mapped_column(server_default="artifact")
     changed_at: Mapped[datetime] = now()
     examined_at: Mapped[datetime | None]
     newest_at: Mapped[datetime | None]
 
 
 class Measurement(Base):
-    """A figure. `run` names the build or measuring job and its attempt; `key` is its reporter's name for it."""
+    """A measurement. `run` names the build or measuring job and its attempt; `key` is its reporter's name for it."""
 
     __tablename__ = "measurements"
     __table_args__ = (
         CheckConstraint("source IN ('build', 'again', 'report')", name="source"),
-        # The latest figures of a point.
+        # The latest measurements of a point.
         Index(None, "series_id", "number", "measured_at", "id"),
         Index(
-            # A series has one artifact of each version, whose number is a twentieth of its digest.
+            # A series has one artifact per version, and a number takes a twentieth of a digest's size.
             "uq_measurements_run",
             "series_id",
             "number",
@@ -81,7 +87,7 @@ class Measurement(Base):
         ),
     )
 
-    id: Mapped[int] = counted()
+    id: Mapped[int] = serial_key()
     series_id: Mapped[int] = mapped_column(ForeignKey("series.id"))
     number: Mapped[int] = mapped_column(Integer)
     artifact: Mapped[str] = mapped_column(ForeignKey("artifacts.digest", ondelete="CASCADE"), index=True)
@@ -98,12 +104,12 @@ class Measurement(Base):
 
 
 class MeasurementPair(Base):
-    """An artifact beside an earlier one in the same processes: `ratios` is its figure over the other's."""
+    """A run of an artifact and a baseline in the same processes: `ratios` are artifact over baseline."""
 
     __tablename__ = "measurement_pairs"
     __table_args__ = (UniqueConstraint("series_id", "artifact", "baseline", "run"),)
 
-    id: Mapped[int] = counted()
+    id: Mapped[int] = serial_key()
     series_id: Mapped[int] = mapped_column(ForeignKey("series.id"))
     artifact: Mapped[str] = mapped_column(ForeignKey("artifacts.digest", ondelete="CASCADE"), index=True)
     baseline: Mapped[str] = mapped_column(ForeignKey("artifacts.digest", ondelete="CASCADE"), index=True)
@@ -113,10 +119,10 @@ class MeasurementPair(Base):
 
 
 class SeriesPoint(Base):
-    """What a series says of a version, kept with each figure that comes: charts read these and no measurements.
+    """The value of a series at a version, updated with each measurement; charts read points and no measurements.
 
-    `value` is the figure of its latest run, or where there are only reports the median of the latest (200 at most,
-    `count` says of how many); `low` and `high` span their replicates (or them, where there are none).
+    `value` is that of the latest run, or if there are only reports the median of the latest (at most 200; `count` is
+    their number); `low` and `high` span their replicates, or the values if there are none.
     """
 
     __tablename__ = "series_points"
@@ -132,24 +138,24 @@ class SeriesPoint(Base):
 
 
 class PerformanceEvent(Base):
-    """A change that was flagged. `kind`: `comparison` with the version before, or `change_point` of a long series."""
+    """A flagged change. `kind`: `comparison` with the previous version, or `change_point` of a long series."""
 
     __tablename__ = "performance_events"
     __table_args__ = (
         CheckConstraint("kind IN ('comparison', 'change_point')", name="kind"),
-        CheckConstraint(_VERDICTS, name="verdict"),
+        CheckConstraint(_OUTCOMES, name="outcome"),
         UniqueConstraint("series_id", "kind", "number"),
         Index(None, "at", "id"),
         Index(None, "model_id", "at", "id"),
     )
 
-    id: Mapped[int] = counted()
+    id: Mapped[int] = serial_key()
     series_id: Mapped[int] = mapped_column(ForeignKey("series.id"))
     model_id: Mapped[int] = mapped_column(ForeignKey("models.id"))
     kind: Mapped[str]
     number: Mapped[int] = mapped_column(Integer)
     before: Mapped[int] = mapped_column(Integer)
-    verdict: Mapped[str]
+    outcome: Mapped[str]
     ratio: Mapped[float]
     low: Mapped[float | None]
     high: Mapped[float | None]
@@ -158,7 +164,7 @@ class PerformanceEvent(Base):
 
 
 class Policy(Base):
-    """What a model's owners demand of its performance; changed by compare-and-set on `revision`."""
+    """A model's policy; changed by compare-and-set on `revision`."""
 
     __tablename__ = "policies"
 

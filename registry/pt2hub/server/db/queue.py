@@ -1,7 +1,7 @@
 """The build queue: procrastinate, one queue per target.
 
-The queue only delivers; the `builds` table is the truth. So a job may come twice, or for a build that is long
-finished: claiming it decides.
+The queue only delivers; the `builds` table is the truth. A job may be delivered twice, or for a finished build: the
+claim decides.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 TASK = "pt2hub.build"
-_POLL_SECONDS = 1.0
-"""Only a safety net: jobs are announced by NOTIFY, but not to one who has just begun to listen."""
-_FIRST_PAUSE = 0.5
-_LONGEST_PAUSE = 15.0
-_HEARTBEAT_SECONDS = 3.0
-"""How often a consumer says that it lives. Behind it, `undeliverable` believes that its jobs are in good hands."""
-_FORGOTTEN_SECONDS = 3600.0
-"""Silence after which a consumer is struck off, with the jobs it took. One that comes back even then starts anew."""
+_POLL_INTERVAL_S = 1.0
+"""Only a safety net: NOTIFY announces jobs, but not to a consumer that has just begun to listen."""
+_MIN_RETRY_PAUSE_S = 0.5
+_MAX_RETRY_PAUSE_S = 15.0
+_HEARTBEAT_INTERVAL_S = 3.0
+"""How often a consumer reports that it is live; `undeliverable` ignores the jobs of live consumers."""
+_CONSUMER_TIMEOUT_S = 3600.0
+"""Time without a heartbeat after which a consumer is removed with its jobs. If it comes back, it starts anew."""
 _log = logging.getLogger(__name__)
 
 _UNDELIVERABLE = text("""
     SELECT builds.id FROM builds
     WHERE builds.state = 'queued'
-    AND greatest(builds.queued_at, builds.not_before) < now() - :silence
+    AND greatest(builds.queued_at, builds.not_before) < now() - :heartbeat_timeout
     AND NOT EXISTS (
         SELECT 1 FROM procrastinate_jobs AS jobs
         LEFT JOIN procrastinate_workers AS holders ON holders.id = jobs.worker_id
         WHERE jobs.args ->> 'build_id' = builds.id AND jobs.task_name = :task
         AND (jobs.status = 'todo' OR (
-            jobs.status = 'doing' AND holders.last_heartbeat BETWEEN now() - :silence AND now() + :silence
+            jobs.status = 'doing' AND holders.last_heartbeat BETWEEN now() - :heartbeat_timeout AND now() + :heartbeat_timeout
         ))
     )
     ORDER BY builds.id
@@ -70,20 +70,11 @@ _SWEEP_JOBS = text("""
 
 
 class BuildQueue:
-    """Puts builds into the queue, inside the caller's transaction.
-
-    Attributes:
-        database_url: `postgresql://...`.
-    """
+    """Queues builds, in the caller's transaction."""
 
     def __init__(self, database_url: str) -> None:
-        """Opens no connection: jobs are written over those of the callers' transactions.
-
-        Args:
-            database_url: `postgresql://...`.
-        """
         self.database_url = database_url
-        # An App of its own: copies of another one keep that one's connector, and fail here.
+        # A separate App: a copy would keep the original's connector and fail here.
         connector = procrastinate.SyncPsycopgConnector(conninfo=engines.conninfo(database_url))
         self._app = procrastinate.App(connector=connector)
 
@@ -96,17 +87,11 @@ class BuildQueue:
         priority: int = 0,
         not_before: datetime | None = None,
     ) -> None:
-        """Adds a job; it exists, and wakes a worker, when the session's transaction commits.
+        """Add a job, which wakes a worker when the session's transaction commits.
 
         Args:
-            session: The transaction that changes the build.
-            build_id: The build to do.
-            queue: The target's name.
-            priority: Higher comes first; jobs of one priority come in the order in which they were added.
-            not_before: By the database's clock: when it may be delivered; at once where omitted.
-
-        Raises:
-            DatabaseUnavailable: The database did not answer.
+            priority: Higher comes first; jobs of equal priority are delivered in the order in which they were added.
+            not_before: Earliest delivery, by the database's clock; at once where omitted.
         """
         session.flush()
         connection = session.connection().connection.dbapi_connection
@@ -115,64 +100,45 @@ class BuildQueue:
                 TASK, queue=queue, priority=priority, schedule_at=not_before, connection=connection
             ).defer(build_id=build_id)
         except ConnectorException as exc:
-            raise DatabaseUnavailable(f"The queue did not take build {build_id}") from exc
+            raise DatabaseUnavailable(f"Cannot queue build {build_id}") from exc
 
     def withdraw(self, session: Session, build_id: str) -> None:
-        """Removes the jobs of a build that nobody has taken yet.
+        """Remove the undelivered jobs of a build.
 
         Args:
-            session: The transaction that takes the build out of the queue, or queues it anew.
-            build_id: The build.
+            session: The transaction that removes the build from the queue, or queues it again.
         """
         session.execute(_WITHDRAW, {"build": build_id, "task": TASK})
 
     def raise_priority(self, session: Session, build_ids: Sequence[str], priority: int) -> None:
-        """Puts the jobs of queued builds further ahead.
-
-        Args:
-            session: The transaction that does the same with the builds.
-            build_ids: The builds.
-            priority: Their priority from now on.
-        """
+        """Raise the priority of queued builds' jobs."""
         session.execute(_RAISE, {"builds": list(build_ids), "priority": priority, "task": TASK})
 
-    def undeliverable(self, session: Session, *, silence: timedelta) -> list[str]:
-        """Builds that wait in vain: queued, and due, but no job leads to them.
+    def undeliverable(self, session: Session, *, heartbeat_timeout: timedelta) -> list[str]:
+        """Return the builds that are queued and due, but have no job.
 
-        A worker that dies, or loses the database, between taking a job and claiming its build leaves one.
+        A worker that dies or loses the database between taking a job and claiming its build leaves one behind.
 
         Args:
-            session: The transaction that will defer them again; it holds their locks.
-            silence: How long a build must have waited, and a job's holder been silent.
+            heartbeat_timeout: Minimum time that the build has waited and that the job's consumer sent no heartbeat.
         """
-        return list(session.scalars(_UNDELIVERABLE, {"silence": silence, "task": TASK}))
+        return list(session.scalars(_UNDELIVERABLE, {"heartbeat_timeout": heartbeat_timeout, "task": TASK}))
 
     def sweep(self, session: Session) -> None:
-        """Deletes jobs that deliver nothing any more: whose handler raised, or whose holder is gone.
+        """Delete jobs whose handler raised or whose consumer is gone.
 
-        The builds they led to are found by `undeliverable`, or are over.
-
-        Args:
-            session: A transaction.
+        Their builds are found by `undeliverable`, or have ended.
         """
-        session.execute(_SWEEP_WORKERS, {"seconds": _FORGOTTEN_SECONDS})
+        session.execute(_SWEEP_WORKERS, {"seconds": _CONSUMER_TIMEOUT_S})
         session.execute(_SWEEP_JOBS, {"task": TASK})
 
 
 class BuildConsumer:
-    """Takes the builds of one queue and hands each to a function."""
+    """Calls a handler for each build of one queue."""
 
     def __init__(
         self, database_url: str, *, queue: str, handler: Callable[[str], None], concurrency: int = 1
     ) -> None:
-        """Opens nothing before `run`.
-
-        Args:
-            database_url: `postgresql://...`.
-            queue: The target's name.
-            handler: Called with a build's id, in a thread; what it raises is logged and the job not repeated.
-            concurrency: Builds at a time.
-        """
         self._conninfo = engines.conninfo(database_url)
         self._queue = queue
         self._handler = handler
@@ -181,11 +147,11 @@ class BuildConsumer:
         self._wake: Callable[[], object] | None = None
 
     def run(self) -> None:
-        """Works until `stop`; then waits for the running handlers. A lost database is waited for."""
+        """Work until `stop`, through outages of the database; then wait for the running handlers."""
         asyncio.run(self._run())
 
     def stop(self) -> None:
-        """Asks `run` to end; from any thread or signal handler, before or during it."""
+        """Request `run` to end, from any thread or signal handler, before or during it."""
         self._stopping = True  # no lock: this may be a signal handler
         wake = self._wake
         if wake:
@@ -194,17 +160,21 @@ class BuildConsumer:
 
     async def _run(self) -> None:
         loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-        # asyncio's own pool has a few threads more than there are cores; each slot needs one for as long as it builds.
+        # asyncio's own pool is sized by the number of cores; each slot needs a thread for as long as it builds.
         loop.set_default_executor(ThreadPoolExecutor(self._concurrency + 4, thread_name_prefix="slot"))
         self._wake = lambda: loop.call_soon_threadsafe(stopped.set)
-        pause = _FIRST_PAUSE
+        pause = _MIN_RETRY_PAUSE_S
         while not self._stopping:
             began = loop.time()
             await self._work_until(stopped)
             if self._stopping:
                 break
-            # The database went away: come back at once after a long life, ever more slowly otherwise.
-            pause = _FIRST_PAUSE if loop.time() - began > _LONGEST_PAUSE else min(2 * pause, _LONGEST_PAUSE)
+            # The database is unavailable: retry at once after a long connection, otherwise with growing pauses.
+            pause = (
+                _MIN_RETRY_PAUSE_S
+                if loop.time() - began > _MAX_RETRY_PAUSE_S
+                else min(2 * pause, _MAX_RETRY_PAUSE_S)
+            )
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopped.wait(), pause)
 
@@ -228,9 +198,9 @@ class BuildConsumer:
                 await app.run_worker_async(
                     queues=[self._queue],
                     concurrency=self._concurrency,
-                    fetch_job_polling_interval=_POLL_SECONDS,
+                    fetch_job_polling_interval=_POLL_INTERVAL_S,
                     delete_jobs="successful",
-                    update_heartbeat_interval=_HEARTBEAT_SECONDS,
+                    update_heartbeat_interval=_HEARTBEAT_INTERVAL_S,
                     install_signal_handlers=False,
                 )
         except (ConnectorException, psycopg.Error, psycopg_pool.PoolTimeout) as exc:

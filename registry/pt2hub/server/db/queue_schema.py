@@ -1,4 +1,4 @@
-"""procrastinate's part of the schema, applied by our revisions from the files of the installed wheel."""
+"""procrastinate's part of the schema, applied by pt2hub's revisions from the files of the installed wheel."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ PREFIX = "procrastinate_"
 
 
 def delta_files(*, after: str | None, up_to: str, directory: Path | None = None) -> list[Path]:
-    """Procrastinate's migration files in order, from the one behind `after` to `up_to`.
+    """Return procrastinate's migration files in order, from the one after `after` to `up_to`.
 
     Args:
         after: Name of the last file that an earlier revision applied, or None.
-        up_to: Name of the last file wanted.
-        directory: Where they are; the installed wheel's where omitted.
+        directory: Their folder; that of the installed wheel where omitted.
 
     Raises:
-        BadConfiguration: The installed procrastinate does not have one of the two.
+        BadConfiguration: The installed procrastinate lacks one of the two files.
     """
     folder = directory or Path(SchemaManager.get_migrations_path())
     files = sorted(folder.glob("*.sql"))
@@ -37,19 +36,19 @@ def delta_files(*, after: str | None, up_to: str, directory: Path | None = None)
                 f"The installed procrastinate {importlib.metadata.version('procrastinate')} lacks {name}, "
                 "which the database's schema needs",
                 where="procrastinate",
-                hint="Install the version that pt2hub asks for: pip install --upgrade 'pt2hub[server]'.",
+                hint="Install the version that pt2hub requires: pip install --upgrade 'pt2hub[server]'.",
             )
     return files[names.index(after) + 1 if after else 0 : names.index(up_to) + 1]
 
 
 def apply(connection: sqlalchemy.Connection, *, after: str | None, up_to: str) -> None:
-    """Runs the files of `delta_files` in the current transaction.
+    """Run procrastinate's migration files in the current transaction.
 
     Raises:
         BadConfiguration: The installed procrastinate is too old.
     """
     for file in delta_files(after=after, up_to=up_to):
-        # By the driver and without parameters, so that neither `:` nor `%` in the files means anything.
+        # By the driver and without parameters, so that `:` and `%` in the files have no special meaning.
         cursor = connection.connection.cursor()
         cursor.execute(file.read_text(encoding="utf-8"))
         cursor.close()

@@ -1,7 +1,7 @@
 """The tables. Rows stay inside the stores, which turn them into domain values.
 
-A change here needs a revision under `migrations/`; a test compares the two. Rows of an artifact and those below
-it are an index over manifests in the storage, rebuilt by `ReindexService`.
+A change here needs a revision under `migrations/`; a test compares the two. Rows of artifacts are an index over
+manifests in storage, rebuilt by `ReindexService`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _STATES = ", ".join(f"'{state}'" for state in BuildState)
 
 
 class Base(DeclarativeBase):
-    """Every table. Constraints are named by rule, so that a later revision can name them too."""
+    """Base class of all tables. Constraints are named by rule, so that later revisions can refer to them."""
 
     metadata = MetaData(
         naming_convention={
@@ -54,13 +54,13 @@ class Base(DeclarativeBase):
     }
 
 
-def counted() -> Mapped[int]:
-    """A primary key counted by the database."""
+def serial_key() -> Mapped[int]:
+    """Return a primary key column, numbered by the database."""
     return mapped_column(Identity(always=True), primary_key=True)
 
 
 def now() -> Mapped[datetime]:
-    """A time of the database's clock: no other clock is compared with anything."""
+    """Return a time column with the database's clock; times of other clocks are never compared."""
     return mapped_column(server_default=func.now())
 
 
@@ -69,22 +69,22 @@ class Model(Base):
 
     __tablename__ = "models"
 
-    id: Mapped[int] = counted()
+    id: Mapped[int] = serial_key()
     name: Mapped[str] = mapped_column(unique=True)
     description: Mapped[str] = mapped_column(server_default="")
     created_at: Mapped[datetime] = now()
 
 
 class Version(Base):
-    """A version of a model. Only `weights` and `golden` are ever set later, once each, and `settings` by each submission.
+    """A version of a model. Only `weights` and `golden` are set later, once each, and `settings` by each submission.
 
-    `settings`: `limits` and `measure` of the latest submission. Each attempt reads them when it begins.
+    `settings`: `limits` and `measure` of the latest submission; each attempt reads them when it begins.
     """
 
     __tablename__ = "versions"
     __table_args__ = (UniqueConstraint("model_id", "identity"), UniqueConstraint("model_id", "number"))
 
-    id: Mapped[int] = counted()
+    id: Mapped[int] = serial_key()
     model_id: Mapped[int] = mapped_column(ForeignKey("models.id"))
     number: Mapped[int] = mapped_column(Integer)
     identity: Mapped[str]
@@ -97,12 +97,12 @@ class Version(Base):
 
 
 class Alias(Base):
-    """A movable name on a version. The row stays when the alias is removed, so that its moves go on counting."""
+    """A movable name on a version. The row stays when the alias is removed, so that its moves stay numbered."""
 
     __tablename__ = "aliases"
     __table_args__ = (UniqueConstraint("model_id", "name"),)
 
-    id: Mapped[int] = counted()
+    id: Mapped[int] = serial_key()
     model_id: Mapped[int] = mapped_column(ForeignKey("models.id"))
     name: Mapped[str]
     version_id: Mapped[int | None] = mapped_column(ForeignKey("versions.id"), index=True)
@@ -110,7 +110,7 @@ class Alias(Base):
 
 
 class AliasMove(Base):
-    """A change of an alias; rows are only ever added. Versions are kept by number, so that nothing ties them."""
+    """A move of an alias; rows are only ever added. Versions are stored by number, without a foreign key."""
 
     __tablename__ = "alias_moves"
 
@@ -120,13 +120,13 @@ class AliasMove(Base):
     after: Mapped[int | None] = mapped_column(Integer)
     reason: Mapped[str]
     by: Mapped[str]
-    forced: Mapped[dict[str, Any] | None]  # the comparison that refused the move, where an admin forced it
-    # Not the transaction's time: that is when it began, and it may then have waited for the move before it.
+    forced: Mapped[dict[str, Any] | None]  # the failed checks, if an admin forced the move
+    # Not the transaction's time, which is its start: it may have waited for the previous move.
     at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
 
 
 class Target(Base):
-    """A target that was ever offered or asked for."""
+    """A target that was ever offered or requested."""
 
     __tablename__ = "targets"
 
@@ -140,7 +140,7 @@ class Target(Base):
 
 
 class Worker(Base):
-    """A worker, and what it last said about itself."""
+    """A worker and its latest registration."""
 
     __tablename__ = "workers"
     __table_args__ = (Index(None, "target", "last_seen"),)
@@ -163,7 +163,7 @@ class Worker(Base):
 
 
 class ServerSetting(Base):
-    """What the operator decided for the whole server, written by the API when it starts and read by workers."""
+    """A server-wide setting, written by the API at start and read by workers."""
 
     __tablename__ = "server_settings"
 
@@ -173,11 +173,11 @@ class ServerSetting(Base):
 
 
 class Blob(Base):
-    """What is known of stored bytes; a row stays when they are deleted, so that no generation is used twice.
+    """A stored blob or manifest; the row stays after deletion, so that no generation is used twice.
 
-    `state`: `pending` (being written under a lease), `stored`, `deleting` (a collector took it: nothing may refer to
-    it any more), `deleted`. Whoever writes a `deleting` or `deleted` one takes the next generation, so that a
-    collector that is late deletes only what it meant to.
+    `state`: `pending` (being written under a lease), `stored`, `deleting` (being collected: nothing may refer to it any
+    more), `deleted`. Writers of a `deleting` or `deleted` blob use the next generation, so that a late collector deletes
+    only the old one.
     """
 
     __tablename__ = "blobs"
@@ -192,7 +192,7 @@ class Blob(Base):
 
 
 class BlobLease(Base):
-    """A blob that somebody writes or is about to refer to: it is not collected before `pending_until`."""
+    """A lease of a writer or future referrer: the blob is not collected before `pending_until`."""
 
     __tablename__ = "blob_leases"
 
@@ -203,7 +203,7 @@ class BlobLease(Base):
 
 
 class BlobReference(Base):
-    """Something that needs a blob: `version:<id>`, `artifact:<digest>` or `log:<build>:<attempt>`."""
+    """A reference to a blob, by `version:<id>`, `artifact:<digest>` or `log:<build>:<attempt>`."""
 
     __tablename__ = "blob_references"
 
@@ -213,10 +213,10 @@ class BlobReference(Base):
 
 
 class Upload(Base):
-    """An upload by a client that the server checks before it counts.
+    """A client's upload, which the server verifies.
 
-    `state`: `open` (bytes arrive), `checking` (a process hashes them, and says so until `checking_until`), `stored`,
-    `failed` (`error` says why).
+    `state`: `open` (receiving bytes), `checking` (a process hashes them; its claim expires at `checking_until`),
+    `stored`, `failed` (with `error`).
     """
 
     __tablename__ = "uploads"
@@ -237,9 +237,9 @@ class Upload(Base):
 
 
 class Build(Base):
-    """A version on a target. `attempt` and `state` are what publishing compares.
+    """A build of a version on a target, or a measuring job. Publishing compares `attempt` and `state`.
 
-    `kind`: `build`, of which there is one for a version and target, or `measure`, which times the artifact again.
+    `kind`: `build` (one per version and target), or `measure` (benchmarks the artifact again).
     """
 
     __tablename__ = "builds"
@@ -260,11 +260,11 @@ class Build(Base):
             "worker_id",
             postgresql_where=text("state IN ('queued', 'running')"),
         ),
-        # Pages of builds, newest first: of all, in a state, for a target.
+        # Lists of builds, newest first: all, by state, by target.
         Index(None, "created_at", "id"),
         Index(None, "state", "created_at", "id"),
         Index(None, "target", "created_at", "id"),
-        # A build's place in its queue.
+        # A build's position in its queue.
         Index(
             "ix_builds_queued",
             "target",
@@ -296,7 +296,7 @@ class Build(Base):
 
 
 class BuildAttempt(Base):
-    """What became of one attempt; `log` names its log's blob once it is over and was put away."""
+    """One attempt of a build; `log` is the blob of its archived log."""
 
     __tablename__ = "build_attempts"
     __table_args__ = (
@@ -319,12 +319,12 @@ class BuildAttempt(Base):
 
 
 class BuildSum(Base):
-    """What counted attempts add up to; `StatisticsStore` alone knows the figures."""
+    """A sum over counted attempts; only `StatisticsStore` interprets the counters."""
 
     __tablename__ = "build_sums"
 
-    figure: Mapped[str] = mapped_column(primary_key=True)
-    subject: Mapped[str] = mapped_column(primary_key=True)
+    counter: Mapped[str] = mapped_column(primary_key=True)
+    scope: Mapped[str] = mapped_column(primary_key=True)
     detail: Mapped[str] = mapped_column(primary_key=True)
     count: Mapped[int]
     seconds: Mapped[float]
@@ -360,9 +360,9 @@ class BuildLog(Base):
 
 
 class Environment(Base):
-    """A fingerprint of a machine: what makes two timings comparable.
+    """The fingerprint of a machine.
 
-    `class_digest` names the part of it that must be equal (`measurements.environment_class`).
+    `class_digest` identifies the fields that must be equal for comparisons (`measurements.environment_class`).
     """
 
     __tablename__ = "environments"
@@ -373,7 +373,7 @@ class Environment(Base):
 
 
 class Artifact(Base):
-    """A succeeded build's result."""
+    """The result of a succeeded build."""
 
     __tablename__ = "artifacts"
 
@@ -404,7 +404,7 @@ class Artifact(Base):
 
 
 class Referrer(Base):
-    """A manifest that belongs to an artifact: log, sources, autotune table, measurements."""
+    """A referrer of an artifact: log, sources, autotune table, measurements."""
 
     __tablename__ = "referrers"
 
@@ -430,11 +430,11 @@ class ArchiveMember(Base):
 
 
 class AutotuneChoice(Base):
-    """A candidate for an operation, timed or failed."""
+    """An autotune candidate for an operation, timed or failed."""
 
     __tablename__ = "autotune_choices"
 
-    id: Mapped[int] = counted()
+    id: Mapped[int] = serial_key()
     artifact: Mapped[str] = mapped_column(ForeignKey("artifacts.digest", ondelete="CASCADE"), index=True)
     op: Mapped[str] = mapped_column(index=True)
     shapes: Mapped[list[Any]]
@@ -453,11 +453,11 @@ class AutotuneChoice(Base):
 
 
 class ApiToken(Base):
-    """A token, known only by its SHA-256. An admin's may force what a policy refuses."""
+    """An API token, by its SHA-256. An admin token may force what a policy refuses."""
 
     __tablename__ = "api_tokens"
 
-    id: Mapped[int] = counted()
+    id: Mapped[int] = serial_key()
     name: Mapped[str]
     sha256: Mapped[str] = mapped_column(unique=True)
     admin: Mapped[bool] = mapped_column(server_default="false")
@@ -467,7 +467,7 @@ class ApiToken(Base):
 
 
 class WebSession(Base):
-    """A browser that signed in, known by the SHA-256 of its cookie; it may what its token may, as long as that is valid."""
+    """A browser session, by the SHA-256 of its cookie, with the rights of its token while that is valid."""
 
     __tablename__ = "web_sessions"
 

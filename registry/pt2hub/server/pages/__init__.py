@@ -1,1 +1,1 @@
-"""The web pages: rendered here, readable without scripts; small scripts add charts, live logs and search."""
+"""Web pages, rendered on the server and usable without scripts."""

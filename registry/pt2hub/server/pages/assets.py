@@ -1,4 +1,4 @@
-"""Built styles and scripts: found by their plain names, served under names that hold their digests."""
+"""Built styles and scripts, served under names that contain their digests."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from pathlib import Path
 
 from flask import Response, abort
 
-from pt2hub.server.pages.compressing import takes_gzip
-
 PREFIX = "/static"
 _TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -18,17 +16,16 @@ _TYPES = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
-_FOR_EVER = "public, max-age=31536000, immutable"
-_COMPRESSED = ".gz"
+_CACHE_FOREVER = "public, max-age=31536000, immutable"
 
 
 @dataclass(frozen=True, slots=True)
 class Assets:
-    """What `web/build.py` made, kept in memory: a few hundred kilobytes, which a later build may replace on the disk.
+    """The files that `web/build.py` built, kept in memory because a later build may replace them on disk.
 
     Attributes:
-        names: Served name by plain name, as `assets.json` says it; nothing where nothing was built.
-        files: Bytes by served name; a compressed copy has `.gz` after it.
+        names: Served name by plain name, from `assets.json`; empty if nothing was built.
+        files: Bytes by served name.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -36,15 +33,14 @@ class Assets:
 
     @classmethod
     def of(cls, folder: Path | None) -> Assets:
-        """Reads what was built into a folder."""
+        """Read the built files of a folder."""
         if folder is None:
             return cls()
         names: dict[str, str] = json.loads((folder / "assets.json").read_text())
-        served = [name + end for name in names.values() for end in ("", _COMPRESSED)]
-        return cls(names, {name: (folder / name).read_bytes() for name in served})
+        return cls(names, {name: (folder / name).read_bytes() for name in names.values()})
 
-    def address(self, name: str) -> str | None:
-        """Where a file is served, None where it was not built.
+    def url(self, name: str) -> str | None:
+        """Return the URL of a file, or None if it was not built.
 
         Args:
             name: Its plain name, such as `pages.css`.
@@ -53,14 +49,9 @@ class Assets:
         return f"{PREFIX}/{served}" if served else None
 
     def serve(self, name: str) -> Response:
-        """A built file, compressed as its reader takes it; names hold digests, so that it may be kept for ever."""
+        """Return a built file, cacheable forever because its name contains its digest."""
         if name not in self.names.values():
             abort(404)
-        response = Response(content_type=_TYPES[Path(name).suffix])
-        response.headers["Cache-Control"] = _FOR_EVER
-        response.vary.add("Accept-Encoding")
-        if takes_gzip():
-            response.content_encoding = "gzip"
-            name += _COMPRESSED
-        response.set_data(self.files[name])
+        response = Response(self.files[name], content_type=_TYPES[Path(name).suffix])
+        response.headers["Cache-Control"] = _CACHE_FOREVER
         return response

@@ -1,4 +1,4 @@
-"""The front page: models, what is in production, recent builds, flagged changes."""
+"""Front page: models, versions in production, recent builds and flagged changes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pt2hub.domain.builds import BuildFilter, BuildState
 from pt2hub.domain.names import MAX_NAME, is_team, parse_model_name
 from pt2hub.errors import NotFound
 from pt2hub.server.api.context import container
-from pt2hub.server.pages.aliases import in_production
-from pt2hub.server.pages.rendering import fragment, page
-from pt2hub.server.pages.routes import routes
-from pt2hub.server.pages.stages import any_open
-from pt2hub.wire import overview
-from pt2hub.wire.overview import GlancePage, Trend
+from pt2hub.server.pages.blueprint import routes
+from pt2hub.server.pages.builds.steps import any_open
+from pt2hub.server.pages.promotion.aliases import in_production
+from pt2hub.server.pages.templates import fragment, page
+from pt2hub.server.views import overview
+from pt2hub.server.views.overview import OverviewPage, Trend
 from pt2hub.wire.performance import EventView
 
 if TYPE_CHECKING:
@@ -26,60 +26,67 @@ if TYPE_CHECKING:
     from flask import Response
     from werkzeug.wrappers import Response as WerkzeugResponse
 
-    from pt2hub.wire.overview import ModelGlance
+    from pt2hub.server.views.overview import ModelOverview
 
-_FEW = 6
-"""Changes, failed builds and builds that are shown beside the models."""
-_EVENTS = 100
-"""Flagged changes that are looked at: a version that changed did so in several metrics, batches and targets."""
-_FIRST = "latency_p50"
-_NAMES = "Names of models are team/name; the search at the top finds parts of either."
-_LINES = 4
-"""Targets that are shown of a model."""
-_GIVEN_UP = 4
-"""Versions without a figure after which a target is thought to be given up."""
+_MAX_ACTIVITY = 6
+"""Changes, failed builds and builds shown next to the models."""
+_MAX_EVENTS = 100
+"""Flagged changes to group: one version usually changes in several metrics, batch sizes and targets."""
+_MAIN_METRIC = "latency_p50"
+_NAMES = "Model names are team/name. The search at the top matches any part of them."
+_MAX_LINES = 4
+"""Targets shown per model."""
+_ABANDONED_AFTER = 4
+"""Versions without a measurement after which a target counts as abandoned."""
 
 
 @routes.get("/")
 def front() -> Response:
-    """Models at a glance; on the first page also what goes on, for scripts that alone."""
+    """Return the overview of models, with current activity on the first page; with `part`, the activity alone."""
     if request.args.get("part"):
-        return fragment("front_going.html", bounds=overview, lately=_going_on())
+        return fragment("front_activity.html", bounds=overview, activity=_current_activity())
     search, after = _search(), _after()
     found = container().overview.models(search, after=after)
-    return _listed(found, search=search, after=after, lately=None if search or after else _lately())
+    return _list_response(
+        found, search=search, after=after, activity=None if search or after else _activity()
+    )
 
 
 @routes.get("/models")
 def models() -> WerkzeugResponse:
-    """What an address that was cut off meant: the front page lists the models."""
+    """Redirect to the front page, which lists the models."""
     return redirect(url_for("pages.front", q=request.args.get("q")))
 
 
 @routes.get("/models/<team>")
 def team(team: str) -> Response:
-    """The models of a team."""
+    """Return the models of a team."""
     after = _after()
-    found = container().overview.models(team=team, after=after) if is_team(team) else GlancePage(())
+    found = container().overview.models(team=team, after=after) if is_team(team) else OverviewPage(())
     if not (found.models or after):
-        raise NotFound(f"There is no team {team[:MAX_NAME]} with a model", where="team", hint=_NAMES)
-    return _listed(found, team=team, after=after)
+        raise NotFound(f"Team {team[:MAX_NAME]} not found", where="team", hint=_NAMES)
+    return _list_response(found, team=team, after=after)
 
 
-def _listed(
-    found: GlancePage, *, after: str, search: str = "", team: str = "", lately: dict[str, Any] | None = None
+def _list_response(
+    found: OverviewPage,
+    *,
+    after: str,
+    search: str = "",
+    team: str = "",
+    activity: dict[str, Any] | None = None,
 ) -> Response:
     return page(
         "front.html",
-        room="models",
+        section="models",
         search=search,
         team=team,
         after=after,
         found=found,
         lines={glance.model.name: lines_of(glance) for glance in found.models},
-        most=_LINES,
-        aliases={glance.model.name: _ordered(glance.model.aliases) for glance in found.models},
-        lately=lately,
+        max_lines=_MAX_LINES,
+        aliases={glance.model.name: _order_aliases(glance.model.aliases) for glance in found.models},
+        activity=activity,
         bounds=overview,
     )
 
@@ -90,20 +97,19 @@ def _after() -> str:
 
 
 def _search() -> str:
-    """What was searched for; what nobody can type is no part of any name."""
+    """Return the search text without unprintable characters."""
     typed = request.args.get("q", "")
     return "".join(letter for letter in typed if letter.isprintable()).strip()[:MAX_NAME]
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A target of a model at a glance.
+    """A target in a model's overview.
 
     Attributes:
-        target: Its name.
-        trend: How the latency moved on it, None where it was never measured.
+        trend: Latency over versions, None if never measured.
         failed: Whether the newest version's build for it failed.
-        current: Whether it goes on: a target that was given up says nothing of today.
+        current: Whether it is not abandoned.
     """
 
     target: str
@@ -112,58 +118,56 @@ class Line:
     current: bool
 
     @property
-    def concern(self) -> tuple[bool, float]:
-        """What sorts those that somebody must look at first: what failed, then what became slower, by how much."""
+    def sort_key(self) -> tuple[bool, float]:
+        """Sort key: failed builds first, then the largest regressions."""
         change = self.trend.change if self.trend else None
-        worse = change.ratio if change and change.verdict == "worse" else 0.0
+        worse = change.ratio if change and change.outcome == "worse" else 0.0
         return not self.failed, -worse
 
 
-def lines_of(glance: ModelGlance) -> list[Line]:
-    """The targets of a model, the worst first."""
+def lines_of(glance: ModelOverview) -> list[Line]:
+    """Return the targets of a model, the most urgent first."""
     newest = max((trend.series.newest for trend in glance.trends), default=0)
     known = {trend.series.target: trend for trend in glance.trends}
-    going_on = {name for name, trend in known.items() if newest - trend.series.newest < _GIVEN_UP}
+    current = {name for name, trend in known.items() if newest - trend.series.newest < _ABANDONED_AFTER}
     found = [
         Line(
-            name, known.get(name), failed=name in glance.failed, current=name in going_on.union(glance.failed)
+            name, known.get(name), failed=name in glance.failed, current=name in current.union(glance.failed)
         )
         for name in dict.fromkeys((*known, *glance.failed))
     ]
-    return sorted(found, key=lambda line: line.concern)
+    return sorted(found, key=lambda line: line.sort_key)
 
 
-def _ordered(aliases: Mapping[str, int]) -> list[tuple[str, int, bool]]:
-    """Name, version and whether it names production, of each alias, those that do first."""
-    told = [(name, number, in_production(name)) for name, number in aliases.items()]
-    return sorted(told, key=lambda alias: (not alias[2], alias[0]))
+def _order_aliases(aliases: Mapping[str, int]) -> list[tuple[str, int, bool]]:
+    """Return each alias's name, version and whether it is in production, production aliases first."""
+    found = [(name, number, in_production(name)) for name, number in aliases.items()]
+    return sorted(found, key=lambda alias: (not alias[2], alias[0]))
 
 
-def _lately() -> dict[str, Any]:
-    changes = _told_once(container().comparing.events(limit=_EVENTS).events)[:_FEW]
-    return {**_going_on(), "changes": changes}
+def _activity() -> dict[str, Any]:
+    changes = _group_events(container().comparisons.events(limit=_MAX_EVENTS).events)[:_MAX_ACTIVITY]
+    return {**_current_activity(), "changes": changes}
 
 
-def _going_on() -> dict[str, Any]:
-    """What changes while builds run."""
+def _current_activity() -> dict[str, Any]:
+    """Return the activity that changes while builds run."""
     services = container()
-    builds = services.catalog.builds(BuildFilter(), limit=_FEW).builds
+    builds = services.catalog.builds(BuildFilter(), limit=_MAX_ACTIVITY).builds
     return {
         "totals": services.overview.totals(),
-        "failed": services.catalog.builds(BuildFilter(state=BuildState.FAILED), limit=_FEW).builds,
+        "failed": services.catalog.builds(BuildFilter(state=BuildState.FAILED), limit=_MAX_ACTIVITY).builds,
         "builds": builds,
         "open": any_open(builds),
     }
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A version that changed.
+class ChangeSummary:
+    """The flagged changes of a version.
 
     Attributes:
-        event: The newest of its flagged changes, that of the latency if there is one.
-        targets: Further targets that one was flagged on.
-        metrics: Further metrics.
+        event: The newest change, of the latency if there is one.
     """
 
     event: EventView
@@ -171,16 +175,16 @@ class Told:
     metrics: tuple[str, ...]
 
 
-def _told_once(events: Iterable[EventView]) -> list[Told]:
-    """Each version once for the better and once for the worse, newest first."""
+def _group_events(events: Iterable[EventView]) -> list[ChangeSummary]:
+    """Group events by version and outcome, newest first."""
     found: dict[tuple[str, int, str], list[EventView]] = {}
     for event in events:
-        found.setdefault((event.model, event.number, event.verdict), []).append(event)
-    return [_told(group) for group in found.values()]
+        found.setdefault((event.model, event.number, event.outcome), []).append(event)
+    return [_summarize_group(group) for group in found.values()]
 
 
-def _told(group: Sequence[EventView]) -> Told:
-    first = next((event for event in group if event.metric == _FIRST), group[0])
+def _summarize_group(group: Sequence[EventView]) -> ChangeSummary:
+    first = next((event for event in group if event.metric == _MAIN_METRIC), group[0])
     targets = {event.target: None for event in group if event.target != first.target}
     metrics = {event.metric: None for event in group if event.metric != first.metric}
-    return Told(first, tuple(targets), tuple(metrics))
+    return ChangeSummary(first, tuple(targets), tuple(metrics))

@@ -1,4 +1,4 @@
-"""Whole numbers that people write, in addresses and forms."""
+"""Whole numbers in URLs and forms."""
 
 from __future__ import annotations
 
@@ -7,46 +7,41 @@ from flask import request
 from pt2hub.domain.builds import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from pt2hub.errors import InvalidInput
 
-MOST_VERSION = 999_999_999
-"""Of a version: as many digits as references have."""
-_MOST_DIGITS = 19
-_SHOWN = 80
+MAX_VERSION = 999_999_999
+"""The largest version number: references have at most nine digits."""
+_MAX_DIGITS = 19
+_MAX_SHOWN = 80
 
 
-def whole(text: str, where: str, least: int, most: int, *, what: str = "whole number", hint: str) -> int:
-    """A whole number.
+def parse_whole_number(
+    text: str, where: str, low: int, high: int, *, what: str = "whole number", hint: str
+) -> int:
+    """Parse a whole number.
 
     Args:
-        text: As somebody wrote it.
-        where: The field that holds it.
-        least: The smallest that it may be.
-        most: The largest.
-        what: What it is, for the error.
-        hint: What to write instead.
+        what: What the number is, for the error message.
 
     Raises:
-        InvalidInput: It is none, or out of its range.
+        InvalidInput: The text is not a whole number from `low` to `high`.
     """
     digits = text.removeprefix("-")
-    good = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
-    if not good or not least <= int(text) <= most:
-        raise InvalidInput(f"{text[:_SHOWN]!a} is no {what}", where=where, hint=hint)
+    good = digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS
+    if not good or not low <= int(text) <= high:
+        raise InvalidInput(f"Invalid {what} {text[:_MAX_SHOWN]!a}", where=where, hint=hint)
     return int(text)
 
 
-def in_address(where: str, least: int, most: int, *, what: str = "whole number", hint: str) -> int | None:
-    """A whole number in the current request's address, None where none is given; arguments and errors as of `whole`."""
+def query_number(where: str, low: int, high: int, *, what: str = "whole number", hint: str) -> int | None:
+    """Parse a whole number from the current request's query, None if absent. Arguments and errors as in `parse_whole_number`."""
     text = request.args.get(where, "").strip()
-    return whole(text, where, least, most, what=what, hint=hint) if text else None
+    return parse_whole_number(text, where, low, high, what=what, hint=hint) if text else None
 
 
-def priority(text: str) -> int:
-    """A priority of builds.
+def parse_priority(text: str) -> int:
+    """Parse a build priority.
 
     Raises:
-        InvalidInput: It is none.
+        InvalidInput: The text is not a priority.
     """
-    hint = (
-        f"Give a whole number from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}; 0 is usual, higher comes first."
-    )
-    return whole(text, "priority", LOWEST_PRIORITY, HIGHEST_PRIORITY, what="priority", hint=hint)
+    hint = f"Enter a whole number from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}; higher runs first, the default is 0."
+    return parse_whole_number(text, "priority", LOWEST_PRIORITY, HIGHEST_PRIORITY, what="priority", hint=hint)

@@ -1,4 +1,4 @@
-"""Errors as pages: what happened, where, and what to do next. Programs get problem documents, as without pages."""
+"""Error pages. API requests get problem documents instead."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pt2hub.errors import NotFound, Pt2hubError, UsageError
 from pt2hub.server.api.context import PAGES
 from pt2hub.server.api.problems import RETRY_SECONDS, problem, register, status_of
 from pt2hub.server.pages import sessions
-from pt2hub.server.pages.rendering import page
+from pt2hub.server.pages.templates import page
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -24,51 +24,50 @@ if TYPE_CHECKING:
 _FOR_PROGRAMS = re.compile(r"/(api|v2|metrics|healthz|readyz)(/|$)")
 _MODEL = re.compile(MODEL_PATTERN)
 _TITLES = {
-    HTTPStatus.NOT_FOUND: "There is nothing here",
-    HTTPStatus.REQUEST_URI_TOO_LONG: "This address is too long",
-    HTTPStatus.FORBIDDEN: "This is not allowed",
-    HTTPStatus.CONFLICT: "This cannot be done now",
-    HTTPStatus.UNPROCESSABLE_ENTITY: "This cannot be read",
-    HTTPStatus.INTERNAL_SERVER_ERROR: "Something failed here",
-    HTTPStatus.SERVICE_UNAVAILABLE: "Not just now",
+    HTTPStatus.NOT_FOUND: "Not found",
+    HTTPStatus.REQUEST_URI_TOO_LONG: "URL too long",
+    HTTPStatus.FORBIDDEN: "Permission denied",
+    HTTPStatus.CONFLICT: "Conflict with the current state",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "Invalid input",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "Something went wrong",
+    HTTPStatus.SERVICE_UNAVAILABLE: "Temporarily unavailable",
 }
-_LONGEST_SOUGHT = 100
+_MAX_SOUGHT = 100
 _log = structlog.get_logger(__name__)
 
-Way = tuple[str, str]
-"""What people read, and where it leads."""
+Link = tuple[str, str]
+"""A label and its URL."""
 
 
 def install(app: Flask) -> None:
-    """Makes errors under addresses of pages pages."""
+    """Render errors of pages as pages."""
     register(app, present)
 
 
 def present(error: Pt2hubError, *, status: int | None = None) -> Response:
-    """An error as its reader takes it: as a page, or under addresses for programs as a problem document.
+    """Return an error as a page, or as a problem document for API paths.
 
     Args:
-        error: What happened.
-        status: Where it differs from that of its class.
+        status: The status, if it is not that of the error's class.
     """
     if _FOR_PROGRAMS.match(request.path):
         return problem(error, status=status)
-    if there := _without_slash():
+    if there := _path_without_slash():
         return Response(status=HTTPStatus.PERMANENT_REDIRECT, headers={"Location": there})
-    shown, number = _unrouted() or (error, status or status_of(type(error)))
+    shown, number = _routing_error() or (error, status or status_of(type(error)))
     try:
-        _know_the_visitor()
+        _identify_visitor()
         response = _page(shown, number)
-    except Exception as exc:  # noqa: BLE001  # whatever it is, the reader is told what failed first
-        _log.exception("an error's page failed", exc_info=exc)
+    except Exception as exc:  # noqa: BLE001  # the original error is shown whatever fails here
+        _log.exception("rendering an error page failed", exc_info=exc)
         response = Response(f"{shown}\n", status=number, content_type="text/plain; charset=utf-8")
     if number == HTTPStatus.SERVICE_UNAVAILABLE:
         response.headers["Retry-After"] = str(RETRY_SECONDS)
     return response
 
 
-def _without_slash() -> str | None:
-    """The page that was meant by an address with a slash at its end."""
+def _path_without_slash() -> str | None:
+    """Return the page's URL if the path only has a trailing slash too many."""
     path, site = request.path.rstrip("/"), current_app.create_url_adapter(request)
     if site is None or path == request.path or not isinstance(request.routing_exception, HTTPNotFound):
         return None
@@ -89,58 +88,58 @@ def _page(error: Pt2hubError, status: int) -> Response:
         title=_TITLES.get(HTTPStatus(status), phrase),
         status_line=f"{status} {phrase}",
         error=error,
-        ways=_ways(error),
-        again=request.full_path.rstrip("?") if status >= HTTPStatus.INTERNAL_SERVER_ERROR else None,
+        links=_links(error),
+        retry=request.full_path.rstrip("?") if status >= HTTPStatus.INTERNAL_SERVER_ERROR else None,
     )
 
 
-def _unrouted() -> tuple[Pt2hubError, int] | None:
-    """What is wrong with an address that no page has, whatever else is wrong with the request."""
+def _routing_error() -> tuple[Pt2hubError, int] | None:
+    """Return the routing error of a URL without a page; it takes precedence over other errors."""
     wrong = request.routing_exception
     if wrong is None or wrong.code is None:
         return None
     if wrong.code == HTTPStatus.NOT_FOUND:
         return NotFound(
-            "There is no page at this address",
-            where=request.path[:_LONGEST_SOUGHT],
-            hint="Was it cut off, or has it a letter too many? Things keep their addresses here.",
+            "Page not found",
+            where=request.path[:_MAX_SOUGHT],
+            hint="Check the URL for a missing or extra character.",
         ), wrong.code
-    return UsageError(wrong.description, hint="Go back to the page that has the form."), wrong.code
+    return UsageError(wrong.description, hint="Go back to the page with the form."), wrong.code
 
 
-def _know_the_visitor() -> None:
-    """The database, which knows who signed in, may be what failed: the page shows nobody then."""
+def _identify_visitor() -> None:
+    """Identify the visitor; continue without one if the database fails."""
     try:
         sessions.visitor()
     except Pt2hubError:
-        sessions.know_nobody()
+        sessions.forget_visitor()
 
 
-def _ways(error: Pt2hubError) -> list[Way]:
-    """Pages near what was sought, the likeliest first."""
-    near = [way for name in error.context.get("near", ()) for way in _model(name)]
+def _links(error: Pt2hubError) -> list[Link]:
+    """Return links to pages that may have been meant, most likely first."""
+    suggestions = [link for name in error.context.get("suggestions", ()) for link in _model_link(name)]
     if request.routing_exception or request.endpoint == "pages.team":
-        return [*near, *_searches()]
-    place: dict[str, Any] = request.view_args or {}
-    owner = "/".join((place.get("team", ""), place.get("name", "")))
-    if near or error.where == "model" or not _MODEL.fullmatch(owner):
-        return near
-    return [*_newest(error, place), *_model(owner)]
+        return [*suggestions, *_search_link()]
+    arguments: dict[str, Any] = request.view_args or {}
+    owner = "/".join((arguments.get("team", ""), arguments.get("name", "")))
+    if suggestions or error.where == "model" or not _MODEL.fullmatch(owner):
+        return suggestions
+    return [*_newest_version_link(error, arguments), *_model_link(owner)]
 
 
-def _newest(error: Pt2hubError, place: dict[str, Any]) -> list[Way]:
+def _newest_version_link(error: Pt2hubError, arguments: dict[str, Any]) -> list[Link]:
     number = error.context.get("newest")
     if number is None:
         return []
-    team, name = place["team"], place["name"]
+    team, name = arguments["team"], arguments["name"]
     return [(f"{team}/{name}@{number}", url_for("pages.version", team=team, name=name, number=number))]
 
 
-def _model(name: str) -> list[Way]:
+def _model_link(name: str) -> list[Link]:
     team, _, rest = name.partition("/")
     return [(name, url_for("pages.model", team=team, name=rest))] if _MODEL.fullmatch(name) else []
 
 
-def _searches() -> list[Way]:
-    sought = request.path.rstrip("/").rpartition("/")[2][:_LONGEST_SOUGHT]
-    return [(f"Models like {sought}", url_for("pages.front", q=sought))] if sought else []
+def _search_link() -> list[Link]:
+    sought = request.path.rstrip("/").rpartition("/")[2][:_MAX_SOUGHT]
+    return [(f"Search models for {sought}", url_for("pages.front", q=sought))] if sought else []

@@ -1,21 +1,17 @@
-"""Who signed in with a browser: the cookie, and the proof that a form came from our own page.
+"""Browser sessions: the session cookie and the same-origin check of forms.
 
-A form is believed when three things hold: the browser says that a page of this site sent it, a session's cookie came
-with it, and it carries that session's proof. `signing` asks for all three before any view that changes something.
+A form is accepted if the browser says that a page of this site sent it and the session cookie is valid.
+`access.login` checks both before any view that changes something.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
-import secrets
 from typing import TYPE_CHECKING, cast
 
 from flask import g, request
 
 from pt2hub.server.api.context import container
-from pt2hub.server.services.web_sessions import LASTING
+from pt2hub.server.services.access.web_sessions import MAX_LIFETIME
 
 if TYPE_CHECKING:
     from flask import Response
@@ -24,47 +20,29 @@ if TYPE_CHECKING:
 
 COOKIE = "pt2hub_session"
 HOST_COOKIE = f"__Host-{COOKIE}"
-"""Over HTTPS: browsers take a cookie of such a name from this very host alone, and never over plain HTTP, so that
-neither a neighbouring host nor who is on the way can put a session of theirs in its place."""
-CSRF_FIELD = "csrf"
-CSRF_HEADER = "X-CSRF-Token"
-_PURPOSE = b"pt2hub form"
-_BYTES = hashlib.sha256().digest_size
+"""The cookie over HTTPS. Browsers accept a cookie with this prefix from this host only and never over plain HTTP, so
+neither a neighbouring host nor an attacker on the network can plant a session."""
 
 
 def visitor() -> Actor | None:
-    """Who signed in; None for who only reads."""
+    """Return the signed-in user, None for anonymous readers."""
     if "visitor" not in g:
         g.visitor = container().web_sessions.actor(_value()) if _value() else None
     return cast("Actor | None", g.visitor)
 
 
-def csrf() -> str:
-    """What every form carries as `csrf`: different in each page, good for this session only.
-
-    It is masked anew each time, so that the length of a compressed page tells nothing about it.
-    """
-    if visitor() is None:
-        return ""
-    mask = secrets.token_bytes(_BYTES)
-    return base64.urlsafe_b64encode(mask + _xor(mask, _proof())).decode()
-
-
 def actor() -> Actor:
-    """Who sent a form; `signing.check` ran before."""
+    """Return the sender of a form, after `access.login.check`."""
     found = visitor()
     assert found is not None, "requests that change something are checked before their view"
     return found
 
 
 def open_session(token: str) -> None:
-    """Signs the sender of this request in; `keep` sends the cookie.
-
-    Args:
-        token: As it was typed.
+    """Open a session for the sender of this request; `set_cookies` sends its cookie.
 
     Raises:
-        Unauthorized: It is no valid one.
+        Unauthorized: The token is invalid.
     """
     services = container().web_sessions
     value, before = services.open(token), _value()
@@ -74,20 +52,20 @@ def open_session(token: str) -> None:
 
 
 def close_session() -> None:
-    """Signs the sender of this request out, wherever else the same cookies are; `keep` takes them back."""
+    """Close the sessions of this request's cookies; `set_cookies` deletes the cookies."""
     for value in {_value(), *map(request.cookies.get, (COOKIE, HOST_COOKIE))}:
         if value:
             container().web_sessions.close(value)
     g.session, g.visitor = "", None
 
 
-def know_nobody() -> None:
-    """Goes on as for a reader who did not sign in: the database, which knows, did not answer."""
+def forget_visitor() -> None:
+    """Treat the reader as anonymous, because the database did not answer."""
     g.visitor = None
 
 
-def keep(response: Response) -> Response:
-    """Sends the cookie of a session that this request opened, and takes back those of sessions that it closed."""
+def set_cookies(response: Response) -> Response:
+    """Set the cookie of a session opened by this request and delete those of closed ones."""
     if "session" not in g:
         return response
     ours = (HOST_COOKIE if is_encrypted() else COOKIE) if g.session else None
@@ -95,19 +73,19 @@ def keep(response: Response) -> Response:
         secure = name == HOST_COOKIE
         if name == ours:
             response.set_cookie(
-                name, g.session, max_age=LASTING, httponly=True, samesite="Lax", secure=secure
+                name, g.session, max_age=MAX_LIFETIME, httponly=True, samesite="Lax", secure=secure
             )
         elif name in request.cookies:
             response.delete_cookie(name, httponly=True, samesite="Lax", secure=secure)
     return response
 
 
-def is_from_here() -> bool:
-    """Whether a page of this site sent this request, as far as the browser says.
+def is_same_site() -> bool:
+    """Return whether the browser says that a page of this site sent this request.
 
-    `Sec-Fetch-Site` comes over HTTPS and on loopback, and holds behind proxies that change the host's name; elsewhere
-    there is `Origin`, and `X-Forwarded-Host`, which no form of another site can set. A client that sends none of
-    them is no browser, so nobody can make it send what it did not mean to.
+    Browsers send `Sec-Fetch-Site` over HTTPS and on loopback; it is right even behind proxies that change the host.
+    Elsewhere `Origin` is compared with the host and `X-Forwarded-Host`, which forms of other sites cannot set. A client
+    that sends none of them is not a browser and cannot be tricked into sending a request.
     """
     site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
     if site is not None:
@@ -116,35 +94,12 @@ def is_from_here() -> bool:
     return origin is None or origin.partition("://")[2] in {request.host, forwarded} - {""}
 
 
-def is_proved() -> bool:
-    """Whether this request carries the proof of its session, in a header or a field."""
-    given = request.headers.get(CSRF_HEADER) or request.form.get(CSRF_FIELD, "")
-    return hmac.compare_digest(_unmasked(given), _proof())
-
-
 def is_encrypted() -> bool:
-    """Whether the reader's connection is HTTPS, also where a proxy ends it without telling us."""
+    """Return whether the reader's connection is HTTPS, even if a proxy ends TLS without saying so."""
     return request.is_secure or request.headers.get("Origin", "").startswith("https://")
 
 
 def _value() -> str:
-    """The cookie's; behind a proxy that does not tell of HTTPS the name alone says how it came to the browser."""
+    """Return the session cookie's value; behind a proxy that hides HTTPS, its name shows how it was set."""
     plain = "" if request.is_secure else request.cookies.get(COOKIE, "")
     return cast("str", g.get("session", request.cookies.get(HOST_COOKIE, plain)))
-
-
-def _proof() -> bytes:
-    """Derived from the cookie, which only the browser has whole: there is nothing to store."""
-    return hmac.digest(_value().encode(), _PURPOSE, "sha256")
-
-
-def _unmasked(given: str) -> bytes:
-    try:
-        both = base64.urlsafe_b64decode(given.encode())
-    except ValueError:
-        return b""
-    return _xor(both[:_BYTES], both[_BYTES:]) if len(both) == 2 * _BYTES else b""
-
-
-def _xor(left: bytes, right: bytes) -> bytes:
-    return bytes(one ^ other for one, other in zip(left, right, strict=True))

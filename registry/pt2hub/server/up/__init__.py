@@ -1,1 +1,1 @@
-"""`pt2hub up`: one command, one machine: database, API and a worker under one supervisor."""
+"""`pt2hub up`: database, API and worker on one machine under one supervisor."""

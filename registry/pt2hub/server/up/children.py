@@ -1,4 +1,4 @@
-"""The processes that pt2hub supervises: those of the API, and a worker."""
+"""Supervised API and worker processes."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from pt2hub.server.processes import spawn
 from pt2hub.server.up.services import TICK_SECONDS, Service
+from pt2hub.system.processes import spawn
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from pt2hub.server.interrupts import Interrupts
-    from pt2hub.server.processes import Child
-    from pt2hub.server.starting import StartGate
+    from pt2hub.server.startup_barrier import StartupBarrier
+    from pt2hub.system.interrupts import Interrupts
+    from pt2hub.system.processes import Child
 
 T = TypeVar("T")
 _KILLED_AFTER = 5.0
@@ -33,26 +33,24 @@ def api_services(
     log: Path | None,
     grace: float,
     report: Callable[[str], None],
-    gate: StartGate | None = None,
+    barrier: StartupBarrier | None = None,
 ) -> list[Service]:
-    """One process of the API for each socket, which it inherits.
+    """Create one API service per socket, which its process inherits.
 
     Args:
-        listeners: The sockets; they stay the caller's.
-        environ: What the processes get.
         log: Where they write; None for our own output.
         grace: Seconds they may take for what they were asked before they stop.
         report: Takes a line when one had to be started again.
-        gate: What they wait for once they are ready to serve; None where they may serve at once.
+        barrier: What they wait for once they are ready to serve; None where they may serve at once.
     """
 
     def launch(number: int) -> Child:
         argv = [sys.executable, "-m", "pt2hub.server.serve", "--fd", str(number)]
-        if gate is None:
+        if barrier is None:
             return spawn(argv, log=log, environ=environ, keep_open=[number], signals_held=True)
-        argv += ["--gate", str(gate.reader)]
-        child = spawn(argv, log=log, environ=environ, keep_open=[number, gate.reader], signals_held=True)
-        gate.launched()
+        argv += ["--barrier", str(barrier.reader)]
+        child = spawn(argv, log=log, environ=environ, keep_open=[number, barrier.reader], signals_held=True)
+        barrier.count_launch()
         return child
 
     return [
@@ -64,10 +62,9 @@ def api_services(
 def worker_service(
     environ: Mapping[str, str], *, log: Path | None, drain: float, report: Callable[[str], None]
 ) -> Service:
-    """A worker for this machine's target.
+    """Create a worker service for this machine's target.
 
     Args:
-        environ: What it gets.
         log: Where it writes; None for our own output.
         drain: Seconds it may go on with what it builds.
         report: Takes a line when it had to be started again.
@@ -83,7 +80,7 @@ def worker_service(
 def await_service(
     service: Service, look: Callable[[], T | None], seconds: float, interrupts: Interrupts
 ) -> T:
-    """Waits until a look finds something true, and returns it.
+    """Poll until a value is true, and return it.
 
     Raises:
         InternalError: The service ended meanwhile, or its time is over.

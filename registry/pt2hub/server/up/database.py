@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL under supervision: started again when it dies, given up when it dies again and again."""
+"""Supervision of the embedded PostgreSQL: restarted after a crash, up to a limit."""
 
 from __future__ import annotations
 
@@ -6,40 +6,38 @@ import time
 from typing import TYPE_CHECKING
 
 from pt2hub.errors import DatabaseUnavailable
-from pt2hub.server.processes import shorten
 from pt2hub.server.up.services import describe_exit
+from pt2hub.system.processes import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pt2hub.server.db.embedded import EmbeddedPostgres
 
-_MOST_DEATHS = 5
+_MAX_DEATHS = 5
 _COUNTED_SECONDS = 60.0
-"""So many deaths within so many seconds are no accident: the data or the machine are broken."""
+"""Number of crashes within the period after which the data or the machine count as broken."""
 _PAUSE_SECONDS = 0.5
 
 
 class Database:
-    """The embedded PostgreSQL, kept running under the same address."""
+    """The supervised embedded PostgreSQL, restarted at the same address.
+
+    Args:
+        report: Takes a line for the user when it had to be started again.
+        pause: Waits some seconds, or raises where a signal has come.
+    """
 
     def __init__(
         self, server: EmbeddedPostgres, *, report: Callable[[str], None], pause: Callable[[float], None]
     ) -> None:
-        """Looks after a server that its owner starts and stops.
-
-        Args:
-            server: The server.
-            report: Takes a line for the user when it had to be started again.
-            pause: Waits some seconds, or raises where a signal has come.
-        """
         self._server = server
         self._report = report
         self._wait = pause
         self._deaths: list[float] = []
 
     def tend(self) -> None:
-        """Starts the server again when it ended; it recovers what was committed. Who uses it connects again.
+        """Restart the server if it ended. It recovers committed data, and clients reconnect.
 
         Raises:
             DatabaseUnavailable: It ended several times in a short time, or does not start.
@@ -51,12 +49,12 @@ class Database:
         ended = f"ended with {describe_exit(code)}"
         if self._died_too_often():
             raise DatabaseUnavailable(
-                f"The embedded PostgreSQL {ended}, {_MOST_DEATHS} times in {_COUNTED_SECONDS:g} s, so everything "
-                "was stopped.",
+                f"The embedded PostgreSQL {ended}, {_MAX_DEATHS} times in {_COUNTED_SECONDS:g} s; pt2hub has "
+                "stopped.",
                 where=str(self._server.log),
-                hint="Read the log, then start pt2hub again; what was committed is kept.",
+                hint="Check the log, then start pt2hub again; committed data is kept.",
             )
-        self._report(f"PostgreSQL {ended}; it starts again (log: {self._server.log}).")
+        self._report(f"PostgreSQL {ended}; restarting (log: {self._server.log}).")
         self._start_again()
 
     def _start_again(self) -> None:
@@ -73,4 +71,4 @@ class Database:
     def _died_too_often(self) -> bool:
         now = time.monotonic()
         self._deaths = [*(when for when in self._deaths if now - when < _COUNTED_SECONDS), now]
-        return len(self._deaths) >= _MOST_DEATHS
+        return len(self._deaths) >= _MAX_DEATHS

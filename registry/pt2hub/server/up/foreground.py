@@ -1,6 +1,6 @@
-"""The run of `pt2hub api`: the API alone, in the foreground, for containers and service managers.
+"""`pt2hub api`: the API alone in the foreground, for containers and service managers.
 
-It keeps nothing on this machine: no home, no token, no files. Its processes write to our own output.
+It keeps nothing on this machine: no home, no token, no files. Its processes log to its own output.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import structlog
 
 from pt2hub.errors import BadConfiguration
-from pt2hub.server import logs
-from pt2hub.server.interrupts import Interrupted, Interrupts
-from pt2hub.server.starting import StartGate
+from pt2hub.server.startup_barrier import StartupBarrier
 from pt2hub.server.up.children import api_services, await_service
-from pt2hub.server.up.listening import Probe, listen_for_each
+from pt2hub.server.up.port import Probe, listen_for_each
 from pt2hub.server.up.services import stop_all, tend_all
+from pt2hub.system import logs
+from pt2hub.system.interrupts import Interrupted, Interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,13 +34,13 @@ _log = structlog.get_logger(__name__)
 
 
 def run_api(config: ServerConfig, *, announce: Callable[[dict[str, Any]], None] | None = None) -> int:
-    """Runs the API until SIGINT or SIGTERM; call it from the main thread.
+    """Run the API until SIGINT or SIGTERM; call it from the main thread.
 
-    What was asked before the signal is answered, for as long as `grace_seconds`; who comes later is refused.
+    Pending requests are finished within `grace_seconds` after the signal; later connections are refused.
 
     Args:
         config: The server's settings; they must name a database and a storage.
-        announce: Takes where it answers, once it does.
+        announce: Called with the API's URL once it responds.
 
     Returns:
         The exit code: 0 after a signal.
@@ -50,20 +50,20 @@ def run_api(config: ServerConfig, *, announce: Callable[[dict[str, Any]], None] 
         SchemaOlder: The database must be upgraded first.
         SchemaNewer: A newer pt2hub wrote the database.
         DatabaseUnavailable: The database does not answer.
-        StorageUnsafe, StorageUnavailable: The storage does not do what we rely on.
+        StorageUnsafe, StorageUnavailable: The storage lacks a guarantee or does not respond.
         PortTaken: Another program listens on the port.
         InternalError: The API did not start.
     """
     logs.configure()
     database_url, demanded, interrupts = _database_of(config), _demanded_of(config), Interrupts()
-    with interrupts.installed(), contextlib.suppress(Interrupted), ExitStack() as stack:
+    with interrupts.install(), contextlib.suppress(Interrupted), ExitStack() as stack:
         listeners = listen_for_each(config.host, config.port, processes=config.api_processes)
-        gate = StartGate()
+        barrier = StartupBarrier()
         services = api_services(
-            listeners, os.environ, log=None, grace=config.grace_seconds, report=_log.warning, gate=gate
+            listeners, os.environ, log=None, grace=config.grace_seconds, report=_log.warning, barrier=barrier
         )
         stack.callback(stop_all, services)
-        stack.enter_context(gate)  # closed first: those that wait for it leave at once
+        stack.enter_context(barrier)  # closed first: those that wait for it leave at once
         for listener in listeners:
             stack.enter_context(
                 listener
@@ -71,7 +71,7 @@ def run_api(config: ServerConfig, *, announce: Callable[[dict[str, Any]], None] 
         for service in services:
             service.start()  # they import for a second or two, while the checks do the same
         interrupts.call(partial(_check, config, database_url, demanded))
-        gate.open()
+        barrier.open()
         try:
             _serve(services, Probe(listeners[0]), announce, interrupts)
         finally:
@@ -81,9 +81,9 @@ def run_api(config: ServerConfig, *, announce: Callable[[dict[str, Any]], None] 
 
 def _check(config: ServerConfig, database_url: str, demanded: Required) -> None:
     from pt2hub.server.container import open_container
-    from pt2hub.server.db import migrating
+    from pt2hub.server.db import migrations
 
-    migrating.require(database_url)
+    migrations.require(database_url)
     with open_container(config, database_url=database_url) as container:
         container.health.check_storage()
         container.isolation.allow(demanded)
@@ -106,21 +106,21 @@ def _serve(
 def _database_of(config: ServerConfig) -> str:
     if not config.database_url:
         raise BadConfiguration(
-            "The API alone needs a database.",
+            "The database URL is required for the API alone.",
             where="PT2HUB_DATABASE_URL",
-            hint="Write postgresql://user@host/database, or run pt2hub up, which brings its own.",
+            hint="Use postgresql://user@host/database, or run pt2hub up, which includes a database.",
         )
     if config.storage_is_own:
         raise BadConfiguration(
-            "The API alone needs a storage that the workers see too.",
+            "A storage that is shared with the workers is required for the API alone.",
             where="PT2HUB_STORAGE",
-            hint="Write s3://bucket/prefix or a directory that all machines share.",
+            hint="Use s3://bucket/prefix or a directory that all machines share.",
         )
     if "://" not in config.storage and not Path(config.storage).is_dir():
-        raise BadConfiguration(  # making it would hide that a share is not mounted
-            f"The API alone needs a storage that is there, and {config.storage} is no directory.",
+        raise BadConfiguration(  # creating it would hide that a share is not mounted
+            f"Storage directory {config.storage} not found.",
             where="PT2HUB_STORAGE",
-            hint="Mount it, or make it if the name is right: blobs that were stored elsewhere are not found here.",
+            hint="Mount it, or create it if the path is correct; blobs in another directory are not found here.",
         )
     return config.database_url
 
@@ -128,8 +128,8 @@ def _database_of(config: ServerConfig) -> str:
 def _demanded_of(config: ServerConfig) -> Required:
     if config.isolation == "auto":
         raise BadConfiguration(
-            "auto is for workers, and for pt2hub up; the API says what it demands of all workers.",
+            "auto is for workers and pt2hub up only; the API must require an isolation of all workers.",
             where="PT2HUB_ISOLATION",
-            hint="Write sandbox, the default, or process where you trust everybody who may publish.",
+            hint="Use sandbox, the default, or process if you trust everyone who can publish.",
         )
     return "process" if config.isolation == "process" else "sandbox"

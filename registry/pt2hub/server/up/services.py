@@ -1,4 +1,4 @@
-"""A supervised child: started, watched, started again after a while, stopped."""
+"""Supervised services: started, restarted with increasing delays, stopped."""
 
 from __future__ import annotations
 
@@ -7,38 +7,31 @@ import time
 from typing import TYPE_CHECKING, NoReturn
 
 from pt2hub.errors import InternalError
-from pt2hub.server.processes import shorten, tail
+from pt2hub.system.processes import shorten, tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pt2hub.server.processes import Child
+    from pt2hub.system.processes import Child
 
 TICK_SECONDS = 0.1
 _FIRST_PAUSE = 0.5
-_LONGEST_PAUSE = 30.0
+_MAX_PAUSE_S = 30.0
 _HEALTHY_SECONDS = 60.0
-"""Having lived this long, a child's next end counts as its first."""
+"""Uptime in seconds after which a child's failure count is reset."""
 
 
 class Service:
-    """A child that should always run.
+    """A supervised child process.
 
-    Attributes:
-        name: What users call it.
+    Args:
+        patience: Seconds it gets to stop in an orderly way.
+        report: Takes a line for the user when it had to be started again.
     """
 
     def __init__(
         self, name: str, launch: Callable[[], Child], *, patience: float, report: Callable[[str], None]
     ) -> None:
-        """Describes the service; `start` starts it.
-
-        Args:
-            name: What users call it.
-            launch: Starts the process.
-            patience: Seconds it gets to stop in an orderly way.
-            report: Takes a line for the user when it had to be started again.
-        """
         self.name = name
         self._launch = launch
         self._patience = patience
@@ -50,16 +43,16 @@ class Service:
 
     @property
     def pid(self) -> int:
-        """Number of its process; 0 while there is none."""
+        """Process id; 0 if there is none."""
         return self._child.pid if self._child else 0
 
     def start(self) -> None:
-        """Starts the process."""
+        """Start the process."""
         self._child = self._launch()
         self._began = time.monotonic()
 
     def tend(self) -> None:
-        """Starts the process again when it ended, each time after a longer pause, and keeps its log short."""
+        """Start the process again when it ended, each time after a longer pause, and keep its log short."""
         now = time.monotonic()
         if self._child is None:
             if now >= self._due:
@@ -67,17 +60,17 @@ class Service:
         elif (code := self._child.exit_code()) is not None:
             self._pause = _FIRST_PAUSE if now - self._began > _HEALTHY_SECONDS else self._pause
             log = _log_of(self._child)
-            self._kill_rest()  # before it is told: what an orphan of it still accepts would be cut
+            self._kill_rest()  # before reporting: connections accepted by an orphan would be cut
             self._report(
-                f"The {self.name} ended with {describe_exit(code)}; it starts again in {self._pause:g} s{log}."
+                f"The {self.name} ended with {describe_exit(code)}; restarting in {self._pause:g} s{log}."
             )
             self._due = now + self._pause
-            self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+            self._pause = min(self._pause * 2, _MAX_PAUSE_S)
         elif self._child.log:
             shorten(self._child.log)
 
     def require_running(self) -> None:
-        """Refuses to wait for a process that ended.
+        """Refuse to wait for a process that ended.
 
         Raises:
             InternalError: It ended; the error carries the tail of its log.
@@ -86,7 +79,7 @@ class Service:
             raise self.failure(f"ended with {describe_exit(code)}")
 
     def failure(self, what: str) -> InternalError:
-        """An error about this service, with the tail of its log."""
+        """Return an error about this service, with the tail of its log."""
         log = self._child.log if self._child else None
         start = self._child.log_start if self._child else 0
         return InternalError(
@@ -94,17 +87,17 @@ class Service:
             if log
             else f"The {self.name} {what}.",
             where=str(log) if log else None,
-            hint="Correct what the log says and start pt2hub again.",
+            hint="Fix the problem in the log and start pt2hub again.",
         )
 
     def ask_to_stop(self) -> None:
-        """Sends the process SIGTERM, once: from now on its patience runs."""
+        """Send the process SIGTERM, once: from now on its patience runs."""
         if self._child and self._until is None:
             self._until = time.monotonic() + self._patience
             self._child.send(signal.SIGTERM)
 
     def stop(self) -> None:
-        """Stops the process, by force when its time is over."""
+        """Stop the process, by force when its time is over."""
         self.ask_to_stop()
         if self._child:
             self._child.wait((self._until or 0.0) - time.monotonic())
@@ -120,10 +113,9 @@ class Service:
 def tend_all(
     services: Sequence[Service], *others: Callable[[], None], pause: Callable[[float], None]
 ) -> NoReturn:
-    """Tends services until an exception ends it.
+    """Tend services until an exception ends it.
 
     Args:
-        services: What should always run.
         *others: Further things to look after each time.
         pause: Waits some seconds, or raises where a signal has come.
     """
@@ -136,7 +128,7 @@ def tend_all(
 
 
 def stop_all(services: Sequence[Service]) -> None:
-    """Stops services beside each other: the slowest decides how long it takes."""
+    """Stop services in parallel."""
     for service in services:
         service.ask_to_stop()
     for service in services:
@@ -144,7 +136,7 @@ def stop_all(services: Sequence[Service]) -> None:
 
 
 def describe_exit(code: int) -> str:
-    """An exit code in words."""
+    """Return an exit code in words."""
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 

@@ -1,4 +1,4 @@
-"""Configuration objects of transformers, built from JSON fields, whose unknown ones it would keep and ignore itself."""
+"""Builds configuration objects of transformers from JSON fields; unknown fields, which it would ignore, are refused."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from pt2hub.errors import Detail, FactoryArguments
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pt2hub.domain.specs import FactorySource
+    from pt2hub.domain.publishing.spec import FactorySource
 
 WHERE = "source.config"
 _TYPE = "model_type"
-_NEAR = 3
+_MAX_SUGGESTIONS = 3
 
 
 def with_config(source: FactorySource, factory: Callable[..., Any]) -> Callable[..., Any]:
-    """What builds the model of a configuration: a class's or an Auto class's own way, which heeds its dtype too.
+    """Return a function that builds the model of a configuration the way its class or Auto class does.
 
     Args:
-        source: Its `config` is there.
-        factory: A class of transformers, or of what is built like it.
+        factory: A class of transformers, or one with the same interface.
 
     Returns:
         A function of the remaining arguments.
@@ -40,18 +39,18 @@ def with_config(source: FactorySource, factory: Callable[..., Any]) -> Callable[
         make: Callable[..., Any] = getattr(factory, "_from_config", factory)
         taken = inspect.signature(factory)
     elif hasattr(factory, "from_config"):  # an Auto class
-        own = _of_type(fields.pop(_TYPE, None))
+        own = _find_config_class(fields.pop(_TYPE, None))
         make = factory.from_config
         taken = inspect.signature(make)
     else:
         raise FactoryArguments(
-            f"{source.factory} takes no configuration",
+            f"{source.factory} does not accept a configuration",
             where=WHERE,
-            hint="Write its arguments to source.kwargs. A configuration is for classes of transformers.",
+            hint="Write its arguments to source.kwargs: a configuration is for classes of transformers only.",
         )
-    config = _configured(own, fields)
+    config = _configure(own, fields)
 
-    def build(**kwargs: Any) -> Any:  # noqa: ANN401  # whatever the class takes and makes
+    def build(**kwargs: Any) -> Any:
         return make(config, **kwargs)
 
     others = [item for name, item in taken.parameters.items() if name != "config"]
@@ -59,14 +58,14 @@ def with_config(source: FactorySource, factory: Callable[..., Any]) -> Callable[
     return build
 
 
-def _configured(kind: type, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401  # a PretrainedConfig
+def _configure(kind: type, fields: Mapping[str, Any]) -> Any:
     try:
         made = kind(**fields)
     except Exception as error:  # each configuration checks its fields its own way
         raise FactoryArguments(
-            f"{kind.__name__} refuses its fields: {' '.join(str(error).split())[:500]}",
+            f"invalid fields for {kind.__name__}: {' '.join(str(error).split())[:500]}",
             where=next((f"{WHERE}.{name}" for name in fields if f"'{name}'" in str(error)), WHERE),
-            hint="Build the same configuration in a Python shell.",
+            hint="Reproduce the error by building the same configuration in a Python shell.",
         ) from error
     unknown = _unknown(kind, made, fields, WHERE)
     if unknown:
@@ -80,8 +79,8 @@ def _configured(kind: type, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401  
 
 
 def _unknown(kind: type, made: object, fields: Mapping[str, Any], where: str) -> list[Detail]:
-    """Fields that the configuration did no more with than keep them, also those of configurations within it."""
-    known = _known(kind)
+    """Return the fields that the configuration merely stores, including those of nested configurations."""
+    known = _known_fields(kind)
     parts: Mapping[str, type] = getattr(kind, "sub_configs", {})
     found = []
     for name, value in fields.items():
@@ -90,16 +89,16 @@ def _unknown(kind: type, made: object, fields: Mapping[str, Any], where: str) ->
             given = {key: item for key, item in value.items() if key != _TYPE}
             found += _unknown(type(inner), inner, given, f"{where}.{name}")
         elif name in vars(made) and name not in known:
-            near = difflib.get_close_matches(name, known, n=_NEAR)
+            close = difflib.get_close_matches(name, known, n=_MAX_SUGGESTIONS)
             found.append(
-                Detail(f"{where}.{name}", _no_field(kind), given=str(value), allowed=", ".join(near) or None)
+                Detail(f"{where}.{name}", _no_field(kind), given=str(value), allowed=", ".join(close) or None)
             )
     return found
 
 
-def _known(kind: type) -> set[str]:
+def _known_fields(kind: type) -> set[str]:
     known = {*inspect.signature(kind).parameters, *getattr(kind, "attribute_map", {}), *dir(kind)}
-    with contextlib.suppress(Exception):  # one that cannot do without arguments
+    with contextlib.suppress(Exception):  # the class requires arguments
         known.update(vars(kind()))
     return {name for name in known if not name.startswith("__")}
 
@@ -110,30 +109,30 @@ def _no_field(kind: type) -> str:
 
 def _hint(unknown: Detail, kind: type) -> str:
     ask = f"Did you mean {unknown.allowed}? " if unknown.allowed else ""
-    return f"{ask}transformers would keep the field and ignore it. The fields are those of {kind.__name__} in its release."
+    return f"{ask}transformers would store the field and ignore it. See the fields of {kind.__name__} in the installed release."
 
 
 def _check_type(given: object, kind: type) -> None:
     expected = getattr(kind, _TYPE, None)
     if given is not None and given != expected:
         raise FactoryArguments(
-            f"the class is built from {kind.__name__}, whose model_type is {expected}, not {given}",
+            f"model_type must be {expected} for {kind.__name__}, got {given}",
             where=f"{WHERE}.{_TYPE}",
-            hint="Leave model_type out, or name the class that fits.",
+            hint="Remove model_type, or use the factory of the matching class.",
         )
 
 
-def _of_type(given: object) -> type:
-    """The configuration class that a type names."""
+def _find_config_class(given: object) -> type:
+    """Return the configuration class of a model_type."""
     mapping = importlib.import_module("transformers").CONFIG_MAPPING
-    if given in mapping.keys():  # noqa: SIM118  # it is lazy, and no more than looks like a dict
+    if given in mapping.keys():  # noqa: SIM118  # it is lazy, and not a real dict
         found: type = mapping[given]
         return found
-    near = difflib.get_close_matches(str(given), mapping.keys(), n=_NEAR)
+    close = difflib.get_close_matches(str(given), mapping.keys(), n=_MAX_SUGGESTIONS)
     raise FactoryArguments(
-        f"there is no model_type {given}" if given is not None else "an Auto class needs a model_type",
+        f"unknown model_type {given!r}" if given is not None else "an Auto class requires a model_type",
         where=f"{WHERE}.{_TYPE}",
-        hint=f"Did you mean {', '.join(near)}?"
-        if near
-        else "Such as bert, gpt2, vit: AutoConfig.for_model takes it.",
+        hint=f"Did you mean {', '.join(close)}?"
+        if close
+        else "Examples are bert, gpt2 and vit; AutoConfig.for_model accepts the same names.",
     )

@@ -1,4 +1,4 @@
-"""Plain functions as modules: torch.export takes nothing else."""
+"""Wraps plain functions in modules, which torch.export requires."""
 
 from __future__ import annotations
 
@@ -14,55 +14,42 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 
-_SETTINGS = (int, float, bool, str, dict, "int", "float", "bool", "str", "dict")
-"""Annotations of a builder's arguments; as text where the code postpones them."""
+_SETTING_TYPES = (int, float, bool, str, dict, "int", "float", "bool", "str", "dict")
+"""Annotations of a builder's arguments, as types and as text (postponed annotations)."""
 
 
 class FunctionModule(torch.nn.Module):
-    """A module without weights whose forward is a function; each function has a subclass of its own."""
+    """A module without weights whose forward is a function; each function gets its own subclass."""
 
 
 def is_function(value: object) -> bool:
-    """Whether it is a function: one written in Python or built in, a method, or a partial call of one."""
+    """Return whether a value is a function: in Python or built in, a method, or a partial call of one."""
     return inspect.isroutine(value) or isinstance(value, functools.partial)
 
 
-def takes_inputs(entry: Callable[..., Any], given: Mapping[str, Any]) -> bool:
-    """Whether an entry looks like a model itself: a function that asks for positional arguments that may be tensors.
-
-    Args:
-        entry: A builder, or a model.
-        given: What it would be called with; a name that it does not have is a slip of a builder's caller.
-    """
+def looks_like_model(entry: Callable[..., Any], given: Mapping[str, Any]) -> bool:
+    """Return whether an entry looks like a model itself: a function with required positional arguments that may be tensors."""
     try:
         parameters = inspect.signature(entry).parameters if is_function(entry) else {}
     except ValueError:  # built in
         return False
     if set(given) - set(parameters):
         return False
-    asked = [
+    required = [
         item
         for name, item in parameters.items()
         if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)
         and item.default is item.empty
         and name not in given
     ]
-    return any(item.annotation not in _SETTINGS for item in asked)
+    return any(item.annotation not in _SETTING_TYPES for item in required)
 
 
-def as_module(function: Callable[..., Any], where: str) -> FunctionModule:
-    """Wraps a function; forward has its signature, and the class its name.
-
-    Args:
-        function: As `is_function` tells.
-        where: What of the spec named it, for errors.
-
-    Raises:
-        NotAModule: It has no signature, or calls a module, whose weights would become literals of the code.
-    """
+def wrap_function(function: Callable[..., Any], where: str) -> FunctionModule:
+    """Wrap a function in a module whose forward has the function's signature and whose class has its name."""
     for name, module in _modules_of(function):
         raise NotAModule(
-            f"the function calls {name}, a {type(module).__name__}, whose weights would be no part of the model",
+            f"the function calls {name}, a {type(module).__name__}: its weights would not be part of the model",
             where=where,
             hint="Return that module itself, or a module that has it as an attribute and calls it in forward.",
         )
@@ -70,25 +57,25 @@ def as_module(function: Callable[..., Any], where: str) -> FunctionModule:
         signature = inspect.signature(function)
     except ValueError as error:
         raise NotAModule(
-            f"{_name(function)} is built in and does not tell its arguments",
+            f"{_name(function)} is a built-in function without a signature",
             where=where,
             hint="Write a function with named arguments that calls it.",
         ) from error
 
-    def forward(self: FunctionModule, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  # the function's own
+    def forward(self: FunctionModule, *args: Any, **kwargs: Any) -> Any:
         del self
         return function(*args, **kwargs)
 
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    told = signature.replace(parameters=[own, *signature.parameters.values()])
+    full = signature.replace(parameters=[own, *signature.parameters.values()])
     functools.update_wrapper(forward, function, updated=())
-    forward.__signature__ = told  # type: ignore[attr-defined]  # what inspect.signature reads
+    forward.__signature__ = full  # type: ignore[attr-defined]  # what inspect.signature reads
     made: type[FunctionModule] = type(_name(function), (FunctionModule,), {"forward": forward})
     return made()
 
 
 def _modules_of(function: Callable[..., Any]) -> Iterator[tuple[str, torch.nn.Module]]:
-    """Modules that a function has, but not as an argument."""
+    """Yield the modules that a function refers to other than by its arguments."""
     if isinstance(function, functools.partial):
         given = {**{str(place): value for place, value in enumerate(function.args)}, **function.keywords}
         yield from ((name, value) for name, value in given.items() if isinstance(value, torch.nn.Module))

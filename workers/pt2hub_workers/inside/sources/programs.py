@@ -1,6 +1,6 @@
-"""Exported programs, joined with their weights and loaded.
+"""Loads exported programs, joined with their weights.
 
-Loading evaluates text of the file (facts/aoti.md, section 7): this runs in the sandbox only.
+Loading evaluates text from the file (docs/facts/trust.md#exported-programs), so it runs in the sandbox only.
 """
 
 from __future__ import annotations
@@ -24,32 +24,29 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from pt2hub.archive.programs import ProgramSummary
-    from pt2hub_workers.inside.sources.building import Given
+    from pt2hub_workers.inside.sources.source_files import SourceFiles
 
 _WHERE = "source.program"
 _JOINED = "program.pt2"
 _RELEASE = re.compile(r"(\d+)\.(\d+)")
 
 
-def build(given: Given) -> torch.nn.Module:
-    """Loads the program; its module computes what the graph says, once its weights are on the target's device too.
-
-    Args:
-        given: The program, its weights, the spec that calls it, the device, and a directory for both in one file.
+def build(given: SourceFiles) -> torch.nn.Module:
+    """Load the program as a module, with its weights on the target's device.
 
     Raises:
-        BadProgram: The file is none, is damaged, or torch cannot read it.
+        BadProgram: The file is not a program, is damaged, or torch cannot read it.
         ProgramNewer: It was exported by a newer torch than this one.
-        WeightsMismatch: The weights are not the program's, or there are none.
-        UnknownInput: The spec names an argument that the program lacks.
-        InputRefused: The spec calls the program in another way than it was exported for.
-        DimensionSpecialised: A dimension of the spec is wider than the program's own.
+        WeightsMismatch: The weights are missing or do not belong to the program.
+        UnknownInput: The spec has an argument that the program lacks.
+        InputRefused: The spec calls the program in a different way from its export.
+        DimensionSpecialised: A dimension of the spec has a wider range than the program's own.
     """
     if given.source is None:
         raise BadProgram("the version has no program", where=_WHERE)
     if given.weights is None:
         raise WeightsMismatch(
-            "a program needs its weights",
+            "a program requires its weights",
             where="weights",
             hint="`pt2hub publish --program FILE` uploads both.",
         )
@@ -58,7 +55,7 @@ def build(given: Given) -> torch.nn.Module:
     if given.spec is not None:
         check_call(summary.call, given.spec)
     _check_operators(summary.operators)
-    return _module(_loaded(given.source, given.weights, given), summary)
+    return _module(_load(given.source, given.weights, given), summary)
 
 
 def _check_version(summary: ProgramSummary) -> None:
@@ -67,31 +64,29 @@ def _check_version(summary: ProgramSummary) -> None:
     known = summary.schema[0] == SCHEMA_VERSION[0]
     if known and not newer:
         return
-    message = (
-        f"the program was exported by torch {summary.torch_version} (schema {summary.schema[0]}); the target "
-    )
+    message = f"the program was exported with torch {summary.torch_version} (schema {summary.schema[0]}); the target "
     message += f"builds with torch {torch.__version__} (schema {SCHEMA_VERSION[0]})"
     if newer or summary.schema[0] > SCHEMA_VERSION[0]:
         raise ProgramNewer(
             message,
             where=_WHERE,
-            hint="Export it with the target's torch, or ask for a target whose worker has the newer one.",
+            hint="Export it with the target's torch, or choose a target with a worker that has the newer torch.",
         )
     raise BadProgram(message, where=_WHERE, hint="Export it again with the target's torch.")
 
 
 def _check_operators(names: Iterable[str]) -> None:
-    """Refuses operators that nothing here registers; torch's own error for them says little."""
+    """Refuse operators that are not registered here; torch's own error for them is not helpful."""
     if any(name.startswith("torchvision::") for name in names):
         declare_torchvision()
         import torchvision  # noqa: F401  # registers them
     missing = [name for name in names if not hasattr(_namespace(name), name.rpartition("::")[2])]
     if missing:
         raise BadProgram(
-            f"this worker has no operator {', '.join(missing[:5])}",
+            f"operators not found on this worker: {', '.join(missing[:5])}",
             where=_WHERE,
-            hint="Export the program without operators of your own packages, or publish the model as code that brings "
-            "them along.",
+            hint="Export the program without operators of your own packages, or publish the model as code that includes "
+            "them.",
         )
 
 
@@ -99,44 +94,44 @@ def _namespace(operator: str) -> object:
     return getattr(torch.ops, operator.partition("::")[0])
 
 
-def _loaded(source: Path, weights: Path, given: Given) -> ExportedProgram:
+def _load(source: Path, weights: Path, given: SourceFiles) -> ExportedProgram:
     given.scratch.mkdir(parents=True, exist_ok=True)
     whole = given.scratch / _JOINED
     join_program(source, weights, whole, device=given.device)
     try:
-        # torch.export.load hides a RuntimeError behind one that says to look at the warnings above.
+        # torch.export.load replaces a RuntimeError by one that refers to the warnings above.
         programs: dict[str, ExportedProgram] = load_pt2(str(whole)).exported_programs
         return programs["model"]
-    except Exception as error:  # whatever torch makes of a graph that it cannot read
+    except Exception as error:  # torch may raise anything for a graph that it cannot read
         raise BadProgram(
             f"torch {torch.__version__} cannot read the program: {type(error).__name__}: {_first_line(error)}",
             where=_WHERE,
-            hint="Load it with torch.export.load in the same release of torch, and export it again where that fails.",
+            hint="Load it with torch.export.load in the same release of torch, and export it again if that fails.",
         ) from error
     finally:
         whole.unlink(missing_ok=True)
 
 
 def _module(program: ExportedProgram, summary: ProgramSummary) -> torch.nn.Module:
-    module = program.module(check_guards=False)  # what they check, the spec and the new export check
+    module = program.module(check_guards=False)  # the spec and the new export check the same
     for name in ("train", "eval"):  # torch.export replaces them by ones that raise
         vars(module).pop(name, None)
     for hooks in (module._forward_pre_hooks, module._forward_hooks):  # noqa: SLF001  # checks of the call, done before
         hooks.clear()
     for graph_module in module.modules():
         if isinstance(graph_module, torch.fx.GraphModule):
-            _loosen(graph_module)
+            _remove_export_checks(graph_module)
     for group in summary.ties:
         _tie(module, group)
     return module
 
 
-def _loosen(module: torch.fx.GraphModule) -> None:
-    """Takes out nodes that keep a graph from being traced again, or run in another dtype; none computes anything.
+def _remove_export_checks(module: torch.fx.GraphModule) -> None:
+    """Remove nodes that prevent tracing a graph again, or running it in another dtype; none computes anything.
 
-    Assertions fix intermediate tensors to the dtype and device of the export: with them, no program with a `.to` in it
-    could be built in another dtype or run in float64. detach_ follows every literal, and torch 2.13 raises for it when
-    it traces the graph of a loaded program.
+    Assertions fix intermediate tensors to the dtype and device of the export, so that no program with a `.to` could be
+    built in another dtype or run in float64. Each literal is followed by detach_, for which torch 2.13 raises when it
+    traces the graph of a loaded program.
     """
     aten = torch.ops.aten
     for node in module.graph.find_nodes(op="call_function", target=aten._assert_tensor_metadata.default):  # noqa: SLF001  # its only name
@@ -148,7 +143,7 @@ def _loosen(module: torch.fx.GraphModule) -> None:
 
 
 def _tie(module: torch.nn.Module, names: tuple[str, ...]) -> None:
-    """Makes one tensor of several that share memory, so that they stay one when the module is moved or converted."""
+    """Replace tensors that share memory by one, so that they stay tied when the module is moved or converted."""
     last = _owner(module, names[-1])
     for name in names[:-1]:
         owner, leaf = _owner(module, name)

@@ -1,4 +1,4 @@
-"""Every weight in contiguous storage of its own."""
+"""Gives every weight its own contiguous storage."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 @torch.inference_mode(mode=False)
 def own_storage(module: torch.nn.Module) -> torch.nn.Module:
-    """Gives every parameter and buffer its own contiguous storage, ties kept.
+    """Give every parameter and buffer its own contiguous storage, ties kept.
 
-    The compiler writes whole storages: constants that are views of one flat buffer would each be written
-    with all of it (facts/aoti.md, section 16).
+    The compiler writes whole storages: each constant that is a view of a flat buffer would be written with all of it
+    (docs/facts/aoti.md#layout-of-the-weights-blob).
     """
     _replace_inference_tensors(module)
-    _leave_graphs(module)
+    _detach_tensors(module)
     # One tensor may have two names, such as a submodule used twice, and two tensors may be tied by their memory.
     tensors = {id(tensor): tensor for tensor in _parameters_and_buffers(module)}
-    # Found before any of it is freed and used anew: the whole model is never there twice.
-    memory = {number: _memory(tensor) for number, tensor in tensors.items()}
+    # Determined before any memory is freed and reused: the whole model is never in memory twice.
+    memory = {number: _memory_identity(tensor) for number, tensor in tensors.items()}
     clones: dict[tuple[Any, ...], torch.Tensor] = {}
     for number, tensor in tensors.items():
         if memory[number] not in clones:
@@ -31,15 +31,15 @@ def own_storage(module: torch.nn.Module) -> torch.nn.Module:
     return module
 
 
-def _memory(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """What tied tensors have in common; empty ones are never tied."""
+def _memory_identity(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return a key that tied tensors share; empty tensors are never tied."""
     if not tensor.numel():
         return (id(tensor),)
     return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 
 
 def _replace_inference_tensors(module: torch.nn.Module) -> None:
-    """Puts ordinary tensors in the place of those made in inference mode, which nothing may write weights into."""
+    """Replace tensors created in inference mode, which cannot be written to, by ordinary ones."""
     replaced: dict[int, torch.Tensor] = {}
     for owner in module.modules():
         for named in (owner._parameters, owner._buffers):  # noqa: SLF001  # setattr would take a parameter's place in the order
@@ -52,10 +52,10 @@ def _replace_inference_tensors(module: torch.nn.Module) -> None:
                     named[name] = replaced[id(tensor)]  # type: ignore[assignment]  # a parameter for a parameter
 
 
-def _leave_graphs(module: torch.nn.Module) -> None:
-    """Detaches tensors that are neither parameters nor buffers, such as the weight that `weight_norm` computes.
+def _detach_tensors(module: torch.nn.Module) -> None:
+    """Detach tensors that are neither parameters nor buffers, such as the weight that `weight_norm` computes.
 
-    One that remembers how it was computed keeps its module from being copied.
+    A tensor with a gradient graph prevents its module from being copied.
     """
     for owner in module.modules():
         for name, value in vars(owner).items():

@@ -1,4 +1,4 @@
-"""A folder of a bucket: names, and the few requests that everything else is made of."""
+"""A bucket with a prefix: object names and basic requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from pt2hub.server.blobs.s3.errors import code_of, status_of, translated, unavailable
+from pt2hub.server.blobs.s3.errors import code_of, status_of, translate_errors, unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,10 +26,9 @@ _NOT_FOUND, _CONFLICT, _EXISTS = 404, 409, 412
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An object.
+    """An S3 object.
 
     Attributes:
-        path: Its name below the prefix.
         size: In bytes.
         etag: Names its content; only to be handed back to S3.
         modified: When it was written, by S3's clock.
@@ -43,12 +42,10 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A folder of a bucket.
+    """A bucket with a prefix.
 
     Attributes:
-        name: Of the bucket.
         prefix: What all names in it begin with: empty, or with `/` at its end.
-        client: Sends requests.
         asking: Sends those that only ask what is there.
         conflict_tries: How often a create is sent that meets another one.
     """
@@ -59,44 +56,43 @@ class Bucket:
     asking: S3Client
     conflict_tries: int = CONFLICT_TRIES
 
-    def named(self, path: str) -> dict[str, Any]:
-        """The arguments that name an object."""
+    def object_arguments(self, path: str) -> dict[str, Any]:
+        """Return the arguments that name an object."""
         return {"Bucket": self.name, "Key": self.prefix + path}
 
     def address(self, path: str) -> str:
-        """How errors name an object."""
+        """Return how errors name an object."""
         return f"s3://{self.name}/{self.prefix}{path}"
 
     @contextmanager
     def errors(self, path: str) -> Iterator[None]:
-        """Turns errors of botocore into ours; see `errors.translated`."""
-        with translated(self.address(path)):
+        """Turn errors of botocore into ours; see `errors.translated`."""
+        with translate_errors(self.address(path)):
             yield
 
     def head(self, path: str) -> Stored | None:
-        """An object, or None; to this request a missing bucket looks like a missing object."""
+        """Return an object, or None; to this request a missing bucket looks like a missing object."""
         with self.errors(path):
             try:
-                answer = self.asking.head_object(**self.named(path))
+                answer = self.asking.head_object(**self.object_arguments(path))
             except ClientError as error:
                 if status_of(error) == _NOT_FOUND:
                     return None
                 raise
         return Stored(path, answer["ContentLength"], answer["ETag"], answer["LastModified"])
 
-    def listed(self, start: str) -> Iterator[Stored]:
-        """The objects whose path begins with this, in the order of their names."""
+    def list_objects(self, start: str) -> Iterator[Stored]:
+        """Yield the objects whose path begins with this, in the order of their names."""
         for page in self.pages("list_objects_v2", start):
             for item in page.get("Contents", ()):
                 path = item["Key"].removeprefix(self.prefix)
                 yield Stored(path, item["Size"], item["ETag"], item["LastModified"])
 
-    def pages(self, operation: Any, start: str) -> Iterator[dict[str, Any]]:  # noqa: ANN401  # a literal of many
-        """What a listing answers, page by page.
+    def pages(self, operation: Any, start: str) -> Iterator[dict[str, Any]]:
+        """Yield what a listing answers, page by page.
 
         Args:
             operation: boto3's name of it.
-            start: What the paths begin with.
         """
         pages = iter(
             self.asking.get_paginator(operation).paginate(Bucket=self.name, Prefix=self.prefix + start)
@@ -109,11 +105,7 @@ class Bucket:
             yield page
 
     def create(self, path: str, send: Callable[[], object]) -> bool:
-        """Sends a create with the condition that nothing is there, until it is decided who made the object.
-
-        Args:
-            path: The object.
-            send: Sends the request.
+        """Send a create with the condition that nothing is there, until it is decided who made the object.
 
         Returns:
             Whether it was made by us, as far as S3 says: a request that was sent again after its answer had been
@@ -139,15 +131,15 @@ class Bucket:
         raise unavailable(self.address(path), "ConditionalRequestConflict")
 
     def delete(self, path: str) -> None:
-        """Removes an object; where there is none, nothing happens."""
+        """Remove an object; where there is none, nothing happens."""
         with self.errors(path):
-            self.client.delete_object(**self.named(path))
+            self.client.delete_object(**self.object_arguments(path))
 
     def abort(self, path: str, multipart: str) -> None:
-        """Removes the parts of an upload; where it is gone, nothing happens."""
+        """Remove the parts of an upload; where it is gone, nothing happens."""
         with self.errors(path):
             try:
-                self.client.abort_multipart_upload(**self.named(path), UploadId=multipart)
+                self.client.abort_multipart_upload(**self.object_arguments(path), UploadId=multipart)
             except ClientError as error:
                 if status_of(error) != _NOT_FOUND:
                     raise

@@ -1,4 +1,4 @@
-"""Clients of S3, by boto3's usual variables and files."""
+"""S3 clients, configured by boto3's usual variables and files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CONFIG = Config(
 
 
 def connect(endpoint: str | None = None, *, asking: bool = False) -> S3Client:
-    """Makes a client; nothing is sent yet.
+    """Create a client without sending a request.
 
     Args:
         endpoint: Address of the server, where it is not the one of boto3's settings.
@@ -48,16 +48,16 @@ def connect(endpoint: str | None = None, *, asking: bool = False) -> S3Client:
         BadConfiguration: The address is none.
     """
     try:
-        return _connected(endpoint, asking=asking)
+        return _connect(endpoint, asking=asking)
     except ValueError as error:  # botocore's, and it names the address
         raise BadConfiguration(
-            f"boto3 cannot use these settings: {error}",
+            f"invalid boto3 configuration: {error}",
             where="AWS_ENDPOINT_URL_S3",
-            hint="Write a whole address, such as http://127.0.0.1:8333.",
+            hint="Use a complete URL such as http://127.0.0.1:8333.",
         ) from error
 
 
-def _connected(endpoint: str | None, *, asking: bool) -> S3Client:
+def _connect(endpoint: str | None, *, asking: bool) -> S3Client:
     core = botocore.session.get_session()
     core.register_component("data_loader", _loader())
     session = boto3.session.Session(botocore_session=core)
@@ -79,5 +79,5 @@ def _connected(endpoint: str | None, *, asking: bool) -> S3Client:
 
 @functools.cache
 def _loader() -> Loader:
-    """What botocore knows of S3, which takes a third of a second to read: once for all clients of the process."""
+    """Return what botocore knows of S3, which takes a third of a second to read: once for all clients of the process."""
     return create_loader()

@@ -1,4 +1,4 @@
-"""The seam of S3: errors of botocore become ours."""
+"""Translation of botocore errors."""
 
 from __future__ import annotations
 
@@ -17,47 +17,47 @@ if TYPE_CHECKING:
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{1,80}")
 _INSUFFICIENT_STORAGE = 507
 _KEYS = "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-_RIGHTS = "Give these credentials the right to list, read, write and delete in the bucket."
+_RIGHTS = "Allow these credentials to list, read, write and delete in the bucket."
 _REGION = "Set AWS_DEFAULT_REGION to the bucket's region."
 _SETTINGS = {
     "AccessDenied": _RIGHTS,
     "AllAccessDisabled": _RIGHTS,
-    "403": f"{_KEYS}, and their rights on the bucket.",
+    "403": f"{_KEYS}, and their permissions on the bucket.",
     "AuthorizationHeaderMalformed": _REGION,
-    "ExpiredToken": "The credentials ran out: get new ones.",
+    "ExpiredToken": "The credentials have expired: get new ones.",
     "IllegalLocationConstraintException": _REGION,
     "InvalidAccessKeyId": "Check AWS_ACCESS_KEY_ID.",
     "InvalidBucketName": "Correct the bucket in PT2HUB_STORAGE.",
-    "InvalidConfigError": "Correct the file that AWS_CONFIG_FILE names.",
+    "InvalidConfigError": "Correct the file at AWS_CONFIG_FILE.",
     "InvalidToken": "Check AWS_SESSION_TOKEN.",
     "NoCredentialsError": "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
     "NoRegionError": _REGION,
     "NoSuchBucket": "Create the bucket, or correct PT2HUB_STORAGE.",
-    "PartialCredentialsError": "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, both of them.",
+    "PartialCredentialsError": "Set both AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
     "PermanentRedirect": _REGION,
     "ProfileNotFound": "Correct AWS_PROFILE.",
     "SignatureDoesNotMatch": "Check AWS_SECRET_ACCESS_KEY and AWS_DEFAULT_REGION.",
 }
-"""What is wrong with the settings where S3 answers so; another try does not help."""
+"""Hints for error codes that indicate a wrong configuration; a retry does not help."""
 _HINTS = _SETTINGS | {
-    "BadDigest": "Bytes were changed on their way. Try again; if it stays so, look for what changes them.",
-    "ConditionalRequestConflict": "Others write the same object all the time; try again later.",
-    "EndpointConnectionError": "Check AWS_ENDPOINT_URL_S3 and that the S3 server runs.",
-    "RequestTimeTooSkewed": "Set this machine's clock, and the S3 server's.",
-    "SlowDown": "The S3 server is overloaded; try again later, or give it fewer workers.",
+    "BadDigest": "The content was changed in transit. Try again; if this repeats, check the network and proxies.",
+    "ConditionalRequestConflict": "The object is being written concurrently; try again later.",
+    "EndpointConnectionError": "Check AWS_ENDPOINT_URL_S3 and that the S3 server is running.",
+    "RequestTimeTooSkewed": "Synchronize the clocks of this machine and the S3 server.",
+    "SlowDown": "The S3 server is overloaded; try again later or run fewer workers.",
 }
 
 
 @contextmanager
-def translated(where: str) -> Iterator[None]:
-    """Turns errors of botocore into ours; no request and no credential is repeated in them.
+def translate_errors(where: str) -> Iterator[None]:
+    """Translate botocore errors, without repeating requests or credentials.
 
     Args:
         where: `s3://bucket/key`.
 
     Raises:
-        NotFound: There is no such object.
-        StorageFull: S3 has no room, or the bucket's share of it is used up.
+        NotFound: The object does not exist.
+        StorageFull: S3 has no space left, or the bucket's quota is exhausted.
         StorageUnavailable: Anything else.
     """
     try:
@@ -65,10 +65,10 @@ def translated(where: str) -> Iterator[None]:
     except ClientError as error:
         code = code_of(error)
         if code in {"NoSuchKey", "404"}:
-            raise NotFound("Nothing is stored there.", where=where) from error
+            raise NotFound("Object not found in S3.", where=where) from error
         if status_of(error) == _INSUFFICIENT_STORAGE or code in FULL_CODES:
             raise StorageFull(
-                f"S3 answered {code}.",
+                f"S3 returned {code}.",
                 where=where,
                 hint="Free space on the S3 server, raise the bucket's quota, or add disks.",
                 context={"s3_code": code},
@@ -76,15 +76,15 @@ def translated(where: str) -> Iterator[None]:
         raise unavailable(where, code) from error
     except BotoCoreError as error:
         name = type(error).__name__
-        raise unavailable(where, name, said=f"The request to S3 failed: {name}.") from error
+        raise unavailable(where, name, message=f"The request to S3 failed: {name}.") from error
 
 
 @contextmanager
-def configured() -> Iterator[None]:
-    """Has what the settings are to blame for said as such.
+def translate_configuration_errors() -> Iterator[None]:
+    """Translate errors that the configuration causes.
 
     Raises:
-        BadConfiguration: There is no such bucket, or the credentials are wrong or have too few rights.
+        BadConfiguration: The bucket does not exist, or the credentials are invalid or lack permissions.
     """
     try:
         yield
@@ -99,28 +99,28 @@ def configured() -> Iterator[None]:
         ) from error
 
 
-def unavailable(where: str, code: str, *, said: str | None = None) -> StorageUnavailable:
-    """The error for an answer of S3, with what to do about it.
+def unavailable(where: str, code: str, *, message: str | None = None) -> StorageUnavailable:
+    """Create the error for an S3 error code, with a hint.
 
     Args:
         where: `s3://bucket/key`.
         code: S3's code, or the name of botocore's error.
-        said: What happened, where S3 did not answer.
+        message: What happened, if S3 did not respond.
     """
     return StorageUnavailable(
-        said or f"S3 answered {code}.",
+        message or f"S3 returned {code}.",
         where=where,
-        hint=_HINTS.get(code, "Try again; if it stays so, look at the S3 server's log."),
+        hint=_HINTS.get(code, "Try again; if this repeats, check the S3 server's log."),
         context={"s3_code": code},
     )
 
 
 def status_of(error: ClientError) -> int:
-    """The HTTP status."""
+    """Return the HTTP status of an error."""
     return error.response["ResponseMetadata"]["HTTPStatusCode"]
 
 
 def code_of(error: ClientError) -> str:
-    """S3's code, or the status where it sent none that is a plain word."""
+    """Return S3's error code, or the HTTP status if there is no plain code."""
     code = str(error.response["Error"].get("Code", ""))
     return code if _PLAIN.fullmatch(code) else str(status_of(error))

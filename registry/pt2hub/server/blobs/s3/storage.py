@@ -1,4 +1,4 @@
-"""The storage in an S3 bucket."""
+"""S3 storage: the adapter of the storage ports."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from pt2hub.errors import NotFound
 from pt2hub.server.blobs.keys import StorageKey
-from pt2hub.server.blobs.s3 import incoming, probing, signing
+from pt2hub.server.blobs.s3 import pending_uploads, presign, probe
 from pt2hub.server.blobs.s3.bucket import CONFLICT_TRIES, Bucket, Stored
 from pt2hub.server.blobs.s3.client import connect
-from pt2hub.server.blobs.s3.errors import translated
-from pt2hub.server.blobs.s3.reading import stream
-from pt2hub.server.blobs.s3.writing import cut, upload
-from pt2hub.server.blobs.verifying import file_chunks, kept, os_errors, verified, write_atomically
+from pt2hub.server.blobs.s3.errors import translate_errors
+from pt2hub.server.blobs.s3.reader import stream
+from pt2hub.server.blobs.s3.writer import cut, upload
+from pt2hub.server.blobs.verification import file_chunks, kept, os_errors, verify_digest, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,25 +23,32 @@ if TYPE_CHECKING:
 
     from pt2hub.domain.digests import Digest
     from pt2hub.server.blobs.keys import Kind
-    from pt2hub.server.blobs.ports import SignedRequest
+    from pt2hub.server.blobs.ports import PresignedRequest
 
 PART_BYTES = 8 << 20
-"""Size of a part of a large object; chosen with `writing.THREADS`."""
+"""Part size of large objects; chosen together with `writer.THREADS`."""
 SINGLE_BYTES = 64 << 20
 """A client sends no more in one request: a broken one begins anew, and one connection is slow over a long way. What
 it sends in parts the server must hash again."""
-_MOST_PARTS = 10_000
-"""S3's bound on the parts of an object."""
-_LARGEST_STREAM = _MOST_PARTS * (64 << 20)
+_MAX_PARTS = 10_000
+"""S3's limit of parts per object."""
+_MAX_STREAM_BYTES = _MAX_PARTS * (64 << 20)
 """For parts of bytes whose number is not known a limit counts up to here, since some of them are held in memory."""
 
 
 class S3Storage:
-    """Keeps each digest's bytes as an object, created only where none exists; clients can reach it by themselves.
+    """Storage with one S3 object per blob, created only if it does not exist; supports presigned transfers.
 
     Attributes:
         single_bytes: See `ports.Transfers`; 0 before `check` found out.
         part_bytes: Likewise; larger for objects of more than 10,000 such parts.
+
+    Args:
+        prefix: Folder in it, or an empty string.
+        client: A client to use; by default one by boto3's usual variables and files.
+        public_endpoint: Where clients reach S3, if not where this process does.
+        part_bytes: Size of a part of a large object; S3 takes no less than 5 MiB.
+        conflict_tries: How often a create is sent that meets another one (409).
     """
 
     def __init__(
@@ -54,21 +61,8 @@ class S3Storage:
         part_bytes: int = PART_BYTES,
         conflict_tries: int = CONFLICT_TRIES,
     ) -> None:
-        """Uses a bucket; nothing is sent yet.
-
-        Args:
-            bucket: The bucket, which exists.
-            prefix: Folder in it, or an empty string.
-            client: A client to use; by default one by boto3's usual variables and files.
-            public_endpoint: Where clients reach S3, if not where this process does.
-            part_bytes: Size of a part of a large object; S3 takes no less than 5 MiB.
-            conflict_tries: How often a create is sent that meets another one (409).
-
-        Raises:
-            StorageUnavailable: boto3's settings are wrong.
-        """
         folder = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
-        with translated(f"s3://{bucket}"):
+        with translate_errors(f"s3://{bucket}"):
             self._bucket = Bucket(
                 bucket, folder, client or connect(), client or connect(asking=True), conflict_tries
             )
@@ -99,15 +93,15 @@ class S3Storage:
 
     def fetch(self, key: StorageKey, path: Path) -> None:
         """See `Reads.fetch`."""
-        write_atomically(path, verified(self.read(key), key.digest))
+        write_atomically(path, verify_digest(self.read(key), key.digest))
 
     def write(self, key: StorageKey, chunks: Iterable[bytes], *, limit: int | None = None) -> int:
         """See `Writes.write`."""
-        checked = verified(chunks, key.digest, limit=limit)
+        checked = verify_digest(chunks, key.digest, limit=limit)
         stored = self.size(key.exact)
         if stored is not None:
             return kept(stored, sum(len(chunk) for chunk in checked), key)
-        part_bytes = self._part_bytes(min(limit or 0, _LARGEST_STREAM))
+        part_bytes = self._part_bytes(min(limit or 0, _MAX_STREAM_BYTES))
         return upload(self._bucket, key.exact, cut(checked, part_bytes))
 
     def write_file(self, key: StorageKey, path: Path) -> int:
@@ -117,12 +111,12 @@ class S3Storage:
             return stored
         with os_errors(path):
             part_bytes = self._part_bytes(path.stat().st_size)
-        checked = verified(file_chunks(path, piece=part_bytes), key.digest)
+        checked = verify_digest(file_chunks(path, piece=part_bytes), key.digest)
         return upload(self._bucket, key.exact, cut(checked, part_bytes))
 
     def keys(self, kind: Kind) -> Iterator[StorageKey]:
         """See `Lists.keys`."""
-        for item in self._bucket.listed(f"{kind}/"):
+        for item in self._bucket.list_objects(f"{kind}/"):
             key = StorageKey.from_path(item.path)
             if key is not None:
                 yield key
@@ -133,66 +127,71 @@ class S3Storage:
 
     def check(self) -> None:
         """See `Checks.check`."""
-        self.single_bytes = SINGLE_BYTES if probing.check(self._bucket) else 0
+        self.single_bytes = SINGLE_BYTES if probe.check(self._bucket) else 0
 
     def sweep(self, older_than: float) -> int:
         """See `Checks.sweep`."""
-        return probing.sweep(self._bucket, older_than)
+        return probe.sweep(self._bucket, older_than)
 
-    def sign_read(self, key: StorageKey, *, seconds: float) -> SignedRequest:
+    def sign_read(self, key: StorageKey, *, seconds: float) -> PresignedRequest:
         """See `Transfers.sign_read`."""
         found = self._find(key)
         if found is None:
             raise _not_found(key)
-        return signing.sign_read(self._public, found.path, seconds)
+        return presign.sign_read(self._public, found.path, seconds)
 
-    def sign_write(self, key: StorageKey, size: int, *, seconds: float) -> SignedRequest:
+    def sign_write(self, key: StorageKey, size: int, *, seconds: float) -> PresignedRequest:
         """See `Transfers.sign_write`."""
-        return signing.sign_write(self._public, key.exact, size, seconds)
+        return presign.sign_write(self._public, key.exact, size, seconds)
 
     def begin_parts(self, upload: str) -> str:
         """See `Transfers.begin_parts`."""
-        return incoming.begin(self._bucket, upload)
+        return pending_uploads.begin(self._bucket, upload)
 
     def sign_part(
         self, upload: str, multipart: str, number: int, *, size: int, md5: str, seconds: float
-    ) -> SignedRequest:
+    ) -> PresignedRequest:
         """See `Transfers.sign_part`."""
-        named = self._public.named(incoming.path_of(upload)) | {"UploadId": multipart, "PartNumber": number}
-        return signing.sign_part(self._public, named, size, md5, seconds)
+        named = self._public.object_arguments(pending_uploads.path_of(upload)) | {
+            "UploadId": multipart,
+            "PartNumber": number,
+        }
+        return presign.sign_part(self._public, named, size, md5, seconds)
 
     def finish_parts(self, upload: str, multipart: str, etags: Sequence[str]) -> int:
         """See `Transfers.finish_parts`."""
-        return incoming.finish(self._bucket, upload, multipart, etags)
+        return pending_uploads.finish(self._bucket, upload, multipart, etags)
 
     def hash_parts(self, upload: str, on_bytes: Callable[[int], None]) -> Digest:
         """See `Transfers.hash_parts`."""
-        return incoming.digest(self._bucket, upload, on_bytes)
+        return pending_uploads.digest(self._bucket, upload, on_bytes)
 
     def admit(self, upload: str, key: StorageKey, size: int) -> None:
         """See `Transfers.admit`."""
-        incoming.admit(self._bucket, upload, key.exact, size)
+        pending_uploads.admit(self._bucket, upload, key.exact, size)
 
     def discard(self, upload: str, multipart: str | None) -> None:
         """See `Transfers.discard`."""
-        incoming.discard(self._bucket, upload, multipart)
+        pending_uploads.discard(self._bucket, upload, multipart)
 
     def _find(self, key: StorageKey) -> Stored | None:
-        """The object, in one request where it was never deleted."""
+        """Return the object, with one request if it was never deleted."""
         return self._bucket.head(key.path) or self._other(key)
 
     def _other(self, key: StorageKey) -> Stored | None:
-        """An object of another generation, where any of them will do."""
+        """Return an object of any generation, if the key allows it."""
         if key.generation is not None:
             return None
-        named = ((StorageKey.from_path(item.path), item) for item in self._bucket.listed(f"{key.path}."))
+        named = (
+            (StorageKey.from_path(item.path), item) for item in self._bucket.list_objects(f"{key.path}.")
+        )
         found = {each: item for each, item in named if each is not None}
         return found[min(found)] if found else None
 
     def _part_bytes(self, size: int) -> int:
-        """Size of the parts of an object of at most this size."""
-        return max(self.part_bytes, -(-size // _MOST_PARTS))
+        """Return the part size for an object of at most this size."""
+        return max(self.part_bytes, -(-size // _MAX_PARTS))
 
 
 def _not_found(key: StorageKey) -> NotFound:
-    return NotFound("Nothing is stored under this digest.", where=key.digest)
+    return NotFound("Blob not found in the storage.", where=key.digest)

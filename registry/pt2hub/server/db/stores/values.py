@@ -1,4 +1,4 @@
-"""Between Python's values and PostgreSQL's."""
+"""Conversion between Python's and PostgreSQL's values."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 
 
 def stamp(moment: datetime) -> str:
-    """ISO 8601 in UTC with Z, as every time on the wire."""
+    """Format a time as ISO 8601 in UTC with Z, like every time in the API."""
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def optional_stamp(moment: datetime | None) -> str | None:
-    """As `stamp`; None stays None."""
+    """Format like `stamp`; None stays None."""
     return stamp(moment) if moment else None
 
 
 def moment(text: str | None) -> datetime | None:
-    """The time in UTC that an ISO 8601 text names, or None where it names none.
+    """Parse an ISO 8601 time to UTC; return None where it is invalid.
 
-    PostgreSQL knows fewer zones than Python: what is 20 hours off UTC would be an error of the database.
+    PostgreSQL supports fewer zones than Python: an offset of 20 hours would be a database error.
     """
     try:
         parsed = datetime.fromisoformat(text or "")
@@ -29,11 +29,11 @@ def moment(text: str | None) -> datetime | None:
         return None
 
 
-def storable(value: Any) -> Any:  # noqa: ANN401  # any JSON value
-    """A JSON value that PostgreSQL takes.
+def storable(value: Any) -> Any:
+    """Return a JSON value that PostgreSQL accepts.
 
-    It refuses NUL and lone surrogates, which the output of compilers may hold, and NaN, which the report of a
-    wrong artifact may.
+    It refuses NUL and lone surrogates, which compiler output may contain, and NaN, which the verification report of a
+    wrong artifact may contain.
     """
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)

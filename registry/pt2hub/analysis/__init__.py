@@ -1,0 +1,1 @@
+"""Statistics of measurements: comparisons and change points. Independent of database and models."""

@@ -1,0 +1,1 @@
+"""The zip format: read strictly, written reproducibly."""

@@ -1,0 +1,153 @@
+"""Members of a checked archive, read in place."""
+
+from __future__ import annotations
+
+import zlib
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, BinaryIO
+
+from pt2hub.archive.zip import records
+from pt2hub.archive.zip.validation import REBUILD, Entry, Limits, printable_name, validate
+from pt2hub.domain.artifacts import Member
+from pt2hub.domain.digests import CHUNK, digest_chunks
+from pt2hub.errors import CorruptArchive, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pt2hub.domain.artifacts import Constants
+
+LITERALS = "extra/literals.safetensors"
+"""Where literal constants lie, below the code layer's root folder."""
+
+
+class Archive:
+    """A zip that passed `validate`; every read checks size and CRC.
+
+    Attributes:
+        entries: The members, in the order of the central directory.
+    """
+
+    def __init__(self, file: BinaryIO, *, limits: Limits | None = None) -> None:
+        self._file = file
+        self.entries = validate(file, limits=limits or Limits())
+        self._by_name = {entry.name: entry for entry in self.entries}
+
+    def entry(self, name: str) -> Entry:
+        """Return the member of that name.
+
+        Raises:
+            NotFound: There is none.
+        """
+        if name not in self._by_name:
+            raise NotFound("the archive has no such member", where=printable_name(name))
+        return self._by_name[name]
+
+    def read(self, name: str) -> bytes:
+        """Return a member's bytes.
+
+        Raises:
+            NotFound: There is no such member.
+            CorruptArchive: Its bytes do not have the size or the CRC that the archive claims.
+        """
+        return b"".join(self.chunks(self.entry(name)))
+
+    def chunks(self, entry: Entry) -> Iterator[bytes]:
+        """Yield a member's bytes in pieces; the check comes with the last one.
+
+        Raises:
+            CorruptArchive: The bytes do not have the size or the CRC that the archive claims.
+        """
+        crc = size = 0
+        for chunk in self._inflate(entry) if entry.method == records.DEFLATED else self._raw(entry):
+            crc = zlib.crc32(chunk, crc)
+            size += len(chunk)
+            if size > entry.size:
+                break
+            yield chunk
+        if (size, crc) != (entry.size, entry.crc):
+            raise _damaged_member(entry)
+
+    def _raw(self, entry: Entry) -> Iterator[bytes]:
+        at, end = entry.data_offset, entry.data_offset + entry.compressed_size
+        while at < end:
+            self._file.seek(at)
+            chunk = self._file.read(min(CHUNK, end - at))
+            if not chunk:
+                raise CorruptArchive("the archive is cut short", where=printable_name(entry.name))
+            at += len(chunk)
+            yield chunk
+
+    def _inflate(self, entry: Entry) -> Iterator[bytes]:
+        inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+        try:
+            for raw in self._raw(entry):
+                pending = raw
+                while pending:
+                    yield inflater.decompress(pending, CHUNK)
+                    pending = inflater.unconsumed_tail
+            yield inflater.flush()
+        except zlib.error as error:
+            raise _damaged_member(entry) from error
+        if not inflater.eof or inflater.unused_data:
+            raise _damaged_member(entry)
+
+
+@contextmanager
+def open_archive(path: Path, *, limits: Limits | None = None) -> Iterator[Archive]:
+    """Open and check an archive.
+
+    Raises:
+        CorruptArchive: See `validate`.
+    """
+    with path.open("rb") as file:
+        yield Archive(file, limits=limits)
+
+
+def read_member(path: Path, name: str) -> bytes:
+    """Return a member's bytes.
+
+    Raises:
+        CorruptArchive: The archive or the member is damaged.
+        NotFound: There is no such member.
+    """
+    with open_archive(path) as archive:
+        return archive.read(name)
+
+
+def read_literals(constants: Constants, code: Path) -> bytes | None:
+    """Return the constants that the export lifted out of the model's source; None without any.
+
+    Returns:
+        A safetensors file's bytes.
+
+    Raises:
+        CorruptArchive: The code layer is damaged.
+        NotFound: It lacks them.
+    """
+    if all(item.source == "weights" for item in constants.table):
+        return None
+    with open_archive(code) as archive:
+        root = archive.entries[0].name.partition("/")[0] if archive.entries else ""
+        return archive.read(f"{root}/{LITERALS}")
+
+
+def listing(path: Path) -> tuple[Member, ...]:
+    """Return every member with its size and digest, in the order `unzip -l` prints them.
+
+    Raises:
+        CorruptArchive: The archive or a member is damaged.
+    """
+    with open_archive(path) as archive:
+        return tuple(
+            Member(entry.name, entry.size, digest_chunks(archive.chunks(entry))) for entry in archive.entries
+        )
+
+
+def _damaged_member(entry: Entry) -> CorruptArchive:
+    return CorruptArchive(
+        "the member's bytes do not have the size and CRC of its header",
+        where=printable_name(entry.name),
+        hint=REBUILD,
+    )

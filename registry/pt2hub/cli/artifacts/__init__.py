@@ -1,0 +1,1 @@
+"""Artifacts: contents, files and loading."""

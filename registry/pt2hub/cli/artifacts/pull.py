@@ -1,0 +1,117 @@
+"""`pt2hub pull` and `pt2hub run`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path  # noqa: TC003  # typer reads annotations when it runs
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pt2hub.cli import panels
+from pt2hub.cli.output import emit, is_json
+from pt2hub.cli.references import Reference  # noqa: TC001  # typer reads annotations when it runs
+from pt2hub.rendering.quantities import format_bytes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pt2hub.client.artifacts.local import LocalArtifact
+
+
+class VerifyOption(StrEnum):
+    """Check of cached weights."""
+
+    STAT = "stat"
+    ALWAYS = "always"
+
+
+Verify = Annotated[
+    VerifyOption,
+    typer.Option(
+        help="How cached weights are checked: by size, time and inode (stat), or by hashing them (always)."
+    ),
+]
+
+
+@panels.command(panels.USING, "pt2hub pull vision/resnet18@prod -o model.pt2")
+def pull(
+    reference: Reference,
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Also write a single file that PyTorch's own loaders accept."),
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="Target of another machine.")] = None,
+    verify: Verify = VerifyOption.STAT,
+) -> None:
+    """Download an artifact into the cache of this machine."""
+    from pt2hub.client.client import Client
+
+    with Client() as client:
+        artifact = client.pull(
+            reference, target=target, verify=verify.value, progress=False if is_json() else None
+        )
+    if out:
+        from pt2hub.client.artifacts.single_file import write_model
+
+        write_model(artifact, out)
+    document = _describe(artifact, out)
+    emit(document, lambda console: _print_pulled(console, artifact, out))
+
+
+@panels.command(panels.USING, "pt2hub run vision/resnet18@3 --calls 100")
+def run(
+    reference: Reference,
+    *,
+    device: Annotated[str | None, typer.Option(help="Device to run on, such as cuda:1.")] = None,
+    calls: Annotated[int, typer.Option(min=1, help="Number of timed calls.")] = 20,
+    verify: Verify = VerifyOption.STAT,
+) -> None:
+    """Load an artifact and time it on generated inputs.
+
+    Prints the shapes of inputs and outputs, and the latency.
+    """
+    from pt2hub.cli.artifacts.sample_calls import time_calls
+    from pt2hub.client.client import Client
+
+    with Client() as client:
+        model = client.load(
+            reference, device=device, verify=verify.value, progress=False if is_json() else None
+        )
+        report = time_calls(model, calls)
+    emit(report, lambda console: _print_report(console, report))
+
+
+def _describe(artifact: LocalArtifact, out: Path | None) -> dict[str, Any]:
+    version = artifact.config.version
+    return {
+        "model": version.model,
+        "number": version.number,
+        "target": artifact.config.target.name,
+        "artifact": artifact.manifest_digest,
+        "code": str(artifact.code),
+        "weights": str(artifact.weights),
+        "single_file": str(out) if out else None,
+    }
+
+
+def _print_pulled(console: Console, artifact: LocalArtifact, out: Path | None) -> None:
+    from pt2hub.cli.tables import print_fields
+
+    version = artifact.config.version
+    console.print(f"{version.model}@{version.number} for {artifact.config.target}", style="bold")
+    files = {"code": artifact.code, "weights": artifact.weights} | ({"file": out} if out else {})
+    fields = [(name, f"{path}  ({format_bytes(path.stat().st_size)})") for name, path in files.items()]
+    print_fields(console, [("artifact", artifact.manifest_digest or ""), *fields])
+
+
+def _print_report(console: Console, report: dict[str, Any]) -> None:
+    from pt2hub.cli.tables import print_fields
+
+    console.print(f"{report['model']} for {report['target']}", style="bold")
+    for kind in ("inputs", "outputs"):
+        console.print(kind)
+        print_fields(console, list(report[kind].items()))
+    latency = f"{report['latency_ms_p50']} ms median, {report['latency_ms_min']} ms fastest"
+    console.print(f"latency  {latency} of {report['calls']} calls on {report['threads']} threads")

@@ -1,0 +1,183 @@
+"""`pt2hub show`: a version, its artifacts, and their compatibility with this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pt2hub.cli import panels
+from pt2hub.cli.artifacts.autotune import print_autotune
+from pt2hub.cli.output import emit
+from pt2hub.cli.references import Reference, version_of
+from pt2hub.domain.codec import encode
+from pt2hub.rendering.times import format_local_time, format_span
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.console import Console
+
+    from pt2hub.client.client import Client
+    from pt2hub.domain.artifacts import NativeCode
+    from pt2hub.domain.targets import Target
+    from pt2hub.wire.artifacts import ArtifactView
+    from pt2hub.wire.shapes import BuildView, VersionView
+
+UNKNOWN = "unknown target; upgrade pt2hub to use it"
+_RUNS = "runs here"
+
+
+@panels.command(
+    panels.READING,
+    "pt2hub show vision/resnet18@prod",
+    "pt2hub show vision/resnet18@3 --autotune",
+    "pt2hub show vision/resnet18@3 --json",
+)
+def show(
+    reference: Reference,
+    *,
+    autotune: Annotated[
+        bool,
+        typer.Option("--autotune", help="Include the kernel candidates that the compiler timed."),
+    ] = False,
+) -> None:
+    """Show a version, and which of its artifacts run on this machine."""
+    from pt2hub.client.client import Client
+
+    with Client() as client:
+        version = version_of(client, reference)
+        aliases = _aliases(client, version)
+        artifacts = {b.target: client.artifacts.get(b.artifact) for b in version.builds if b.artifact}
+    compatibility = check_compatibility(version, artifacts)
+    document: dict[str, Any] = encode(version) | {
+        "aliases": aliases,
+        "compatibility": compatibility,
+        "artifacts": {
+            target: {
+                "weights": view.weights_form,
+                "isolation": view.provenance.get("isolation"),
+                "profile": encode(view.profile),
+                "referrers": [{"digest": r.digest, "type": r.artifact_type} for r in view.referrers],
+                **({"autotune": encode(view.autotune)} if autotune else {}),
+            }
+            for target, view in artifacts.items()
+        },
+        "pull": pull_command(version, compatibility),
+    }
+
+    def print_all(out: Console) -> None:
+        print_version(out, version, compatibility, aliases, artifacts)
+        for target, view in artifacts.items() if autotune else ():
+            print_autotune(out, target, view)
+
+    emit(document, print_all)
+
+
+def check_compatibility(
+    version: VersionView, artifacts: Mapping[str, ArtifactView] | None = None
+) -> dict[str, str]:
+    """Return each artifact's compatibility with this machine, as text by target."""
+    from pt2hub.client.machine.host import this_host
+    from pt2hub.domain.compatibility import assess_compatibility
+
+    targets = {build.target: _target(build.target) for build in version.builds if build.artifact}
+    host = this_host(gpu=any(target and target.device == "cuda" for target in targets.values()))
+    needs = {name: _native(view) for name, view in (artifacts or {}).items()}
+    return {
+        name: str(assess_compatibility(target, host, needs.get(name))) if target else UNKNOWN
+        for name, target in targets.items()
+    }
+
+
+def _native(artifact: ArtifactView) -> NativeCode | None:
+    """Return the requirements of an artifact's libraries; None if only a newer pt2hub can read them."""
+    from pt2hub.domain.artifacts import NativeCode
+    from pt2hub.domain.codec import decode
+    from pt2hub.errors import BadResponse
+
+    try:
+        return decode(NativeCode, artifact.config.get("native"))
+    except BadResponse:
+        return None
+
+
+def pull_command(version: VersionView, compatibility: Mapping[str, str]) -> str | None:
+    """Return the command that pulls an artifact, preferably one that runs here; None if none can be pulled."""
+    known = [name for name, state in compatibility.items() if state != UNKNOWN]
+    if not known:
+        return None
+    command = f"pt2hub pull {version.model}@{version.number}"
+    return command if _RUNS in compatibility.values() else f"{command} --target {known[0]}"
+
+
+def print_version(
+    out: Console,
+    version: VersionView,
+    compatibility: Mapping[str, str],
+    aliases: list[str] | None = None,
+    artifacts: Mapping[str, ArtifactView] | None = None,
+) -> None:
+    """Print a version with its builds."""
+    from pt2hub.cli.tables import in_colour, print_fields
+
+    out.print(in_colour(f"{version.model}@{version.number}  {version.readiness}"), style="bold")
+    fields = [
+        ("aliases", ", ".join(aliases or ())),
+        ("created", format_local_time(version.created_at)),
+        ("weights", version.weights or ""),
+        ("from", version.pins.get("weights_from", "")),
+        ("pull", pull_command(version, compatibility) or ""),
+    ]
+    print_fields(out, fields)
+    for build in version.builds:
+        _print_build(out, build, compatibility.get(build.target), (artifacts or {}).get(build.target))
+
+
+def _print_build(out: Console, build: BuildView, state: str | None, artifact: ArtifactView | None) -> None:
+    from pt2hub.cli.tables import in_colour, print_fields
+    from pt2hub.rendering.speeds import line
+    from pt2hub.rendering.views import attempts, measurement, provenance_rows, state_text
+    from pt2hub.rendering.waits import format_note
+    from pt2hub.wire.problems import from_dict
+
+    out.print(in_colour(f"{build.target}  {state_text(build)}" + (f"  {state}" if state else "")))
+    duration = f"  ({format_span(build.started_at, build.finished_at)})" if build.finished_at else ""
+    running = build.steps[-1].name if build.steps and build.state == "running" else ""
+    fields = [
+        ("build", build.id + duration),
+        ("artifact", build.artifact or ""),
+        *((*provenance_rows(artifact), ("speed", line(artifact.measurements))) if artifact else ()),
+        ("measured", measurement(build.measurement)),
+        ("priority", str(build.priority or "")),
+        ("step", running),
+        ("attempt", attempts(build).removeprefix("attempt ")),
+        ("waits" if build.state == "queued" else "note", format_note(build)),
+        ("log", f"pt2hub logs {build.id}" if build.error else ""),
+        ("again", f"pt2hub retry {build.id}" if build.state == "cancelled" else ""),
+    ]
+    print_fields(out, fields)
+    if build.error:
+        error = from_dict(build.error)
+        out.print(
+            *(f"  {line}" for line in str(error).splitlines()),
+            f"  [{error.code}]",
+            sep="\n",
+            style="red",
+        )
+
+
+def _aliases(client: Client, version: VersionView) -> list[str]:
+    return sorted(
+        name for name, number in client.models.get(version.model).aliases.items() if number == version.number
+    )
+
+
+def _target(name: str) -> Target | None:
+    from pt2hub.domain.targets import parse_target
+    from pt2hub.errors import UnknownTarget
+
+    try:
+        return parse_target(name)
+    except UnknownTarget:
+        return None

@@ -1,0 +1,268 @@
+"""Commands that list models, versions, builds, workers and targets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import click
+import typer
+
+from pt2hub.cli import panels
+from pt2hub.cli.output import emit
+from pt2hub.domain.builds import BuildKind, BuildState  # noqa: TC001  # typer reads annotations when it runs
+from pt2hub.rendering.quantities import format_bounded
+from pt2hub.rendering.times import NOTHING, format_local_time, format_span
+from pt2hub.wire.shapes import MAX_COUNTED_VERSIONS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pt2hub.cli.tables import Cell
+    from pt2hub.client.client import Client
+    from pt2hub.wire.shapes import BuildView, ModelView, TargetView, VersionSummary
+    from pt2hub.wire.workers import WorkerView
+
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of entries, newest first.")]
+
+
+@panels.command(panels.READING, "pt2hub models", "pt2hub models resnet --json")
+def models(
+    search: Annotated[
+        str | None, typer.Argument(help="List only models with this text in their name.")
+    ] = None,
+) -> None:
+    """List models, their versions and aliases.
+
+    READY is the newest ready version, which the model's name without a version refers to.
+    """
+    from pt2hub.client.client import Client
+
+    with Client() as client:
+        found = client.models.list(search)
+    emit({"models": found}, lambda out: _print_models(out, found, search))
+
+
+@panels.command(panels.READING, "pt2hub versions vision/resnet18 --limit 5")
+def versions(
+    model: Annotated[str, typer.Argument(help="team/name.")],
+    *,
+    limit: Limit = 20,
+) -> None:
+    """List the versions of a model, newest first."""
+    from pt2hub.cli.references import model_name
+    from pt2hub.client.client import Client
+
+    name = model_name(model)
+    with Client() as client:
+        found = client.versions.list(name, limit=limit + 1)
+    shown, more = found[:limit], len(found) > limit
+    emit({"versions": shown, "more": more}, lambda out: _print_versions(out, shown, more=more))
+
+
+@panels.command(
+    panels.READING,
+    "pt2hub builds --state failed",
+    "pt2hub builds vision/resnet18@3",
+    "pt2hub builds 688d2e6fd6eb1e11",
+)
+def builds(
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="ID|MODEL[@REF]", help="A build to show, or a model or version to list builds of."
+        ),
+    ] = None,
+    *,
+    state: Annotated[BuildState | None, typer.Option(help="Only builds in this state.")] = None,
+    target: Annotated[str | None, typer.Option(help="Only for this target.")] = None,
+    kind: Annotated[BuildKind | None, typer.Option(help="Only builds, or only measuring jobs.")] = None,
+    limit: Limit = 20,
+) -> None:
+    """List the latest builds, or show one with its attempts and steps.
+
+    The steps shown are those of the latest attempt.
+    KIND is build, or measure for a measuring job, which benchmarks an artifact.
+    """
+    from pt2hub.cli.references import NO_BUILD, add_hint
+    from pt2hub.client.builds.progress import print_build
+    from pt2hub.client.client import Client
+
+    with Client() as client:
+        if what and "/" not in what:
+            if state or target or kind:
+                raise click.UsageError(
+                    "--state, --target and --kind filter a list; they cannot be combined with a build's id."
+                )
+            with add_hint(NO_BUILD):
+                build = client.builds.get(what)
+            emit(build, lambda out: print_build(out, build))
+            return
+        model, number = _chosen(client, what)
+        found = client.builds.list(
+            model, number=number, state=state, target=target, kind=kind, limit=limit + 1
+        )
+    shown, more = found[:limit], len(found) > limit
+    emit({"builds": shown, "more": more}, lambda out: _print_builds(out, shown, more=more))
+
+
+@panels.command(panels.READING, "pt2hub workers", "pt2hub workers --all --json")
+def workers(
+    *,
+    every: Annotated[
+        bool, typer.Option("--all", help="Include workers that left or were lost within the last day.")
+    ] = False,
+) -> None:
+    """List workers and what each is doing.
+
+    SLOTS is the number of running builds out of the most that the worker runs at a time.
+    ISOLATION is how it confines models' code: in a sandbox, only in a separate process, or
+    not at all because it runs none.
+    """
+    from pt2hub.client.client import Client
+
+    with Client() as client:
+        found = client.workers.list(gone=every)
+    emit({"workers": found}, lambda out: _print_workers(out, found, every=every))
+
+
+@panels.command(panels.READING, "pt2hub targets")
+def targets() -> None:
+    """List the targets that workers offer or offered, and their queues.
+
+    SLOTS is how many builds and measuring jobs the live workers run at a time.
+    SINCE is when the oldest queued build was queued.
+    """
+    from pt2hub.client.client import Client
+
+    with Client() as client:
+        found = client.targets.list()
+    emit({"targets": found}, lambda out: _print_targets(out, found))
+
+
+def _chosen(client: Client, what: str | None) -> tuple[str | None, int | None]:
+    from pt2hub.cli.references import model_name, number_of
+
+    if what is None:
+        return None, None
+    return number_of(client, what) if "@" in what else (model_name(what), None)
+
+
+def _print_models(out: Console, found: list[ModelView], search: str | None) -> None:
+    from pt2hub.cli.tables import print_table
+
+    empty = (
+        f"No model has {search!r} in its name. To list all models: pt2hub models"
+        if search
+        else "No models yet. To publish one: pt2hub publish SPEC --wait (see pt2hub publish --help)"
+    )
+    headings = ("MODEL", "VERSIONS", "NEWEST", "READY", "ALIASES", "CREATED")
+    print_table(out, headings, [_model_row(item) for item in found], empty=empty)
+
+
+def _model_row(model: ModelView) -> tuple[Cell, ...]:
+    aliases = [f"{name}={number}" for name, number in sorted(model.aliases.items())]
+    newest, ready = (str(number or NOTHING) for number in (model.newest, model.newest_ready))
+    return (
+        model.name,
+        format_bounded(model.versions, MAX_COUNTED_VERSIONS),
+        newest,
+        ready,
+        aliases,
+        format_local_time(model.created_at),
+    )
+
+
+def _print_versions(out: Console, found: list[VersionSummary], *, more: bool) -> None:
+    from pt2hub.cli.tables import print_table
+
+    empty = "No versions yet. To publish one: pt2hub publish SPEC --wait"
+    headings = ("VERSION", "READINESS", "ALIASES", "TARGETS", "CREATED")
+    print_table(out, headings, [_version_row(item) for item in found], empty=empty, more=more)
+
+
+def _version_row(version: VersionSummary) -> tuple[Cell, ...]:
+    from pt2hub.rendering.views import measurement_suffix
+
+    targets = [
+        f"{target} {state}{measurement_suffix(version.measurements.get(target))}"
+        for target, state in version.targets.items()
+    ]
+    return (
+        str(version.number),
+        version.readiness,
+        version.aliases,
+        targets,
+        format_local_time(version.created_at),
+    )
+
+
+def _print_builds(out: Console, found: list[BuildView], *, more: bool) -> None:
+    from pt2hub.cli.tables import print_table
+
+    empty = "No builds match. To queue builds: pt2hub publish SPEC"
+    headings = ("BUILD", "VERSION", "TARGET", "STATE", "TOOK", "CREATED", "KIND", "NOTE")
+    print_table(out, headings, [_build_row(item) for item in found], empty=empty, more=more)
+
+
+def _build_row(build: BuildView) -> tuple[Cell, ...]:
+    from pt2hub.rendering.views import state_text
+
+    duration = format_span(build.started_at, build.finished_at)
+    created, version = format_local_time(build.created_at), f"{build.model}@{build.number}"
+    shown = (build.id, version, build.target, state_text(build), duration, created)
+    return *shown, build.kind, _note(build)
+
+
+def _note(build: BuildView) -> str:
+    """Return what is unusual about a build: error, wait reason, priority, further attempts, missing measurements."""
+    from pt2hub.rendering.views import attempts, measurement
+    from pt2hub.rendering.waits import format_note
+
+    notes = [
+        str((build.error or {}).get("code") or format_note(build)),
+        f"priority {build.priority}" if build.priority else "",
+        attempts(build),
+        measurement(build.measurement),
+    ]
+    return "; ".join(note for note in notes if note)
+
+
+def _print_workers(out: Console, found: list[WorkerView], *, every: bool) -> None:
+    from pt2hub.cli.tables import print_table
+
+    more = "" if every else " To include workers that left within the last day: pt2hub workers --all"
+    empty = (
+        "No workers are ready; a worker that was just started takes a few seconds. "
+        f"To start one: pt2hub up, or pt2hub worker.{more}"
+    )
+    columns = "WORKER TARGET STATE DOING SLOTS ISOLATION VERSION HOST"
+    headings = (*columns.split(), "LAST SEEN", "NOTE")
+    print_table(out, headings, [_worker_row(item) for item in found], empty=empty)
+
+
+def _worker_row(worker: WorkerView) -> tuple[Cell, ...]:
+    from pt2hub.rendering.views import doing, skew
+
+    at_work = [f"{doing(item)} {item.step or 'starting'}" for item in worker.builds]
+    slots = f"{len(worker.builds)}/{worker.concurrency}"
+    known = (worker.isolation, worker.version or NOTHING, worker.host or NOTHING)
+    seen = format_local_time(worker.last_seen)
+    return worker.id, worker.target, worker.state, at_work, slots, *known, seen, skew(worker)
+
+
+def _print_targets(out: Console, found: list[TargetView]) -> None:
+    from pt2hub.cli.tables import print_table
+
+    empty = "No targets yet. To start a worker: pt2hub up, or pt2hub worker"
+    headings = ("TARGET", "WORKERS", "SLOTS", "RUNNING", "QUEUED", "SINCE", "LAST SEEN")
+    print_table(out, headings, [_target_row(item) for item in found], empty=empty)
+
+
+def _target_row(target: TargetView) -> tuple[Cell, ...]:
+    counts = (target.live_workers, target.slots, target.running, target.queued)
+    return (
+        target.name,
+        *map(str, counts),
+        format_local_time(target.oldest),
+        format_local_time(target.last_seen),
+    )

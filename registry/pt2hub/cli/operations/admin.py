@@ -1,0 +1,217 @@
+"""`pt2hub admin`: operator commands on the server's machine. They import server code only when they run."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pt2hub.cli import panels
+from pt2hub.cli.output import emit
+from pt2hub.domain.codec import encode
+from pt2hub.rendering.quantities import format_duration
+from pt2hub.rendering.times import NOTHING, format_local_time
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from pt2hub.domain.key_audits import KeyFinding
+    from pt2hub.domain.statistics import QueueStatistics, RepeatedBuild
+    from pt2hub.domain.tokens import TokenInfo
+    from pt2hub.server.config import ServerConfig
+
+
+_AT_RISK = 1
+"""Exit code of an audit with findings to act on."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the admin commands to the app."""
+    admin = typer.Typer(help="Operator commands, for the server's machine.", no_args_is_help=True)
+    panels.add(admin, token, tokens, revoke, reindex, migrate, audit_keys, queue, requeue)
+    app.add_typer(admin, name="admin", rich_help_panel=panels.OPERATING)
+
+
+def server_config() -> ServerConfig:
+    """Return the settings of the server on this machine."""
+    from pt2hub.server.config import ServerConfig
+
+    return ServerConfig.from_environ(os.environ)
+
+
+@panels.command(None, "pt2hub admin token --name ci", "pt2hub admin token --name ada --admin")
+def token(
+    *,
+    name: Annotated[str, typer.Option(help="Name of the token in lists.")] = "admin",
+    admin: Annotated[
+        bool,
+        typer.Option(
+            "--admin", help="Let the token set policies, and force alias moves that a policy refuses."
+        ),
+    ] = False,
+) -> None:
+    """Create a token; it is shown only once."""
+    from pt2hub.server.admin import create_token
+
+    made = create_token(server_config(), name=name, admin=admin)
+    emit({"token": made, "name": name, "admin": admin}, lambda out: out.print(made))
+
+
+@panels.command(None, "pt2hub admin tokens")
+def tokens() -> None:
+    """List the tokens, which allow publishing and moving aliases."""
+    from pt2hub.server.admin import list_tokens
+
+    found = list_tokens(server_config())
+    emit({"tokens": found}, lambda out: _print_tokens(out, found))
+
+
+@panels.command(None, "pt2hub admin revoke ci", "pt2hub admin revoke 3")
+def revoke(
+    token: Annotated[
+        str,
+        typer.Argument(metavar="NAME|ID", help="Name or id of the token, as `pt2hub admin tokens` lists it."),
+    ],
+) -> None:
+    """Revoke a token, immediately and permanently."""
+    from pt2hub.server.admin import revoke_token
+
+    revoked = revoke_token(server_config(), token)
+    text = f"Token {revoked.id} ({revoked.name}) was revoked."
+    emit(revoked, lambda out: out.print(text))
+
+
+@panels.command(None, "pt2hub admin reindex")
+def reindex() -> None:
+    """Rebuild the database's rows from the manifests in storage."""
+    from pt2hub.server.admin import reindex as rebuild
+
+    counts = rebuild(server_config())
+    lines = "\n".join(f"{name}: {count}" for name, count in counts.items())
+    emit(counts, lambda out: out.print(lines))
+
+
+@panels.command(None, "pt2hub admin migrate")
+def migrate() -> None:
+    """Upgrade the database schema.
+
+    `pt2hub up` does this automatically; `pt2hub api` and separate workers never do.
+    """
+    from pt2hub.server.admin import migrate as upgrade
+
+    before, after = upgrade(server_config())
+    changed = before != after
+    text = (
+        f"Upgraded the schema from revision {before or 'none'} to {after}."
+        if changed
+        else (f"The schema is up to date at revision {after}: nothing to do.")
+    )
+    document = {"before": before, "after": after, "changed": changed}
+    emit(document, lambda out: out.print(text))
+
+
+@panels.command(None, "pt2hub admin audit-keys", "pt2hub admin audit-keys --json")
+def audit_keys() -> None:
+    """List artifacts that reused code under an older program key.
+
+    The exit code is 1 if reused code may differ from the artifact's own program, or if the stored data cannot
+    rule it out. To replace such an artifact, publish its version again; code of older keys is not reused.
+    """
+    from pt2hub.domain.key_audits import AT_RISK
+    from pt2hub.server.admin import audit_keys as audit
+
+    found = audit(server_config())
+    emit({"artifacts": found}, lambda out: _print_findings(out, found))
+    if any(item.certainty in AT_RISK for item in found):
+        raise typer.Exit(_AT_RISK)
+
+
+@panels.command(None, "pt2hub admin queue")
+def queue() -> None:
+    """Show the queues, and builds with repeated attempts.
+
+    OLDEST is how long the oldest queued build has waited, SLOTS how many builds the live workers run at a time,
+    MEASURING how many measuring jobs are queued or running; they use the same slots.
+    """
+    from pt2hub.server.admin import inspect_queues
+
+    queues, repeated = inspect_queues(server_config())
+    emit(
+        {"targets": [_queue_document(item) for item in queues], "repeated": repeated},
+        lambda out: _print_queues(out, queues, repeated),
+    )
+
+
+@panels.command(None, "pt2hub admin requeue 688d2e6fd6eb1e11")
+def requeue(build: Annotated[str, typer.Argument(metavar="ID", help="Id of a running build.")]) -> None:
+    """Take a running build from its worker and queue it again.
+
+    The attempt does not count as a failure, and anything that its worker still sends is refused.
+    """
+    from pt2hub.server.admin import requeue as requeue_build
+
+    requeued = requeue_build(server_config(), build)
+    text = f"Build {requeued.id} is queued again, behind others of its priority; attempt {requeued.attempt} has ended."
+    emit(requeued, lambda out: out.print(text))
+
+
+def _print_findings(out: Console, found: Sequence[KeyFinding]) -> None:
+    from pt2hub.cli.tables import print_table
+
+    rows = [
+        (item.version, item.target, str(item.key_schema), str(item.certainty), item.artifact[:19], item.why)
+        for item in found
+    ]
+    empty = "No artifact reuses code under an older program key: nothing to do."
+    print_table(out, ("VERSION", "TARGET", "KEY SCHEMA", "CODE", "ARTIFACT", "WHY"), rows, empty=empty)
+
+
+def _queue_document(item: QueueStatistics) -> dict[str, Any]:
+    document: dict[str, Any] = encode(item)
+    return document | {"live_workers": item.live}
+
+
+def _print_queues(out: Console, queues: Sequence[QueueStatistics], repeated: Sequence[RepeatedBuild]) -> None:
+    from pt2hub.cli.tables import print_table
+
+    headings = ("TARGET", "QUEUED", "OLDEST", "RUNNING", "SLOTS", "WORKERS", "LOST", "MEASURING")
+    empty = "No targets yet: nothing was published, and no worker has registered."
+    print_table(out, headings, [_queue_row(item) for item in queues], empty=empty)
+    if repeated:
+        out.print("\nUnfinished builds with several attempts:")
+        columns = ("BUILD", "VERSION", "TARGET", "STATE", "ATTEMPT", "FAILURES", "LAST", "WORKER", "KIND")
+        print_table(out, columns, [_repeated_row(item) for item in repeated])
+
+
+def _queue_row(item: QueueStatistics) -> tuple[str, ...]:
+    oldest = format_duration(item.oldest_seconds) if item.queued else NOTHING
+    measuring = item.measuring_queued + item.measuring_running
+    counts = (item.running, item.slots, item.live, item.workers.get("lost", 0), measuring)
+    return item.target, str(item.queued), oldest, *map(str, counts)
+
+
+def _repeated_row(item: RepeatedBuild) -> tuple[str, ...]:
+    version, counts = f"{item.model}@{item.number}", (str(item.attempt), str(item.failures))
+    status = (item.id, version, item.target, item.state)
+    return *status, *counts, item.last or NOTHING, item.worker or NOTHING, item.kind
+
+
+def _print_tokens(out: Console, found: Sequence[TokenInfo]) -> None:
+    from pt2hub.cli.tables import print_table
+
+    rows = [
+        (
+            str(item.id),
+            item.name,
+            "yes" if item.admin else NOTHING,
+            format_local_time(item.created_at),
+            format_local_time(item.last_used_at),
+            f"revoked {format_local_time(item.revoked_at)}" if item.revoked_at else NOTHING,
+        )
+        for item in found
+    ]
+    empty = "No tokens yet. To create one: pt2hub admin token --name ci"
+    print_table(out, ("ID", "NAME", "ADMIN", "CREATED", "LAST USED", "REVOKED"), rows, empty=empty)

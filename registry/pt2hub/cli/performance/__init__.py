@@ -1,0 +1,1 @@
+"""Performance: measurements, series and comparisons."""

@@ -1,0 +1,100 @@
+"""Loading and calling of native code, with translated errors."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+import torch
+
+from pt2hub.errors import BadCall, CorruptArchive, Incompatible, InternalError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+MODEL = "model"
+"""The inner name of every package's model, as stock loaders expect it."""
+
+
+def open_code(
+    path: Path, device: torch.device, *, single_threaded: bool, runners: int
+) -> torch._C._aoti.AOTIModelPackageLoader:
+    """Load the libraries of a code layer; run their constructors and nothing else.
+
+    `torch._inductor.aoti_load_package` is not used: it compiles a test program with g++ first (12 s cold).
+
+    Args:
+        device: Where it runs.
+
+    Raises:
+        Incompatible: A library the code needs is missing or too old here.
+        CorruptArchive: The code could not be loaded for another reason.
+    """
+    index = -1 if device.type == "cpu" else device.index
+    try:
+        return torch._C._aoti.AOTIModelPackageLoader(str(path), MODEL, single_threaded, runners, index)  # noqa: SLF001  # the loader underneath torch's own
+    except RuntimeError as exc:
+        raise _translate(str(exc), path) from exc
+
+
+def check_symbols(symbols: Iterable[str], where: str) -> None:
+    """Look up the functions of libtorch that the code calls.
+
+    Raises:
+        Incompatible: This torch lacks one.
+    """
+    libraries = ctypes.CDLL(torch._C.__file__)  # noqa: SLF001  # its dependencies are the libtorch in use
+    missing = [name for name in symbols if not hasattr(libraries, name)]
+    if missing:
+        raise Incompatible(
+            f"libtorch: needs {', '.join(missing[:5])}, this machine has torch {torch.__version__} without it",
+            where=where,
+            hint="Install the torch release that the artifact names.",
+        )
+
+
+def call_error(exc: RuntimeError, where: str) -> BadCall | InternalError:
+    """Return the error of compiled code that raised in a call whose arguments were right."""
+    text = str(exc).strip()
+    if (
+        isinstance(exc, torch.OutOfMemoryError)
+        or "allocate memory" in text
+        or "out of memory" in text.lower()
+    ):
+        return BadCall(
+            f"Not enough memory for this call: {text}",
+            where=where,
+            hint="Call with a smaller batch, or free what other tensors and processes hold.",
+        )
+    cuda = isinstance(exc, torch.AcceleratorError) or "CUDA" in text
+    restart = (
+        " After a CUDA error this process can compute no more on that GPU: start a new one." if cuda else ""
+    )
+    return InternalError(
+        f"The compiled code failed: {text}",
+        where=where,
+        hint="Compiled code may have written the cause to stderr. The usual cause are ids beyond an embedding table; "
+        f"otherwise please report it.{restart}",
+    )
+
+
+def _translate(text: str, path: Path) -> Incompatible | CorruptArchive:
+    line = next((line for line in text.splitlines() if line.strip()), text)
+    if "failed to map segment" in text:
+        return Incompatible(
+            f"The library could not be mapped: {line}",
+            where=str(path),
+            hint="torch unpacks it into TMPDIR, which must allow execution: set TMPDIR to such a directory.",
+        )
+    if any(word in text for word in ("cannot open shared object", "undefined symbol", "version `")):
+        return Incompatible(
+            f"The code needs a library this machine lacks: {line}",
+            where=str(path),
+            hint="Compare `native.needed` and `native.glibcxx` of the artifact's config with this machine.",
+        )
+    return CorruptArchive(
+        f"The code layer could not be loaded: {line}",
+        where=str(path),
+        hint="If pulling it again does not help, publish the version again and report this.",
+    )

@@ -1,0 +1,1 @@
+"""HTTP to the server and to its storage."""

@@ -1,0 +1,17 @@
+"""Paths of the API."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from pt2hub.domain.names import parse_model_name
+
+
+def model_path(model: str) -> str:
+    """Return the path of a model."""
+    return f"/api/v1/models/{parse_model_name(model)}"
+
+
+def build_path(build_id: str) -> str:
+    """Return the path of a build."""
+    return f"/api/v1/builds/{quote(build_id, safe='')}"

@@ -1,0 +1,82 @@
+"""NVIDIA GPUs, queried through the driver's libraries, without torch."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from contextlib import suppress
+from dataclasses import dataclass
+
+_COMPUTE_CAPABILITY_MAJOR = 75
+_COMPUTE_CAPABILITY_MINOR = 76
+"""Numbers of `CUdevice_attribute` in the CUDA driver API."""
+_TEXT = 96
+"""Bytes for a name: NVML's longest is 96."""
+_ADDRESS = 32
+_SM_CLOCK = 1
+"""`NVML_CLOCK_SM`: the clock of the multiprocessors."""
+_MILLI = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Power and clock limits of a GPU; None if unknown."""
+
+    power_w: int | None = None
+    max_mhz: int | None = None
+
+
+def gpu(index: int = 0) -> str | None:
+    """Return a GPU's name, as torch says it too; None where there is no such GPU."""
+    name = ctypes.create_string_buffer(_TEXT)
+    found = _device(index)
+    if found is None or found[0].cuDeviceGetName(name, len(name), found[1]):
+        return None
+    return name.value.decode(errors="replace") or None
+
+
+@functools.cache
+def compute_capability(index: int = 0) -> str | None:
+    """Return a GPU's compute capability, such as `sm90`; None where there is no such GPU."""
+    found, major, minor = _device(index), ctypes.c_int(), ctypes.c_int()
+    if found is None:
+        return None
+    driver, device = found
+    failed = driver.cuDeviceGetAttribute(
+        ctypes.byref(major), _COMPUTE_CAPABILITY_MAJOR, device
+    ) or driver.cuDeviceGetAttribute(ctypes.byref(minor), _COMPUTE_CAPABILITY_MINOR, device)
+    return None if failed else f"sm{major.value}{minor.value}"
+
+
+def gpu_limits(index: int = 0) -> Limits:
+    """Return a GPU's limits, by the management library; all None where it does not tell, as for a slice of a GPU."""
+    address = ctypes.create_string_buffer(_ADDRESS)
+    found = _device(index)
+    if found is None or found[0].cuDeviceGetPCIBusId(address, len(address), found[1]):
+        return Limits()
+    with suppress(OSError, AttributeError):  # no such library, or one without these functions
+        return _read_limits(ctypes.CDLL("libnvidia-ml.so.1"), address.value)
+    return Limits()
+
+
+def _read_limits(library: ctypes.CDLL, address: bytes) -> Limits:
+    if library.nvmlInit_v2():
+        return Limits()
+    try:
+        handle, power, clock = ctypes.c_void_p(), ctypes.c_uint(), ctypes.c_uint()
+        if library.nvmlDeviceGetHandleByPciBusId_v2(address, ctypes.byref(handle)):
+            return Limits()
+        no_power = library.nvmlDeviceGetEnforcedPowerLimit(handle, ctypes.byref(power))  # in milliwatts
+        no_clock = library.nvmlDeviceGetMaxClockInfo(handle, _SM_CLOCK, ctypes.byref(clock))
+        return Limits(None if no_power else power.value // _MILLI, None if no_clock else clock.value)
+    finally:
+        library.nvmlShutdown()
+
+
+def _device(index: int) -> tuple[ctypes.CDLL, ctypes.c_int] | None:
+    device = ctypes.c_int()
+    with suppress(OSError, AttributeError):
+        driver = ctypes.CDLL("libcuda.so.1")
+        failed = driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), index)
+        return None if failed else (driver, device)
+    return None

@@ -1,0 +1,1 @@
+"""Publishing: specs, models and versions."""

@@ -1,0 +1,165 @@
+"""Weights that torchvision lists: pickles, read with torch's restricted reader and written as safetensors."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import http.client
+import socket
+import urllib.error
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from pt2hub.client.publishing.pretrained.names import WHERE, FetchedWeights
+from pt2hub.errors import UnsupportedTensor, WeightsUnavailable
+from pt2hub.extras import require_modules
+from pt2hub.operators import declare_torchvision
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+
+    from pt2hub.client.publishing.pretrained.names import TorchvisionName
+
+_SILENCE_SECONDS = 60.0
+"""How long a server may send nothing; torch's download itself waits for ever."""
+_MAX_SUGGESTIONS = 3
+_MIRROR = "Try again; where this machine reaches a mirror only, name it in PT2HUB_TORCHVISION_MIRROR."
+
+
+def fetch(name: TorchvisionName, into: Path, *, mirror: str | None, shown: bool) -> FetchedWeights:
+    """Bring weights of torchvision here, by way of torch's cache; see `pretrained.fetch`."""
+    require_modules("Weights of torchvision", "torch", "torchvision", "safetensors")
+    declare_torchvision()
+    from safetensors.torch import save_file
+
+    weights = _find_enum(name)
+    pinned = f"torchvision:{type(weights).__name__}.{weights.name}"
+    url = _mirror_url(weights.url, mirror)
+    out = into / "weights.safetensors"
+    save_file(_apart(_load(url, _download(url, shown=shown))), out)
+    return FetchedWeights(out, pinned)
+
+
+def _find_enum(name: TorchvisionName) -> Any:
+    from torchvision.models import get_weight
+
+    try:
+        return get_weight(name.member)
+    except (ValueError, KeyError, TypeError) as exc:  # no such enumeration; no such member; a function's name
+        suggestions = _suggest(name.member)
+        hint = (
+            f"Did you mean {' or '.join(suggestions)}?"
+            if suggestions
+            else "torchvision.models.list_models() names its models."
+        )
+        raise WeightsUnavailable(f"torchvision has no weights {name.member}", where=WHERE, hint=hint) from exc
+
+
+def _suggest(member: str) -> list[str]:
+    from torchvision import models
+
+    enums = [models.get_model_weights(name) for name in models.list_models()]
+    names = [f"{enum.__name__}.{key}" for enum in enums for key in enum.__members__]
+    wanted = member.lower().removesuffix(".default")
+    begins = [name for name in names if name.lower().startswith(f"{wanted.partition('.')[0]}")]
+    found = (
+        difflib.get_close_matches(member, begins or names, n=_MAX_SUGGESTIONS) or begins[:_MAX_SUGGESTIONS]
+    )
+    return [f"torchvision:{name}" for name in found]
+
+
+def _mirror_url(url: str, mirror: str | None) -> str:
+    return mirror.rstrip("/") + urlsplit(url).path if mirror else url
+
+
+def _download(url: str, *, shown: bool) -> Path:
+    """Return the file in torch's cache (`TORCH_HOME`), fetched where it is not there."""
+    from torch import hub
+
+    file = Path(hub.get_dir()) / "checkpoints" / Path(urlsplit(url).path).name
+    announced = hub.HASH_REGEX.search(file.name)
+    begin = announced[1] if announced else ""
+    if file.exists():
+        _check_cached(file, begin)
+        return file
+    with _translate_errors(url):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        hub.download_url_to_file(url, str(file), begin or None, progress=shown)
+    return file
+
+
+def _check_cached(file: Path, begin: str) -> None:
+    with file.open("rb") as opened:
+        digest = hashlib.file_digest(opened, "sha256").hexdigest()
+    if not digest.startswith(begin):
+        raise WeightsUnavailable(
+            f"{file} has other bytes than its name says (sha256 {begin}..., found {digest[: len(begin)]}...)",
+            where=WHERE,
+            hint="Delete the file to fetch it again.",
+        )
+
+
+@contextmanager
+def _translate_errors(url: str) -> Iterator[None]:
+    """Yield the seam of torch's download."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(_SILENCE_SECONDS)
+    try:
+        yield
+    except urllib.error.HTTPError as exc:
+        exc.close()
+        raise WeightsUnavailable(f"{url} answers {exc.code} {exc.reason}", where=WHERE, hint=_MIRROR) from exc
+    except RuntimeError as exc:  # the one that says both digests
+        raise WeightsUnavailable(
+            f"{url} came with other bytes than its name says, or cut short: {exc}",
+            where=WHERE,
+            hint="Try again.",
+        ) from exc
+    except (OSError, http.client.HTTPException) as exc:
+        reason = getattr(exc, "reason", None) or exc
+        raise WeightsUnavailable(f"{url} cannot be fetched: {reason}", where=WHERE, hint=_MIRROR) from exc
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+def _load(url: str, file: Path) -> dict[str, torch.Tensor]:
+    import torch
+
+    try:
+        # It is in the cache already; this reader also knows the forms of old releases.
+        found: object = torch.hub.load_state_dict_from_url(
+            url, str(file.parent), map_location="cpu", weights_only=True
+        )
+    except Exception as exc:  # a damaged pickle raises whatever its bytes happen to mean
+        first = str(exc).partition("\n")[0]
+        raise WeightsUnavailable(
+            f"{file} holds no weights that torch can read safely: {first}",
+            where=WHERE,
+            hint="Delete the file to fetch it again.",
+        ) from exc
+    if not isinstance(found, dict) or not all(isinstance(item, torch.Tensor) for item in found.values()):
+        raise WeightsUnavailable(f"{file} holds no state_dict", where=WHERE, hint="Name other weights.")
+    return found
+
+
+def _apart(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the same tensors as safetensors takes them: contiguous, and none in another's memory."""
+    import torch
+
+    kept: dict[str, torch.Tensor] = {}
+    seen: set[int] = set()
+    for name, tensor in tensors.items():
+        if tensor.is_quantized or tensor.layout != torch.strided:
+            raise UnsupportedTensor(
+                f"{name} is quantised or sparse, which safetensors cannot hold",
+                where=WHERE,
+                hint="Name weights of the model that is not quantised.",
+            )
+        address = tensor.untyped_storage().data_ptr()
+        kept[name] = (tensor.clone() if address in seen else tensor).detach().contiguous()
+        seen.add(address)
+    return kept

@@ -1,0 +1,156 @@
+"""Files of a spec, which are uploaded and named by digest in the spec."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from pt2hub.client.publishing.pretrained.names import is_name
+from pt2hub.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import TypeAlias
+
+    from pt2hub.client.publishing.options import SpecOptions
+    from pt2hub.client.publishing.pretrained.names import FetchedWeights
+    from pt2hub.domain.digests import Digest
+
+    Fetch: TypeAlias = "Callable[[str, Path], FetchedWeights]"
+    Upload: TypeAlias = "Callable[[Path], Digest]"
+    Document: TypeAlias = "dict[str, Any]"
+
+
+CODE_HINT = "Give the path of the folder that its modules are imported from."
+
+
+@dataclass(frozen=True, slots=True)
+class SpecFiles:
+    """The files to upload for one version.
+
+    Attributes:
+        weights: A safetensors file, or the name of pretrained weights; before a program's own where both are given.
+        code: A folder of Python source, for a spec whose source has an `entry`.
+        saved: A file of `torch.export.save`; it becomes the source, and its weights the weights.
+        program: The same without its weights, as `archive.programs.split_program` writes it.
+        examples: A safetensors file with a tensor for each input that has neither `generate` nor `example`.
+    """
+
+    weights: Path | str | None = None
+    code: Path | None = None
+    saved: Path | None = None
+    program: Path | None = None
+    examples: Path | None = None
+
+    @classmethod
+    def of(cls, options: SpecOptions) -> Self:
+        """Return the files among the options of a spec.
+
+        Raises:
+            InvalidInput: An option is not a path.
+        """
+        weights = options.get("weights")
+        return cls(
+            weights=weights
+            if is_name(weights)
+            else as_path(
+                weights, "weights", "Save tensors with safetensors.torch.save_file and give the file's path."
+            ),
+            code=as_path(options.get("code"), "code", CODE_HINT),
+            saved=as_path(
+                options.get("program"),
+                "program",
+                "Give the path of a file of torch.export.save, or publish the exported program itself.",
+            ),
+        )
+
+    def __bool__(self) -> bool:
+        return any((self.weights, self.code, self.saved, self.program, self.examples))
+
+    def named_in(self, spec: Mapping[str, Any], upload: Upload, fetch: Fetch) -> Document:
+        """Return the spec with the digests of these files, after they were uploaded.
+
+        Raises:
+            WeightsUnavailable: The named weights cannot be fetched.
+            InvalidInput: The spec has another source already.
+            BadProgram: The program cannot be taken apart.
+            BadCodeArchive: The folder cannot be packed.
+            NotFound: A file is not there.
+        """
+        from tempfile import TemporaryDirectory
+
+        document = dict(spec)
+        self._check_source(document.get("source"))
+        with TemporaryDirectory(prefix="pt2hub-") as scratch:
+            if self.saved:
+                self._bring_saved(document, self.saved, Path(scratch), upload)
+            if self.program:
+                document["source"] = {"program": upload(self.program)}
+            if self.code:
+                _bring_code(document, self.code, Path(scratch), upload)
+            self._bring_weights(document, Path(scratch), upload, fetch)
+            if self.examples:
+                _bring_examples(document, upload(self.examples))
+        return document
+
+    def _check_source(self, source: object) -> None:
+        brought = {"code": self.code, "program": self.saved or self.program}
+        kinds = [kind for kind, path in brought.items() if path]
+        if not isinstance(source, dict | None):
+            raise InvalidInput("source must be an object", where="source", hint="Write its fields by name.")
+        given = [kind for kind in ("factory", *brought) if kind in (source or {})]
+        if kinds and (len(kinds) > 1 or {*given, *kinds} != {*kinds}):
+            raise InvalidInput(
+                f"Only one source is allowed, got {' and '.join(dict.fromkeys([*given, *kinds]))}",
+                where="source",
+                hint="Leave out all but one.",
+            )
+
+    def _bring_saved(self, document: Document, file: Path, scratch: Path, upload: Upload) -> None:
+        from pt2hub.archive.programs import split_program
+
+        program, weights = scratch / "program.pt2", scratch / "weights.safetensors"
+        split_program(file, program, weights)
+        document["source"] = {"program": upload(program)}
+        if not self.weights:
+            document["weights"] = upload(weights)
+
+    def _bring_weights(self, document: Document, scratch: Path, upload: Upload, fetch: Fetch) -> None:
+        wanted = self.weights or document.get("weights")
+        if is_name(wanted):
+            fetched = fetch(wanted, scratch)
+            document |= {"weights": upload(fetched.path), "weights_from": fetched.pinned}
+        elif self.weights:
+            document["weights"] = upload(Path(self.weights))
+            document.pop("weights_from", None)  # it named other weights
+
+
+NOTHING = SpecFiles()
+"""No files: the spec names all blobs itself."""
+
+
+def as_path(value: object, name: str, hint: str) -> Path | None:
+    """Return the path among the options that has this name; None where it is left out.
+
+    Raises:
+        InvalidInput: The option is not a path.
+    """
+    if not isinstance(value, str | Path | None):
+        raise InvalidInput(f"{name} must be a path, got {type(value).__name__}", where=name, hint=hint)
+    return Path(value) if value else None
+
+
+def _bring_code(document: Document, folder: Path, scratch: Path, upload: Upload) -> None:
+    from pt2hub.archive.code import pack_code
+
+    packed = scratch / "code.zip"
+    pack_code(folder, packed)
+    document["source"] = {**(document.get("source") or {}), "code": upload(packed)}
+
+
+def _bring_examples(document: Document, digest: Digest) -> None:
+    document["inputs"] = [
+        item if {"generate", "example"} & set(item) else {**item, "example": digest}
+        for item in document["inputs"]
+    ]

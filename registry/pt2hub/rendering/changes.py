@@ -1,0 +1,80 @@
+"""Formatting of changes with direction: `12.0 % slower`, `3.1 % smaller`; percentages are never negative."""
+
+from __future__ import annotations
+
+import math
+
+from pt2hub.domain.performance.metrics import METRICS
+from pt2hub.rendering.quantities import format_share
+
+SAME = "no change"
+_RATES = ("1/s", "/s")
+_BYTES = frozenset(("B", "kB", "MB", "GB", "KiB", "MiB", "GiB"))
+_TIMES = frozenset(("ns", "us", "ms", "s", "min", "h"))
+_LARGE = 10.0
+"""From this ratio on changes are shown as factors instead of percentages."""
+_HUNDRED, _HUGE = 100, 1e6
+_MIN_SHOWN_CHANGE = 0.0005
+"""Changes below it would read as 0.0 %."""
+
+
+def format_change(ratio: float, metric: str, unit: str) -> str:
+    """Format a change: `12.0 % slower`, `no change`; from ten times on `12 times slower`.
+
+    Percentages are of the figure before: from 10 ms to 15 ms is `50.0 % slower`, from 15 ms to 10 ms `33.3 % faster`.
+
+    Args:
+        ratio: After over before.
+    """
+    if not math.isfinite(ratio) or ratio <= 0:
+        return "-"
+    amount = _amount(ratio)
+    return f"{amount} {way(ratio, metric, unit)}" if amount else SAME
+
+
+def between(low: float, high: float, metric: str, unit: str) -> str:
+    """Format an interval of a change: `9.8 to 14.9 %` on one side of no change, else `2.0 % faster to 4.0 % slower`.
+
+    Args:
+        low: The least ratio.
+    """
+    ends = sorted((low, high), key=lambda ratio: abs(ratio - 1))
+    texts = [_amount(ratio) for ratio in ends]
+    one_sided = (low >= 1) == (high >= 1)
+    if one_sided and all(text.endswith(" %") for text in texts):
+        return f"{texts[0].removesuffix(' %')} to {texts[1]}"
+    return f"{format_change(low, metric, unit)} to {format_change(high, metric, unit)}"
+
+
+def way(ratio: float, metric: str, unit: str) -> str:
+    """Return the word for a change's direction: `slower` for times, `larger` for sizes."""
+    up, down = _words(metric, unit)
+    return up if ratio > 1 else down
+
+
+def _words(metric: str, unit: str) -> tuple[str, str]:
+    """Return the words for more and less of a metric; neutral ones for custom metrics, whose direction is unknown."""
+    known = metric in METRICS
+    if unit in _BYTES:
+        return "larger", "smaller"
+    if unit in _TIMES:
+        return ("slower", "faster") if known else ("longer", "shorter")
+    if unit.endswith(_RATES) and known:
+        return "faster", "slower"
+    return ("larger", "smaller") if metric == "relative_error" else ("higher", "lower")
+
+
+def factor(ratio: float) -> str:
+    """Return a large ratio, by three digits that count: `21.8`, `1,977`, `3.2e+09`."""
+    if ratio >= _HUGE:
+        return f"{ratio:.1e}"
+    return f"{ratio:,.0f}" if ratio >= _HUNDRED else f"{ratio:.3g}"
+
+
+def _amount(ratio: float) -> str:
+    """Format the amount of a change: `12.0 %`, `12 times`; empty if negligible."""
+    if abs(ratio - 1) < _MIN_SHOWN_CHANGE:
+        return ""
+    if ratio >= _LARGE:
+        return f"{factor(ratio)} times"
+    return format_share(abs(ratio - 1), decimals=1)

@@ -1,0 +1,196 @@
+"""Rendering of comparisons and flagged changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pt2hub.domain.names import team_of
+from pt2hub.domain.performance.autotune import parameters_text
+from pt2hub.domain.performance.metrics import OF_JOBS
+from pt2hub.renderable import Sheet
+from pt2hub.rendering.changes import between, format_change
+from pt2hub.rendering.quantities import quantity
+from pt2hub.rendering.reasons import HOW, NOTHING, because
+from pt2hub.rendering.states import format_state
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from pt2hub.wire.performance import (
+        AutotuneDifference,
+        ComparisonView,
+        EventView,
+        MetricComparison,
+        SideView,
+    )
+
+_UNKNOWN = "unknown"
+_MAX_SPREAD = 10
+"""Upper over lower end of an interval that is worth showing."""
+_MENDED = frozenset(("not_measured", "too_noisy", "too_few", "environment_differs"))
+"""Why there is no verdict that more figures can give."""
+NO_KERNELS = "No kernel changed: both use the same one for every timed operation."
+TWO_FIGURES = (
+    "A change may have two ratios: side by side compares times of one run, a change of level the medians before and "
+    "after, and points are values of the history, measured at different times."
+)
+"""Said once where `found_as` says two."""
+
+
+def comparison(view: ComparisonView) -> Sheet:
+    """Return a comparison: one row for each metric, what to know, and what gives a better answer."""
+    rows = tuple(comparison_row(item) for item in view.metrics)
+    notes = (*code_lines(view), *remarks(view))
+    return Sheet(f"{_name_side(view.after)} against {_name_side(view.before)}", rows, notes)
+
+
+def event(view: EventView) -> Sheet:
+    """Return a flagged change."""
+    what = f"{metric(view.metric, view.batch)} {view.outcome}"
+    how_much = change(view.ratio, view.low, view.high, (view.metric, view.unit))
+    row = (view.target, how_much, f"since {view.before}", found_as(view, view.points), view.at)
+    return Sheet(f"{view.model}@{view.number} {what}", (row,))
+
+
+def comparison_row(item: MetricComparison) -> tuple[str, str, str, str, str, str]:
+    """Return a metric's row: its name, both figures, the change, the verdict, and why it is that."""
+    before, after = (
+        NOTHING if value is None else quantity(value, item.unit) for value in (item.before, item.after)
+    )
+    return (
+        metric(item.metric, item.batch),
+        before,
+        after,
+        change(item.ratio, item.low, item.high, (item.metric, item.unit)),
+        format_state(item.outcome),
+        (item.explanation or because(item)) + (" (reported)" if item.reported else ""),
+    )
+
+
+def remarks(view: ComparisonView) -> tuple[str, ...]:
+    """Return remarks on a comparison, and commands that would improve it."""
+    before, after = view.before, view.after
+    differs = "; ".join(
+        f"{name}: {_known_text(values[0])}, then {_known_text(values[1])}"
+        for name, values in view.differs.items()
+    )
+    said = (
+        f"Two models: {before.model} and {after.model}." if before.model != after.model else "",
+        f"Two targets: {before.target} and {after.target}." if view.across else "",
+        f"The environments differ in {differs}." if differs else "",
+        _again(view),
+    )
+    return tuple(line for line in said if line)
+
+
+def code_lines(view: ComparisonView) -> tuple[str, ...]:
+    """Return whether both run the same code, and why kernels cannot be compared or that none changed."""
+    if view.code is None:  # an older server
+        return ()
+    unchanged = "" if view.code.same or view.autotune else NO_KERNELS
+    return tuple(line for line in (view.code.message, view.code.tuning or unchanged) if line)
+
+
+def metric(name: str, batch: int | None) -> str:
+    """Return a metric with its batch size."""
+    return f"{name} batch {batch}" if batch else name
+
+
+def change(
+    ratio: float | None,
+    low: float | None = None,
+    high: float | None = None,
+    what: tuple[str, str] = ("", "1"),
+) -> str:
+    """Return a ratio as a change, with its interval where there is one: `12.3 % slower (9.8 to 14.9 %)`.
+
+    An interval so wide that it says nothing is left out, and the change with it where it may as well be none.
+
+    Args:
+        ratio: After over before, None where there is none.
+        low: Lower end of its interval, or None.
+        high: Its upper end, or None.
+    """
+    if ratio is None:
+        return NOTHING
+    if low is None or high is None or low == high:
+        return format_change(ratio, *what)
+    if high > _MAX_SPREAD * low:
+        return _UNKNOWN if low <= 1 <= high else format_change(ratio, *what)
+    return f"{format_change(ratio, *what)} ({between(low, high, *what)})"
+
+
+def kernels(item: AutotuneDifference) -> tuple[str, str]:
+    """Return both kernels with their parameters; of two of one template with those that differ."""
+    alike = item.before == item.after
+    one, other = item.before_parameters, item.after_parameters
+    return (
+        _kernel(item.before, one, other if alike else None),
+        _kernel(item.after, other, one if alike else None),
+    )
+
+
+def _kernel(name: str | None, parameters: dict[str, Any] | None, beside: dict[str, Any] | None) -> str:
+    if name is None:
+        return NOTHING
+    text = parameters_text(parameters, beside)
+    return f"{name} {text}" if text else name
+
+
+def cost(milliseconds: float | None) -> str:
+    """Return what another kernel costs: `12 µs more`, `6.1 µs less`, or nothing to say where the old one was not timed again."""
+    if milliseconds is None:
+        return NOTHING
+    return f"{quantity(abs(milliseconds), 'ms')} {'less' if milliseconds < 0 else 'more'}"
+
+
+def explain_method(method: str | None) -> str:
+    """Describe a method of comparison briefly."""
+    return HOW.get(method or "", method or NOTHING)
+
+
+def found_as(item: EventView, points: float | None) -> str:
+    """Return how a flagged change was found; beside it what the history's points say, where that is another figure.
+
+    Args:
+        points: The version's point over that of the one before, None where there is no such ratio.
+    """
+    how = "change of level" if item.kind == "change_point" else explain_method(item.method)
+    what = (item.metric, item.unit)
+    told, own = (format_change(ratio, *what) if ratio else "" for ratio in (points, item.ratio))
+    return f"{how}; points {told}" if told and told != own else how
+
+
+def _again(view: ComparisonView) -> str:
+    """Return what is to be measured again: what was not, and what is too noisy or from another environment.
+
+    Beside each other where they may be: that measures both, in one environment.
+    """
+    mended = [item for item in view.metrics if item.metric in OF_JOBS and item.reason in _MENDED]
+    if not mended:
+        return ""
+    if not view.across and team_of(view.before.model) == team_of(view.after.model):
+        return f"For a better comparison: {_measure(view.after)} --baseline {_reference(view.before)}"
+    apart = any(item.reason == "environment_differs" for item in mended)
+    lacking = (
+        (view.before, any(item.before is None for item in mended)),
+        (view.after, any(item.after is None for item in mended)),
+    )
+    sides = [side for side, lacks in lacking if lacks or apart] or [view.after]
+    return f"For a better comparison: {'; '.join(_measure(side) for side in sides)}"
+
+
+def _measure(side: SideView) -> str:
+    return f"pt2hub measure {_reference(side)} --target {side.target}"
+
+
+def _reference(side: SideView) -> str:
+    return f"{side.model}@{side.number}"
+
+
+def _name_side(side: SideView) -> str:
+    return f"{side.model}@{side.number} for {side.target}"
+
+
+def _known_text(value: object) -> str:
+    return "unknown" if value is None else str(value)

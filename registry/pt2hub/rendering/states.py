@@ -1,0 +1,19 @@
+"""Formatting of states and their terminal colours."""
+
+from __future__ import annotations
+
+STATE_COLOURS = {
+    "green": ("succeeded", "ready", "idle", "better"),
+    "yellow": ("running", "partial", "pending", "busy", "draining", "inconclusive"),
+    "red": ("failed", "cancelled", "revoked", "lost", "worse"),
+}
+
+
+def format_state(state: str) -> str:
+    """Format a state of anything: `not measured`."""
+    return state.replace("_", " ")
+
+
+def choose_colour(state: str) -> str:
+    """Choose the colour of a state; a state of a newer server has none."""
+    return next((colour for colour, states in STATE_COLOURS.items() if state in states), "default")

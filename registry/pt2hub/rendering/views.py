@@ -1,0 +1,356 @@
+"""Sheets of API responses for Python prompts and notebooks: title, table and next steps.
+
+Names, log lines and errors are untrusted and may contain markup or escape sequences, which are removed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pt2hub.errors import INVISIBLE_CHARACTERS
+from pt2hub.renderable import Sheet
+from pt2hub.rendering import speeds
+from pt2hub.rendering.quantities import (
+    format_age,
+    format_bounded,
+    format_bytes,
+    format_duration,
+    format_share,
+    quantity,
+)
+from pt2hub.rendering.states import format_state
+from pt2hub.rendering.steps import remark
+from pt2hub.rendering.waits import format_note
+from pt2hub.wire.problems import from_dict
+from pt2hub.wire.shapes import MAX_COUNTED_VERSIONS
+
+if TYPE_CHECKING:
+    from pt2hub.wire.artifacts import ArtifactView
+    from pt2hub.wire.resolution import ArtifactRef, ResolvedReference
+    from pt2hub.wire.shapes import (
+        AliasMove,
+        AliasView,
+        AttemptView,
+        BuildView,
+        LogView,
+        MeasurementStatus,
+        ModelView,
+        TargetView,
+        VersionSummary,
+        VersionView,
+    )
+    from pt2hub.wire.workers import WorkerBuild, WorkerView
+
+_SHORT = 19
+"""Characters of a shortened digest: `sha256:` and 12 digits."""
+_HUNDRED = 100
+_SPENT = 3
+"""Operations and kernels that are named of a call."""
+_ENDINGS = {1: "st", 2: "nd", 3: "rd"}
+_RIGHT_SECONDS = 2.0
+"""Clock skew above which it is shown."""
+_OUTCOMES = {
+    "succeeded": "succeeded",
+    "failed": "failed",
+    "cancelled": "was cancelled",
+    "retried": "failed",
+    "lost": "lost its worker",
+    "handed_back": "was handed back",
+    "postponed": "was postponed for a build",
+}
+
+_MEASUREMENTS = {
+    "not_measured": "not measured yet",
+    "waiting": "waiting to be measured",
+    "failed": "measuring failed",
+}
+_CONFINED = {"sandbox": "in a sandbox", "process": "without a sandbox", "none": "runs no models"}
+
+
+def state_text(build: BuildView) -> str:
+    """Return a build's state in words, with its place in the queue: `queued 3rd`."""
+    if build.state == "queued" and build.position:
+        return f"queued {ordinal(build.position)}"
+    return build.state
+
+
+def build_title(build: BuildView) -> str:
+    """Return what a build is and what it is of, as the subject of a sentence."""
+    kind = "Measuring job" if build.kind == "measure" else "Build"
+    return f"{kind} {build.id} of {build.model}@{build.number} for {build.target}"
+
+
+def measures(build: BuildView) -> str:
+    """Return what a measuring job times, and beside what."""
+    return f"measures {build.measures}" + (f", beside {build.baseline}" if build.baseline else "")
+
+
+def measurement_state(state: str) -> str:
+    """Return a measurement state in words: `waiting to be measured`, `measuring`."""
+    return _MEASUREMENTS.get(state, format_state(state))
+
+
+def measurement(status: MeasurementStatus | None) -> str:
+    """Return what is left to say of an artifact's measurement, with its job; empty where it is measured."""
+    if status is None:
+        return ""
+    measures_again = status.job_state in ("queued", "running")
+    if status.state == "measured":
+        return f"measured; job {status.job} measures it again" if measures_again else ""
+    words, reason = measurement_state(status.state), f": {status.reason}" if status.reason else ""
+    if measures_again:
+        return f"{words}: pt2hub logs -f {status.job}"
+    again = f"; pt2hub retry {status.job} tries again" if status.job else ""
+    return f"{words}{reason}{again}"
+
+
+def measurement_suffix(state: str | None) -> str:
+    """Return a measurement state in words behind a comma; empty where there is nothing to say."""
+    return "" if state in (None, "measured") else f", {measurement_state(state)}"
+
+
+def ordinal(number: int) -> str:
+    """Return a place in an order: 1st, 2nd, 11th, 23rd."""
+    teens = number % _HUNDRED // 10 == 1
+    return f"{number}{'th' if teens else _ENDINGS.get(number % 10, 'th')}"
+
+
+def circumstances(build: BuildView) -> str:
+    """Return why a build waits or who ended it, which attempt comes or runs, and how the one before it ended."""
+    return "; ".join(part for part in (format_note(build), attempts(build)) if part)
+
+
+def attempts(build: BuildView) -> str:
+    """Return which attempt of an open build comes or runs, and how the one before ended; empty for a first one."""
+    if build.state not in ("queued", "running"):
+        return ""
+    number = build.attempt + (build.state == "queued")
+    if number == 1:
+        return ""
+    before = next((item for item in reversed(build.attempts) if item.outcome and item.number < number), None)
+    return f"attempt {number}, {_outcome_text(before)}" if before else f"attempt {number}"
+
+
+def _outcome_text(attempt: AttemptView) -> str:
+    words = _OUTCOMES.get(attempt.outcome or "", f"ended: {attempt.outcome}")
+    return f"attempt {attempt.number} {words}" + (f" ({attempt.code})" if attempt.code else "")
+
+
+def isolation_text(isolation: str) -> str:
+    """Return how a worker confines what it runs for others, in words."""
+    return _CONFINED.get(isolation, isolation)
+
+
+def provenance_rows(view: ArtifactView) -> tuple[tuple[str, str], ...]:
+    """Return what an artifact's maker says of it: where its weights are, and how the build was confined."""
+    form = "baked into the code" if view.weights_form == "baked" else "split from the code"
+    isolation = view.provenance.get("isolation")
+    spent = _spent_fields(view)
+    return (("weights", form), ("isolated", isolation_text(isolation) if isolation else "unknown"), *spent)
+
+
+def _spent_fields(view: ArtifactView) -> tuple[tuple[str, str], ...]:
+    """Return where the time of a call goes; on a GPU what runs there, and beside it the time in which nothing does."""
+    found, profile = _spent(view), view.profile
+    if not found or profile is None:
+        return ()
+    if profile.device != "cuda":
+        return (("time in", found),)
+    own, idle, added = profile.plain_us, profile.idle_us, profile.profiler_us
+    if own is None or idle is None or added is None:
+        return (("GPU time in", found),)
+    told = f"{quantity(idle, 'us')} of a call of {quantity(own, 'us')}; the profiler adds {quantity(added, 'us')}"
+    return (("GPU time in", found), ("GPU idle", told))
+
+
+def _spent(view: ArtifactView) -> str:
+    """Return what a call spends most of its time in; empty where nobody looked."""
+    if view.profile is None:
+        return ""
+    first = [f"{row.name} {format_share(row.share, digits=2)}" for row in view.profile.rows[:_SPENT]]
+    others = len(view.profile.rows) + view.profile.left_out - len(first)
+    return ", ".join([*first, *([f"{others} more"] if others > 0 else [])]).translate(INVISIBLE_CHARACTERS)
+
+
+def skew(view: WorkerView) -> str:
+    """Return how wrong a worker's clock is; empty where it is right enough."""
+    if abs(view.clock_skew) <= _RIGHT_SECONDS:
+        return ""
+    return f"clock {format_age(abs(view.clock_skew))} {'ahead' if view.clock_skew > 0 else 'behind'}"
+
+
+def version(
+    view: VersionView,
+    *,
+    wait: str = "Client().follow(version), or pt2hub publish SPEC --wait.",
+    measured: str = 'Client().follow(version, until="measured"), or pt2hub publish SPEC --wait measured.',
+) -> Sheet:
+    """Return a version: the state of each target, and what to do next."""
+    name = f"{view.model}@{view.number}"
+    rows = tuple((build.target, state_text(build), _remark(build)) for build in view.builds)
+    failed = [note for build in view.builds for note in _failure(build)]
+    if view.readiness == "pending":
+        following: tuple[str, ...] = (f"To wait for it: {wait}",)
+    else:
+        following = (*_next(view, name), *_measuring(view, measured))
+    return Sheet(f"{name}  {view.readiness}", rows, (*failed, *following))
+
+
+def build(view: BuildView) -> Sheet:
+    """Return a build: its steps, its result or its error."""
+    steps = tuple(
+        (
+            step.state,
+            step.name,
+            format_duration(step.seconds) if step.seconds is not None else "",
+            remark(step),
+        )
+        for step in view.steps
+    )
+    title = f"{view.id}  {view.model}@{view.number} for {view.target}  {state_text(view)}"
+    title += f": {_remark(view)}" if view.error else ""
+    result = [f"artifact {view.artifact}"] if view.artifact else []
+    result += [measures(view)] if view.measures else []
+    result += [found] if (found := measurement(view.measurement)) else []
+    notes = (circumstances(view),) if circumstances(view) else ()
+    return Sheet(title, steps, (*notes, *result, *_failure(view)))
+
+
+def model(view: ModelView) -> Sheet:
+    """Return a model: how many versions, and where its aliases are."""
+    count = (
+        f"{format_bounded(view.versions, MAX_COUNTED_VERSIONS)} version{'' if view.versions == 1 else 's'}"
+    )
+    ready = f"newest ready {view.newest_ready}" if view.newest_ready else "none ready"
+    title = f"{view.name}  {count}" + (f", {ready}" if view.versions else "")
+    aliases = "".join(f", {name} is {number}" for name, number in sorted(view.aliases.items()))
+    return Sheet(title + aliases, notes=(view.description,) if view.description else ())
+
+
+def summary(view: VersionSummary) -> Sheet:
+    """Return a version in a list."""
+    aliases = f"  ({', '.join(view.aliases)})" if view.aliases else ""
+    targets = ", ".join(
+        f"{name} {state}{measurement_suffix(view.measurements.get(name))}"
+        for name, state in view.targets.items()
+    )
+    return Sheet(f"{view.model}@{view.number}  {view.readiness}{aliases}  {targets}".rstrip())
+
+
+def alias(view: AliasView) -> Sheet:
+    """Return an alias: the version it is on, who put it there, and the moves before."""
+    place = f"is {view.model}@{view.number}" if view.number else "was removed"
+    rows = tuple(
+        (f"{move.before or '-'} -> {move.after or '-'}", move.at, move.by, move.reason)
+        for move in view.history
+    )
+    last = view.last
+    notes = (f"by {last.by}, {last.at}: {last.reason}", *forced_move_lines(last), *view.notes)
+    return Sheet(f"{view.model}@{view.name} {place}", rows, notes)
+
+
+def forced_move_lines(move: AliasMove) -> tuple[str, ...]:
+    """Return what a forced move was made past, a line each; nothing of others."""
+    refused = (move.forced or {}).get("refused") or ()
+    return tuple(f"forced past: {check.get('message')}" for check in refused if isinstance(check, dict))
+
+
+def reference_sheet(view: ResolvedReference) -> Sheet:
+    """Return what a reference names: the version, and its artifacts pinned by digest."""
+    rows = tuple((item.target, item.digest) for item in view.artifacts)
+    return Sheet(f"{view.reference} is {view.model}@{view.number}", rows)
+
+
+def artifact(view: ArtifactRef) -> Sheet:
+    """Return an artifact of a resolved version."""
+    return Sheet(f"{view.target} {view.digest}")
+
+
+def whole_artifact(view: ArtifactView) -> Sheet:
+    """Return everything known of an artifact, in short: sizes, and how quick it was where it was built."""
+    sizes = (
+        ("code", format_bytes(view.code_bytes), view.code),
+        ("weights", format_bytes(view.weights_bytes), view.weights),
+        ("model.pt2", format_bytes(view.single_file_bytes), view.single_file),
+    )
+    title = f"{view.model}@{view.number} for {view.target}  {view.digest}"
+    said = tuple((*row, "") for row in provenance_rows(view))
+    return Sheet(
+        title,
+        (*sizes, *speeds.rows(view.measurements), *said),
+        (
+            f"torch {view.torch}, build {view.build}, {view.created_at}",
+            *filter(None, (measurement(view.measurement),)),
+        ),
+    )
+
+
+def target(view: TargetView) -> Sheet:
+    """Return a target, and whether anybody builds for it now."""
+    workers = {0: "no live worker", 1: "1 live worker"}.get(
+        view.live_workers, f"{view.live_workers} live workers"
+    )
+    counts = [
+        f"{count} {name}" for name, count in (("queued", view.queued), ("running", view.running)) if count
+    ]
+    return Sheet(f"{view.name}  {', '.join((workers, *counts))}")
+
+
+def worker(view: WorkerView) -> Sheet:
+    """Return a worker: what it is and what it has."""
+    rows = tuple(
+        (item.id, doing(item), f"{item.step or ''} {item.detail or ''}".strip()) for item in view.builds
+    )
+    title = f"{view.id}  {view.state}  {view.target}  {len(view.builds)} of {view.concurrency}"
+    return Sheet(f"{title}  {isolation_text(view.isolation)}  {skew(view)}".rstrip(), rows)
+
+
+def doing(build: WorkerBuild) -> str:
+    """Return what a worker has, in a list: the version, and whether it is only measured."""
+    measured = " (measuring job)" if build.kind == "measure" else ""
+    return f"{build.model}@{build.number}{measured}"
+
+
+def log(view: LogView) -> Sheet:
+    """Return a line of a log."""
+    level = "" if view.level in ("info", "output", "compiler") else f"{view.level}: "
+    return Sheet(f"{_clock(view.at)} {view.step:<8} {level}{view.text}")
+
+
+def _clock(at: float) -> str:
+    import time
+
+    try:
+        return time.strftime("%H:%M:%S", time.localtime(at))
+    except (OverflowError, ValueError, OSError):  # no time that this machine knows
+        return "--:--:--"
+
+
+def _remark(build: BuildView) -> str:
+    if build.error:
+        return from_dict(build.error).message.partition("\n")[0]
+    if build.artifact:
+        return f"{build.artifact[:_SHORT]}...{measurement_suffix(build.measurement.state if build.measurement else None)}"
+    running = [step for step in build.steps if step.state == "running"]
+    if running and build.state == "running":
+        return f"{running[-1].name} {running[-1].detail or ''}".rstrip()
+    return circumstances(build)
+
+
+def _measuring(view: VersionView, wait: str) -> tuple[str, ...]:
+    """Return what waits for the measurements of a version; nothing where none is under way."""
+    states = {build.measurement.state for build in view.builds if build.measurement}
+    return (f"To wait for its measurements: {wait}",) if states & {"waiting", "measuring"} else ()
+
+
+def _failure(build: BuildView) -> tuple[str, ...]:
+    if not build.error:
+        return ()
+    error = from_dict(build.error)
+    return (f"{build.target}: {error}\n[{error.code}]", f"The whole log: pt2hub logs {build.id}")
+
+
+def _next(view: VersionView, name: str) -> tuple[str, ...]:
+    if any(build.artifact for build in view.builds):
+        return (f'To use it: pt2hub.load("{name}")',)
+    return ()

@@ -1,1 +1,0 @@
-"""Statistics over figures: whether two differ, and where a series changed. No database, no models."""

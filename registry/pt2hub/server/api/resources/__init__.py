@@ -1,0 +1,1 @@
+"""Routes of the API, one module per resource."""

@@ -1,0 +1,66 @@
+"""Aliases of models."""
+
+from flask import Response
+from flask_openapi3.blueprint import APIBlueprint
+from pydantic import RootModel
+
+from pt2hub.server.api.context import actor, body, caller, container, render
+from pt2hub.server.api.shapes import (
+    ALIASES,
+    TOKEN,
+    AliasChange,
+    AliasPath,
+    AliasRemoval,
+    ModelPath,
+    json_body,
+)
+from pt2hub.wire.shapes import AliasList, AliasView
+
+routes = APIBlueprint(
+    "aliases", __name__, url_prefix="/api/v1/models/<team>/<name>/aliases", abp_tags=[ALIASES]
+)
+
+_MAX_CHANGE_BYTES = 1 << 14
+_HINT = 'Send {"number": 3, "expected": 2, "reason": "..."}; expected is null for a new alias.'
+
+
+@routes.get("", responses={200: RootModel[AliasList]})
+def aliases(path: ModelPath) -> Response:
+    """Return the aliases of a model by name, without removed ones."""
+    return render(container().aliases.aliases(f"{path.team}/{path.name}"))
+
+
+@routes.get("/<alias>", responses={200: RootModel[AliasView]})
+def alias(path: AliasPath) -> Response:
+    """Return an alias with its history, removed or not."""
+    return render(container().aliases.alias(f"{path.team}/{path.name}", path.alias))
+
+
+@routes.put(
+    "/<alias>",
+    responses={200: RootModel[AliasView]},
+    security=TOKEN,
+    openapi_extensions=json_body(AliasChange),
+)
+def move(path: AliasPath) -> Response:
+    """Move an alias to a version if it is on the expected one; repeating the same move changes nothing.
+
+    The move fails if a promotion check of the model's policy fails (`promotion_check_failed`); an admin token may force it.
+    """
+    change = body(AliasChange, most=_MAX_CHANGE_BYTES, what="The alias move", hint=_HINT)
+    model, aliases = f"{path.team}/{path.name}", container().aliases
+    where, why = change.expected, change.reason
+    if change.force:
+        view = aliases.force(model, path.alias, change.number, expected=where, reason=why, by=caller())
+    else:
+        view = aliases.move(model, path.alias, change.number, expected=where, reason=why, by=actor())
+    return render(view)
+
+
+@routes.delete("/<alias>", responses={200: RootModel[AliasView]}, security=TOKEN)
+def remove(path: AliasPath, query: AliasRemoval) -> Response:
+    """Remove an alias if it is on the expected version; its history is kept."""
+    view = container().aliases.remove(
+        f"{path.team}/{path.name}", path.alias, expected=query.expected, reason=query.reason, by=actor()
+    )
+    return render(view)

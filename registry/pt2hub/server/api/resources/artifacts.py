@@ -1,0 +1,42 @@
+"""References, artifacts and manifests."""
+
+from flask import Response, request
+from flask_openapi3.blueprint import APIBlueprint
+from pydantic import RootModel
+from werkzeug.wrappers import Response as WerkzeugResponse
+
+from pt2hub.domain.artifacts import MANIFEST_TYPE
+from pt2hub.domain.digests import Digest
+from pt2hub.server.api.context import container, render
+from pt2hub.server.api.shapes import ARTIFACTS, DigestPath, ManifestPath, ReferenceQuery
+from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.wire.artifacts import ArtifactView
+from pt2hub.wire.resolution import ResolvedReference
+
+routes = APIBlueprint("artifacts", __name__, url_prefix="/api/v1", abp_tags=[ARTIFACTS])
+
+
+@routes.get("/resolve", responses={200: RootModel[ResolvedReference]})
+def resolve(query: ReferenceQuery) -> Response:
+    """Resolve a reference to a version and its artifacts, pinned by digest."""
+    return render(container().resolve.resolve(query.reference))
+
+
+@routes.get("/artifacts/<digest>", responses={200: RootModel[ArtifactView]})
+def artifact(path: DigestPath) -> Response:
+    """Return an artifact in full detail: config, manifest, members, autotuning, measurements."""
+    return render(container().resolve.artifact(Digest(path.digest)))
+
+
+@routes.get(
+    "/models/<team>/<name>/manifests/<digest>",
+    responses={200: {"content": {MANIFEST_TYPE: {"schema": {"type": "object"}}}}},
+)
+def manifest(path: ManifestPath) -> WerkzeugResponse:
+    """Return the bytes of a manifest, whose digest identifies the artifact."""
+    key = StorageKey.manifest(Digest(path.digest))
+    body = container().resolve.manifest(f"{path.team}/{path.name}", key.digest)
+    response = Response(body, content_type=MANIFEST_TYPE)
+    response.set_etag(key.digest)
+    response.headers["Cache-Control"] = key.cache_control
+    return response.make_conditional(request)

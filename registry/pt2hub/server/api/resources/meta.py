@@ -1,0 +1,36 @@
+"""Targets, the spec's JSON Schema, and health checks."""
+
+from flask import Response
+from flask_openapi3.blueprint import APIBlueprint
+from pydantic import RootModel
+
+from pt2hub.server.api.context import container, render
+from pt2hub.server.api.shapes import OBJECT, SERVER
+from pt2hub.wire.shapes import TargetList
+
+routes = APIBlueprint("meta", __name__, abp_tags=[SERVER])
+
+
+@routes.get("/api/v1/targets", responses={200: RootModel[TargetList]})
+def targets() -> Response:
+    """Return the targets that workers offer or offered, and their queues."""
+    return render(TargetList(tuple(container().workers.targets())))
+
+
+@routes.get("/api/v1/spec.schema.json", responses={200: {"content": OBJECT}})
+def spec_schema() -> Response:
+    """Return the JSON Schema of specs."""
+    return render(container().publish.spec_schema())
+
+
+@routes.get("/healthz", responses={200: {"content": OBJECT}})
+def healthz() -> Response:
+    """Liveness check: return whether the process responds."""
+    return render({"status": "alive"})
+
+
+@routes.get("/readyz", responses={200: {"content": OBJECT}})
+def readyz() -> Response:
+    """Readiness check: return whether database and storage respond and the schema is current."""
+    container().health.check()
+    return render({"status": "ready"})

@@ -1,0 +1,79 @@
+"""Versions and builds."""
+
+from http import HTTPStatus
+
+from flask import Response, request
+from flask_openapi3.blueprint import APIBlueprint
+from pydantic import RootModel
+
+from pt2hub.domain.builds import BuildFilter
+from pt2hub.server.api.context import actor, container, render
+from pt2hub.server.api.shapes import (
+    MODELS,
+    TOKEN,
+    BuildPath,
+    BuildsQuery,
+    ModelPath,
+    RetryQuery,
+    SubmitQuery,
+    VersionPath,
+    VersionsQuery,
+)
+from pt2hub.wire.documents import JSON_TYPE, MAX_DOCUMENT_BYTES, YAML_TYPE, parse_document
+from pt2hub.wire.shapes import BuildPage, BuildView, VersionPage, VersionView
+
+routes = APIBlueprint("versions", __name__, url_prefix="/api/v1", abp_tags=[MODELS])
+
+_SPEC = {"schema": {"type": "object", "description": "See /api/v1/spec.schema.json."}}
+
+
+@routes.post(
+    "/versions",
+    responses={200: RootModel[VersionView], 201: RootModel[VersionView]},
+    security=TOKEN,
+    openapi_extensions={"requestBody": {"required": True, "content": {JSON_TYPE: _SPEC, YAML_TYPE: _SPEC}}},
+)
+def submit(query: SubmitQuery) -> Response:
+    """Publish a model; the same content returns the existing version and adds missing targets."""
+    request.max_content_length = MAX_DOCUMENT_BYTES
+    document = parse_document(request.get_data(cache=False), content_type=request.mimetype)
+    version = container().publish.submit(document, priority=query.priority)
+    return render(version, HTTPStatus.CREATED if version.created else HTTPStatus.OK)
+
+
+@routes.get("/models/<team>/<name>/versions", responses={200: RootModel[VersionPage]})
+def versions(path: ModelPath, query: VersionsQuery) -> Response:
+    """Return the versions of a model, newest first, page by page."""
+    page = container().catalog.versions(f"{path.team}/{path.name}", before=query.before, limit=query.limit)
+    return render(page)
+
+
+@routes.get("/models/<team>/<name>/versions/<number>", responses={200: RootModel[VersionView]})
+def version(path: VersionPath) -> Response:
+    """Return a version and its builds."""
+    return render(container().publish.version(f"{path.team}/{path.name}", path.number))
+
+
+@routes.get("/builds", responses={200: RootModel[BuildPage]})
+def builds(query: BuildsQuery) -> Response:
+    """Return builds without their steps, newest first, page by page."""
+    wanted = BuildFilter(query.model, query.number, query.state, query.target, query.kind)
+    return render(container().catalog.builds(wanted, after=query.after, limit=query.limit))
+
+
+@routes.get("/builds/<id>", responses={200: RootModel[BuildView]})
+def build(path: BuildPath) -> Response:
+    """Return a build with its attempts and the steps of the latest one."""
+    return render(container().builds.view(path.id))
+
+
+@routes.post("/builds/<id>/cancel", responses={200: RootModel[BuildView]}, security=TOKEN)
+def cancel(path: BuildPath) -> Response:
+    """Cancel a queued or running build immediately; its worker stops within a second."""
+    return render(container().builds.cancel(path.id, by=actor()))
+
+
+@routes.post("/builds/<id>/retry", responses={200: RootModel[BuildView]}, security=TOKEN)
+def retry(path: BuildPath, query: RetryQuery) -> Response:
+    """Queue a failed or cancelled build again."""
+    return render(container().builds.retry(path.id, by=actor(), priority=query.priority))

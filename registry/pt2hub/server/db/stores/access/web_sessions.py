@@ -1,0 +1,71 @@
+"""Browser sessions, by the SHA-256 of their cookies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import delete, func, insert, or_, select, update
+
+from pt2hub.domain.tokens import Actor
+from pt2hub.server.db.schema import ApiToken as SQLApiToken
+from pt2hub.server.db.schema import WebSession as SQLWebSession
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from sqlalchemy.orm import Session
+
+
+class WebSessionStore:
+    """Browser sessions."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def add(self, sha256: str, token_sha256: str, *, lasting: timedelta) -> None:
+        """Add a session for a valid token.
+
+        Args:
+            lasting: Maximum lifetime.
+        """
+        token = select(SQLApiToken.id).where(SQLApiToken.sha256 == token_sha256).scalar_subquery()
+        values = {"sha256": sha256, "token_id": token, "expires_at": func.now() + lasting}
+        self._session.execute(insert(SQLWebSession).values(values))
+
+    def use(self, sha256: str, *, idle: timedelta, stale: timedelta) -> Actor | None:
+        """Return the actor of a session, and record its use.
+
+        Args:
+            idle: Maximum time without use.
+            stale: Interval at which the last use is recorded.
+
+        Returns:
+            The actor of its token; None where the session ended or the token was revoked.
+        """
+        now = func.now()
+        row = self._session.execute(
+            select(SQLApiToken.name, SQLApiToken.admin, SQLWebSession.last_used_at < now - stale)
+            .join(SQLWebSession, SQLWebSession.token_id == SQLApiToken.id)
+            .where(
+                SQLWebSession.sha256 == sha256,
+                SQLWebSession.expires_at > now,
+                SQLWebSession.last_used_at > now - idle,
+                SQLApiToken.revoked_at.is_(None),
+            )
+        ).first()
+        if row is None:
+            return None
+        if row[2]:
+            used = update(SQLWebSession).where(SQLWebSession.sha256 == sha256).values(last_used_at=now)
+            self._session.execute(used)
+        return Actor(row.name, row.admin)
+
+    def remove(self, sha256: str) -> None:
+        """End a session."""
+        self._session.execute(delete(SQLWebSession).where(SQLWebSession.sha256 == sha256))
+
+    def sweep(self, *, idle: timedelta) -> None:
+        """Remove ended sessions."""
+        now = func.now()
+        ended = or_(SQLWebSession.expires_at <= now, SQLWebSession.last_used_at <= now - idle)
+        self._session.execute(delete(SQLWebSession).where(ended))

@@ -1,0 +1,1 @@
+"""Blobs: stored bytes and uploads."""

@@ -1,0 +1,1 @@
+"""Operations: running, health and maintenance."""

@@ -1,0 +1,159 @@
+"""Paginated lists of models and versions, with a fixed number of statements per page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from sqlalchemy import func, literal_column, select, true, update
+
+from pt2hub.domain.builds import BuildKind, BuildState, readiness
+from pt2hub.domain.digests import Digest
+from pt2hub.server.db.schema import Artifact as SQLArtifact
+from pt2hub.server.db.schema import Build as SQLBuild
+from pt2hub.server.db.schema import Model as SQLModel
+from pt2hub.server.db.schema import Version as SQLVersion
+from pt2hub.server.db.stores.artifacts.references import newest_ready
+from pt2hub.server.db.stores.builds.measurement_states import MeasurementStateStore
+from pt2hub.server.db.stores.promotion.aliases import AliasStore
+from pt2hub.server.db.stores.values import stamp
+from pt2hub.wire.shapes import MAX_COUNTED_VERSIONS, ModelView, VersionSummary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import ColumnElement, ScalarSelect
+    from sqlalchemy.orm import Session
+
+
+class _ListedBuild(NamedTuple):
+    """A build of a listed version, with the manifest digest of its artifact."""
+
+    target: str
+    state: BuildState
+    first: bool
+    artifact: Digest | None
+
+
+class CatalogStore:
+    """Lists of models and versions."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def model(self, name: str) -> ModelView | None:
+        """Return a model."""
+        found = self._models([SQLModel.name == name], limit=1)
+        return found[0] if found else None
+
+    def models(self, search: str, *, after: str, limit: int, team: str = "") -> list[ModelView]:
+        """Return the models by name.
+
+        Args:
+            search: A part of the name; empty for all models.
+            team: Only this team's models; empty for all.
+        """
+        wanted = [SQLModel.name > after]
+        if search:
+            wanted.append(SQLModel.name.contains(search, autoescape=True))
+        if team:
+            wanted.append(SQLModel.name.startswith(f"{team}/", autoescape=True))
+        return self._models(wanted, limit=limit)
+
+    def describe(self, name: str, text: str) -> None:
+        """Set a model's description; a no-op if the model does not exist."""
+        self._session.execute(update(SQLModel).where(SQLModel.name == name).values(description=text))
+
+    def versions(self, model_id: int, *, before: int | None, limit: int) -> list[VersionSummary]:
+        """Return a model's versions, newest first.
+
+        Args:
+            before: Exclusive upper bound of the numbers; None for the newest.
+        """
+        statement = (
+            select(SQLVersion.id, SQLVersion.number, SQLVersion.created_at, SQLModel.name)
+            .join(SQLModel)
+            .where(SQLVersion.model_id == model_id)
+            .order_by(SQLVersion.number.desc())
+            .limit(limit)
+        )
+        if before is not None:
+            statement = statement.where(SQLVersion.number < before)
+        rows = self._session.execute(statement).all()
+        ids = [row.id for row in rows]
+        builds, aliases = self._builds(ids), AliasStore(self._session).on_versions(ids)
+        measured = MeasurementStateStore(self._session).of(
+            build.artifact for each in builds.values() for build in each if build.artifact
+        )
+        return [
+            VersionSummary(
+                model=name,
+                number=number,
+                readiness=readiness([build.state for build in builds.get(id_, ()) if build.first]),
+                created_at=stamp(created_at),
+                targets={build.target: build.state.value for build in builds.get(id_, ())},
+                aliases=tuple(aliases.get(id_, ())),
+                measurements={
+                    build.target: measured[build.artifact].state
+                    for build in builds.get(id_, ())
+                    if build.artifact in measured
+                },
+            )
+            for id_, number, created_at, name in rows
+        ]
+
+    def _models(self, conditions: list[ColumnElement[bool]], *, limit: int) -> list[ModelView]:
+        ready = newest_ready(SQLModel.id).lateral("ready")
+        rows = self._session.execute(
+            select(SQLModel, _count_versions(), _newest(), ready.c.number)
+            .select_from(SQLModel)
+            .outerjoin(ready, true())
+            .where(*conditions)
+            .order_by(SQLModel.name)
+            .limit(limit)
+        ).all()
+        aliases = AliasStore(self._session).on_models([row[0].id for row in rows])
+        return [
+            ModelView(
+                name=model.name,
+                created_at=stamp(model.created_at),
+                versions=count,
+                newest=newest,
+                newest_ready=newest_ready,
+                aliases=aliases.get(model.id, {}),
+                description=model.description,
+            )
+            for model, count, newest, newest_ready in rows
+        ]
+
+    def _builds(self, version_ids: Sequence[int]) -> dict[int, list[_ListedBuild]]:
+        """Return the builds by the version's id."""
+        columns = (SQLBuild.target, SQLBuild.state, SQLBuild.first_submitted, SQLArtifact.digest)
+        rows = self._session.execute(
+            select(SQLBuild.version_id, *columns)
+            .outerjoin(SQLArtifact, SQLArtifact.build_id == SQLBuild.id)
+            .where(SQLBuild.version_id.in_(version_ids), SQLBuild.kind == BuildKind.BUILD)
+            .order_by(SQLBuild.position)
+        )
+        found: dict[int, list[_ListedBuild]] = {}
+        for version_id, target, state, first, digest in rows:
+            build = _ListedBuild(target, BuildState(state), first, Digest(digest) if digest else None)
+            found.setdefault(version_id, []).append(build)
+        return found
+
+
+def _count_versions() -> ScalarSelect[int]:
+    """Select the number of a model's versions, up to `MAX_COUNTED_VERSIONS`."""
+    some = (
+        select(literal_column("1"))
+        .where(SQLVersion.model_id == SQLModel.id)
+        .correlate(SQLModel)
+        .limit(literal_column(str(MAX_COUNTED_VERSIONS)))
+        .subquery()
+    )
+    return select(func.count()).select_from(some).scalar_subquery()
+
+
+def _newest() -> ScalarSelect[int | None]:
+    """Select the number of a model's newest version, as a subquery of its own, which reads the end of the index."""
+    newest = select(func.max(SQLVersion.number)).where(SQLVersion.model_id == SQLModel.id)
+    return newest.correlate(SQLModel).scalar_subquery()

@@ -1,0 +1,182 @@
+"""Login and logout, and the checks before every view that changes something.
+
+If the session has ended, the submitted form comes back complete with a token field, so nothing typed is lost.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from flask import current_app, g, redirect, request, url_for
+from werkzeug.datastructures import ImmutableMultiDict
+
+from pt2hub.errors import Forbidden, TooLarge, Unauthorized
+from pt2hub.server.pages import sessions
+from pt2hub.server.pages.blueprint import routes
+from pt2hub.server.pages.templates import page
+from pt2hub.server.services.access.tokens import is_whole
+from pt2hub.wire.documents import MAX_DOCUMENT_BYTES
+
+if TYPE_CHECKING:
+    from flask import Response
+    from werkzeug.wrappers import Response as WerkzeugResponse
+
+    from pt2hub.errors import Pt2hubError
+
+TOKEN_FIELD = "pt2hub_token"  # noqa: S105  # a field name that no other form uses
+_WHOLE = "Copy it again: a token starts with pt2_ and has 63 characters, without spaces or line breaks."
+_UNKNOWN = "It was revoked or belongs to another server. Ask the administrator of this server for a new one."
+DONE = {"out": "You are signed out."}
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_PUBLIC = frozenset({"pages.sign_in", "pages.sign_out"})
+"""Endpoints that change nothing but the sender's own cookies."""
+_MAX_BYTES = 4 * MAX_DOCUMENT_BYTES
+"""A spec of the largest size, percent-encoded, and the other fields of a form."""
+_MAX_FIELDS = 5000
+"""One per alias of a model. Half a million fields fit into the bytes, but would come back as a page of 200 MB."""
+_LOCAL_PATH = re.compile(r"/(?![/\\])[^\\\x00-\x1f\x7f]*")
+"""A path on this site. Browsers read `//host`, and a backslash as a slash, as another site."""
+
+
+@routes.before_request
+def check() -> Response | None:
+    """Accept requests that change something only from pages of this site and signed-in users.
+
+    Raises:
+        Forbidden: Another site sent the request.
+        TooLarge: The form has too many fields.
+    """
+    if request.method in _SAFE_METHODS:
+        return None
+    request.max_content_length = request.max_form_memory_size = _MAX_BYTES
+    if not sessions.is_same_site():
+        raise Forbidden(
+            "The form was sent from another site",
+            where="request",
+            hint="Nothing was changed. Open the page on this site and submit the form there. A proxy in front of this "
+            "server must pass on its host name in Host or X-Forwarded-Host.",
+        )
+    if len(list(request.form.items(multi=True))) > _MAX_FIELDS:
+        raise TooLarge("The form has too many fields", where="request", hint="Nothing was changed.")
+    return None if request.endpoint in _PUBLIC else _check_sender()
+
+
+@routes.after_request
+def keep_session(response: Response) -> Response:
+    """Set and delete session cookies."""
+    return sessions.set_cookies(response)
+
+
+@routes.route("/sign-in", methods=["GET", "POST"])
+def sign_in() -> Response | WerkzeugResponse:
+    """Show the sign-in form; on submit, open a session and return to the previous page."""
+    to = local_url(request.values.get("to", ""))
+    if request.method != "POST":
+        return _sign_in_page(to)
+    try:
+        _open(request.form.get("token", ""))
+    except Unauthorized as error:
+        return _sign_in_page(to, error)
+    return redirect(to, HTTPStatus.SEE_OTHER)
+
+
+@routes.post("/sign-out")
+def sign_out() -> WerkzeugResponse:
+    """Close the session."""
+    sessions.close_session()
+    answer = redirect(url_for("pages.sign_in", done="out"), HTTPStatus.SEE_OTHER)
+    # Browsers keep pages for Back, including what was typed.
+    answer.headers["Clear-Site-Data"] = '"cache"'
+    return answer
+
+
+def local_url(address: str) -> str:
+    """Return the URL if it is a page of this site other than the sign-in page, else the front page."""
+    path = address.partition("?")[0]
+    site = current_app.create_url_adapter(request)
+    is_page = site is not None and site.test(path, "GET") and path != url_for("pages.sign_in")
+    return address if is_page and _LOCAL_PATH.fullmatch(address) else url_for("pages.front")
+
+
+def _check_sender() -> Response | None:
+    if token := request.form.get(TOKEN_FIELD):
+        try:
+            _sign_in_with_form(token)
+        except Unauthorized as error:
+            return _resubmission_page(error)
+    if not sessions.visitor():
+        return _resubmission_page()
+    g.actor = sessions.actor()  # for the log
+    return None
+
+
+def _open(token: str) -> None:
+    """Open a session; error messages are worded for a form.
+
+    Raises:
+        Unauthorized: The token is invalid.
+    """
+    typed = token.strip()
+    try:
+        sessions.open_session(typed)
+    except Unauthorized as error:
+        where = "token"
+        if not typed:
+            raise Unauthorized("Token is required", where=where) from error
+        if not is_whole(typed):
+            raise Unauthorized("Invalid token", where=where, hint=_WHOLE) from error
+        raise Unauthorized("Unknown token", where=where, hint=_UNKNOWN) from error
+
+
+def _sign_in_with_form(token: str) -> None:
+    """Sign in with a resubmitted form, and remove the token from it."""
+    _open(token)
+    request.form = ImmutableMultiDict(_form_fields())
+
+
+def _resubmission_page(error: Pt2hubError | None = None) -> Response:
+    """Return the submitted form unchanged, to be submitted again with a token."""
+    return page(
+        "resubmit.html",
+        status=HTTPStatus.UNAUTHORIZED,
+        fields=_form_fields(),
+        action=urlsplit(request.url)._replace(scheme="", netloc="").geturl(),
+        token_field=TOKEN_FIELD,
+        error=error,
+        plain=_is_unprotected(),
+    )
+
+
+def _form_fields() -> list[tuple[str, str]]:
+    return [(name, value) for name, value in request.form.items(multi=True) if name != TOKEN_FIELD]
+
+
+def _sign_in_page(to: str, error: Pt2hubError | None = None) -> Response:
+    return page(
+        "sign_in.html",
+        status=HTTPStatus.UNAUTHORIZED if error else HTTPStatus.OK,
+        to=to,
+        error=error,
+        plain=_is_unprotected(),
+        done=DONE.get(request.args.get("done", "")),
+    )
+
+
+def _is_unprotected() -> bool:
+    """Return whether others on the network could read a token: neither HTTPS nor this machine.
+
+    Browsers send `Sec-Fetch-Site` over HTTPS and on loopback only, so it also reveals a proxy that ends TLS.
+    """
+    trusted = sessions.is_encrypted() or "Sec-Fetch-Site" in request.headers
+    return not trusted and not _is_loopback(urlsplit(request.host_url).hostname or "")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

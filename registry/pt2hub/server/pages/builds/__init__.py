@@ -1,0 +1,1 @@
+"""Builds: queue, steps, progress and logs."""

@@ -1,0 +1,140 @@
+"""Page of a version: targets, spec, verification, provenance and pull commands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from flask import request
+
+from pt2hub.domain.builds import BuildState
+from pt2hub.domain.performance.measurements import MeasurementState
+from pt2hub.errors import Pt2hubError
+from pt2hub.rendering.views import attempts, isolation_text, state_text
+from pt2hub.rendering.waits import Piece, compose_note
+from pt2hub.server.api.context import container
+from pt2hub.server.pages.artifacts.verification_report import VerificationReport
+from pt2hub.server.pages.blueprint import routes
+from pt2hub.server.pages.numbers import MAX_VERSION
+from pt2hub.server.pages.performance.change_groups import MAX_EVENTS, group_changes
+from pt2hub.server.pages.promotion.alias_forms import AliasForm
+from pt2hub.server.pages.templates import page
+from pt2hub.server.views.summaries import ArtifactSummary
+from pt2hub.wire.documents import write_document
+from pt2hub.wire.problems import from_dict
+from pt2hub.wire.shapes import BuildView
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flask import Response
+
+    from pt2hub.wire.shapes import VersionSummary, VersionView
+
+DONE = {
+    "published": "Published. The builds below are queued for workers of their targets.",
+    "published-again": "A version with this spec and these weights already exists; missing targets were added to it.",
+}
+_MAX_CHANGES = 20
+_MAX_EARLIER = 10
+"""Earlier versions to search for one to compare with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A target of the version.
+
+    Attributes:
+        state: The build's state as text.
+        note: Why the build waits, and its attempts.
+        isolation: The build's isolation as text, None without an artifact.
+    """
+
+    build: BuildView
+    state: str
+    note: list[Piece]
+    error: Pt2hubError | None = None
+    artifact: ArtifactSummary | None = None
+    report: VerificationReport | None = None
+    isolation: str | None = None
+
+    @property
+    def is_unmeasured(self) -> bool:
+        """Whether it has an artifact that is not measured yet."""
+        status = self.build.measurement
+        return status is not None and status.state != MeasurementState.MEASURED
+
+
+@routes.get(f"/models/<team>/<name>/versions/<int(max={MAX_VERSION}):number>")
+def version(team: str, name: str, number: int) -> Response:
+    """Show a version."""
+    services, whole = container(), f"{team}/{name}"
+    view = services.publish.version(whole, number)
+    rows = _rows(view)
+    aliases = services.aliases.aliases(whole).aliases
+    return page(
+        "version.html",
+        section="models",
+        view=view,
+        team=team,
+        name=name,
+        reference=f"{whole}@{number}",
+        rows=rows,
+        unmeasured_rows=[row for row in rows if row.is_unmeasured],
+        pulls=_pulls(view, rows),
+        spec=write_document(services.publish.document(whole, number)),
+        aliases=[alias for alias in aliases if alias.number == number],
+        model=services.catalog.model(whole),
+        policy=services.policies.policy(whole),
+        alias_form=AliasForm.of(aliases, number=str(number)),
+        changes=group_changes(
+            services.comparisons.events(model=whole, number=number, limit=MAX_EVENTS).events, _MAX_CHANGES
+        ),
+        earlier=_earlier(view, services.catalog.versions(whole, before=number, limit=_MAX_EARLIER).versions),
+        done=DONE.get(request.args.get("done", "")),
+    )
+
+
+def _earlier(view: VersionView, below: Sequence[VersionSummary]) -> int | None:
+    """Return the newest earlier version that has an artifact for one of this version's built targets."""
+    built = {build.target for build in view.builds if build.state == BuildState.SUCCEEDED}
+    states = ((item.number, [item.targets.get(target) for target in built]) for item in below)
+    return next((number for number, found in states if BuildState.SUCCEEDED in found), None)
+
+
+def _rows(view: VersionView) -> tuple[Row, ...]:
+    found = {item.target: item for item in container().artifact_summaries.artifacts(view.model, view.number)}
+    return tuple(_row(build, found.get(build.target)) for build in view.builds)
+
+
+def _note(build: BuildView) -> list[Piece]:
+    note, further = compose_note(build), attempts(build)
+    return [*note, Piece("; " * bool(note) + further)] if further else note
+
+
+def _row(build: BuildView, artifact: ArtifactSummary | None) -> Row:
+    error = from_dict(build.error) if build.error else None
+    if artifact is None:
+        return Row(build, state_text(build), _note(build), error)
+    isolation = artifact.provenance.get("isolation")
+    return Row(
+        build=build,
+        state=state_text(build),
+        note=_note(build),
+        error=error,
+        artifact=artifact,
+        report=VerificationReport.of(artifact.verification),
+        isolation=isolation_text(str(isolation)) if isolation else None,
+    )
+
+
+def _pulls(view: VersionView, rows: tuple[Row, ...]) -> dict[str, str]:
+    """Return pull commands by label; none without an artifact."""
+    if not any(row.artifact for row in rows):
+        return {}
+    name = f"{view.model}@{view.number}"
+    return {
+        "To the cache": f"pt2hub pull {name}",
+        "As one file": f"pt2hub pull {name} -o model.pt2",
+        "Python": f'import pt2hub\nmodel = pt2hub.load("{name}")',
+    }

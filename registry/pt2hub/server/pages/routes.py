@@ -1,9 +1,0 @@
-"""The blueprint of every page. `installing.install` imports the modules that add to it."""
-
-from __future__ import annotations
-
-from flask import Blueprint
-
-from pt2hub.server.api.context import PAGES
-
-routes = Blueprint(PAGES, __name__)

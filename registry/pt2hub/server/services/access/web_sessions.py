@@ -1,0 +1,67 @@
+"""Browser sessions: a token is exchanged for a cookie."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from pt2hub.server.db.stores.access.web_sessions import WebSessionStore
+
+if TYPE_CHECKING:
+    from pt2hub.domain.tokens import Actor
+    from pt2hub.server.db.engine import Sessions
+    from pt2hub.server.services.access.tokens import AccessService
+
+MAX_LIFETIME = timedelta(days=7)
+MAX_IDLE = timedelta(hours=12)
+_USE_RESOLUTION = timedelta(minutes=1)
+_RANDOM_BYTES = 32
+
+
+class WebSessionService:
+    """Login sessions of browsers."""
+
+    def __init__(self, sessions: Sessions, access: AccessService) -> None:
+        self._sessions = sessions
+        self._access = access
+
+    def open(self, token: str) -> str:
+        """Exchange a token for a session.
+
+        Returns:
+            The cookie's value; only its SHA-256 is stored.
+
+        Raises:
+            Unauthorized: The token is invalid.
+        """
+        whole = token.strip()
+        self._access.verify(whole)
+        value = secrets.token_urlsafe(_RANDOM_BYTES)
+        with self._sessions.begin() as session:
+            WebSessionStore(session).add(_sha256(value), _sha256(whole), lasting=MAX_LIFETIME)
+        return value
+
+    def actor(self, value: str) -> Actor | None:
+        """Return the actor of a session cookie.
+
+        Returns:
+            The actor of its token; None where the session ended or the token was revoked.
+        """
+        with self._sessions.begin() as session:
+            return WebSessionStore(session).use(_sha256(value), idle=MAX_IDLE, stale=_USE_RESOLUTION)
+
+    def close(self, value: str) -> None:
+        """End a session, if it exists."""
+        with self._sessions.begin() as session:
+            WebSessionStore(session).remove(_sha256(value))
+
+    def sweep(self) -> None:
+        """Remove ended sessions; a maintenance task."""
+        with self._sessions.begin() as session:
+            WebSessionStore(session).sweep(idle=MAX_IDLE)
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,66 @@
+"""Reading of an artifact's referrers, within size limits; their contents are untrusted."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from pt2hub.domain.artifacts import PROFILE_TYPE
+from pt2hub.domain.digests import DIGEST_PATTERN, Digest
+from pt2hub.domain.performance.profiles import MAX_PROFILE_BYTES, Profile, read_profile
+from pt2hub.errors import BadResponse, CorruptArchive, DigestMismatch, NotFound, TooLarge
+from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.db.stores.values import storable
+from pt2hub.server.services.blobs.documents import read_manifest, read_verified
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pt2hub.domain.artifacts import Descriptor
+    from pt2hub.server.blobs.ports import BlobReader
+
+MAX_MANIFEST_BYTES = 1 << 20
+_DIGEST = re.compile(DIGEST_PATTERN)
+_SHOWN = (NotFound, TooLarge, DigestMismatch, CorruptArchive, BadResponse)
+"""Errors that are shown as text; an unavailable storage fails the request."""
+
+
+def payload(storage: BlobReader, referrer: Digest) -> Descriptor:
+    """Return a referrer's blob: its first layer.
+
+    Raises:
+        NotFound: The referrer is missing from storage.
+        CorruptArchive: It is too large, damaged, or names no blob.
+    """
+    key = StorageKey.manifest(referrer)
+    if (storage.size(key) or 0) > MAX_MANIFEST_BYTES:
+        raise CorruptArchive("The referrer is too large for a manifest", where=referrer)
+    try:
+        layers = read_manifest(storage, referrer).layers
+    except (BadResponse, RecursionError) as error:
+        raise CorruptArchive("The referrer is not a pt2hub manifest", where=referrer) from error
+    if not layers or not _DIGEST.fullmatch(layers[0].digest):
+        raise CorruptArchive("The referrer names no blob", where=referrer)
+    return layers[0]
+
+
+def kept_profile(
+    storage: BlobReader, referrers: Iterable[tuple[str, str]]
+) -> tuple[Profile | None, str | None]:
+    """Return an artifact's profile: where its calls spend their time.
+
+    Returns:
+        The profile, None where there is none; and the reason if it cannot be shown.
+    """
+    found = sorted(digest for digest, kind in referrers if kind == PROFILE_TYPE)
+    if not found:
+        return None, None
+    try:
+        layer = payload(storage, Digest(found[0]))
+        data = read_verified(storage, StorageKey.blob(layer.digest), most=MAX_PROFILE_BYTES)
+        return read_profile(storable(json.loads(data))), None
+    except _SHOWN as error:
+        return None, error.message
+    except (ValueError, RecursionError):
+        return None, "The profile is not valid JSON"

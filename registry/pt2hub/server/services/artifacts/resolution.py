@@ -1,0 +1,151 @@
+"""Resolution of references and digests to artifacts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pt2hub.domain.codec import decode
+from pt2hub.domain.digests import Digest
+from pt2hub.domain.names import Reference, parse_model_name
+from pt2hub.errors import Ambiguous, Detail, NotFound
+from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.db.stores.artifacts.artifacts import ArtifactStore
+from pt2hub.server.db.stores.artifacts.references import ReferenceStore, ResolvedName
+from pt2hub.server.db.stores.builds.measurement_states import MeasurementStateStore
+from pt2hub.server.db.stores.publishing.versions import VersionStore
+from pt2hub.server.services import not_found
+from pt2hub.server.services.artifacts.referrers import kept_profile
+from pt2hub.server.services.blobs.documents import read_bytes, read_json
+from pt2hub.wire.artifacts import ArtifactView
+from pt2hub.wire.resolution import ResolvedReference
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+    from pt2hub.errors import Pt2hubError
+    from pt2hub.server.blobs.ports import BlobReader
+    from pt2hub.server.db.engine import Sessions
+
+
+_WHERE = "reference"
+
+
+class ResolutionService:
+    """Resolves references, and reads manifests and artifacts."""
+
+    def __init__(self, sessions: Sessions, storage: BlobReader) -> None:
+        self._sessions = sessions
+        self._storage = storage
+        self._references = ReferenceStore(sessions.reader)
+
+    def resolve(self, reference: str) -> ResolvedReference:
+        """Return the version that a reference names, and its artifacts.
+
+        One round trip to the database on success; further queries only explain a failure.
+
+        Args:
+            reference: `team/name`, `team/name@3`, `team/name@prod`, `team/name@sha256:...`.
+
+        Raises:
+            InvalidInput: The reference is malformed.
+            NotFound: The model, version, alias or artifact does not exist; the hint has suggestions.
+            NotReady: The version has no artifact yet.
+            Ambiguous: The digest prefix matches several artifacts.
+        """
+        wanted = Reference.parse(reference)
+        found = self._artifact(wanted) if wanted.digest or wanted.prefix else self._version(wanted)
+        return ResolvedReference(reference, wanted.model, found.number, found.artifacts, alias=wanted.alias)
+
+    def manifest(self, model: str, digest: Digest) -> bytes:
+        """Return the exact bytes of a manifest: of an artifact of the model, or of a referrer.
+
+        Raises:
+            InvalidInput: The name is malformed.
+            NotFound: The model has no such manifest.
+        """
+        with self._sessions.begin() as session:
+            if ArtifactStore(session).owner(parse_model_name(model), digest) is None:
+                raise _no_artifact(session, model, digest)
+        return read_bytes(self._storage, StorageKey.manifest(digest))
+
+    def artifact(self, digest: Digest) -> ArtifactView:
+        """Return an artifact with its database rows, manifest and config.
+
+        Raises:
+            NotFound: The artifact does not exist.
+        """
+        with self._sessions.begin() as session:
+            rows = ArtifactStore(session).rows(digest)
+            measurement = MeasurementStateStore(session).of([digest]).get(digest)
+        if rows is None:
+            raise NotFound(f"Artifact {digest[:80]} not found", where="artifact")
+        config = read_json(self._storage, StorageKey.blob(Digest(rows["config"])))
+        kinds = ((item["digest"], item["artifact_type"]) for item in rows["referrers"])
+        profile, _ = kept_profile(self._storage, kinds)
+        whole = {
+            **rows,
+            "steps": config.get("steps", []),
+            "weights_form": "baked" if config.get("constants", {}).get("baked") else "split",
+            "manifest": read_json(self._storage, StorageKey.manifest(digest)),
+            "config_digest": rows["config"],
+            "config": config,
+        }
+        return replace(decode(ArtifactView, whole), profile=profile, measurement=measurement)
+
+    def _version(self, wanted: Reference) -> ResolvedName:
+        found = self._references.version(wanted)
+        if found and found.artifacts:
+            return found
+        with self._sessions.begin() as session:
+            raise _missing_version(session, wanted, found)
+
+    def _artifact(self, wanted: Reference) -> ResolvedName:
+        candidates = self._references.artifacts(wanted)
+        if len(candidates) == 1:
+            return candidates[0]
+        if candidates:
+            raise _ambiguous(wanted, candidates)
+        with self._sessions.begin() as session:
+            raise _no_artifact(session, wanted.model, wanted.digest or wanted.prefix or "")
+
+
+def _missing_version(session: Session, wanted: Reference, found: ResolvedName | None) -> Pt2hubError:
+    if found:
+        version = VersionStore(session).by_number(wanted.model, found.number)
+        assert version is not None, "versions are never removed"
+        return not_found.not_ready(session, version, where=_WHERE)
+    if wanted.alias:
+        return not_found.no_alias(session, wanted.model, wanted.alias, where=_WHERE)
+    if wanted.number:
+        return not_found.no_version(session, wanted.model, wanted.number, where=_WHERE)
+    return not_found.none_ready(session, wanted.model, where=_WHERE)
+
+
+def _no_artifact(session: Session, model: str, digest: str) -> NotFound:
+    if VersionStore(session).newest(model) is None:
+        return not_found.no_model(session, model, where=_WHERE)
+    owner = ArtifactStore(session).model_of(digest)
+    hint = (
+        f"It belongs to {owner}: use {owner}@{digest}."
+        if owner
+        else f"pt2hub versions {model} lists its versions."
+    )
+    return NotFound(f"Artifact {digest} not found in {model}", where=_WHERE, hint=hint)
+
+
+def _ambiguous(wanted: Reference, candidates: list[ResolvedName]) -> Ambiguous:
+    refs = [(named.number, ref) for named in candidates for ref in named.artifacts]
+    return Ambiguous(
+        f"Ambiguous digest: {wanted.prefix} matches several artifacts of {wanted.model}",
+        where=_WHERE,
+        hint="Use more digits.",
+        details=tuple(
+            Detail(ref.digest, f"{wanted.model}@{number} for {ref.target}") for number, ref in refs
+        ),
+        context={
+            "candidates": [
+                {"number": number, "target": ref.target, "digest": ref.digest} for number, ref in refs
+            ]
+        },
+    )

@@ -1,0 +1,170 @@
+"""Writes blobs to storage, with rows that protect them from collection.
+
+A writer first leases the blob in a transaction of its own, then writes it, then confirms it in another transaction.
+Only then may something refer to it. A process may die after any step: the next holder of the same bytes writes the
+same generation, which is safe since nothing is ever overwritten; without another holder the lease expires.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pt2hub.errors import BlobGone, DigestMismatch
+from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.db.stores.blobs.blobs import BlobStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pt2hub.server.blobs.ports import Storage
+    from pt2hub.server.db.engine import Sessions
+    from pt2hub.server.db.stores.blobs.blobs import LeasedBlob
+
+_MAX_TRIES = 3
+"""Blobs are written again if their lease expired meanwhile and they were collected."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlobChunk:
+    """A blob to store, from memory or from a file."""
+
+    key: StorageKey
+    size: int
+    source: bytes | Path
+
+
+class BlobService:
+    """Stores blobs under leases, so that they stay until something refers to them."""
+
+    def __init__(self, sessions: Sessions, storage: Storage) -> None:
+        self._sessions = sessions
+        self._storage = storage
+
+    def store(self, pieces: Sequence[BlobChunk], *, holder: str) -> None:
+        """Store and lease blobs, in the order given; those already stored are only checked.
+
+        They are checked in storage although their rows exist, so that blobs an operator lost are restored.
+
+        Args:
+            holder: The future referrer of the blobs: `build:<id>:<attempt>` and the like.
+
+        Raises:
+            DigestMismatch: A blob has another digest or size.
+            BlobGone: The blobs were collected again and again.
+        """
+        left = {piece.key: piece for piece in pieces}
+        for _ in range(_MAX_TRIES):
+            if not left:
+                return
+            leased = self._lease({key: piece.size for key, piece in left.items()}, holder)
+            for key, piece in left.items():
+                self._put(leased[key].key, piece)
+            written = {each.key: left[key].size for key, each in leased.items() if not each.stored}
+            gone = self._confirm(written, holder)
+            left = {key: piece for key, piece in left.items() if key in gone}
+        if left:
+            raise _gone(next(iter(left)))
+
+    def write(
+        self, key: StorageKey, chunks: Iterable[bytes], *, holder: str, limit: int | None = None
+    ) -> int:
+        """Store and lease a stream of unknown length.
+
+        Args:
+            chunks: The bytes; errors that it raises pass through.
+            limit: Maximum size in bytes.
+
+        Returns:
+            The number of bytes.
+
+        Raises:
+            DigestMismatch: The bytes have another digest.
+            TooLarge: There are more than `limit`.
+            BlobGone: The lease expired before they had arrived, and they were collected.
+        """
+        leased = self._lease({key: 0}, holder)[key]
+        size = self._storage.write(leased.key, chunks, limit=limit)
+        if not leased.stored:
+            self.confirm(leased.key, size, holder=holder)
+        return size
+
+    def hold(self, key: StorageKey, size: int, *, holder: str) -> tuple[StorageKey, bool]:
+        """Lease a blob that a client or another process writes, and check whether it is stored already.
+
+        Args:
+            holder: The writer or future referrer of the blob.
+
+        Returns:
+            Its key with the generation to write, and whether it is stored, verified and confirmed.
+
+        Raises:
+            DigestMismatch: It is stored with another size.
+            BlobGone: It is being collected; the next try has a new generation.
+        """
+        leased = self._lease({key: size}, holder)[key]
+        found = self._storage.size(leased.key)
+        if found is None:
+            return leased.key, False
+        if found != size:
+            raise DigestMismatch(
+                f"The blob stored under this digest has {found} bytes, not {size}.",
+                where=key.digest,
+                hint="Compute digest and size from the same bytes; if they are right, the storage is damaged.",
+            )
+        if not leased.stored:
+            self.confirm(leased.key, size, holder=holder)
+        return leased.key, True
+
+    def confirm(self, key: StorageKey, size: int, *, holder: str) -> None:
+        """Confirm that a blob was written and verified.
+
+        Args:
+            key: Its key with the generation that `hold` returned.
+
+        Raises:
+            BlobGone: The lease expired and the blob was collected: it must be written again.
+        """
+        if self._confirm({key: size}, holder):
+            raise _gone(key)
+
+    def tidy(self) -> None:
+        """Drop expired leases."""
+        with self._sessions.begin() as session:
+            BlobStore(session).drop_expired()
+
+    def _lease(self, sizes: Mapping[StorageKey, int], holder: str) -> dict[StorageKey, LeasedBlob]:
+        with self._sessions.begin() as session:
+            leased = BlobStore(session).lease(sizes, holder)
+        rest = {key: size for key, size in sizes.items() if key not in leased}
+        if rest:  # in another transaction: rows are locked in one order, with a stronger lock than before
+            with self._sessions.begin() as session:
+                leased |= BlobStore(session).revive(rest, holder)
+        return leased
+
+    def _confirm(self, sizes: Mapping[StorageKey, int], holder: str) -> set[StorageKey]:
+        if not sizes:
+            return set()
+        with self._sessions.begin() as session:
+            return BlobStore(session).confirm(sizes, holder)
+
+    def _put(self, key: StorageKey, piece: BlobChunk) -> None:
+        if isinstance(piece.source, Path):
+            size = self._storage.write_file(key, piece.source)
+        else:
+            size = self._storage.write(key, [piece.source])
+        if size != piece.size:
+            raise DigestMismatch(
+                f"{size} bytes were stored, but {piece.size} were announced.",
+                where=key.digest,
+                hint="The file changed while it was stored. Try again; if the error persists, report it.",
+            )
+
+
+def _gone(key: StorageKey) -> BlobGone:
+    return BlobGone(
+        "The blob was deleted while it was being stored: its lease expired",
+        where=key.digest,
+        hint="Store it again.",
+    )

@@ -1,0 +1,1 @@
+"""Promotion: aliases and policies."""

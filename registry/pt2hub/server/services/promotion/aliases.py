@@ -1,0 +1,243 @@
+"""Aliases: movable names on versions, moved by compare-and-set, with every move kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pt2hub.domain.names import parse_alias
+from pt2hub.errors import AliasMoved, InternalError, InvalidInput
+from pt2hub.server.db.stores.artifacts.artifacts import ArtifactStore
+from pt2hub.server.db.stores.promotion.aliases import AliasStore, StoredAlias
+from pt2hub.server.db.stores.publishing.versions import StoredVersion, VersionStore
+from pt2hub.server.services import not_found
+from pt2hub.server.services.access.tokens import check_admin
+from pt2hub.server.services.promotion.checks import AliasMoveRequest, PolicyDecision, PromotionChecks
+from pt2hub.server.services.publishing.descriptions import plain
+from pt2hub.wire.shapes import AliasList, AliasMove, AliasView
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy.orm import Session
+
+    from pt2hub.domain.tokens import Actor
+    from pt2hub.server.db.engine import Sessions
+
+MAX_REASON_CHARS = 500
+_MAX_SHOWN_REASON_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A requested change of an alias.
+
+    Attributes:
+        number: The version to move it to, None to remove it.
+        expected: The version that the caller believes it to be on, None if it does not exist.
+        force: Whether to override the model's policy.
+    """
+
+    number: int | None
+    expected: int | None
+    reason: str
+    by: str
+    force: bool = False
+
+    def is_done(self, alias: StoredAlias) -> bool:
+        """Return whether the change is already made: a move to the current version, or a repeated request.
+
+        A client that lost the response repeats its request; that must neither fail nor record a second move.
+        """
+        if alias.number != self.number or alias.last is None:
+            return False
+        last = alias.last
+        again = (last.before, last.reason, last.by) == (self.expected, self.reason, self.by)
+        return again or self.expected == self.number
+
+
+class AliasService:
+    """Reads and moves aliases of models."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    def aliases(self, model: str) -> AliasList:
+        """Return a model's aliases by name, without removed ones.
+
+        Raises:
+            InvalidInput: The name is malformed.
+            NotFound: The model does not exist.
+        """
+        with self._sessions.begin() as session:
+            found = AliasStore(session).of_model(not_found.require_model(session, model))
+            return AliasList(tuple(_view(model, alias) for alias in found))
+
+    def alias(self, model: str, name: str) -> AliasView:
+        """Return an alias with its history, removed or not.
+
+        Raises:
+            InvalidInput: A name is malformed.
+            NotFound: The alias never existed.
+        """
+        with self._sessions.begin() as session:
+            store = AliasStore(session)
+            alias = store.one(not_found.require_model(session, model), parse_alias(name))
+            if alias is None:
+                raise not_found.no_alias(session, model, name)
+            return _view(model, alias, store.history(alias))
+
+    def explain_last_move(self, model: str, name: str) -> tuple[str, ...]:
+        """Return the messages of the model's current policy on the last move of an alias; empty if it was removed.
+
+        Raises:
+            InvalidInput: A name is malformed.
+            NotFound: The alias never existed.
+        """
+        with self._sessions.begin() as session:
+            store, model_id = AliasStore(session), not_found.require_model(session, model)
+            alias = store.one(model_id, parse_alias(name))
+            if alias is None:
+                raise not_found.no_alias(session, model, name)
+            last, *earlier = store.history(alias, limit=2)
+            before = last.before or (earlier[0].before if earlier else None)
+            return (
+                PromotionChecks(session)
+                .evaluate(AliasMoveRequest(model, model_id, name, before, last.after))
+                .messages
+            )
+
+    def move(
+        self, model: str, name: str, number: int, *, expected: int | None, reason: str, by: str
+    ) -> AliasView:
+        """Move an alias to a version if it is where the caller expects it.
+
+        Args:
+            expected: The version that the caller believes it to be on, None if it does not exist.
+
+        Raises:
+            InvalidInput: A name or the reason is malformed.
+            NotFound: The model or version does not exist, or the expected alias does not.
+            NotReady: The version has no artifact yet.
+            AliasMoved: It is elsewhere; the error names the move that put it there.
+            PromotionCheckFailed: The model's policy refuses the move; the error has the comparisons.
+        """
+        return self._change(model, name, _Change(number, expected, _check_reason(reason), by))
+
+    def force(
+        self, model: str, name: str, number: int, *, expected: int | None, reason: str, by: Actor
+    ) -> AliasView:
+        """Move an alias like `move`, overriding the model's policy; the history keeps the failed checks.
+
+        Raises:
+            Forbidden: The actor is not an admin.
+        """
+        check_admin(by, doing="force a move", where="force")
+        return self._change(
+            model, name, _Change(number, expected, _check_reason(reason), by.name, force=True)
+        )
+
+    def remove(self, model: str, name: str, *, expected: int, reason: str, by: str) -> AliasView:
+        """Remove an alias if it is where the caller expects it; its history stays.
+
+        Arguments and errors are those of `move`.
+        """
+        return self._change(model, name, _Change(None, expected, _check_reason(reason), by))
+
+    def _change(self, model: str, name: str, change: _Change) -> AliasView:
+        parse_alias(name)
+        with self._sessions.begin() as session:
+            store, model_id = AliasStore(session), not_found.require_model(session, model)
+            to = None if change.number is None else _pullable(session, model, change.number)
+            alias = store.hold(model_id, name, create=change.expected is None)
+            if alias is None:
+                raise not_found.no_alias(session, model, name)
+            decision = None
+            if not change.is_done(alias):
+                if alias.number != change.expected:
+                    raise _lost(model, alias, change)
+                # While the alias is locked, neither it nor the policy can change.
+                before = alias.number or (alias.last.before if alias.last else None)
+                wanted = AliasMoveRequest(
+                    model, model_id, name, before, change.number, removed=alias.number is None
+                )
+                decision = _apply_policy(session, wanted, force=change.force)
+                store.move(
+                    alias,
+                    number=change.number,
+                    version_id=to.id if to else None,
+                    reason=change.reason,
+                    by=change.by,
+                    forced=decision.overridden(),
+                )
+            notes = decision.messages if decision else ()
+            moved = store.one(model_id, name) or alias
+            return replace(_view(model, moved, store.history(moved)), notes=notes)
+
+
+def _apply_policy(session: Session, move: AliasMoveRequest, *, force: bool) -> PolicyDecision:
+    """Return the policy's decision on a move that passes or is forced.
+
+    Raises:
+        PromotionCheckFailed: A check fails and the move is not forced.
+    """
+    decision = PromotionChecks(session).evaluate(move)
+    if decision.failed_checks and not force:
+        raise decision.error()
+    return decision
+
+
+def _pullable(session: Session, model: str, number: int) -> StoredVersion:
+    """Return a version that has an artifact to pull."""
+    version = VersionStore(session).by_number(model, number)
+    if version is None:
+        raise not_found.no_version(session, model, number)
+    if not ArtifactStore(session).taken(version.id):
+        raise not_found.not_ready(session, version)
+    return version
+
+
+def _check_reason(reason: str) -> str:
+    """Return the normalized reason of a move."""
+    text = plain(reason, what="The reason", where="reason")
+    if not 1 <= len(text) <= MAX_REASON_CHARS:
+        raise InvalidInput(
+            f"The reason is too long ({len(text)} characters, at most {MAX_REASON_CHARS})"
+            if text
+            else "The reason is missing",
+            where="reason",
+            hint=f"Say in 1 to {MAX_REASON_CHARS} characters why the alias moves; its history keeps it.",
+        )
+    return text
+
+
+def _lost(model: str, alias: StoredAlias, change: _Change) -> AliasMoved:
+    """Return the error for a move from another version than the current one, naming the move that won."""
+    if alias.last is None:
+        raise InternalError(f"The alias {alias.name} of {model} has no history", where="alias")
+    last, name = alias.last, f"{model}@{alias.name}"
+    now = f"is on version {alias.number}" if alias.number else "was removed"
+    wanted = f"not on {change.expected}" if change.expected else "though it was expected not to exist"
+    repeat = f"expecting {alias.number or 'none'}"
+    return AliasMoved(
+        f'{name} {now}, {wanted}: moved by token "{last.by}" at {last.at[:19]}Z: {_short(last.reason)}',
+        where="alias",
+        hint=f"pt2hub alias {model} {alias.name} shows its history; if your move is still correct, repeat it {repeat}.",
+        context={
+            "model": model,
+            "alias": alias.name,
+            "expected": change.expected,
+            "winner": {"number": last.after, "by": last.by, "reason": last.reason, "at": last.at},
+        },
+    )
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _MAX_SHOWN_REASON_CHARS else f"{line[:_MAX_SHOWN_REASON_CHARS]}..."
+
+
+def _view(model: str, alias: StoredAlias, history: Sequence[AliasMove] = ()) -> AliasView:
+    if alias.last is None:
+        raise InternalError(f"The alias {alias.name} of {model} has no history", where="alias")
+    return AliasView(model, alias.name, alias.number, alias.last, tuple(history))

@@ -1,0 +1,147 @@
+"""Paginated lists of models, versions and builds; model descriptions.
+
+Cursors name the last item of a page, not its offset, so that items published meanwhile neither repeat nor hide others.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pt2hub.domain.names import parse_model_name
+from pt2hub.domain.targets import parse_target
+from pt2hub.errors import InvalidInput
+from pt2hub.server.db.stores.builds.views import BuildViewStore
+from pt2hub.server.db.stores.publishing.catalog import CatalogStore
+from pt2hub.server.services import cursors, not_found
+from pt2hub.server.services.publishing.descriptions import plain
+from pt2hub.wire.shapes import BuildPage, ModelPage, ModelView, VersionPage
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from sqlalchemy.orm import Session
+
+    from pt2hub.domain.builds import BuildFilter
+    from pt2hub.server.db.engine import Sessions
+
+DEFAULT_LIMIT = 100
+MAX_LIMIT = 1000
+MAX_DESCRIPTION_CHARS = 2000
+_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
+
+
+class CatalogService:
+    """Lists of models, versions and builds."""
+
+    def __init__(self, sessions: Sessions, *, heartbeat_timeout: timedelta) -> None:
+        self._sessions = sessions
+        self._heartbeat_timeout = heartbeat_timeout
+
+    def models(self, search: str = "", *, after: str = "", limit: int = DEFAULT_LIMIT) -> ModelPage:
+        """Return the models in the order of their names."""
+        with self._sessions.begin() as session:
+            found = CatalogStore(session).models(search.lower(), after=after, limit=limit + 1)
+        page = tuple(found[:limit])
+        return ModelPage(page, next=page[-1].name if len(found) > limit else None)
+
+    def model(self, name: str) -> ModelView:
+        """Return a model.
+
+        Raises:
+            InvalidInput: The name is malformed.
+            NotFound: The model does not exist; the hint has suggestions.
+        """
+        with self._sessions.begin() as session:
+            found = CatalogStore(session).model(parse_model_name(name))
+            if found is None:
+                raise not_found.no_model(session, name)
+            return found
+
+    def describe(self, name: str, text: str) -> ModelView:
+        """Set a model's description.
+
+        It belongs to the model and not to the spec, where a new wording would make a new version.
+
+        Args:
+            text: Plain text, its line breaks kept; empty to remove the description.
+
+        Raises:
+            InvalidInput: It is too long, or contains control characters.
+            NotFound: The model does not exist; the hint has suggestions.
+        """
+        wanted = _description(text)
+        with self._sessions.begin() as session:
+            store = CatalogStore(session)
+            store.describe(parse_model_name(name), wanted)
+            found = store.model(name)
+            if found is None:
+                raise not_found.no_model(session, name)
+            return found
+
+    def versions(self, model: str, *, before: int | None = None, limit: int = DEFAULT_LIMIT) -> VersionPage:
+        """Return the versions of a model, newest first.
+
+        Args:
+            before: Exclusive upper bound of the numbers; None for the newest.
+
+        Raises:
+            InvalidInput: The name is malformed.
+            NotFound: The model does not exist; the hint has suggestions.
+        """
+        with self._sessions.begin() as session:
+            model_id = not_found.require_model(session, model)
+            found = CatalogStore(session).versions(model_id, before=before, limit=limit + 1)
+        page = tuple(found[:limit])
+        return VersionPage(page, next=page[-1].number if len(found) > limit else None)
+
+    def builds(
+        self, wanted: BuildFilter, *, after: str | None = None, limit: int = DEFAULT_LIMIT
+    ) -> BuildPage:
+        """Return the builds and measuring jobs, newest first, without their steps.
+
+        Args:
+            after: The previous page's cursor; None for the newest.
+
+        Raises:
+            InvalidInput: A filter or the cursor is malformed.
+            UnknownTarget: The target's name is malformed.
+            NotFound: The model or version does not exist.
+        """
+        begin = cursors.read(after, _ID, "builds") if after is not None else None
+        with self._sessions.begin() as session:
+            _check(session, wanted)
+            found = BuildViewStore(session).page(
+                wanted, after=begin, limit=limit + 1, heartbeat_timeout=self._heartbeat_timeout
+            )
+        page = tuple(found[:limit])
+        return BuildPage(
+            page, next=cursors.encode(page[-1].created_at, page[-1].id) if len(found) > limit else None
+        )
+
+
+def _description(text: str) -> str:
+    kept = plain(text, what="The description", where="description")
+    if len(kept) > MAX_DESCRIPTION_CHARS:
+        raise InvalidInput(
+            f"The description is too long ({len(kept):,} characters, at most {MAX_DESCRIPTION_CHARS:,})",
+            where="description",
+            hint="Say what the model is and who maintains it, and link to the rest.",
+        )
+    return kept
+
+
+def _check(session: Session, wanted: BuildFilter) -> None:
+    """Refuse filters that can never match: an empty list would hide a misspelling."""
+    if wanted.target is not None:
+        parse_target(wanted.target)
+    if wanted.number is not None and wanted.model is None:
+        raise InvalidInput(
+            "model is required when number is given", where="number", hint="Add model=team/name."
+        )
+    if wanted.model is None:
+        return
+    if wanted.number is None:
+        not_found.require_model(session, wanted.model)
+    else:
+        not_found.require_version(session, wanted.model, wanted.number)

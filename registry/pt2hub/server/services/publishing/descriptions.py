@@ -1,0 +1,32 @@
+"""Validation of free text: descriptions and reasons."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from pt2hub.errors import InvalidInput
+
+_BIDI_CONTROLS = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
+"""Unicode's bidirectional classes that display text in another order than it is written."""
+
+
+def plain(text: str, *, what: str, where: str) -> str:
+    """Return a text stripped, with its line ends normalized to line feeds.
+
+    Raises:
+        InvalidInput: It contains a control character, which could make a terminal show something else.
+    """
+    kept = text.replace("\r\n", "\n").replace("\r", "\n").strip()
+    for number, line in enumerate(kept.split("\n"), 1):
+        if control := next(filter(_is_control, line), None):
+            raise InvalidInput(
+                f"{what} contains the control character {control!a} in line {number}",
+                where=where,
+                hint="Remove it; if it is invisible, retype the words around it.",
+            )
+    return kept
+
+
+def _is_control(char: str) -> bool:
+    """Return whether a character is a control character or changes the direction of text."""
+    return unicodedata.category(char) in {"Cc", "Cs"} or unicodedata.bidirectional(char) in _BIDI_CONTROLS

@@ -1,0 +1,117 @@
+"""Publish previews: what submitting a spec would do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pt2hub.domain.publishing.spec import SETTINGS, Spec, TargetSpec
+from pt2hub.server.db.stores.builds.builds import BuildStore
+from pt2hub.server.db.stores.operations.workers import WorkerStore
+from pt2hub.server.db.stores.publishing.versions import StoredVersion, VersionStore
+from pt2hub.server.services.builds.waits import never_offered
+from pt2hub.server.services.publishing.requested_targets import check_overrides, check_real
+from pt2hub.server.views.previews import PublishPreview, TargetPreview
+from pt2hub.wire.shapes import WaitReason
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from sqlalchemy.orm import Session
+
+    from pt2hub.wire.shapes import TargetView
+
+_SOURCE_KINDS = ("factory", "code", "program")
+"""Fields that say what kind a source is; a written spec has them first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValidatedSubmission:
+    """A spec that has passed validation.
+
+    Attributes:
+        requests: The targets that it requests, `auto` resolved.
+    """
+
+    spec: Spec
+    requests: list[TargetSpec]
+    blobs: dict[str, dict[str, Any]]
+    unread: tuple[str, ...] = ()
+
+
+def build_preview(
+    session: Session, submission: ValidatedSubmission, heartbeat_timeout: timedelta
+) -> PublishPreview:
+    """Return the preview of submitting a spec.
+
+    Raises:
+        Conflict: A target already has a build, with other overrides.
+        InvalidInput: The no-op toolchain's target would be mixed with others.
+    """
+    spec, versions = submission.spec, VersionStore(session)
+    found = _found(versions, spec)
+    present = BuildStore(session).requests(found.id) if found else {}
+    check_overrides(spec, submission.requests, present)
+    check_real({*present, *(request.target for request in submission.requests)})
+    numbers = versions.numbers(spec.model)
+    return PublishPreview(
+        model=spec.model,
+        number=found.number if found else (numbers.newest if numbers else 0) + 1,
+        created=found is None,
+        first=numbers is None,
+        identity=spec.identity(),
+        targets=_targets(session, submission.requests, found, heartbeat_timeout),
+        blobs={path: blob["size"] for path, blob in submission.blobs.items()},
+        unread=submission.unread,
+        settings=_changed_settings(found, spec),
+    )
+
+
+def _changed_settings(found: StoredVersion | None, spec: Spec) -> tuple[str, ...]:
+    """Return which settings of the existing version would be replaced."""
+    if found is None:
+        return ()
+    wanted = spec.settings()
+    return tuple(name for name in sorted(SETTINGS) if found.settings.get(name) != wanted.get(name))
+
+
+def _found(versions: VersionStore, spec: Spec) -> StoredVersion | None:
+    model_id = versions.model_id(spec.model)
+    return versions.by_identity(model_id, spec.identity()) if model_id is not None else None
+
+
+def _targets(
+    session: Session, requests: list[TargetSpec], found: StoredVersion | None, heartbeat_timeout: timedelta
+) -> tuple[TargetPreview, ...]:
+    states = dict(BuildStore(session).states(found.id)) if found else {}
+    workers = WorkerStore(session)
+    offers, known = {view.name: view for view in workers.targets(heartbeat_timeout)}, workers.list_known()
+    return tuple(
+        TargetPreview(name, str(states[name]))
+        if name in states
+        else TargetPreview(name, None, _ahead(offers.get(name)), _wait(name, offers.get(name), known))
+        for name in (request.target for request in requests)
+    )
+
+
+def _ahead(offer: TargetView | None) -> int:
+    return offer.queued if offer else 0
+
+
+def _wait(target: str, offer: TargetView | None, known: list[str]) -> WaitReason | None:
+    if offer is None or offer.last_seen is None:
+        return never_offered(target, known)
+    return None if offer.live_workers else WaitReason("no_live_worker")
+
+
+def to_document(version: StoredVersion, requests: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return a version's spec as its author would write it, fields in the order of the schema."""
+    spec = Spec.from_canonical({**version.spec, **version.settings}).model_dump(
+        mode="json", exclude_defaults=True
+    )
+    source = spec["source"]
+    spec["source"] = {kind: source[kind] for kind in _SOURCE_KINDS if kind in source} | source
+    origin = version.pins.get("weights_from")
+    document = {**spec, **({"weights_from": origin} if origin else {})}
+    targets = [name if set(request) <= {"target"} else request for name, request in requests.items()]
+    return {name: document[name] for name in Spec.model_fields if name in document} | {"targets": targets}

@@ -1,0 +1,1 @@
+"""Values that services hand to pages; the API never sends them."""

@@ -1,0 +1,207 @@
+"""View models of an artifact's page: its contents, within size bounds and untrusted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pt2hub.domain.artifacts import ArtifactConfig
+from pt2hub.domain.digests import Digest
+from pt2hub.wire.artifacts import ArtifactView
+from pt2hub.wire.shapes import BuildView
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementRunView:
+    """A run or report behind a `MetricView`.
+
+    Attributes:
+        value: The figure.
+        low: Lowest of its processes, the figure itself where there are none.
+        high: Highest value, as for `low`.
+        measured_at: When it was taken, ISO 8601, UTC.
+        source: `build`, `again` (a measuring job) or `report`.
+        environment: The machine's fingerprint.
+        job: The build or measuring job that took it; empty for a report.
+        baseline: Number of the version whose artifact that job was for, where it is another one's; else None.
+        reporter: Who reported it; empty for a job's.
+    """
+
+    value: float
+    low: float
+    high: float
+    measured_at: str
+    source: str
+    environment: dict[str, Any]
+    job: str = ""
+    baseline: int | None = None
+    reporter: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricView:
+    """The measurements of one metric of an artifact.
+
+    Attributes:
+        metric: What was measured (`latency_p50`).
+        unit: Its unit (`ms`).
+        implementation: `artifact`, or `eager` or `torch_compile` beside it.
+        value: The figure of its latest run; where there are reports only, the median of the latest 200.
+        low: Lowest replicate of the latest 200 figures, or lowest figure where there are no replicates.
+        high: Highest value, as for `low`.
+        count: How many figures there are, 200 at most.
+        measured_at: When the latest run was, or the latest report; ISO 8601, UTC.
+        class_digest: The environment class that it was measured in.
+        batch: Batch size, or None where there is none.
+        runs: The latest five figures that it is of, and the latest run, newest first.
+    """
+
+    metric: str
+    unit: str
+    implementation: str
+    value: float
+    low: float
+    high: float
+    count: int
+    measured_at: str
+    class_digest: Digest
+    batch: int | None = None
+    runs: tuple[MeasurementRunView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDocument:
+    """A stored JSON document, prepared for display.
+
+    Attributes:
+        digest: Its digest.
+        size: Its length in bytes, 0 where it was not read.
+        value: What it holds, long lists cut; None where it cannot be shown.
+        problem: Why it cannot be shown, else None.
+    """
+
+    digest: Digest
+    size: int = 0
+    value: Any = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSources:
+    """The location of an artifact's generated sources.
+
+    Attributes:
+        artifact: The artifact that was compiled from them: the one asked for, or the one whose code it reuses.
+        model: That artifact's model.
+        number: The number of its version.
+        referrer: Digest of the manifest that names them.
+    """
+
+    artifact: Digest
+    model: str
+    number: int
+    referrer: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class InspectionView:
+    """An artifact with its contents.
+
+    Attributes:
+        artifact: Its facts and lists, the lists bounded; without measurements, manifest and config.
+        manifest: Its manifest.
+        config: Its config.
+        parsed: The config with its first constants, where it is one of pt2hub's.
+        constants: How many constants it has.
+        measurements: What was measured of it.
+        environments: Fields of the environment classes of `figures`, by digest.
+        sources: Where its sources are kept, None where nobody keeps them.
+        before: Artifact of the newest earlier version for the same target, or None.
+        jobs: Its newest measuring jobs, newest first.
+        tuned: The artifact whose candidates are shown: this one, or the one that its code was compiled for; None where
+            none are kept.
+        untuned: Why none are, a sentence; else empty.
+        tuned_next: What `tuned_after` must be for the candidates that follow, None at their end.
+        more: Which lists hold more than is shown: `members`, `figures`, `referrers`.
+        profile_problem: Why the time breakdown cannot be shown, else None.
+    """
+
+    artifact: ArtifactView
+    manifest: StoredDocument
+    config: StoredDocument
+    parsed: ArtifactConfig | None = None
+    constants: int = 0
+    measurements: tuple[MetricView, ...] = ()
+    environments: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sources: KeptSources | None = None
+    before: Digest | None = None
+    jobs: tuple[BuildView, ...] = ()
+    tuned: Digest | None = None
+    untuned: str = ""
+    tuned_next: int | None = None
+    more: frozenset[str] = frozenset()
+    profile_problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A generated source.
+
+    Attributes:
+        name: Its name.
+        size: Its length in bytes.
+    """
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceText:
+    """A range of lines of a generated source.
+
+    Attributes:
+        name: The file's name.
+        size: Its length in bytes.
+        lines: The lines; very long ones are cut, characters that would not be seen are replaced.
+        first: Number of the first of them, from 1.
+        total: How many lines the file has.
+        commented: Whether the first of them lies within a block comment of C that began before.
+    """
+
+    name: str
+    size: int
+    lines: tuple[str, ...]
+    first: int
+    total: int
+    commented: bool = False
+
+    @property
+    def last(self) -> int:
+        """Number of the last line shown."""
+        return self.first + len(self.lines) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SourcesView:
+    """The generated sources of an artifact.
+
+    Attributes:
+        digest: The requested artifact.
+        model: The model's name.
+        number: The version's number.
+        target: The target's name.
+        kept: Where they are kept, None where nobody keeps them.
+        files: What there is, by name.
+        text: The chosen file, None where there is none.
+        problem: Why they cannot be shown, else None.
+    """
+
+    digest: Digest
+    model: str
+    number: int
+    target: str
+    kept: KeptSources | None = None
+    files: tuple[SourceFile, ...] = ()
+    text: SourceText | None = None
+    problem: str | None = None

@@ -1,0 +1,1 @@
+"""Processes, signals, logging and the home directory, for server and workers."""

@@ -1,0 +1,16 @@
+"""`make seed-demo`: fills the server of `PT2HUB_HOME` (or `PT2HUB_DATABASE_URL`) with the story."""
+
+from __future__ import annotations
+
+import os
+
+from pt2hub.server.admin import open_services
+from pt2hub.server.config import ServerConfig
+from support.story.replay import seed
+
+if __name__ == "__main__":
+    with open_services(ServerConfig.from_environ(os.environ)) as services:
+        counts = seed(services)
+    print(
+        f"{counts.models} models, {counts.versions} versions, {counts.artifacts} artifacts. See them: pt2hub open"
+    )

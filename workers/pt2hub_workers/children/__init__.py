@@ -1,0 +1,1 @@
+"""Child processes: started early, used once, watched while they work."""

@@ -1,0 +1,1 @@
+"""Compiling an exported program into a packaged artifact."""

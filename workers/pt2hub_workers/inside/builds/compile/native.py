@@ -1,0 +1,78 @@
+"""Machine requirements of compiled libraries, read with binutils (which come with the compiler)."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from typing import TYPE_CHECKING
+
+from pt2hub.domain.artifacts import NativeCode
+from pt2hub.errors import CompileFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+_FLAG = re.compile(r"(?<=\s)-m(?!arch=|tune=)([a-z][a-z0-9.\-]*)")
+_MARCH = re.compile(r"(?<=\s)-march=(\S+)")
+_VECTOR = re.compile(r"avx|fma$|f16c$|bmi")
+_NOT_INSTRUCTIONS = frozenset({"cmodel", "no-red-zone"})
+
+
+def strip_debug(library: Path) -> None:
+    """Remove debug information in place; symbol names stay for profilers."""
+    _run("strip", "--strip-debug", str(library))
+
+
+def inspect_libraries(
+    libraries: Iterable[Path], sources: Iterable[str], *, level: str, host_flags: frozenset[str]
+) -> NativeCode:
+    """Read the requirements of a package's libraries.
+
+    Args:
+        host_flags: The worker's CPU flags, all of which a compile with `-march=native` may have used.
+    """
+    commands = "\n".join(
+        line
+        for text in sources
+        for line in text.splitlines()
+        if line.startswith("// g++") or "-march=" in line
+    )
+    flags = {flag for flag in _FLAG.findall(commands) if flag not in _NOT_INSTRUCTIONS}
+    if "native" in _MARCH.findall(commands):
+        # Host code for exactly this CPU may use all its vector instructions, in the kernel's spelling.
+        flags |= {flag for flag in host_flags if _VECTOR.match(flag)}
+    needed: set[str] = set()
+    symbols: set[str] = set()
+    versions: set[str] = set()
+    for library in libraries:
+        dynamic = _run("objdump", "-p", str(library))
+        needed.update(re.findall(r"NEEDED\s+(\S+)", dynamic))
+        versions.update(re.findall(r"\b(GLIBC(?:XX)?_[\d.]+)", dynamic))
+        symbols.update(
+            re.findall(r"\bU (aoti_torch_\w+)", _run("nm", "-D", "--undefined-only", str(library)))
+        )
+    return NativeCode(
+        cpu_level=level,
+        cpu_flags=tuple(sorted(flags)),
+        needed=tuple(sorted(needed)),
+        aoti_symbols=tuple(sorted(symbols)),
+        glibc=_newest_version(versions, "GLIBC_"),
+        glibcxx=_newest_version(versions, "GLIBCXX_"),
+    )
+
+
+def _newest_version(versions: set[str], prefix: str) -> str:
+    numbers = [item.removeprefix(prefix) for item in versions if item.startswith(prefix)]
+    return max(numbers, key=lambda text: tuple(int(part) for part in text.split(".")), default="")
+
+
+def _run(*command: str) -> str:
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise CompileFailed(
+            f"{command[0]} failed on the compiled library: {error}",
+            where="pack",
+            hint="The worker needs GNU binutils (strip, objdump, nm), which come with g++.",
+        ) from error

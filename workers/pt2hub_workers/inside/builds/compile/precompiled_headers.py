@@ -1,0 +1,105 @@
+"""PyTorch's precompiled headers in child processes: compiling them once, and using those that the worker prepared.
+
+Inductor precompiles the headers that its generated code includes. A precompiled header's name is a digest of the
+compiler's version, its command line and the text of all included files, but not of its path. Inductor looks for it in
+one directory for all processes of a user, which is fixed on import (`torch._inductor.codecache._HEADER_DIR`; torch 2.11
+to 2.13). Here every process has its own directory with links to the headers that the worker prepared: no two jobs can
+write the same file, and missing headers are compiled for this process alone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pt2hub.domain.codec import decode
+from pt2hub.domain.targets import Target
+from pt2hub.errors import CompileFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pt2hub_workers.inside.operations.channel import Channel
+
+HEADERS_VARIABLE = "PT2HUB_HEADERS"
+"""Variable with the directory of the headers that the worker prepared."""
+SUFFIXES = (".h", ".gch")
+"""Suffixes of a header that Inductor writes (one line that includes PyTorch's) and of its compiled form."""
+
+
+def use_prepared(environ: Mapping[str, str], own: Path) -> None:
+    """Make the prepared headers available to Inductor in this process; must be called before anything is compiled.
+
+    Args:
+        environ: Environment that may contain their directory, which this process only reads.
+    """
+    _set_directory(own)
+    prepared = environ.get(HEADERS_VARIABLE)
+    for path in Path(prepared).iterdir() if prepared and Path(prepared).is_dir() else ():
+        if path.suffix in SUFFIXES:
+            (own / path.name).symlink_to(path)
+
+
+def compile_headers(message: dict[str, Any], channel: Channel) -> dict[str, Any]:
+    """Compile the headers that builds for a target include, by building a model of one operator.
+
+    Args:
+        message: `directory`, the workspace; `target`, the worker's target.
+
+    Returns:
+        `files`: paths of the headers relative to the workspace.
+    """
+    _require_compiler(os.environ.get("CXX") or "g++")
+    from pt2hub_workers.inside.builds.compile.caches import isolate_caches
+
+    workspace = Path(message["directory"])
+    isolate_caches(workspace)
+    _set_directory(workspace / "out")
+    with channel.step("headers"):
+        _compile_example(decode(Target, message["target"]), workspace / "tmp" / "headers.pt2")
+    return {
+        "files": sorted(
+            f"out/{path.name}" for path in (workspace / "out").iterdir() if path.suffix in SUFFIXES
+        )
+    }
+
+
+def _set_directory(folder: Path) -> None:
+    from torch._inductor import codecache
+
+    locks = folder / "locks"
+    locks.mkdir(parents=True)
+    codecache._HEADER_DIR, codecache._HEADER_LOCK_DIR = str(folder), str(locks)  # noqa: SLF001  # there is no setting
+
+
+def _compile_example(target: Target, package: Path) -> None:
+    import torch
+
+    from pt2hub_workers.inside.builds.compile.compiler import compile_program
+    from pt2hub_workers.inside.builds.compile.options import compile_options
+    from pt2hub_workers.inside.builds.compile.torch_compile import try_torch_compile
+
+    model = torch.nn.ReLU().eval()
+    example = torch.ones(2, 8, device=target.device)
+    compile_program(torch.export.export(model, (example,)), compile_options(target, {}), package)
+    if target.device == "cpu":
+        # torch.compile, the baseline of the artifact, compiles for exactly this CPU and needs another header; on a GPU
+        # it needs none. A failure shows in the build.
+        try_torch_compile(model, {"input": example})
+
+
+def _require_compiler(command: str) -> None:
+    """Raise CompileFailed if there is no C++ compiler, as on workers that only reuse code."""
+    program = shutil.which(command.split(maxsplit=1)[0])
+    version = (
+        subprocess.run([program, "--version"], capture_output=True, check=False).stdout if program else b""
+    )
+    if not version:
+        raise CompileFailed(
+            f"C++ compiler not found: {command[:80]!r}",
+            where="headers",
+            hint="Install g++, or set CXX to the compiler; without one a worker can only reuse code.",
+        )

@@ -1,0 +1,1 @@
+"""From a model to an exported program that computes the same."""

@@ -1,0 +1,1 @@
+"""The program key: everything that shapes compiled code."""

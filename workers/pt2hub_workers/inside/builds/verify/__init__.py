@@ -1,0 +1,1 @@
+"""Verification of an artifact against its model."""
