@@ -77,7 +77,7 @@ def test_a_running_or_queued_build_cannot_be_retried(client: Client, served: Reg
     with pytest.raises(BuildActive, match="already queued"):
         client.builds.retry(build)
     served.claim(build)
-    with pytest.raises(BuildActive, match="runs") as caught:
+    with pytest.raises(BuildActive, match="is already running") as caught:
         client.builds.retry(build)
     assert f"pt2hub cancel {build}" in (caught.value.hint or "")
 

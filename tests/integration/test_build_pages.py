@@ -234,7 +234,7 @@ def test_a_cancelled_build_shows_the_stage_that_it_met_as_cancelled_and_so_does_
     assert "compile cancelled" in page.text
     assert "failed" not in page.text
     assert re.search(r'<rect class="part-\d cancelled"', html)
-    assert "Share" in page.text
+    assert '<th class="number">Share</th>' in html
     assert hub.services.publish.version(claim.model, 1).readiness == "cancelled"
     assert hub.services.catalog.versions(claim.model).versions[0].readiness == "cancelled"
     assert hub.services.overview.models(claim.model).models[0].newest_state == "cancelled"

@@ -182,7 +182,7 @@ def test_what_is_no_message_ends_the_build_as_its_own_fault(start: Start, messag
     error = _refused(start(f"{JOB}; {sends(message)}; {WAIT}"), OutputRefused)
 
     assert isinstance(error, UsageError)
-    assert "on the channel" in error.message
+    assert "invalid message on the channel to the worker" in error.message
     assert error.hint
 
 
@@ -192,7 +192,7 @@ def test_a_message_longer_than_any_is_cut_off(start: Start) -> None:
 try:
     for _ in range({MAX_LINE >> 20} + 2): os.write({CHANNEL}, b"x" * (1 << 20))
 finally: time.sleep(60)"""
-    assert "on the channel" in _refused(start(statements), OutputRefused).message
+    assert "on the channel to the worker" in _refused(start(statements), OutputRefused).message
 
 
 @pytest.mark.parametrize("told", [None, [], 7, "passed", {}, {"code": {}}, {"kind": "usage", "details": 3}])
@@ -442,7 +442,7 @@ def test_an_artifact_that_computes_what_it_should_passes(prove: Callable[[str], 
             f"{JOB}; " + sends(b'{"event": "ask", "question": "golden"}') + f"; {WAIT}",
             "unexpected message 'ask'",
         ),
-        (f"{JOB}; " + sends(b"result: passed") + f"; {WAIT}", "on the channel"),
+        (f"{JOB}; " + sends(b"result: passed") + f"; {WAIT}", "invalid message on the channel"),
     ],
 )
 def test_an_artifact_that_forges_its_success_is_wrong(

@@ -272,6 +272,8 @@ def test_the_warning_says_what_the_workers_log_says_is_missing(tmp_path: Path) -
         "  Install it.",
         "  Publish only models that you trust.",
     )
-    assert warning(None)[0].endswith("this user: PT2HUB_ISOLATION=process")  # nobody asked for a sandbox
+    assert warning(None)[0].endswith(
+        "this user's permissions: PT2HUB_ISOLATION=process"
+    )  # nobody asked for a sandbox
     log.write_text("")
-    assert warning(log)[0].endswith("this user: PT2HUB_ISOLATION=process")
+    assert warning(log)[0].endswith("this user's permissions: PT2HUB_ISOLATION=process")
