@@ -138,26 +138,26 @@ def test_the_same_weights_take_the_code_without_a_compiler(bench: Workbench, bak
     assert Path(parts["weights_path"]).read_bytes() == NO_TENSORS
 
 
-def test_other_weights_have_another_key_and_the_split_form_has_one_without_them(
-    bench: Workbench, baked: dict[str, Any]
-) -> None:
-    other = _key_of(bench, _spec(seed=99))
-    split = _key_of(bench, _spec(compile={}))
-    by_target = _key_of(bench, _spec(compile={}), request={"weights": "baked"})
-
-    own = baked["key"]["fields"]
-    assert {name for name in own if own[name] != other["fields"][name]} == {"baked"}
-    assert "baked" not in split["fields"]
-    assert by_target == baked["key"]
-
-
-def test_code_that_holds_other_weights_than_the_versions_is_not_published(
+def test_code_that_holds_other_weights_than_the_versions_has_another_key_and_is_not_published(
     bench: Workbench, baked: dict[str, Any]
 ) -> None:
     stale = {"code": baked["code_path"], "config": copy.deepcopy(baked["config"]), "artifact": "sha256:stale"}
 
     with pytest.raises(ArtifactWrong, match="is off by"):
         bench.build(_spec(seed=99), reuse=stale)
+
+    own, other = baked["key"]["fields"], bench.keys[-1][1]["fields"]
+    assert {name for name in own if own[name] != other[name]} == {"baked"}
+
+
+def test_a_key_holds_the_weights_only_if_the_spec_or_the_target_bakes_them(
+    bench: Workbench, baked: dict[str, Any]
+) -> None:
+    split = _key_of(bench, _spec(compile={}))
+    by_target = _key_of(bench, _spec(compile={}), request={"weights": "baked"})
+
+    assert "baked" not in split["fields"]
+    assert by_target == baked["key"]
 
 
 def test_a_dtype_a_layout_options_and_baked_weights_go_together_on_one_target(bench: Workbench) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pt2hub_workers.sandbox import watcher
 from pt2hub_workers.sandbox.cgroup_locations import own_cgroup
 from pt2hub_workers.sandbox.limits import Bounds, Exceeded, Limits
 from pt2hub_workers.sandbox.proc import descend, find_process
@@ -137,6 +138,12 @@ def nothing_left() -> Iterator[None]:
 
 
 @pytest.fixture
+def brief_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child may stay stopped for less time."""
+    monkeypatch.setattr(watcher, "STOPPED_SECONDS", 0.3)
+
+
+@pytest.fixture
 def counting() -> Cgroup:
     """A control group that counts all there is to count."""
     place = own_cgroup()
@@ -223,6 +230,7 @@ def test_files_in_memory_count_as_memory(
     assert exceeded.what == "memory"
 
 
+@pytest.mark.usefixtures("brief_stops")
 def test_what_runs_below_bubblewrap_is_found(
     bounded: Callable[..., Bounded], place: Cgroup | None, bubblewrap: list[str]
 ) -> None:
@@ -289,6 +297,7 @@ def test_files_full_of_holes_and_a_child_that_behaves_pass_no_bound(
     assert not child.struck.is_set()
 
 
+@pytest.mark.usefixtures("brief_stops")
 def test_a_child_that_stopped_itself_is_struck_and_passed_no_bound(
     bounded: Callable[..., Bounded], place: Cgroup | None
 ) -> None:
