@@ -46,8 +46,12 @@ class Shop(Registry):
     ) -> None:
         super().__init__(services, url)
         self.scratch = scratch
-        self.toolchain = toolchain_in(scratch / "rooms", target=target, level=level)
-        ready(self.toolchain, child_environ(), scratch)
+        environ = child_environ()
+        if target != "auto":  # one compile does not repay precompiled headers of a target's own
+            environ["PT2HUB_HEADERS"] = ""
+        self.toolchain = toolchain_in(scratch / "rooms", environ, target=target, level=level)
+        if target == "auto":
+            ready(self.toolchain, environ, scratch)
         machine = self.toolchain.machine()
         context = WorkerContext(
             services,
@@ -72,9 +76,11 @@ class Shop(Registry):
         return self.services.builds.view(job)
 
     def submit(self, factory: str = "Mlp", seed: int = 3, **kwargs: str) -> str:
-        """Publishes a tiny model; the id of its build."""
+        """Publish a tiny model whose measuring job is to time torch.compile, too; return the id of its build."""
         source = {"factory": f"{FACTORIES}:{factory}", "seed": seed, "kwargs": kwargs}
-        return self.services.publish.submit(tiny_spec(source=source, targets=[self.target])).builds[0].id
+        measure = {"torch_compile": True, "processes": 1, "seconds": 0.05}
+        spec = tiny_spec(factory, source=source, targets=[self.target], measure=measure)
+        return self.services.publish.submit(spec).builds[0].id
 
     def build(self, factory: str = "Mlp", seed: int = 3) -> BuildView:
         """Publishes a tiny model and runs its build."""
@@ -88,14 +94,10 @@ class Shop(Registry):
         worker.start()
         return worker
 
-    def key(self) -> str:
-        """The program key of a tiny model, from a build that is cancelled as soon as it is known."""
-        build = self.submit()
-        worker = self.begin(build)
+    def key(self, build: str) -> str:
+        """Wait until a build compiles; return its program key."""
         said = re.compile(r"Program key (sha256:\w+): compiling, because no code has this key yet")
         until(lambda: said.search(self.log(build)))
-        self.services.builds.cancel(build, "test")
-        worker.join()
         return said.findall(self.log(build))[0]
 
     def close(self) -> None:
@@ -138,29 +140,11 @@ def shop(shop_of: Callable[..., Shop]) -> Shop:
     return shop_of()
 
 
-def test_code_that_was_stored_under_a_wrong_key_is_caught_and_compiled_anew(shop: Shop) -> None:
-    key = shop.key()
-    other = shop.build("Flipped")
-    ((stored_under,),) = shop.sql("SELECT program_key FROM artifacts WHERE digest = %s", other.artifact)
-    assert stored_under != key
-    # What a field missing from the key would do: another program's code under this program's key.
-    shop.sql("UPDATE artifacts SET program_key = %s WHERE digest = %s", key, other.artifact)
-
-    retrained = shop.build(seed=4)
-
-    assert retrained.state == "succeeded", retrained.error
-    assert "failed verification, compiling instead" in shop.log(retrained.id)
-    assert retrained.artifact is not None
-    provenance = shop.services.resolve.artifact(retrained.artifact).provenance
-    assert provenance["code_reused_from"] is None
-    assert provenance["compiler_processes"] != []
-
-
 def test_a_build_in_the_sandbox_for_a_lower_cpu_level_reuses_code_fails_as_any_and_says_how_it_was_confined(
     shop_of: Callable[..., Shop],
 ) -> None:
     release = ".".join(importlib.metadata.version("torch").split(".")[:2])
-    # Below every machine that runs tests, so that no test beside this one has built for it.
+    # Below every machine that runs tests, so that no test beside this one has built for it; without prepared headers.
     shop = shop_of(f"torch{release}-cpu-x86_64", level="sandbox")
 
     first, retrained = (
@@ -192,19 +176,28 @@ def test_a_build_in_the_sandbox_for_a_lower_cpu_level_reuses_code_fails_as_any_a
     assert list((shop.scratch / "rooms").iterdir()) == []
 
 
-def test_an_overtaken_build_ends_without_a_trace_of_the_late_worker(shop: Shop) -> None:
-    build = shop.submit(seed=5)
+@pytest.fixture(scope="module")
+def overtaken(shop: Shop) -> tuple[BuildView, str]:
+    """Return a build that was overtaken while it compiled, as its late worker left it, and its program key."""
+    build = shop.submit("Flipped", seed=5)
     worker = shop.begin(build)
-    until(lambda: shop.services.builds.view(build).steps)
+    key = shop.key(build)
     shop.sql(
         "UPDATE builds SET attempt = attempt + 1, worker_id = NULL, state = 'queued' WHERE id = %s", build
     )
     worker.join()
-
     view = shop.services.builds.view(build)
-    assert (view.state, view.artifact, view.error) == ("queued", None, None)
-    assert shop.sql("SELECT count(*) FROM artifacts WHERE build_id = %s", build) == [(0,)]
     shop.services.builds.cancel(build, "test")  # measuring jobs give way to a build that waits
+    return view, key
+
+
+def test_an_overtaken_build_ends_without_a_trace_of_the_late_worker(
+    shop: Shop, overtaken: tuple[BuildView, str]
+) -> None:
+    view, _ = overtaken
+
+    assert (view.state, view.artifact, view.error) == ("queued", None, None)
+    assert shop.sql("SELECT count(*) FROM artifacts WHERE build_id = %s", view.id) == [(0,)]
 
 
 def test_a_child_that_someone_kills_is_a_passing_fault_and_costs_a_pause(shop: Shop, tmp_path: Path) -> None:
@@ -230,20 +223,16 @@ def test_a_child_that_someone_kills_is_a_passing_fault_and_costs_a_pause(shop: S
     shop.services.builds.cancel(build, "test")  # measuring jobs give way to a build that waits
 
 
-def _published(shop: Shop, team: str, seed: int) -> BuildView:
-    """Publish a tiny model whose measuring job is to time torch.compile, too; of a team whose code no test beside uses."""
-    source = {"factory": f"{FACTORIES}:Mlp", "seed": seed, "kwargs": {}}
-    measure = {"torch_compile": True, "processes": 1, "seconds": 0.05}
-    spec = tiny_spec(source=source, targets=[shop.target], measure=measure)
-    build = shop.services.publish.submit({**spec, "model": f"{team}/measured"}).builds[0].id
-    shop.runner.run(build)
-    return shop.services.builds.view(build)
+@pytest.fixture(scope="module")
+def first(shop: Shop) -> BuildView:
+    """Return the first build of a model: no code has its key yet."""
+    return shop.build(seed=21)
 
 
 def test_a_publication_is_ready_unmeasured_and_its_job_times_it_beside_eager_and_torch_compile(
-    shop: Shop,
+    shop: Shop, first: BuildView
 ) -> None:
-    own = _published(shop, "once", 21)
+    own = first
     assert own.artifact is not None
     assert {step.name for step in own.steps} == {*STEPS} - {"reuse"}
     figures = shop.services.resolve.artifact(own.artifact).measurements
@@ -264,8 +253,10 @@ def test_a_publication_is_ready_unmeasured_and_its_job_times_it_beside_eager_and
     assert {MEASUREMENT_RUN_TYPE, PROFILE_TYPE} <= {item.artifact_type for item in view.referrers}
 
 
-def test_a_retrained_version_gets_one_short_run_and_the_full_comparison_on_request(shop: Shop) -> None:
-    before, own = (_published(shop, "retrained", seed) for seed in (31, 32))
+def test_a_retrained_version_gets_one_short_run_and_the_full_comparison_on_request(
+    shop: Shop, first: BuildView
+) -> None:
+    own = shop.build(seed=22)
     assert own.artifact is not None
     assert "reuse" in {step.name for step in own.steps}
     done = shop.job(own)
@@ -281,7 +272,26 @@ def test_a_retrained_version_gets_one_short_run_and_the_full_comparison_on_reque
         "SELECT baseline, ratios FROM measurement_pairs WHERE artifact = %s AND run = %s",
         *(own.artifact, f"{job.id}:1:1"),
     )
-    assert {baseline for baseline, _ in pairs} == {before.artifact}
+    assert {baseline for baseline, _ in pairs} == {first.artifact}
     assert all(ratio > 0 for _, ratios in pairs for ratio in ratios)
     figures = shop.services.resolve.artifact(own.artifact).measurements
     assert {"eager", "torch_compile"} <= {item.implementation for item in figures}
+
+
+def test_code_that_was_stored_under_a_wrong_key_is_caught_and_compiled_anew(
+    shop: Shop, first: BuildView, overtaken: tuple[BuildView, str]
+) -> None:
+    _, key = overtaken
+    ((stored_under,),) = shop.sql("SELECT program_key FROM artifacts WHERE digest = %s", first.artifact)
+    assert stored_under != key
+    # What a field missing from the key would do: another program's code under this program's key.
+    shop.sql("UPDATE artifacts SET program_key = %s WHERE digest = %s", key, first.artifact)
+
+    again = shop.build("Flipped", seed=6)
+
+    assert again.state == "succeeded", again.error
+    assert "failed verification, compiling instead" in shop.log(again.id)
+    assert again.artifact is not None
+    provenance = shop.services.resolve.artifact(again.artifact).provenance
+    assert provenance["code_reused_from"] is None
+    assert provenance["compiler_processes"] != []

@@ -15,7 +15,11 @@ from pt2hub.errors import BadConfiguration, CompileFailed
 from pt2hub_workers.builds import precompiled_headers
 from pt2hub_workers.builds.noop_toolchain import NoopToolchain
 from pt2hub_workers.builds.precompiled_headers import PrecompiledHeaders
-from pt2hub_workers.inside.builds.compile.precompiled_headers import HEADERS_VARIABLE, use_prepared
+from pt2hub_workers.inside.builds.compile.precompiled_headers import (
+    HEADERS_VARIABLE,
+    header_options,
+    use_prepared,
+)
 from pt2hub_workers.operations.device_lock import DeviceLock
 from pt2hub_workers.sandbox.workspaces import Workspaces
 from support.headers import PLACE
@@ -242,6 +246,7 @@ def test_a_process_has_a_directory_of_its_own_with_links_to_what_is_prepared(
 
     use_prepared({HEADERS_VARIABLE: str(place)}, own)
 
+    assert header_options() == {}
     assert (str(own), str(own / "locks")) == (codecache._HEADER_DIR, codecache._HEADER_LOCK_DIR)
     assert {path.name: path.resolve() for path in own.iterdir() if path.is_symlink()} == {
         name: place / name for name in FILES
@@ -250,7 +255,7 @@ def test_a_process_has_a_directory_of_its_own_with_links_to_what_is_prepared(
 
 
 @pytest.mark.parametrize("environ", [{}, {HEADERS_VARIABLE: "/nowhere"}])
-def test_without_prepared_headers_a_process_compiles_its_own(
+def test_without_prepared_headers_a_process_has_a_directory_of_its_own_and_a_build_precompiles_none(
     tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from torch._inductor import codecache
@@ -262,6 +267,7 @@ def test_without_prepared_headers_a_process_compiles_its_own(
 
     assert [path.name for path in (tmp_path / "own").iterdir()] == ["locks"]
     assert str(tmp_path / "own") == codecache._HEADER_DIR
+    assert header_options() == {"aot_inductor.precompile_headers": False}
 
 
 @pytest.mark.compiles

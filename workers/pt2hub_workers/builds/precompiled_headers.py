@@ -64,7 +64,7 @@ class PrecompiledHeaders:
     def ensure(self, device: DeviceLock) -> None:
         """Compile the headers unless they exist, and keep other workers from removing them until `close`.
 
-        Failures are only logged: builds then compile their own headers and take longer.
+        Failures are only logged: builds then compile without them and take longer.
         """
         try:
             with _alone(self._folder):
@@ -74,7 +74,7 @@ class PrecompiledHeaders:
                 self._hold()
         except (Pt2hubError, ChildDied, ChildHung, OSError) as error:
             _log.warning(
-                "cannot prepare PyTorch's precompiled headers; every build compiles its own and takes longer",
+                "cannot prepare PyTorch's precompiled headers; every build compiles without them and takes longer",
                 error=str(error),
             )
 

@@ -22,6 +22,7 @@ from pt2hub_workers.inside.builds.compile import compiler, weights
 from pt2hub_workers.inside.builds.compile import package as packing
 from pt2hub_workers.inside.builds.compile.autotune import Tuning, is_autotuned, key_settings
 from pt2hub_workers.inside.builds.compile.options import compile_options, frozen_options
+from pt2hub_workers.inside.builds.compile.precompiled_headers import header_options
 from pt2hub_workers.inside.builds.export import inputs
 from pt2hub_workers.inside.builds.export.export import used_constants
 from pt2hub_workers.inside.builds.key import loaded_code, settings, torch_patches
@@ -262,6 +263,7 @@ class Build:
 
     def _compile(self, exported: ExportResult, options: dict[str, Any], package: Path) -> Tuning:
         """Compile while other builds run; with autotuning, take the device exclusively as soon as something is timed."""
+        options = options | header_options()
         if not is_autotuned(
             options
         ):  # a GPU's few standard choices are timed in milliseconds, while others run

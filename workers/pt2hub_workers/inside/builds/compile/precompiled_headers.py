@@ -4,7 +4,8 @@ Inductor precompiles the headers that its generated code includes. A precompiled
 compiler's version, its command line and the text of all included files, but not of its path. Inductor looks for it in
 one directory for all processes of a user, which is fixed on import (`torch._inductor.codecache._HEADER_DIR`; torch 2.11
 to 2.13). Here every process has its own directory with links to the headers that the worker prepared: no two jobs can
-write the same file, and missing headers are compiled for this process alone.
+write the same file, and missing headers are compiled for this process alone. Without any prepared header a build compiles
+without precompiling: it includes each header once, so that a header of its own costs more than it saves.
 """
 
 from __future__ import annotations
@@ -41,6 +42,16 @@ def use_prepared(environ: Mapping[str, str], own: Path) -> None:
     for path in Path(prepared).iterdir() if prepared and Path(prepared).is_dir() else ():
         if path.suffix in SUFFIXES:
             (own / path.name).symlink_to(path)
+
+
+def header_options() -> dict[str, Any]:
+    """Return Inductor's options for precompiled headers in a build's compile; they do not change the code."""
+    from torch._inductor import codecache, config
+
+    if any(Path(codecache._HEADER_DIR).glob("*.gch")):  # noqa: SLF001  # there is no setting
+        return {}
+    known = hasattr(config.aot_inductor, "precompile_headers")
+    return {"aot_inductor.precompile_headers": False} if known else {}
 
 
 def compile_headers(message: dict[str, Any], channel: Channel) -> dict[str, Any]:
