@@ -5,6 +5,7 @@ The tutorial's test and the wheel's do it on a local storage.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
@@ -25,6 +26,7 @@ from pt2hub.domain.artifacts import LOG_TYPE
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.wire.artifacts import ArtifactView
 from pt2hub.wire.shapes import VersionView
+from support.bounded import TORCH, mended, spec
 from support.headers import PLACE
 from support.running import processes_of
 from support.tiny_models import Mlp
@@ -43,6 +45,12 @@ PATHS = os.pathsep.join(str(ROOT / name) for name in ("registry", "workers", "te
 
 
 MEASURE = {"torch_compile": True, "processes": 2}
+UNMEASURED = {"processes": 0}
+MENDED = mended(TORCH)
+COMMENTED = MENDED.replace("def act", "# mended\ndef act").replace("def build", "# no other model\ndef build")
+OPERATORS = {"first": TORCH, "mended": MENDED, "commented": COMMENTED}
+"""Sources whose operators differ in nothing but their bodies, or in nothing at all."""
+TOO_LARGE = torch.full((3, 8), 76.28)
 LOAD = """
 import sys, torch
 before = set(sys.modules)
@@ -68,7 +76,21 @@ UNNEEDED = (
     *("torch._dynamo", "torch._inductor", "torch.export", "torchvision", "triton", "yaml"),
 )
 """Modules, and packages with all that is in them, that a load has no use for: half of its time went there once."""
+SPEC = spec(
+    "tiny/bounded",
+    dims={"batch": {"min": 1, "max": 16, "example": 2}},
+    measure=UNMEASURED,
+)
 X = torch.randn(3, 8, generator=torch.Generator().manual_seed(5))
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """A published model with an operator: its provenance, what it computes, and its build's log."""
+
+    provenance: dict[str, Any]
+    outputs: torch.Tensor
+    log: str
 
 
 @dataclass(frozen=True)
@@ -85,6 +107,8 @@ class First:
     outputs: torch.Tensor
     refused: list[errors.Pt2hubError]
     imported: frozenset[str]
+    bounded: list[Bounded]
+    audited: list[dict[str, Any]]
 
     @property
     def digest(self) -> Digest:
@@ -100,9 +124,9 @@ def first(tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Firs
     storage = {"PT2HUB_STORAGE": f"s3://{s3_server.bucket}/{secrets.token_hex(8)}", **s3_server.environ()}
     scratch = {"PT2HUB_SCRATCH": str(folder), "PT2HUB_HEADERS": str(PLACE)}
     trial = TemporaryServer(folder, PYTHONPATH=PATHS, PT2HUB_FACTORIES=FACTORIES, **scratch, **storage)
-    spec = tiny_spec(measure=MEASURE)
+    document = tiny_spec(measure=MEASURE)
     with trial.server() as client:
-        version = client.publish(spec, wait="measured")
+        version = client.publish(document, wait="measured")
         assert version.readiness == "ready", version.builds
         digest = version.builds[0].artifact
         assert digest is not None
@@ -110,8 +134,8 @@ def first(tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Firs
         return First(
             trial,
             version,
-            again=client.publish(spec),
-            failed=client.publish(tiny_spec("NotANumber"), wait=True),
+            again=client.publish(document),
+            failed=client.publish(tiny_spec("NotANumber", measure=UNMEASURED), wait=True),
             artifact=client.artifacts.get(digest),
             single_file=_single_file(client, digest),
             lines=[line.text for line in client.builds.logs(version.builds[0].id)],
@@ -121,7 +145,31 @@ def first(tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Firs
                 _refusal(lambda: client.publish(tiny_spec(source={"factory": "os:system"}))),
             ],
             imported=_imported_by_a_load(trial),
+            bounded=[_bounded(client, folder / name, source) for name, source in OPERATORS.items()],
+            audited=_audited(trial),
         )
+
+
+def _bounded(client: Client, folder: Path, source: str) -> Bounded:
+    """Publishes a source with an operator, and loads it."""
+    folder.mkdir()
+    (folder / "net.py").write_text(source)
+    build = client.publish(SPEC, code=folder, wait=True).builds[0]
+    assert build.state == "succeeded", build.error
+    assert build.artifact is not None
+    return Bounded(
+        client.artifacts.get(build.artifact).provenance,
+        client.load(f"tiny/bounded@{build.number}")(TOO_LARGE),
+        "\n".join(line.text for line in client.builds.logs(build.id)),
+    )
+
+
+def _audited(trial: TemporaryServer) -> list[dict[str, Any]]:
+    """The artifacts that reuse code, as the audit lists them."""
+    command = [sys.executable, "-m", "pt2hub", "admin", "audit-keys", "--json"]
+    done = subprocess.run(command, env=trial.environ, capture_output=True, text=True, check=True)
+    found: list[dict[str, Any]] = json.loads(done.stdout)["artifacts"]
+    return found
 
 
 def _single_file(client: Client, digest: Digest) -> bytes:
@@ -197,6 +245,21 @@ def test_builds_fail_with_the_models_own_fault_and_say_what_to_do(first: First) 
     assert [step.state for step in first.failed.builds[0].steps] == ["done", "failed"]
 
 
+def test_another_operators_body_is_not_answered_with_code_of_the_first(first: First) -> None:
+    for made in first.bounded:
+        assert made.provenance["operators"] == ["bounded.act.default"]
+        assert (
+            "operator bounded.act.default: the key contains its source and the graph of its body" in made.log
+        )
+    original, other, commented = first.bounded
+    torch.testing.assert_close(original.outputs, torch.zeros_like(TOO_LARGE))
+    assert other.provenance["code_reused_from"] is None
+    torch.testing.assert_close(other.outputs, TOO_LARGE * 3)
+    assert commented.provenance["code_reused_from"] is not None
+    torch.testing.assert_close(commented.outputs, TOO_LARGE * 3)
+    assert [item["certainty"] for item in first.audited] == ["named"]
+
+
 def test_after_a_restart_retrained_weights_need_no_compiler_and_what_was_published_is_there(
     first: First, tmp_path: Path
 ) -> None:
@@ -204,7 +267,7 @@ def test_after_a_restart_retrained_weights_need_no_compiler_and_what_was_publish
     torch.manual_seed(77)
     safetensors.torch.save_file(Mlp().state_dict(), weights)
     with first.trial.server({"PT2HUB_BUILD_ENV": "CXX=/bin/false"}) as client:
-        second = client.publish(tiny_spec(measure=MEASURE), weights=weights, wait=True)
+        second = client.publish(tiny_spec(measure=UNMEASURED), weights=weights, wait=True)
         assert second.readiness == "ready", second.builds[0].error
         assert second.builds[0].artifact is not None
         artifact = client.artifacts.get(second.builds[0].artifact)
@@ -225,7 +288,7 @@ def test_everything_is_rebuilt_from_the_manifests_in_s3(first: First, tmp_path: 
     other = TemporaryServer(
         tmp_path, **{name: said for name, said in first.trial.environ.items() if kept.match(name)}
     )
-    with other.server() as client:
+    with other.server({"PT2HUB_TOOLCHAIN": "noop"}) as client:  # nothing is built: it needs no compiler
         command = [sys.executable, "-m", "pt2hub", "admin", "reindex", "--json"]
         subprocess.run(command, env=other.environ, check=True, capture_output=True)
         rebuilt = client.artifacts.get(first.digest)
