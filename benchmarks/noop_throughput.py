@@ -30,7 +30,7 @@ from pt2hub.server.db import migrations
 from pt2hub.server.db.embedded import EmbeddedPostgres
 from pt2hub.server.db.queue import BuildConsumer
 from pt2hub.version import __version__
-from pt2hub_workers.builds.jobs import WorkerContext
+from pt2hub_workers.builds.job import WorkerContext
 from pt2hub_workers.builds.noop_toolchain import NoopToolchain
 from pt2hub_workers.operations.device_lock import DeviceLock
 from pt2hub_workers.operations.heartbeat import HeartbeatMonitor

@@ -42,7 +42,7 @@ _ROOMS = {
     "pt2hub.client": ("client",),
     "pt2hub.extras": ("client", "command line"),
     "pt2hub.archive.code": ("client", "server", "build"),
-    "pt2hub.archive.programs": ("client", "server", "build"),
+    "pt2hub.archive.exported_programs": ("client", "server", "build"),
     "pt2hub.archive": ("client", "build"),
     "pt2hub.domain.publishing.inputs": ("server",),
     "pt2hub.domain.publishing.spec": ("server",),

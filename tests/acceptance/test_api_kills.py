@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pt2hub.wire.shapes import VersionView
+    from pt2hub.wire.responses import VersionView
 
 LONG = b"0123456789abcdef" * (1 << 18)
 

@@ -25,7 +25,7 @@ from pt2hub.cli.operations.temporary_server import TemporaryServer
 from pt2hub.domain.artifacts import LOG_TYPE
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.wire.artifacts import ArtifactView
-from pt2hub.wire.shapes import VersionView
+from pt2hub.wire.responses import VersionView
 from support.bounded import TORCH, mended, spec
 from support.headers import PLACE
 from support.running import processes_of
@@ -60,7 +60,7 @@ print(*set(sys.modules) - before)
 """
 UNNEEDED = (
     *(
-        "pt2hub.archive.splitter",
+        "pt2hub.archive.package_splitter",
         "pt2hub.archive.zip.encoder",
         "pt2hub.cli",
         "pt2hub.server",
@@ -70,7 +70,7 @@ UNNEEDED = (
         "pt2hub.domain.performance.metrics",
         "pt2hub.rendering",
         "pt2hub.wire.performance",
-        "pt2hub.wire.shapes",
+        "pt2hub.wire.responses",
     ),
     *("asyncio", "decimal", "filelock", "fractions", "importlib.metadata", "pydantic", "rich", "statistics"),
     *("torch._dynamo", "torch._inductor", "torch.export", "torchvision", "triton", "yaml"),

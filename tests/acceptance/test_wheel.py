@@ -51,7 +51,7 @@ FULL = PLACE.with_name(f"pt2hub-wheel-{os.getuid()}")
 """The same place for each run: precompiled headers are only good for the paths that they were compiled from."""
 COMPARE = """
 import pt2hub, torch
-from pt2hub.operators import declare_torchvision
+from pt2hub.torchvision_operators import declare_torchvision
 declare_torchvision()
 from torchvision.ops import MLP
 torch.manual_seed(0)

@@ -16,7 +16,7 @@ from pt2hub.cli import main as cli
 from pt2hub.client.publishing.pretrained.names import HubName, is_name, parse
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.domain.publishing.spec import Spec
-from pt2hub.operators import declare_torchvision
+from pt2hub.torchvision_operators import declare_torchvision
 from pt2hub_workers.inside.sources.build import build_model
 from pt2hub_workers.inside.sources.source_files import SourceFiles
 from support.code import forgetting

@@ -11,7 +11,7 @@ from support.registry import V3, V4
 
 if TYPE_CHECKING:
     from pt2hub.server.services.promotion.aliases import AliasService
-    from pt2hub.wire.shapes import AliasView
+    from pt2hub.wire.responses import AliasView
     from support.registry import Registry
 
 MODEL = "vision/resnet18"

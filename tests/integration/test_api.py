@@ -15,7 +15,7 @@ from pt2hub.domain.digests import digest_bytes
 from pt2hub.server.api.app import create_app
 from pt2hub.server.container import open_container
 from pt2hub.wire.problems import from_dict
-from pt2hub.wire.shapes import BuildView, TargetView, VersionView
+from pt2hub.wire.responses import BuildView, TargetView, VersionView
 from support.packages import WEIGHTS
 from support.registry import a_registration
 

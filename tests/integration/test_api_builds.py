@@ -17,7 +17,7 @@ from pt2hub.errors import (
     StorageUnavailable,
     Unauthorized,
 )
-from pt2hub.wire.shapes import WaitReason
+from pt2hub.wire.responses import WaitReason
 from support.registry import GPU, V3, V4, a_spec
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pt2hub.domain.codec import decode
 from pt2hub.server.api.app import create_app
 from pt2hub.wire.problems import from_dict
 from pt2hub.wire.resolution import ResolvedReference
-from pt2hub.wire.shapes import (
+from pt2hub.wire.responses import (
     AliasList,
     AliasView,
     BuildPage,

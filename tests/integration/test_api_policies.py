@@ -9,7 +9,7 @@ from pt2hub.domain.codec import decode
 from pt2hub.server.api.app import create_app
 from pt2hub.wire.performance import PolicyView
 from pt2hub.wire.problems import from_dict
-from pt2hub.wire.shapes import AliasView
+from pt2hub.wire.responses import AliasView
 from support.gated import latency, version
 
 if TYPE_CHECKING:

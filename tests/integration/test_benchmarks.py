@@ -19,8 +19,8 @@ from pt2hub.domain.publishing.spec import Spec
 from pt2hub.errors import ArtifactCrashed, ArtifactHung, InternalError, OutputRefused
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.services.blobs.documents import read_json, read_manifest
+from pt2hub_workers.builds.build_verification import Listener
 from pt2hub_workers.builds.noop_toolchain import NoopToolchain
-from pt2hub_workers.builds.verification import Listener
 from pt2hub_workers.children.child import ChildDied, ChildHung
 from pt2hub_workers.inside.operations.files import CALL_NAME
 from pt2hub_workers.operations.cancellation import CancellationToken
@@ -31,7 +31,7 @@ from support.workbench import VERIFICATION_SECONDS, tiny_spec
 
 if TYPE_CHECKING:
     from pt2hub.domain.digests import Digest
-    from pt2hub.wire.shapes import VersionView
+    from pt2hub.wire.responses import VersionView
     from pt2hub_workers.builds.aoti_toolchain import AotiToolchain
     from pt2hub_workers.builds.toolchains import ChildHandle, Toolchain
     from pt2hub_workers.builds.traces import Trace

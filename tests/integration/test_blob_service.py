@@ -16,7 +16,7 @@ from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.local import LocalStorage
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db.stores.blobs.blobs import BlobStore
-from pt2hub.server.services.blobs.service import BlobChunk, BlobService
+from pt2hub.server.services.blobs.blob_writes import BlobChunk, BlobService
 from support.collecting import Collector
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from pt2hub.server.blobs.memory import MemoryStorage
 from pt2hub.server.container import Container
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db.queue import BuildQueue
-from pt2hub_workers.builds.jobs import WorkerContext
+from pt2hub_workers.builds.job import WorkerContext
 from pt2hub_workers.operations.device_lock import DeviceLock
 from pt2hub_workers.operations.heartbeat import HeartbeatMonitor
 from pt2hub_workers.runner import BuildRunner
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pt2hub.server.db.embedded import EmbeddedPostgres
-    from pt2hub.wire.shapes import BuildView
+    from pt2hub.wire.responses import BuildView
     from pt2hub_workers.sandbox import Level
 
 pytestmark = pytest.mark.compiles

@@ -14,7 +14,7 @@ from support.registry import GPU, V3, V4
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pt2hub.wire.shapes import BuildView, ModelView, VersionSummary
+    from pt2hub.wire.responses import BuildView, ModelView, VersionSummary
     from support.registry import Registry
 
 MODEL = "vision/resnet18"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pt2hub.domain.digests import Digest
-    from pt2hub.wire.shapes import VersionView
+    from pt2hub.wire.responses import VersionView
     from support.registry import Registry
     from support.shell import Shell
 

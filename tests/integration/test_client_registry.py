@@ -27,7 +27,7 @@ from pt2hub.errors import (
     Unauthorized,
 )
 from pt2hub.wire.problems import from_dict
-from pt2hub.wire.shapes import VersionView
+from pt2hub.wire.responses import VersionView
 from support.artifacts import a_target
 from support.registry import GPU, a_spec
 from support.server import MAX_BLOB_BYTES

@@ -15,7 +15,7 @@ from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import canonical_json, digest_bytes
 from pt2hub.errors import BadResponse, ClientTooOld, Incompatible, NotFound, NotReady, ServerTooOld
 from pt2hub.version import __version__
-from pt2hub.wire.shapes import BuildView, VersionView
+from pt2hub.wire.responses import BuildView, VersionView
 from support.artifacts import a_config, a_target
 from support.stub import Answer
 

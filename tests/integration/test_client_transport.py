@@ -22,7 +22,7 @@ from pt2hub.errors import (
     Unauthorized,
     UsageError,
 )
-from pt2hub.wire.shapes import ModelPage
+from pt2hub.wire.responses import ModelPage
 from support.stub import Answer
 
 if TYPE_CHECKING:

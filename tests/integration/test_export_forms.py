@@ -21,7 +21,7 @@ from pt2hub.errors import (
     InvalidInput,
 )
 from pt2hub_workers.inside.builds.export import inputs, model_lines
-from pt2hub_workers.inside.builds.verify import memory
+from pt2hub_workers.inside.builds.verify import largest_sizes
 from support.forms import BATCH, EVERY_FORM, adapted, exported, spec_of, tensor
 from support.tiny_models import EveryForm
 from support.workbench import tiny_spec
@@ -174,9 +174,9 @@ def test_the_points_of_the_gate_are_multiples_also_where_memory_bounds_them(
     dims = {"batch": {"max": 3 * 64, "example": 16, "multiple_of": 8}}
     spec = spec_of(tensor("input"), dims=dims)
     model, _ = adapted(nn.Linear(4, 4), spec)
-    monkeypatch.setattr(memory, "available_bytes", lambda _: 16 * 4 * 4 * 5)
+    monkeypatch.setattr(largest_sizes, "available_bytes", lambda _: 16 * 4 * 4 * 5)
 
-    sizes, note = memory.choose_largest_sizes(spec, model, {})
+    sizes, note = largest_sizes.choose_largest_sizes(spec, model, {})
 
     assert 16 <= sizes["batch"] < 192
     assert "of 192" in (note or "")

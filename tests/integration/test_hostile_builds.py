@@ -23,8 +23,8 @@ from pt2hub.errors import (
     Pt2hubError,
     UsageError,
 )
+from pt2hub_workers.builds.build_verification import Listener, Verification, VerificationRun
 from pt2hub_workers.builds.log_limit import MAX_LOG_BYTES, LogLimit
-from pt2hub_workers.builds.verification import Listener, Verification, VerificationRun
 from pt2hub_workers.children.child import MAX_ERROR, Child, ChildDied, ChildHung
 from pt2hub_workers.children.mailbox import MAX_LINE, MAX_WAITING
 from pt2hub_workers.operations.cancellation import CancellationToken

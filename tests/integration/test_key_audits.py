@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from pt2hub.archive.programs import split_program
+from pt2hub.archive.exported_programs import split_program
 from pt2hub.domain.artifacts import KEY_SCHEMA
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.domain.key_audits import Certainty

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pt2hub.domain.builds import Claim
-    from pt2hub.wire.shapes import BuildView
+    from pt2hub.wire.responses import BuildView
     from support.registry import Registry
 
 

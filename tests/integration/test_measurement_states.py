@@ -11,7 +11,7 @@ from pt2hub.cli.publishing.wait_option import with_values
 from pt2hub.domain.builds import BuildFilter
 from pt2hub.errors import BuildActive, InvalidInput
 from pt2hub.wire.documents import parse_document
-from pt2hub.wire.shapes import MeasurementStatus
+from pt2hub.wire.responses import MeasurementStatus
 from support.registry import V3, V4
 from support.remeasuring import measure_now, published_unmeasured, the_job
 from support.working import until

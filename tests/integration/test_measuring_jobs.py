@@ -17,7 +17,7 @@ from pt2hub_workers.operations.device_lock import DeviceLock
 
 if TYPE_CHECKING:
     from pt2hub.domain.digests import Digest
-    from pt2hub.wire.shapes import BuildView
+    from pt2hub.wire.responses import BuildView
     from support.attempts import AttemptBench
 
 

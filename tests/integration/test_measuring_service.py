@@ -20,13 +20,13 @@ from pt2hub.errors import (
     StorageUnavailable,
 )
 from pt2hub.rendering.waits import format_note
-from pt2hub.wire.shapes import WaitReason
+from pt2hub.wire.responses import WaitReason
 from support.registry import GPU, V3, V4
 from support.remeasuring import a_later_run, measured, remeasure
 
 if TYPE_CHECKING:
     from pt2hub.domain.digests import Digest
-    from pt2hub.wire.shapes import BuildView, VersionView
+    from pt2hub.wire.responses import BuildView, VersionView
     from support.registry import Registry
 
 MODEL = "vision/resnet18"

@@ -25,7 +25,7 @@ from pt2hub.client.config import ClientConfig
 from pt2hub.client.publishing.pretrained.fetch import fetch
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.errors import BadConfiguration, NotFound, UnsupportedTensor, WeightsUnavailable
-from pt2hub.operators import declare_torchvision
+from pt2hub.torchvision_operators import declare_torchvision
 from support.registry import a_spec
 
 if TYPE_CHECKING:

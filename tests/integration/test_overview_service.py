@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pt2hub.errors import CompileFailed
-from pt2hub.server.pages.trends import format_trend
+from pt2hub.server.pages.trend_texts import format_trend
 from support.figures import Run, latency, measured, versions
 from support.registry import GPU, V4
 

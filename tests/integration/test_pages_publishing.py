@@ -13,7 +13,7 @@ from pt2hub.errors import Pt2hubError
 from pt2hub.server.pages.publishing.publish import EXAMPLE
 from pt2hub.wire.documents import parse_document, write_document
 from pt2hub.wire.positions import find_positions
-from pt2hub.wire.shapes import WaitReason
+from pt2hub.wire.responses import WaitReason
 from support.pages import Page
 from support.registry import GPU, V3, V4, a_spec
 

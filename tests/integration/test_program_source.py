@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from pt2hub.archive.programs import split_program
+from pt2hub.archive.exported_programs import split_program
 from pt2hub.client.artifacts.loader import load_artifact
 from pt2hub.client.artifacts.local import LocalArtifact
 from pt2hub.domain.artifacts import ArtifactConfig

@@ -13,7 +13,7 @@ from support.registry import ENVIRONMENT, V3, V4
 
 if TYPE_CHECKING:
     from pt2hub.domain.digests import Digest
-    from pt2hub.wire.shapes import AliasView
+    from pt2hub.wire.responses import AliasView
     from support.registry import Registry
 
 MODEL = "vision/resnet18"

@@ -19,7 +19,7 @@ from torch.export import Dim
 import pt2hub
 from pt2hub.archive import read_safetensors_header
 from pt2hub.archive.code import check_code
-from pt2hub.archive.programs import check_program
+from pt2hub.archive.exported_programs import check_program
 from pt2hub.cli import main as cli
 from pt2hub.client.builds import follower
 from pt2hub.client.publishing.published import Published
@@ -28,7 +28,7 @@ from pt2hub.domain.codec import decode, encode
 from pt2hub.domain.digests import Digest
 from pt2hub.errors import BuildActive, InvalidInput, NotFound, NotReady, Unauthorized
 from pt2hub.server.api import streams
-from pt2hub.wire.shapes import VersionView
+from pt2hub.wire.responses import VersionView
 from support.artifacts import a_target
 from support.registry import a_spec
 from support.tiny_models import Mlp

@@ -19,12 +19,12 @@ from pt2hub.errors import (
     UnknownTarget,
 )
 from pt2hub.rendering.waits import format_note
-from pt2hub.wire.shapes import WaitReason
+from pt2hub.wire.responses import WaitReason
 from support.packages import WEIGHTS
 from support.registry import GPU, PACKAGES, V3, V4, a_spec
 
 if TYPE_CHECKING:
-    from pt2hub.wire.shapes import VersionView
+    from pt2hub.wire.responses import VersionView
     from support.registry import Registry
 
 

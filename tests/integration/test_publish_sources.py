@@ -9,7 +9,7 @@ import safetensors.torch
 import torch
 
 from pt2hub.archive.code import pack_code
-from pt2hub.archive.programs import split_program
+from pt2hub.archive.exported_programs import split_program
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.errors import (
     BadCodeArchive,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pt2hub_workers.builds.jobs import WorkerContext
+from pt2hub_workers.builds.job import WorkerContext
 from pt2hub_workers.builds.noop_toolchain import NoopToolchain
 from pt2hub_workers.operations.device_lock import DeviceLock
 from pt2hub_workers.operations.heartbeat import HeartbeatMonitor

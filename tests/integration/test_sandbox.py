@@ -19,7 +19,7 @@ import pytest
 import pt2hub
 from pt2hub.errors import BadConfiguration, SandboxUnavailable
 from pt2hub_workers.sandbox import Launcher, Limits, SandboxSettings, Started, open_launcher, watcher
-from pt2hub_workers.sandbox import start as starting
+from pt2hub_workers.sandbox import process_start as starting
 from pt2hub_workers.sandbox.workspaces import Workspace, Workspaces
 from support.escapes import DAEMON, WIDE, environ, hear
 from support.working import members, until

@@ -19,7 +19,7 @@ from pt2hub.server.config import ServerConfig
 from pt2hub.server.startup_barrier import StartupBarrier, may_serve
 from pt2hub.server.up.isolation import confining, warning
 from pt2hub.server.up.port import Probe, listen, listen_for_each
-from pt2hub.server.up.services import Service, stop_all
+from pt2hub.server.up.supervised_services import Service, stop_all
 from pt2hub.server.up.supervisor import _environ
 from pt2hub.system.interrupts import SIGNALS, Interrupted, Interrupts
 from pt2hub.system.processes import Child, spawn, tail

@@ -29,7 +29,7 @@ from pt2hub.server.blobs.local import LocalStorage
 from pt2hub.server.blobs.s3 import S3Storage
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db.stores.blobs.uploads import StoredUpload, UploadStore
-from pt2hub.server.services.blobs.service import BlobService
+from pt2hub.server.services.blobs.blob_writes import BlobService
 from pt2hub.server.services.blobs.uploads import UploadService
 from support.s3 import S3Server
 

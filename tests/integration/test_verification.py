@@ -20,7 +20,7 @@ from support.tiny_models import Convnet, Mlp
 from support.workbench import Workbench, tiny_spec
 
 if TYPE_CHECKING:
-    from pt2hub_workers.builds.verification import VerificationRun
+    from pt2hub_workers.builds.build_verification import VerificationRun
 
 pytestmark = pytest.mark.compiles
 

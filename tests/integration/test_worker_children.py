@@ -18,7 +18,7 @@ from pt2hub_workers.children.child import Child, ChildDied, ChildHung
 from pt2hub_workers.children.pool import Pool
 from pt2hub_workers.operations.cancellation import CancellationToken, Cancelled
 from pt2hub_workers.operations.device_lock import DeviceLock
-from pt2hub_workers.sandbox import start as starting
+from pt2hub_workers.sandbox import process_start as starting
 from pt2hub_workers.sandbox.workspaces import Workspaces
 from support.scripted import CHANNEL, JOB, READY, Script
 from support.workbench import child_environ, launcher_of

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from pt2hub.cli.operations.temporary_server import TemporaryServer
-from pt2hub.operators import declare_torchvision
+from pt2hub.torchvision_operators import declare_torchvision
 from support.headers import PLACE
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from pt2hub.server.blobs.local import LocalStorage
 from pt2hub.server.container import Container
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db.queue import BuildQueue
+from pt2hub.server.services.blobs.blob_writes import BlobChunk
 from pt2hub.server.services.blobs.documents import read_config, read_manifest
-from pt2hub.server.services.blobs.service import BlobChunk
-from pt2hub_workers.builds.jobs import WorkerContext
+from pt2hub_workers.builds.job import WorkerContext
 from pt2hub_workers.builds.journal import Journal
 from pt2hub_workers.builds.noop_toolchain import NoopToolchain
 from pt2hub_workers.operations.cancellation import CancellationToken
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pt2hub.wire.shapes import VersionView
+    from pt2hub.wire.responses import VersionView
     from pt2hub_workers.builds.toolchains import Toolchain
 
 

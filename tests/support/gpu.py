@@ -11,7 +11,7 @@ from pt2hub.cli.operations import demo
 if TYPE_CHECKING:
     from pt2hub.client.client import Client
     from pt2hub.domain.digests import Digest
-    from pt2hub.wire.shapes import BuildView
+    from pt2hub.wire.responses import BuildView
 
 LEVEL = os.environ.get("PT2HUB_ISOLATION", "sandbox")
 """How the worker confines builds in this run."""

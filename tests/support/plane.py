@@ -29,7 +29,7 @@ from support.running import clean_environ
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pt2hub.wire.shapes import BuildView
+    from pt2hub.wire.responses import BuildView
 
 T = TypeVar("T")
 PATIENCE = 60.0

@@ -36,14 +36,14 @@ from pt2hub.server.blobs.memory import MemoryStorage
 from pt2hub.server.container import Container
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db.queue import BuildQueue
-from pt2hub.server.services.blobs.service import BlobChunk
+from pt2hub.server.services.blobs.blob_writes import BlobChunk
 from support.artifacts import a_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pt2hub.domain.builds import Claim
-    from pt2hub.wire.shapes import VersionView
+    from pt2hub.wire.responses import VersionView
 
 V3 = "torch2.13-cpu-x86_64_v3"
 V4 = "torch2.13-cpu-x86_64_v4"

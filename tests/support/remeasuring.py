@@ -15,7 +15,7 @@ from support.registry import ENVIRONMENT
 if TYPE_CHECKING:
     from pt2hub.domain.builds import Claim
     from pt2hub.domain.publications import MeasuredRun
-    from pt2hub.wire.shapes import VersionView
+    from pt2hub.wire.responses import VersionView
     from support.registry import Registry
 
 

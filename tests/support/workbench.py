@@ -16,9 +16,9 @@ from pt2hub.domain.publishing.spec import DEFAULT_FACTORIES, Spec, TargetSpec
 from pt2hub.errors import Pt2hubError
 from pt2hub_workers.builds import precompiled_headers
 from pt2hub_workers.builds.aoti_toolchain import AotiToolchain
-from pt2hub_workers.builds.messages import MessageFields, read
+from pt2hub_workers.builds.build_verification import Listener, Verification, VerificationRun
+from pt2hub_workers.builds.child_messages import MessageFields, read
 from pt2hub_workers.builds.publication import Origin, make_config
-from pt2hub_workers.builds.verification import Listener, Verification, VerificationRun
 from pt2hub_workers.inside.builds.build import Build, Job
 from pt2hub_workers.inside.builds.compile.compiler import CompilerCount
 from pt2hub_workers.inside.operations import files

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pt2hub.server.container import Container
-    from pt2hub.wire.shapes import BuildView
+    from pt2hub.wire.responses import BuildView
     from pt2hub.wire.workers import WorkerView
 
 PATIENCE = 180.0

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pt2hub.server.pages.builds.steps import steps_of
-from pt2hub.wire.shapes import AttemptView, BuildView, StepView
+from pt2hub.wire.responses import AttemptView, BuildView, StepView
 
 ENDED = "2026-11-22T10:00:10Z"
 BUILD = BuildView(

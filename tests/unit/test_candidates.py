@@ -11,7 +11,7 @@ import torch
 from torch._inductor.select_algorithm import TritonTemplateCaller
 
 from pt2hub.errors import OutputRefused
-from pt2hub_workers.builds.messages import read_result
+from pt2hub_workers.builds.child_messages import read_result
 from pt2hub_workers.inside.builds.compile.autotune import Tuning
 from pt2hub_workers.inside.builds.compile.autotune_candidates import (
     UNTIMED_REASON,

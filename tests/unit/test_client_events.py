@@ -7,7 +7,7 @@ from typing import Any
 
 from pt2hub.client.builds.events import changes
 from pt2hub.client.builds.follower import PollInterval
-from pt2hub.wire.shapes import BuildView, StepView, WaitReason
+from pt2hub.wire.responses import BuildView, StepView, WaitReason
 
 
 def build(state: str, *steps: StepView, **fields: Any) -> BuildView:

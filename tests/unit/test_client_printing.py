@@ -14,10 +14,10 @@ from pt2hub import wire
 from pt2hub.client.artifacts.local import LocalArtifact
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.renderable import Renderable
-from pt2hub.rendering import views
+from pt2hub.rendering import sheets
 from pt2hub.rendering.dispatch import sheet_of
 from pt2hub.wire.resolution import ArtifactRef, ResolvedReference
-from pt2hub.wire.shapes import (
+from pt2hub.wire.responses import (
     AliasMove,
     AliasView,
     AttemptView,
@@ -87,7 +87,7 @@ def test_a_build_that_was_handed_back_is_not_simply_queued() -> None:
 
 
 def test_places_in_a_queue_are_said_as_people_say_them() -> None:
-    said = [views.ordinal(number) for number in (1, 2, 3, 4, 11, 12, 13, 21, 101, 111, 122)]
+    said = [sheets.ordinal(number) for number in (1, 2, 3, 4, 11, 12, 13, 21, 101, 111, 122)]
     assert said == ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "101st", "111th", "122nd"]
 
 

@@ -20,7 +20,7 @@ from pt2hub.client.consoles import PlainConsole
 from pt2hub.client.http import transfers
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.errors import Conflict, NotFound
-from pt2hub.wire.shapes import AttemptView, BuildView, StepView, WaitReason
+from pt2hub.wire.responses import AttemptView, BuildView, StepView, WaitReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable

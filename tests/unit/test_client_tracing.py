@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.export import Dim, ShapesCollection
 
-from pt2hub.archive.programs import check_program, join_program
+from pt2hub.archive.exported_programs import check_program, join_program
 from pt2hub.client.publishing.live_models import trace as trace_model
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.publishing.spec import Spec

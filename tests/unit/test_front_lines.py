@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from pt2hub.domain.digests import Digest
 from pt2hub.server.pages.front import lines_of
-from pt2hub.server.pages.trends import explain_trend, format_trend
+from pt2hub.server.pages.trend_texts import explain_trend, format_trend
 from pt2hub.server.views.overview import ModelOverview, Trend
 from pt2hub.wire.performance import ChangeView, SeriesSummary
-from pt2hub.wire.shapes import ModelView
+from pt2hub.wire.responses import ModelView
 
 if TYPE_CHECKING:
     from pt2hub.domain.performance.metrics import Settled

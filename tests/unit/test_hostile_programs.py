@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 from pt2hub.archive.calls import check_call, read_call
+from pt2hub.archive.exported_programs import check_program, split_program
 from pt2hub.archive.payloads import read_json
-from pt2hub.archive.programs import check_program, split_program
+from pt2hub.archive.safetensors_header import Form
 from pt2hub.archive.sources import FileSource
-from pt2hub.archive.tensors import Form
 from pt2hub.archive.weights_check import check_fit
 from pt2hub.archive.zip.encoder import write_zip
 from pt2hub.archive.zip.reader import open_archive

@@ -15,12 +15,12 @@ from pt2hub.errors import ArtifactWrong, NoPower, OutputRefused, ToleranceMissed
 from pt2hub_workers.inside.builds import differences
 from pt2hub_workers.inside.builds.export.inputs import Point
 from pt2hub_workers.inside.builds.verify import verifier as judging
+from pt2hub_workers.inside.builds.verify.eager_responses import Response
 from pt2hub_workers.inside.builds.verify.golden import Golden
 from pt2hub_workers.inside.builds.verify.perturbation import Group
 from pt2hub_workers.inside.builds.verify.reference import save_expected
-from pt2hub_workers.inside.builds.verify.responses import Response
-from pt2hub_workers.inside.builds.verify.runs import OUTPUTS_KEY, VerificationRun, is_floating, plan_runs
-from pt2hub_workers.inside.builds.verify.tensors import dtype_name, to_storable
+from pt2hub_workers.inside.builds.verify.run_order import OUTPUTS_KEY, VerificationRun, is_floating, plan_runs
+from pt2hub_workers.inside.builds.verify.tensor_conversions import dtype_name, to_storable
 from pt2hub_workers.inside.builds.verify.tolerances import Allowance
 from pt2hub_workers.inside.builds.verify.verifier import _difference, verify_outputs
 

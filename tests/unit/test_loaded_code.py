@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from pt2hub.operators import declare_torchvision
+from pt2hub.torchvision_operators import declare_torchvision
 from pt2hub_workers.inside.builds.key import loaded_code, own_code
 from pt2hub_workers.inside.builds.key.code_values import NoDigest
 from pt2hub_workers.inside.builds.key.loaded_code import digest_loaded_code

@@ -17,9 +17,9 @@ import torch
 from torch import nn
 
 from pt2hub.archive.calls import check_call
-from pt2hub.archive.programs import check_program, join_program, split_program
+from pt2hub.archive.exported_programs import check_program, join_program, split_program
+from pt2hub.archive.safetensors_header import Form
 from pt2hub.archive.sources import FileSource
-from pt2hub.archive.tensors import Form
 from pt2hub.domain.publishing.spec import Spec
 from pt2hub.errors import (
     BadProgram,
@@ -164,7 +164,7 @@ def test_views_strides_and_shared_storage_become_contiguous_tensors(tmp_path: Pa
 
 def test_the_light_client_takes_programs_apart_without_torch(saved: Path, tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from pt2hub.archive.programs import check_program, split_program\n"
+        "import sys; from pathlib import Path; from pt2hub.archive.exported_programs import check_program, split_program\n"
         "split_program(*map(Path, sys.argv[1:])); check_program(Path(sys.argv[2]))\n"
         "print(sorted({'torch', 'numpy', 'pydantic', 'safetensors'} & set(sys.modules)))"
     )

@@ -11,10 +11,10 @@ from torch import nn
 from pt2hub_workers.inside.builds import differences
 from pt2hub_workers.inside.builds.export import eager
 from pt2hub_workers.inside.builds.export.inputs import Point
+from pt2hub_workers.inside.builds.verify.eager_responses import Response, Unperturbed, compute_responses
 from pt2hub_workers.inside.builds.verify.golden import make_golden
 from pt2hub_workers.inside.builds.verify.reference import compute_allowances
-from pt2hub_workers.inside.builds.verify.responses import Response, Unperturbed, compute_responses
-from pt2hub_workers.inside.builds.verify.runs import EXAMPLE
+from pt2hub_workers.inside.builds.verify.run_order import EXAMPLE
 
 if TYPE_CHECKING:
     from pt2hub_workers.inside.builds.verify.tolerances import Allowance
@@ -122,7 +122,7 @@ def test_outputs_that_ignore_a_group_or_follow_half_of_it_are_refused(
 def test_what_passes_is_no_more_than_with_float64_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = Subject(Net(), monkeypatch)
     own = subject.responses()
-    monkeypatch.setattr("pt2hub_workers.inside.builds.verify.responses.MIN_MARGIN", float("inf"))
+    monkeypatch.setattr("pt2hub_workers.inside.builds.verify.eager_responses.MIN_MARGIN", float("inf"))
     precise = subject.responses()
     for name, item in own.items():
         (mine,), (theirs,) = item.allowances, precise[name].allowances

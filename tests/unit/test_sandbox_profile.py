@@ -18,8 +18,8 @@ from pt2hub_workers.sandbox import SECRETS, allow_variables, devices, paths, sec
 from pt2hub_workers.sandbox.devices import Gpu
 from pt2hub_workers.sandbox.discovery import explain, find_weaknesses
 from pt2hub_workers.sandbox.environment import confine_variables
-from pt2hub_workers.sandbox.profile import Profile
-from pt2hub_workers.sandbox.start import as_popen
+from pt2hub_workers.sandbox.process_start import as_popen
+from pt2hub_workers.sandbox.sandbox_profile import Profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,9 +13,9 @@ import pytest
 PROGRAM = """
 import logging, threading, warnings
 import structlog
-from pt2hub.system import logs
+from pt2hub.system import logging_setup
 
-logs.configure()
+logging_setup.configure()
 structlog.contextvars.bind_contextvars(build="b1", attempt=2)
 log = structlog.get_logger("pt2hub_workers.builds.attempt")
 log.info("began", step="fetch", path=__import__("pathlib").Path("/x"))

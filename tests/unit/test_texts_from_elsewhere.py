@@ -14,7 +14,7 @@ from pt2hub.client.consoles import PlainConsole
 from pt2hub.domain.digests import Digest
 from pt2hub.errors import NotFound, Pt2hubError
 from pt2hub.wire.problems import from_dict
-from pt2hub.wire.shapes import BuildView, LogView, StepView, VersionView
+from pt2hub.wire.responses import BuildView, LogView, StepView, VersionView
 
 EVIL = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e\b[/red][link=x]"
 HARMLESS = "]0;title[2J31m[/red][link=x]"

@@ -20,13 +20,13 @@ from pt2hub.server.container import open_container
 from pt2hub.server.db import migrations
 from pt2hub.server.db.queue import BuildConsumer
 from pt2hub.server.reaper import Reaper
-from pt2hub.system import logs
+from pt2hub.system import logging_setup
 from pt2hub.system.interrupts import Interrupted, Interrupts, release
 from pt2hub.system.redaction import Redactor
 from pt2hub.version import __version__
 from pt2hub_workers.builds import precompiled_headers
 from pt2hub_workers.builds.aoti_toolchain import AotiToolchain
-from pt2hub_workers.builds.jobs import WorkerContext
+from pt2hub_workers.builds.job import WorkerContext
 from pt2hub_workers.builds.noop_toolchain import NoopToolchain
 from pt2hub_workers.builds.precompiled_headers import PrecompiledHeaders
 from pt2hub_workers.config import WorkerConfig, host
@@ -62,7 +62,7 @@ _log = structlog.get_logger()
 def main(argv: Sequence[str]) -> int:
     """Run a worker until SIGTERM, SIGINT or SIGHUP; with `--check`, report which workers are alive."""
     options = _options(argv)
-    logs.configure()
+    logging_setup.configure()
     interrupts = Interrupts()
     try:
         config = WorkerConfig.from_environ({**os.environ, **_given_settings(options)})

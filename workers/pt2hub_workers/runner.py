@@ -28,9 +28,9 @@ from pt2hub_workers.performance.measuring_job import Benchmark
 
 if TYPE_CHECKING:
     from pt2hub.domain.builds import Claim
-    from pt2hub.server.services.builds.service import BuildService
+    from pt2hub.server.services.builds.build_service import BuildService
     from pt2hub.system.redaction import Redactor
-    from pt2hub_workers.builds.jobs import Job, WorkerContext
+    from pt2hub_workers.builds.job import Job, WorkerContext
     from pt2hub_workers.operations.cancellation import CancellationToken
     from pt2hub_workers.operations.heartbeat import HeartbeatMonitor
 

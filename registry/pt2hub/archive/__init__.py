@@ -9,15 +9,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from pt2hub.archive.safetensors_header import TensorEntry, read_safetensors_header
 from pt2hub.archive.sources import ByteSource
-from pt2hub.archive.tensors import TensorEntry, read_safetensors_header
 from pt2hub.archive.zip.reader import LITERALS, Archive, listing, open_archive, read_literals, read_member
 from pt2hub.archive.zip.validation import Entry, Limits, validate
 
 if TYPE_CHECKING:
-    from pt2hub.archive.layout import blob_chunks
+    from pt2hub.archive.constants_layout import blob_chunks
+    from pt2hub.archive.package_splitter import MemberBytes, SplitResult, split
     from pt2hub.archive.single_file import assemble, write_single_file
-    from pt2hub.archive.splitter import MemberBytes, SplitResult, split
     from pt2hub.archive.zip.encoder import write_zip
 
 __all__ = [
@@ -44,11 +44,11 @@ __all__ = [
 
 # Loading an artifact only reads: a third of this package's import is the writing side, left until it is used.
 _WRITING = {
-    "MemberBytes": "splitter",
-    "SplitResult": "splitter",
+    "MemberBytes": "package_splitter",
+    "SplitResult": "package_splitter",
     "assemble": "single_file",
-    "blob_chunks": "layout",
-    "split": "splitter",
+    "blob_chunks": "constants_layout",
+    "split": "package_splitter",
     "write_single_file": "single_file",
     "write_zip": "zip.encoder",
 }

@@ -12,8 +12,8 @@ import mmap
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pt2hub.archive.layout import is_contiguous
-from pt2hub.archive.tensors import WIDTHS
+from pt2hub.archive.constants_layout import is_contiguous
+from pt2hub.archive.safetensors_header import WIDTHS
 from pt2hub.archive.zip import records
 from pt2hub.archive.zip.validation import printable_name
 from pt2hub.domain.digests import CHUNK

@@ -12,7 +12,7 @@ from pt2hub.errors import Detail, WeightsMismatch
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from pt2hub.archive.tensors import Form
+    from pt2hub.archive.safetensors_header import Form
 
 MAX_DETAILS = 20
 """Wrong tensors named in one error; a wrong file often has hundreds."""

@@ -12,14 +12,14 @@ from pt2hub.cli.output import emit
 from pt2hub.domain.builds import BuildKind, BuildState  # noqa: TC001  # typer reads annotations when it runs
 from pt2hub.rendering.quantities import format_bounded
 from pt2hub.rendering.times import NOTHING, format_local_time, format_span
-from pt2hub.wire.shapes import MAX_COUNTED_VERSIONS
+from pt2hub.wire.responses import MAX_COUNTED_VERSIONS
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from pt2hub.cli.tables import Cell
     from pt2hub.client.client import Client
-    from pt2hub.wire.shapes import BuildView, ModelView, TargetView, VersionSummary
+    from pt2hub.wire.responses import BuildView, ModelView, TargetView, VersionSummary
     from pt2hub.wire.workers import WorkerView
 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of entries, newest first.")]
@@ -181,7 +181,7 @@ def _print_versions(out: Console, found: list[VersionSummary], *, more: bool) ->
 
 
 def _version_row(version: VersionSummary) -> tuple[Cell, ...]:
-    from pt2hub.rendering.views import measurement_suffix
+    from pt2hub.rendering.sheets import measurement_suffix
 
     targets = [
         f"{target} {state}{measurement_suffix(version.measurements.get(target))}"
@@ -205,7 +205,7 @@ def _print_builds(out: Console, found: list[BuildView], *, more: bool) -> None:
 
 
 def _build_row(build: BuildView) -> tuple[Cell, ...]:
-    from pt2hub.rendering.views import state_text
+    from pt2hub.rendering.sheets import state_text
 
     duration = format_span(build.started_at, build.finished_at)
     created, version = format_local_time(build.created_at), f"{build.model}@{build.number}"
@@ -215,7 +215,7 @@ def _build_row(build: BuildView) -> tuple[Cell, ...]:
 
 def _note(build: BuildView) -> str:
     """Return what is unusual about a build: error, wait reason, priority, further attempts, missing measurements."""
-    from pt2hub.rendering.views import attempts, measurement
+    from pt2hub.rendering.sheets import attempts, measurement
     from pt2hub.rendering.waits import format_note
 
     notes = [
@@ -241,7 +241,7 @@ def _print_workers(out: Console, found: list[WorkerView], *, every: bool) -> Non
 
 
 def _worker_row(worker: WorkerView) -> tuple[Cell, ...]:
-    from pt2hub.rendering.views import doing, skew
+    from pt2hub.rendering.sheets import doing, skew
 
     at_work = [f"{doing(item)} {item.step or 'starting'}" for item in worker.builds]
     slots = f"{len(worker.builds)}/{worker.concurrency}"

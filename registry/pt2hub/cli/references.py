@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pt2hub.client.client import Client
-    from pt2hub.wire.shapes import BuildView, VersionView
+    from pt2hub.wire.responses import BuildView, VersionView
 
 NO_BUILD = "To list the latest builds with their ids: pt2hub builds"
 Reference = Annotated[

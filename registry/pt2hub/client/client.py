@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from pt2hub.client import resources
-    from pt2hub.client.performance.history import Performance
+    from pt2hub.client.performance.performance import Performance
     from pt2hub.client.publishing.options import ModelOptions, SpecOptions
     from pt2hub.client.publishing.published import Published
 
@@ -72,7 +72,7 @@ class Client(Connection):
     @cached_property
     def performance(self) -> Performance:
         """Measurements: benchmarking, reporting and comparing."""
-        from pt2hub.client.performance.history import Performance
+        from pt2hub.client.performance.performance import Performance
 
         return Performance(self._transport)
 

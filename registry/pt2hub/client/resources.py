@@ -14,7 +14,7 @@ from pt2hub.client.http.paths import build_path, model_path
 from pt2hub.domain.digests import canonical_json
 from pt2hub.domain.names import parse_alias
 from pt2hub.errors import BuildActive, NotFound, PromotionCheckFailed
-from pt2hub.wire.shapes import (
+from pt2hub.wire.responses import (
     AliasList,
     AliasView,
     BuildPage,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pt2hub.wire.artifacts import ArtifactView
     from pt2hub.wire.performance import PolicyView
     from pt2hub.wire.resolution import ResolvedReference
-    from pt2hub.wire.shapes import LogView, TargetView, VersionSummary
+    from pt2hub.wire.responses import LogView, TargetView, VersionSummary
     from pt2hub.wire.workers import WorkerView
 
 Query = Mapping[str, str | int | None]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from pt2hub.rendering import comparisons, measurements, views
+from pt2hub.rendering import comparisons, histories, sheets
 from pt2hub.wire.artifacts import ArtifactView
 from pt2hub.wire.performance import ComparisonView, EventView, HistoryView, PolicyView
 from pt2hub.wire.resolution import ArtifactRef, ResolvedReference
-from pt2hub.wire.shapes import (
+from pt2hub.wire.responses import (
     AliasView,
     BuildView,
     LogView,
@@ -34,18 +34,18 @@ def sheet_of(value: object) -> Sheet:
     raise TypeError(f"pt2hub.rendering has no sheet for {type(value).__name__}")
 
 
-sheet_of.register(AliasView, views.alias)
-sheet_of.register(ArtifactRef, views.artifact)
-sheet_of.register(ArtifactView, views.whole_artifact)
-sheet_of.register(BuildView, views.build)
+sheet_of.register(AliasView, sheets.alias)
+sheet_of.register(ArtifactRef, sheets.artifact)
+sheet_of.register(ArtifactView, sheets.whole_artifact)
+sheet_of.register(BuildView, sheets.build)
 sheet_of.register(ComparisonView, comparisons.comparison)
 sheet_of.register(EventView, comparisons.event)
-sheet_of.register(HistoryView, measurements.history)
-sheet_of.register(LogView, views.log)
-sheet_of.register(ModelView, views.model)
-sheet_of.register(PolicyView, measurements.policy)
-sheet_of.register(ResolvedReference, views.reference_sheet)
-sheet_of.register(TargetView, views.target)
-sheet_of.register(VersionSummary, views.summary)
-sheet_of.register(VersionView, views.version)
-sheet_of.register(WorkerView, views.worker)
+sheet_of.register(HistoryView, histories.history)
+sheet_of.register(LogView, sheets.log)
+sheet_of.register(ModelView, sheets.model)
+sheet_of.register(PolicyView, histories.policy)
+sheet_of.register(ResolvedReference, sheets.reference_sheet)
+sheet_of.register(TargetView, sheets.target)
+sheet_of.register(VersionSummary, sheets.summary)
+sheet_of.register(VersionView, sheets.version)
+sheet_of.register(WorkerView, sheets.worker)

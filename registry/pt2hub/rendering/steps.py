@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pt2hub.rendering.quantities import format_duration
 
 if TYPE_CHECKING:
-    from pt2hub.wire.shapes import StepView
+    from pt2hub.wire.responses import StepView
 
 _WAITED = "waited "
 

@@ -10,7 +10,7 @@ from pt2hub.domain.terminal import plain
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pt2hub.wire.shapes import BuildView, WaitReason
+    from pt2hub.wire.responses import BuildView, WaitReason
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pt2hub.domain.tokens import TokenInfo
     from pt2hub.server.config import ServerConfig
     from pt2hub.server.container import Container
-    from pt2hub.wire.shapes import BuildView
+    from pt2hub.wire.responses import BuildView
 
 
 def create_token(config: ServerConfig, *, name: str = "admin", admin: bool = False) -> str:

@@ -29,7 +29,7 @@ from pt2hub.server.container import open_container
 from pt2hub.server.pages.installation import install
 from pt2hub.server.reaper import Reaper
 from pt2hub.server.startup_barrier import may_serve
-from pt2hub.system import interrupts, logs
+from pt2hub.system import interrupts, logging_setup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -127,7 +127,7 @@ class _Server(BaseApplication):  # type: ignore[misc]  # gunicorn publishes no t
                 self.cfg.set(name, value)
 
     def load(self) -> WSGIApplication:
-        logs.configure()
+        logging_setup.configure()
         try:
             return request_bodies.expect_body(application(os.environ))
         except Pt2hubError as error:  # gunicorn prints it as it is, and does not try again
@@ -142,7 +142,7 @@ def main() -> int:
     given = parser.parse_args()
     if given.barrier is not None and not may_serve(given.barrier):
         return 0  # the supervisor says why
-    logs.configure()
+    logging_setup.configure()
     try:
         config = ServerConfig.from_environ(os.environ)
     except Pt2hubError as error:

@@ -10,7 +10,7 @@ from pt2hub.domain.digests import Digest
 from pt2hub.domain.performance.profiles import Profile
 from pt2hub.domain.publications import AutotuneChoice
 from pt2hub.renderable import Renderable
-from pt2hub.wire.shapes import MeasurementStatus
+from pt2hub.wire.responses import MeasurementStatus
 
 
 @dataclass(frozen=True, slots=True)

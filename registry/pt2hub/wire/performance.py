@@ -7,7 +7,7 @@ from typing import Any
 
 from pt2hub.domain.digests import Digest
 from pt2hub.renderable import Renderable
-from pt2hub.wire.shapes import BuildView
+from pt2hub.wire.responses import BuildView
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from pt2hub.domain.digests import digest_bytes
 from pt2hub.domain.performance.measurements import RUN_SCHEMA, MeasurementRun
 from pt2hub.domain.workers import Registration
 from pt2hub.server.services.blobs.documents import read_manifest
-from pt2hub_workers.builds.answers import Answers
-from pt2hub_workers.builds.jobs import WorkerContext
-from pt2hub_workers.builds.messages import read_result
+from pt2hub_workers.builds.child_answers import Answers
+from pt2hub_workers.builds.child_messages import read_result
+from pt2hub_workers.builds.job import WorkerContext
 from pt2hub_workers.builds.noop_toolchain import NoopToolchain
 from pt2hub_workers.builds.publication import as_time, compose, compose_run, trace_referrers
 from pt2hub_workers.inside.operations import files
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pt2hub.domain.builds import Claim
     from pt2hub.domain.digests import Digest
     from pt2hub.server.container import Container
-    from pt2hub_workers.builds.verification import VerificationRun
+    from pt2hub_workers.builds.build_verification import VerificationRun
     from pt2hub_workers.operations.machine import Machine
     from support.story.clock import Clock
 

@@ -17,8 +17,8 @@ from pt2hub.domain.digests import Digest, digest_bytes
 from pt2hub.domain.tokens import Actor
 from pt2hub.errors import InvalidInput, PromotionCheckFailed
 from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.services.blobs.blob_writes import BlobChunk
 from pt2hub.server.services.blobs.documents import read_manifest
-from pt2hub.server.services.blobs.service import BlobChunk
 from support.story import contents
 from support.story.attempts import Attempts, Job
 from support.story.clock import Clock

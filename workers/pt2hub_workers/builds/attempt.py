@@ -19,20 +19,20 @@ from pt2hub.errors import (
     ModelInterferes,
     Pt2hubError,
 )
-from pt2hub_workers.builds.answers import Answers
-from pt2hub_workers.builds.jobs import Job, compare_measurements
-from pt2hub_workers.builds.messages import output_refused, read_log, read_result, read_step
+from pt2hub_workers.builds.build_verification import Verification, worker_lost
+from pt2hub_workers.builds.child_answers import Answers
+from pt2hub_workers.builds.child_messages import output_refused, read_log, read_result, read_step
+from pt2hub_workers.builds.job import Job, compare_measurements
 from pt2hub_workers.builds.publication import compose
-from pt2hub_workers.builds.verification import Verification, worker_lost
 from pt2hub_workers.children.child import ChildDied, ChildHung
 from pt2hub_workers.operations.retries import retry_outage
 
 if TYPE_CHECKING:
     from pt2hub.domain.builds import Claim
     from pt2hub.domain.publications import Publication
-    from pt2hub_workers.builds.jobs import WorkerContext
+    from pt2hub_workers.builds.child_messages import Result
+    from pt2hub_workers.builds.job import WorkerContext
     from pt2hub_workers.builds.journal import Journal
-    from pt2hub_workers.builds.messages import Result
     from pt2hub_workers.operations.cancellation import CancellationToken
     from pt2hub_workers.sandbox.workspaces import Workspace
 

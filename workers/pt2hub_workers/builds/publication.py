@@ -24,14 +24,14 @@ from pt2hub.domain.performance.metrics import METRICS
 from pt2hub.domain.publications import MeasuredRun, Publication
 from pt2hub.domain.workers import Isolation
 from pt2hub.server.blobs.keys import StorageKey
-from pt2hub.server.services.blobs.service import BlobChunk
-from pt2hub_workers.builds.messages import read
+from pt2hub.server.services.blobs.blob_writes import BlobChunk
+from pt2hub_workers.builds.child_messages import read
 from pt2hub_workers.operations.machine import Machine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pt2hub_workers.builds.messages import MessageFields, Result
+    from pt2hub_workers.builds.child_messages import MessageFields, Result
     from pt2hub_workers.builds.traces import Trace
 
 

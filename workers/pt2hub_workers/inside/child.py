@@ -113,7 +113,7 @@ def _model_traceback(error: Exception) -> str:
 
 def _import_for_models() -> None:
     """Import the libraries that models are built and compiled with."""
-    from pt2hub.operators import declare_torchvision
+    from pt2hub.torchvision_operators import declare_torchvision
 
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # else it retries for most of a minute without a network
     declare_torchvision()

@@ -16,7 +16,7 @@ from pt2hub_workers.performance.measurements import read_baselines
 if TYPE_CHECKING:
     from pt2hub.domain.builds import Claim
     from pt2hub.domain.performance.measurements import Measurement
-    from pt2hub_workers.builds.jobs import WorkerContext
+    from pt2hub_workers.builds.job import WorkerContext
     from pt2hub_workers.performance.implementations import Implementation
     from pt2hub_workers.performance.replicates import BenchmarkContext
 

@@ -19,7 +19,7 @@ from pt2hub.domain.publishing.spec import Spec
 from pt2hub.errors import BuildTimedOut
 from pt2hub.server.services.blobs.documents import read_manifest
 from pt2hub_workers.builds.build_inputs import BuildInputs
-from pt2hub_workers.builds.jobs import Job, compare_measurements
+from pt2hub_workers.builds.job import Job, compare_measurements
 from pt2hub_workers.builds.publication import as_time, compose_run, trace_referrers
 from pt2hub_workers.operations.retries import retry_outage
 from pt2hub_workers.performance.baselines import Baselines
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from pt2hub.domain.builds import Claim
     from pt2hub.domain.performance.measurements import Measurement
     from pt2hub.domain.publications import MeasuredRun
-    from pt2hub.server.services.blobs.service import BlobChunk
-    from pt2hub_workers.builds.jobs import WorkerContext
+    from pt2hub.server.services.blobs.blob_writes import BlobChunk
+    from pt2hub_workers.builds.job import WorkerContext
     from pt2hub_workers.builds.journal import Journal
     from pt2hub_workers.builds.traces import Trace
     from pt2hub_workers.operations.cancellation import CancellationToken

@@ -24,9 +24,9 @@ from pt2hub.errors import (
     OutputRefused,
     Pt2hubError,
 )
+from pt2hub_workers.builds.build_verification import Listener, worker_lost
 from pt2hub_workers.builds.toolchains import Toolchain
 from pt2hub_workers.builds.traces import Trace, read_trace
-from pt2hub_workers.builds.verification import Listener, worker_lost
 from pt2hub_workers.children.child import ChildDied, ChildHung
 from pt2hub_workers.children.pool import SPARE_BYTES, SPARE_SHARE
 from pt2hub_workers.inside.operations import files

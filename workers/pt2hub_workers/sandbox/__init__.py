@@ -8,9 +8,9 @@ other process, has no privileges, and a filter denies dangerous system calls.
 
 from pt2hub_workers.sandbox.discovery import Isolation, SandboxSettings, open_launcher
 from pt2hub_workers.sandbox.environment import SECRETS, allow_variables, at_level
-from pt2hub_workers.sandbox.launchers import Launcher, Level
+from pt2hub_workers.sandbox.launcher import Launcher, Level
 from pt2hub_workers.sandbox.limits import Exceeded, Limits
-from pt2hub_workers.sandbox.start import Started
+from pt2hub_workers.sandbox.process_start import Started
 
 __all__ = [
     "SECRETS",

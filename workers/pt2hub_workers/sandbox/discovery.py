@@ -14,9 +14,9 @@ import structlog
 
 from pt2hub.errors import BadConfiguration, SandboxUnavailable
 from pt2hub_workers.sandbox import paths, seccomp
-from pt2hub_workers.sandbox.launchers import Launcher
+from pt2hub_workers.sandbox.launcher import Launcher
 from pt2hub_workers.sandbox.limits import Limits
-from pt2hub_workers.sandbox.profile import Profile
+from pt2hub_workers.sandbox.sandbox_profile import Profile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

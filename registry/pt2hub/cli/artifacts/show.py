@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pt2hub.domain.artifacts import NativeCode
     from pt2hub.domain.targets import Target
     from pt2hub.wire.artifacts import ArtifactView
-    from pt2hub.wire.shapes import BuildView, VersionView
+    from pt2hub.wire.responses import BuildView, VersionView
 
 UNKNOWN = "unknown target; upgrade pt2hub to use it"
 _RUNS = "runs here"
@@ -136,8 +136,8 @@ def print_version(
 
 def _print_build(out: Console, build: BuildView, state: str | None, artifact: ArtifactView | None) -> None:
     from pt2hub.cli.tables import in_colour, print_fields
+    from pt2hub.rendering.sheets import attempts, measurement, provenance_rows, state_text
     from pt2hub.rendering.speeds import line
-    from pt2hub.rendering.views import attempts, measurement, provenance_rows, state_text
     from pt2hub.rendering.waits import format_note
     from pt2hub.wire.problems import from_dict
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pt2hub.client.client import Client
-    from pt2hub.wire.shapes import BuildView
+    from pt2hub.wire.responses import BuildView
 
 _OPEN = frozenset({BuildState.QUEUED, BuildState.RUNNING})
 _REPEATABLE = frozenset({BuildState.FAILED, BuildState.CANCELLED})
@@ -121,7 +121,7 @@ def _each(build_ids: list[str], action: Callable[[str], BuildView], *, every: bo
 def first_error(stopped: Sequence[BuildView]) -> dict[str, Any]:
     """Return the error of the first build or measuring job that did not succeed, for `--json`."""
     from pt2hub.errors import UsageError
-    from pt2hub.rendering.views import build_title
+    from pt2hub.rendering.sheets import build_title
 
     again = f"To queue it again: pt2hub retry {stopped[0].id}"
     cancelled = UsageError(f"{build_title(stopped[0])} was cancelled", where=stopped[0].target, hint=again)
@@ -130,7 +130,7 @@ def first_error(stopped: Sequence[BuildView]) -> dict[str, Any]:
 
 
 def _print_cancelled(out: Console, ended: list[BuildView], what: str) -> None:
-    from pt2hub.rendering.views import build_title
+    from pt2hub.rendering.sheets import build_title
 
     if not ended:
         out.print(f"No build of {what} is queued or running: nothing to cancel.")
@@ -139,7 +139,7 @@ def _print_cancelled(out: Console, ended: list[BuildView], what: str) -> None:
 
 
 def _print_queued(out: Console, queued: list[BuildView], what: str) -> None:
-    from pt2hub.rendering.views import build_title, state_text
+    from pt2hub.rendering.sheets import build_title, state_text
     from pt2hub.rendering.waits import format_note
 
     if not queued:

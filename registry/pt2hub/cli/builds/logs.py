@@ -13,7 +13,7 @@ from pt2hub.domain.codec import encode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pt2hub.wire.shapes import LogView
+    from pt2hub.wire.responses import LogView
 
 
 @panels.command(

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from pt2hub.cli.output import note
 from pt2hub.client.builds.events import changes, over
-from pt2hub.rendering.views import circumstances, state_text
+from pt2hub.rendering.sheets import circumstances, state_text
 
 if TYPE_CHECKING:
     from pt2hub.client.builds.events import BuildEvent
-    from pt2hub.wire.shapes import BuildView
+    from pt2hub.wire.responses import BuildView
 
 
 class BuildStatusLine:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pt2hub.client.client import Client
     from pt2hub.domain.digests import Digest
     from pt2hub.wire.artifacts import ArtifactView
-    from pt2hub.wire.shapes import BuildView
+    from pt2hub.wire.responses import BuildView
 
 SPEC: dict[str, Any] = {
     "model": "vision/resnet18",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         SeriesSummary,
         SeriesView,
     )
-    from pt2hub.wire.shapes import VersionView
+    from pt2hub.wire.responses import VersionView
 
 _METRIC = "latency_p50"
 _SPARKLINE = 60
@@ -144,7 +144,7 @@ def _is_chosen(item: SeriesSummary, chosen: Mapping[str, Any]) -> bool:
 
 def _empty(model: str, *, before: int | None, failed: bool) -> str:
     """Return the message for a history without measurements."""
-    from pt2hub.rendering.measurements import NO_MEASUREMENTS
+    from pt2hub.rendering.histories import NO_MEASUREMENTS
 
     if before is not None:
         return f"No such measurements of versions before {before}."
@@ -168,7 +168,7 @@ def _named_version(client: Client, reference: str) -> VersionView | None:
 
 def _explain_absence(view: HistoryView, version: VersionView) -> str:
     """Return why the named version is in none of the tables; empty if it is in one."""
-    from pt2hub.rendering.views import measurement
+    from pt2hub.rendering.sheets import measurement
 
     if any(point.number == version.number for series in view.series for point in series.points):
         return ""
@@ -294,7 +294,7 @@ def _note(series: SeriesView, change: ChangeView | None, reference: str | None) 
 
 def _print_list(out: Console, model: str, found: SeriesList, many: int) -> None:
     from pt2hub.cli.tables import print_table
-    from pt2hub.rendering.measurements import NO_MEASUREMENTS
+    from pt2hub.rendering.histories import NO_MEASUREMENTS
 
     if many and not found.series:
         out.print(f"None of its {many} series match. To see more, leave out an option.")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pt2hub.client.client import Client
-    from pt2hub.wire.shapes import BuildView
+    from pt2hub.wire.responses import BuildView
 
 _FAILED = 1
 
@@ -96,7 +96,7 @@ def _explain_interrupt(jobs: list[BuildView]) -> None:
 
 
 def _print_queued(out: Console, jobs: list[BuildView]) -> None:
-    from pt2hub.rendering.views import build_title, state_text
+    from pt2hub.rendering.sheets import build_title, state_text
     from pt2hub.rendering.waits import format_note
 
     for job in jobs:

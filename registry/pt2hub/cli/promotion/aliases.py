@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pt2hub.client.client import Client
-    from pt2hub.wire.shapes import AliasMove, AliasView
+    from pt2hub.wire.responses import AliasMove, AliasView
 
 _NO_ALIAS = "none"
 """Value of --expect for an alias that must not exist."""
@@ -209,7 +209,7 @@ def _print_list(out: Console, model: str, found: list[AliasView]) -> None:
 
 def _print_history(out: Console, view: AliasView) -> None:
     from pt2hub.cli.tables import print_table
-    from pt2hub.rendering.views import forced_move_lines
+    from pt2hub.rendering.sheets import forced_move_lines
 
     now = f"version {view.number}" if view.number else "no version: it was removed"
     out.print(f"{view.model}@{view.name} is on {now}")
@@ -224,7 +224,7 @@ def _print_history(out: Console, view: AliasView) -> None:
 
 
 def _print_move(out: Console, view: AliasView, expected: int | None) -> None:
-    from pt2hub.rendering.views import forced_move_lines
+    from pt2hub.rendering.sheets import forced_move_lines
 
     if view.number == expected:
         out.print(f"{view.model}@{view.name} is already on version {view.number}; nothing changed.")

@@ -14,7 +14,7 @@ from pt2hub.errors import INVISIBLE_CHARACTERS
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pt2hub.wire.shapes import ModelView
+    from pt2hub.wire.responses import ModelView
 
 _STDIN = "-"
 _MAX_STDIN_BYTES = 1 << 20

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pt2hub.client.client import Client
     from pt2hub.client.publishing.options import SpecOptions
-    from pt2hub.wire.shapes import VersionView
+    from pt2hub.wire.responses import VersionView
 
 _FAILED = 1
 
@@ -152,7 +152,7 @@ def _next_commands(version: VersionView) -> Iterator[str]:
 def _missing_measurement(version: VersionView) -> dict[str, Any] | None:
     """Return the error for a version with unmeasured artifacts; None if all are measured."""
     from pt2hub.errors import NotMeasured
-    from pt2hub.rendering.views import measurement_state
+    from pt2hub.rendering.sheets import measurement_state
 
     missing = [
         build for build in version.builds if not build.measurement or build.measurement.state != "measured"

@@ -100,7 +100,7 @@ class NestedContract(CallContract):
 
 
 def contract_of(signature: Signature, *, model: str, device: torch.device) -> CallContract:
-    """Return the contract of a signature; arguments as for `Contract`."""
+    """Return the contract of a signature; arguments as for `CallContract`."""
     nesting = ArgumentTree.of(signature)
     if nesting is None:
         return CallContract(signature, model=model, device=device)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.builds import BuildState
-from pt2hub.wire.shapes import BuildView, StepView, WaitReason
+from pt2hub.wire.responses import BuildView, StepView, WaitReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

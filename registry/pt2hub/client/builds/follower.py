@@ -18,8 +18,8 @@ from pt2hub.client.http.paths import build_path, model_path
 from pt2hub.domain.builds import BuildState
 from pt2hub.domain.codec import decode
 from pt2hub.errors import BadResponse, BuildActive, InvalidInput, Pt2hubError, TransientError
-from pt2hub.rendering.views import build_title
-from pt2hub.wire.shapes import BuildView, LogPage, LogView, VersionView
+from pt2hub.rendering.sheets import build_title
+from pt2hub.wire.responses import BuildView, LogPage, LogView, VersionView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence

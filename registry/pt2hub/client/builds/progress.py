@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from pt2hub.client import output
 from pt2hub.rendering.quantities import format_duration
+from pt2hub.rendering.sheets import attempts, measurement, measures, state_text
 from pt2hub.rendering.states import choose_colour, format_state
 from pt2hub.rendering.steps import remark
-from pt2hub.rendering.views import attempts, measurement, measures, state_text
 from pt2hub.rendering.waits import format_note, is_lonely
 from pt2hub.wire.problems import from_dict
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from pt2hub.client.builds.events import BuildEvent
-    from pt2hub.wire.shapes import BuildView, StepView
+    from pt2hub.wire.responses import BuildView, StepView
 
 _MARKS = {"done": ("✓", "green"), "failed": ("✗", "red"), "running": ("…", "yellow")}
 _MAX_ATTEMPTS_SHOWN = 20

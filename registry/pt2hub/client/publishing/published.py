@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from pt2hub.client.builds.until import parse_until
-from pt2hub.rendering import views
-from pt2hub.wire.shapes import VersionView
+from pt2hub.rendering import sheets
+from pt2hub.wire.responses import VersionView
 
 if TYPE_CHECKING:
     from pt2hub.client.artifacts.loader import LoadedModel
@@ -88,4 +88,4 @@ class Published(VersionView):
         return Connection(getattr(self, "_config", None))  # after unpickling, the settings are read anew
 
     def _sheet(self) -> Sheet:
-        return views.version(self, wait=".wait()", measured='.wait("measured")')
+        return sheets.version(self, wait=".wait()", measured='.wait("measured")')

@@ -15,7 +15,7 @@ from pt2hub.client.publishing.pretrained.names import is_name, may_contain_name
 from pt2hub.client.publishing.spec_files import NOTHING, SpecFiles
 from pt2hub.client.resources import Blobs
 from pt2hub.errors import InvalidInput
-from pt2hub.wire.shapes import VersionView
+from pt2hub.wire.responses import VersionView
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -108,7 +108,7 @@ class SpecFiles:
             )
 
     def _bring_saved(self, document: Document, file: Path, scratch: Path, upload: Upload) -> None:
-        from pt2hub.archive.programs import split_program
+        from pt2hub.archive.exported_programs import split_program
 
         program, weights = scratch / "program.pt2", scratch / "weights.safetensors"
         split_program(file, program, weights)

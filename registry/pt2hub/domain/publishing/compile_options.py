@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from pt2hub.domain.publishing.parts import STRICT
+from pt2hub.domain.publishing.spec_base import STRICT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

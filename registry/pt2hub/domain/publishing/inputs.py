@@ -8,8 +8,8 @@ from pydantic import BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from pt2hub.domain.digests import DIGEST_PATTERN
-from pt2hub.domain.publishing.parts import STRICT, whole
 from pt2hub.domain.publishing.paths import NAME_PATTERN
+from pt2hub.domain.publishing.spec_base import STRICT, whole
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 Dtype = Literal[

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, Discriminator, Field, JsonValue
 from pydantic_core import PydanticCustomError
 
 from pt2hub.domain.digests import DIGEST_PATTERN
-from pt2hub.domain.publishing.parts import STRICT, whole
+from pt2hub.domain.publishing.spec_base import STRICT, whole
 from pt2hub.errors import Detail, UnknownFactory
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from pt2hub.domain.publishing.compile_options import (
     WeightsForm,
 )
 from pt2hub.domain.publishing.inputs import DimName, Input
-from pt2hub.domain.publishing.parts import STRICT, whole
 from pt2hub.domain.publishing.paths import NAME_PATTERN, ContradictionError, nest
 from pt2hub.domain.publishing.sources import (
     DEFAULT_FACTORIES,
@@ -30,6 +29,7 @@ from pt2hub.domain.publishing.sources import (
     Source,
     check_factory,
 )
+from pt2hub.domain.publishing.spec_base import STRICT, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

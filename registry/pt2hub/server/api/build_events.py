@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from pt2hub.server.container import Container
-    from pt2hub.wire.shapes import BuildView
+    from pt2hub.wire.responses import BuildView
 
 LAST_WORDS_SECONDS = 3.0
 """How long a stream waits for the end of the log after a build has ended."""

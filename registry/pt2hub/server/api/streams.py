@@ -26,7 +26,7 @@ from pt2hub.server.api.build_events import (
     event,
 )
 from pt2hub.server.api.context import container, render
-from pt2hub.server.api.shapes import (
+from pt2hub.server.api.request_shapes import (
     EVENTS,
     MODELS,
     TEXT,
@@ -36,8 +36,8 @@ from pt2hub.server.api.shapes import (
     LogsQuery,
     VersionPath,
 )
-from pt2hub.server.followers import Followers
-from pt2hub.wire.shapes import LogPage
+from pt2hub.server.build_followers import Followers
+from pt2hub.wire.responses import LogPage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,7 +10,7 @@ from flask import Response, current_app, request, url_for
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pt2hub.server.api.problems import MAX_URL_BYTES
-from pt2hub.server.pages import filters, paths, sessions
+from pt2hub.server.pages import paths, sessions, template_filters
 from pt2hub.server.pages.navigation import NAVIGATION
 from pt2hub.version import __version__
 
@@ -49,7 +49,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(filters.FILTERS)
+    made.filters.update(template_filters.FILTERS)
     made.globals.update(url_for=url_for, version=__version__)
     return made
 

@@ -7,7 +7,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from pt2hub.server.up.services import TICK_SECONDS, Service
+from pt2hub.server.up.supervised_services import TICK_SECONDS, Service
 from pt2hub.system.processes import spawn
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pt2hub.errors import DatabaseUnavailable
-from pt2hub.server.up.services import describe_exit
+from pt2hub.server.up.supervised_services import describe_exit
 from pt2hub.system.processes import shorten
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from pt2hub.errors import BadConfiguration
 from pt2hub.server.startup_barrier import StartupBarrier
 from pt2hub.server.up.children import api_services, await_service
 from pt2hub.server.up.port import Probe, listen_for_each
-from pt2hub.server.up.services import stop_all, tend_all
-from pt2hub.system import logs
+from pt2hub.server.up.supervised_services import stop_all, tend_all
+from pt2hub.system import logging_setup
 from pt2hub.system.interrupts import Interrupted, Interrupts
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pt2hub.domain.workers import Required
     from pt2hub.server.config import ServerConfig
-    from pt2hub.server.up.services import Service
+    from pt2hub.server.up.supervised_services import Service
 
 _START_SECONDS = 60.0
 _log = structlog.get_logger(__name__)
@@ -54,7 +54,7 @@ def run_api(config: ServerConfig, *, announce: Callable[[dict[str, Any]], None] 
         PortTaken: Another program listens on the port.
         InternalError: The API did not start.
     """
-    logs.configure()
+    logging_setup.configure()
     database_url, demanded, interrupts = _database_of(config), _demanded_of(config), Interrupts()
     with interrupts.install(), contextlib.suppress(Interrupted), ExitStack() as stack:
         listeners = listen_for_each(config.host, config.port, processes=config.api_processes)

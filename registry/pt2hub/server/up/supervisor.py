@@ -19,7 +19,7 @@ from pt2hub.server.up.children import HAND_BACK_SECONDS, api_services, await_ser
 from pt2hub.server.up.database import Database
 from pt2hub.server.up.isolation import confining, warning
 from pt2hub.server.up.port import Probe, listen_for_each
-from pt2hub.server.up.services import Service, stop_all, tend_all
+from pt2hub.server.up.supervised_services import Service, stop_all, tend_all
 from pt2hub.system.home import Home
 from pt2hub.system.interrupts import Interrupted, Interrupts
 

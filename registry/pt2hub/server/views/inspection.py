@@ -8,7 +8,7 @@ from typing import Any
 from pt2hub.domain.artifacts import ArtifactConfig
 from pt2hub.domain.digests import Digest
 from pt2hub.wire.artifacts import ArtifactView
-from pt2hub.wire.shapes import BuildView
+from pt2hub.wire.responses import BuildView
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pt2hub.domain.performance.metrics import Settled
 from pt2hub.wire.performance import ChangeView, SeriesSummary
-from pt2hub.wire.shapes import ModelView
+from pt2hub.wire.responses import ModelView
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pt2hub.domain.digests import Digest
-from pt2hub.wire.shapes import WaitReason
+from pt2hub.wire.responses import WaitReason
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,10 +28,10 @@ from pt2hub_workers.inside.builds.export.export import used_constants
 from pt2hub_workers.inside.builds.key import loaded_code, settings, torch_patches
 from pt2hub_workers.inside.builds.key.operator_sources import CodeIdentity, identify_code
 from pt2hub_workers.inside.builds.key.program_key import compute_program_key, program_constants
-from pt2hub_workers.inside.builds.model import build_module, convert_dtype, move_inputs
 from pt2hub_workers.inside.builds.verify.program_checks import program_module
-from pt2hub_workers.inside.builds.verify.tensors import dtype_name
+from pt2hub_workers.inside.builds.verify.tensor_conversions import dtype_name
 from pt2hub_workers.inside.builds.verify.verification import BuildVerification, VerifiedModel
+from pt2hub_workers.inside.builds.version_model import build_module, convert_dtype, move_inputs
 from pt2hub_workers.inside.operations import files
 from pt2hub_workers.inside.sources.source_files import SourceFiles
 

@@ -19,7 +19,7 @@ from pt2hub_workers.inside.builds.export.inputs import Tensors
 from pt2hub_workers.inside.builds.verify import program_checks
 from pt2hub_workers.inside.builds.verify.golden import GoldenInputs
 from pt2hub_workers.inside.builds.verify.intermediate_sizes import BETWEEN
-from pt2hub_workers.inside.builds.verify.runs import EXAMPLE, OTHER, SMALLEST
+from pt2hub_workers.inside.builds.verify.run_order import EXAMPLE, OTHER, SMALLEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,7 +22,7 @@ from pt2hub_workers.inside.builds.compile import weights
 from pt2hub_workers.inside.builds.compile.torch_compile import try_torch_compile
 from pt2hub_workers.inside.builds.export import adapter, inputs
 from pt2hub_workers.inside.builds.export.call import order_arguments
-from pt2hub_workers.inside.builds.model import build_module, convert_dtype, move_inputs
+from pt2hub_workers.inside.builds.version_model import build_module, convert_dtype, move_inputs
 from pt2hub_workers.inside.performance.timer import make_clock, time_alternating
 from pt2hub_workers.inside.sources.source_files import SourceFiles
 

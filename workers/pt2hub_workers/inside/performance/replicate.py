@@ -22,7 +22,7 @@ from pt2hub.domain.artifacts import ArtifactConfig
 from pt2hub.domain.codec import decode
 from pt2hub.domain.publishing.spec import Spec
 from pt2hub_workers.inside.builds.export import inputs
-from pt2hub_workers.inside.builds.verify.tensors import convert_to_declared
+from pt2hub_workers.inside.builds.verify.tensor_conversions import convert_to_declared
 from pt2hub_workers.inside.operations import files
 from pt2hub_workers.inside.performance.timer import Clock, make_clock, time_alternating
 
@@ -71,7 +71,7 @@ def run_replicate(job: dict[str, Any], channel: Channel) -> dict[str, Any]:
 
 def _profile(artifact: _Loaded, job: dict[str, Any], channel: Channel) -> None:
     """Trace a few calls."""
-    from pt2hub_workers.inside.performance.profile import trace_calls
+    from pt2hub_workers.inside.performance.call_trace import trace_calls
 
     channel.send("progress", text="trace some calls of the artifact")
     into = Path(job["directory"]) / files.TRACE

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 from pt2hub.archive.code import unpack_code
 from pt2hub.errors import BadCodeArchive, InternalError, NotAModule, UnknownEntry
-from pt2hub.operators import declare_torchvision
+from pt2hub.torchvision_operators import declare_torchvision
 from pt2hub_workers.inside.sources.call import FactoryCall, error_text, find_own_line
 from pt2hub_workers.inside.sources.functions import looks_like_model
 from pt2hub_workers.inside.sources.requirements import INSTALL_HINT, check_requirements

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.publishing.spec import check_factory
 from pt2hub.errors import FactoryArguments, UnknownFactory
-from pt2hub.operators import declare_torchvision
+from pt2hub.torchvision_operators import declare_torchvision
 from pt2hub_workers.inside.sources.call import FactoryCall
 from pt2hub_workers.inside.sources.configs import WHERE, with_config
 

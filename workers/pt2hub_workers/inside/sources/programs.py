@@ -13,9 +13,9 @@ from torch._export.serde.schema import SCHEMA_VERSION
 from torch.export.pt2_archive._package import load_pt2
 
 from pt2hub.archive.calls import check_call
-from pt2hub.archive.programs import check_program, join_program
+from pt2hub.archive.exported_programs import check_program, join_program
 from pt2hub.errors import BadProgram, ProgramNewer, WeightsMismatch
-from pt2hub.operators import declare_torchvision
+from pt2hub.torchvision_operators import declare_torchvision
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
-    from pt2hub.archive.programs import ProgramSummary
+    from pt2hub.archive.exported_programs import ProgramSummary
     from pt2hub_workers.inside.sources.source_files import SourceFiles
 
 _WHERE = "source.program"

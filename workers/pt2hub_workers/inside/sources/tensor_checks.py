@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn.parameter import is_lazy
 
-from pt2hub.archive.tensors import WIDTHS
+from pt2hub.archive.safetensors_header import WIDTHS
 from pt2hub.errors import Detail, UnsupportedTensor
 
 if TYPE_CHECKING:

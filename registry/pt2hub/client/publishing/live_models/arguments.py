@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pt2hub.archive.tensors import WIDTHS
+from pt2hub.archive.safetensors_header import WIDTHS
 from pt2hub.domain.publishing import paths
 from pt2hub.errors import InvalidInput, UnsupportedTensor
 

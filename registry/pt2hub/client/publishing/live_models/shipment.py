@@ -10,7 +10,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from pt2hub.archive.programs import split_program
+from pt2hub.archive.exported_programs import split_program
 from pt2hub.client.publishing.live_models.arguments import bound, dtype_name, taken_apart
 from pt2hub.client.publishing.live_models.dimensions import as_spec, declared_sizes, torch_shapes, wanted_dims
 from pt2hub.client.publishing.live_models.export import export, save
@@ -21,7 +21,7 @@ from pt2hub.client.publishing.live_models.program_check import (
     distinct,
     ignored_inputs,
 )
-from pt2hub.client.publishing.live_models.tensors import state_of, write_tensors
+from pt2hub.client.publishing.live_models.safetensors_writer import state_of, write_tensors
 from pt2hub.client.publishing.live_models.trial_call import check_taken
 from pt2hub.client.publishing.spec_files import CODE_HINT, SpecFiles, as_path
 from pt2hub.errors import ExportFailed, InvalidInput

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pt2hub.archive.tensors import read_safetensors_header
+from pt2hub.archive.safetensors_header import read_safetensors_header
 from pt2hub.client import output
 from pt2hub.client.publishing.pretrained.names import WHERE, HubName, parse
 from pt2hub.errors import CorruptArchive, WeightsUnavailable

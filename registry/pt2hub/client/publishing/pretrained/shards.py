@@ -6,8 +6,8 @@ import json
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
+from pt2hub.archive.safetensors_header import Form, read_safetensors_header, safetensors_header
 from pt2hub.archive.sources import open_source
-from pt2hub.archive.tensors import Form, read_safetensors_header, safetensors_header
 from pt2hub.client.publishing.pretrained.names import WHERE
 from pt2hub.errors import CorruptArchive, WeightsUnavailable
 

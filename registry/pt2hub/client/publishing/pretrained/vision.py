@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from pt2hub.client.publishing.pretrained.names import WHERE, FetchedWeights
 from pt2hub.errors import UnsupportedTensor, WeightsUnavailable
 from pt2hub.extras import require_modules
-from pt2hub.operators import declare_torchvision
+from pt2hub.torchvision_operators import declare_torchvision
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

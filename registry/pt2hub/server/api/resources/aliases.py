@@ -5,7 +5,7 @@ from flask_openapi3.blueprint import APIBlueprint
 from pydantic import RootModel
 
 from pt2hub.server.api.context import actor, body, caller, container, render
-from pt2hub.server.api.shapes import (
+from pt2hub.server.api.request_shapes import (
     ALIASES,
     TOKEN,
     AliasChange,
@@ -14,7 +14,7 @@ from pt2hub.server.api.shapes import (
     ModelPath,
     json_body,
 )
-from pt2hub.wire.shapes import AliasList, AliasView
+from pt2hub.wire.responses import AliasList, AliasView
 
 routes = APIBlueprint(
     "aliases", __name__, url_prefix="/api/v1/models/<team>/<name>/aliases", abp_tags=[ALIASES]

@@ -8,7 +8,7 @@ from werkzeug.wrappers import Response as WerkzeugResponse
 from pt2hub.domain.artifacts import MANIFEST_TYPE
 from pt2hub.domain.digests import Digest
 from pt2hub.server.api.context import container, render
-from pt2hub.server.api.shapes import ARTIFACTS, DigestPath, ManifestPath, ReferenceQuery
+from pt2hub.server.api.request_shapes import ARTIFACTS, DigestPath, ManifestPath, ReferenceQuery
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.wire.artifacts import ArtifactView
 from pt2hub.wire.resolution import ResolvedReference

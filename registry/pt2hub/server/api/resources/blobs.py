@@ -14,7 +14,7 @@ from pt2hub.domain.digests import CHUNK, Digest
 from pt2hub.errors import NotFound, StorageFull, TooLarge, UploadTruncated
 from pt2hub.server.api.context import container, context, render
 from pt2hub.server.api.ranges import Content, is_known, respond
-from pt2hub.server.api.shapes import ARTIFACTS, BYTES, TOKEN, DigestPath
+from pt2hub.server.api.request_shapes import ARTIFACTS, BYTES, TOKEN, DigestPath
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.ports import PresignedTransfers
 from pt2hub.server.services.blobs.uploads import PRESIGNED_LIFETIME_S

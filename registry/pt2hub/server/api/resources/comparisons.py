@@ -5,7 +5,7 @@ from flask_openapi3.blueprint import APIBlueprint
 from pydantic import RootModel
 
 from pt2hub.server.api.context import container, render
-from pt2hub.server.api.shapes_performance import PERFORMANCE, ChangesQuery, CompareQuery
+from pt2hub.server.api.request_shapes_performance import PERFORMANCE, ChangesQuery, CompareQuery
 from pt2hub.wire.performance import ComparisonView, EventPage
 
 routes = APIBlueprint("comparing", __name__, url_prefix="/api/v1", abp_tags=[PERFORMANCE])

@@ -5,8 +5,8 @@ from flask_openapi3.blueprint import APIBlueprint
 from pydantic import RootModel
 
 from pt2hub.server.api.context import actor, body, container, render
-from pt2hub.server.api.shapes import TOKEN, json_body
-from pt2hub.server.api.shapes_performance import PERFORMANCE, MeasureOrder
+from pt2hub.server.api.request_shapes import TOKEN, json_body
+from pt2hub.server.api.request_shapes_performance import PERFORMANCE, MeasureOrder
 from pt2hub.wire.performance import MeasuringJobs
 
 routes = APIBlueprint("measuring", __name__, url_prefix="/api/v1", abp_tags=[PERFORMANCE])

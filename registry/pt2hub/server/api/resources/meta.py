@@ -5,8 +5,8 @@ from flask_openapi3.blueprint import APIBlueprint
 from pydantic import RootModel
 
 from pt2hub.server.api.context import container, render
-from pt2hub.server.api.shapes import OBJECT, SERVER
-from pt2hub.wire.shapes import TargetList
+from pt2hub.server.api.request_shapes import OBJECT, SERVER
+from pt2hub.wire.responses import TargetList
 
 routes = APIBlueprint("meta", __name__, abp_tags=[SERVER])
 

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from pt2hub.domain.statistics import STEP_BOUNDS
 from pt2hub.server.api.context import container
-from pt2hub.server.api.shapes import SERVER, TEXT
+from pt2hub.server.api.request_shapes import SERVER, TEXT
 from pt2hub.version import __version__
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from flask_openapi3.blueprint import APIBlueprint
 from pydantic import RootModel
 
 from pt2hub.server.api.context import body, container, render
-from pt2hub.server.api.shapes import MODELS, TOKEN, ModelChange, ModelPath, ModelsQuery, json_body
-from pt2hub.wire.shapes import ModelPage, ModelView
+from pt2hub.server.api.request_shapes import MODELS, TOKEN, ModelChange, ModelPath, ModelsQuery, json_body
+from pt2hub.wire.responses import ModelPage, ModelView
 
 routes = APIBlueprint("models", __name__, url_prefix="/api/v1", abp_tags=[MODELS])
 

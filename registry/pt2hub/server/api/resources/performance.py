@@ -7,8 +7,8 @@ from pydantic import RootModel
 from pt2hub.domain.performance.metrics import SeriesFilter
 from pt2hub.rendering.tabular import CSV_TYPE, history_csv
 from pt2hub.server.api.context import container, render
-from pt2hub.server.api.shapes import ModelPath
-from pt2hub.server.api.shapes_performance import PERFORMANCE, History, HistoryQuery
+from pt2hub.server.api.request_shapes import ModelPath
+from pt2hub.server.api.request_shapes_performance import PERFORMANCE, History, HistoryQuery
 from pt2hub.wire.documents import JSON_TYPE
 from pt2hub.wire.performance import HistoryView, SeriesList
 

@@ -5,8 +5,8 @@ from flask_openapi3.blueprint import APIBlueprint
 from pydantic import RootModel
 
 from pt2hub.server.api.context import body, caller, container, render
-from pt2hub.server.api.shapes import TOKEN, ModelPath, json_body
-from pt2hub.server.api.shapes_performance import PERFORMANCE, PolicyChange, PolicyForm
+from pt2hub.server.api.request_shapes import TOKEN, ModelPath, json_body
+from pt2hub.server.api.request_shapes_performance import PERFORMANCE, PolicyChange, PolicyForm
 from pt2hub.wire.performance import PolicyView
 
 routes = APIBlueprint("policies", __name__, url_prefix="/api/v1", abp_tags=[PERFORMANCE])

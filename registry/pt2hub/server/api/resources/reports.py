@@ -7,8 +7,8 @@ from flask_openapi3.blueprint import APIBlueprint
 from pydantic import RootModel
 
 from pt2hub.server.api.context import actor, container, render
-from pt2hub.server.api.shapes import TOKEN, json_body
-from pt2hub.server.api.shapes_performance import PERFORMANCE
+from pt2hub.server.api.request_shapes import TOKEN, json_body
+from pt2hub.server.api.request_shapes_performance import PERFORMANCE
 from pt2hub.server.services.performance.report_form import MAX_REPORT_BYTES, Report
 from pt2hub.wire.documents import JSON_TYPE, parse_document
 from pt2hub.wire.performance import Reported

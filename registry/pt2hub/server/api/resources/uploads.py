@@ -8,8 +8,8 @@ from pydantic import RootModel
 
 from pt2hub.domain.digests import Digest
 from pt2hub.server.api.context import actor, body, container, render
-from pt2hub.server.api.shapes import ARTIFACTS, TOKEN, json_body
-from pt2hub.server.api.shapes_uploads import PartsWanted, UploadEnd, UploadPath, UploadStart
+from pt2hub.server.api.request_shapes import ARTIFACTS, TOKEN, json_body
+from pt2hub.server.api.request_shapes_uploads import PartsWanted, UploadEnd, UploadPath, UploadStart
 from pt2hub.wire.uploads import PartRequests, UploadView
 
 routes = APIBlueprint("uploads", __name__, url_prefix="/api/v1/uploads", abp_tags=[ARTIFACTS])

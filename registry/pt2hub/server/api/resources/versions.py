@@ -8,7 +8,7 @@ from pydantic import RootModel
 
 from pt2hub.domain.builds import BuildFilter
 from pt2hub.server.api.context import actor, container, render
-from pt2hub.server.api.shapes import (
+from pt2hub.server.api.request_shapes import (
     MODELS,
     TOKEN,
     BuildPath,
@@ -20,7 +20,7 @@ from pt2hub.server.api.shapes import (
     VersionsQuery,
 )
 from pt2hub.wire.documents import JSON_TYPE, MAX_DOCUMENT_BYTES, YAML_TYPE, parse_document
-from pt2hub.wire.shapes import BuildPage, BuildView, VersionPage, VersionView
+from pt2hub.wire.responses import BuildPage, BuildView, VersionPage, VersionView
 
 routes = APIBlueprint("versions", __name__, url_prefix="/api/v1", abp_tags=[MODELS])
 

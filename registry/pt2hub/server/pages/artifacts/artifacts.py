@@ -18,7 +18,7 @@ from pt2hub.domain.artifacts import (
 from pt2hub.domain.builds import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_REPEAT, MEASURE_PRIORITY
 from pt2hub.domain.performance import autotune as autotuning
 from pt2hub.errors import Pt2hubError
-from pt2hub.rendering.views import isolation_text, state_text
+from pt2hub.rendering.sheets import isolation_text, state_text
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
 from pt2hub.server.pages import sessions

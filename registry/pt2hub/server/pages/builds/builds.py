@@ -12,12 +12,12 @@ from pydantic import BaseModel, ConfigDict
 from pt2hub.domain.builds import HIGHEST_PRIORITY, LOWEST_PRIORITY, BuildFilter, BuildKind, BuildState
 from pt2hub.domain.terminal import plain
 from pt2hub.errors import InvalidInput, NotFound, Pt2hubError, UsageError
+from pt2hub.rendering.sheets import attempts, ordinal
 from pt2hub.rendering.times import count_seconds
-from pt2hub.rendering.views import attempts, ordinal
 from pt2hub.rendering.waits import Piece, compose_note, is_lonely
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
-from pt2hub.server.api.shapes import ID_PATTERN
+from pt2hub.server.api.request_shapes import ID_PATTERN
 from pt2hub.server.pages import sessions
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.builds.log_panels import LogQuery, is_finished, panel
@@ -25,14 +25,14 @@ from pt2hub.server.pages.builds.steps import OPEN, any_open, steps_of
 from pt2hub.server.pages.numbers import MAX_VERSION, parse_priority, parse_whole_number
 from pt2hub.server.pages.templates import fragment, page
 from pt2hub.wire.problems import from_dict
-from pt2hub.wire.shapes import BuildPage
+from pt2hub.wire.responses import BuildPage
 
 if TYPE_CHECKING:
     from flask import Response
     from werkzeug.wrappers import Response as WerkzeugResponse
 
     from pt2hub.server.pages.builds.log_panels import Panel
-    from pt2hub.wire.shapes import BuildView
+    from pt2hub.wire.responses import BuildView
 
 T = TypeVar("T", BuildState, BuildKind)
 _LIMIT = 50

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pt2hub.domain.builds import LogLine
-    from pt2hub.wire.shapes import BuildView
+    from pt2hub.wire.responses import BuildView
 
 _Position = Annotated[int | None, Field(ge=0, lt=2**31)]
 _MAX_ELAPSED_S = 1e7

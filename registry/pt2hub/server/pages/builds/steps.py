@@ -13,7 +13,7 @@ from pt2hub.rendering.times import count_seconds
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pt2hub.wire.shapes import BuildView, StepView
+    from pt2hub.wire.responses import BuildView, StepView
 
 OPEN = frozenset({BuildState.QUEUED, BuildState.RUNNING})
 _EITHER = {"compile", "reuse"}

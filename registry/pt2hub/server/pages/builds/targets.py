@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from flask import request
 
 from pt2hub.domain.targets import parse_target
-from pt2hub.rendering.views import isolation_text, skew
+from pt2hub.rendering.sheets import isolation_text, skew
 from pt2hub.server.api.context import container
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.templates import page

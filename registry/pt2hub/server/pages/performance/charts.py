@@ -15,6 +15,7 @@ from pt2hub.rendering.changes import format_change
 from pt2hub.rendering.comparisons import metric as named
 from pt2hub.rendering.quantities import Scale, format_share, quantity, scale_for
 from pt2hub.server.pages.performance.environment_changes import EnvironmentChange, find_environment_changes
+from pt2hub.server.services.performance.history import SPARKLINE_POINTS
 from pt2hub.server.views.charts import ChartView
 from pt2hub.wire.performance import ChangeView, PointView, SeriesView
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 COLOURS = 6
 _LOGARITHMIC_RATIO = 4.0
 """Ratio of the highest to the lowest value from which the axis is logarithmic."""
-_SPARKLINE_POINTS = 20
 _LEVELS = "between levels"
 _BASIS = {"paired": "both timed side by side in one run", "replicates": "from separate runs"}
 
@@ -287,7 +287,7 @@ def _trend(drawn: Chart, index: int) -> Trend:
         line,
         newest,
         quantity(newest.value, series.unit),
-        tuple(point.value for point in series.points[-_SPARKLINE_POINTS:]),
+        tuple(point.value for point in series.points[-SPARKLINE_POINTS:]),
         _change_text(series, mark, since),
         mark,
         format_share(series.noise, decimals=1) if series.noise is not None else None,

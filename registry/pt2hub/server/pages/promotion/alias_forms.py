@@ -13,7 +13,7 @@ from pt2hub.server.pages.numbers import MAX_VERSION, parse_whole_number
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pt2hub.wire.shapes import AliasView
+    from pt2hub.wire.responses import AliasView
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flask import Response
     from werkzeug.wrappers import Response as WerkzeugResponse
 
-    from pt2hub.wire.shapes import AliasMove, AliasView
+    from pt2hub.wire.responses import AliasMove, AliasView
 
 DONE = {
     "created": "Alias created.",

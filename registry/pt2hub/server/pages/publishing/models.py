@@ -16,7 +16,7 @@ from pt2hub.server.pages.templates import page
 if TYPE_CHECKING:
     from flask import Response
 
-    from pt2hub.wire.shapes import ModelView, VersionPage
+    from pt2hub.wire.responses import ModelView, VersionPage
 
 VERSIONS = 20
 """Versions per page."""

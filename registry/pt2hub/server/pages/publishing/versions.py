@@ -10,7 +10,7 @@ from flask import request
 from pt2hub.domain.builds import BuildState
 from pt2hub.domain.performance.measurements import MeasurementState
 from pt2hub.errors import Pt2hubError
-from pt2hub.rendering.views import attempts, isolation_text, state_text
+from pt2hub.rendering.sheets import attempts, isolation_text, state_text
 from pt2hub.rendering.waits import Piece, compose_note
 from pt2hub.server.api.context import container
 from pt2hub.server.pages.artifacts.verification_report import VerificationReport
@@ -19,17 +19,17 @@ from pt2hub.server.pages.numbers import MAX_VERSION
 from pt2hub.server.pages.performance.change_groups import MAX_EVENTS, group_changes
 from pt2hub.server.pages.promotion.alias_forms import AliasForm
 from pt2hub.server.pages.templates import page
-from pt2hub.server.views.summaries import ArtifactSummary
+from pt2hub.server.views.artifact_summaries import ArtifactSummary
 from pt2hub.wire.documents import write_document
 from pt2hub.wire.problems import from_dict
-from pt2hub.wire.shapes import BuildView
+from pt2hub.wire.responses import BuildView
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flask import Response
 
-    from pt2hub.wire.shapes import VersionSummary, VersionView
+    from pt2hub.wire.responses import VersionSummary, VersionView
 
 DONE = {
     "published": "Published. The builds below are queued for workers of their targets.",

@@ -17,8 +17,8 @@ from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.artifacts.artifacts import ArtifactStore
 from pt2hub.server.db.stores.artifacts.code import ArtifactCodeStore
 from pt2hub.server.db.stores.artifacts.inspection import InspectionStore
+from pt2hub.server.db.stores.builds.build_views import BuildViewStore
 from pt2hub.server.db.stores.builds.measurement_states import MeasurementStateStore
-from pt2hub.server.db.stores.builds.views import BuildViewStore
 from pt2hub.server.db.stores.performance.series import HistoryStore
 from pt2hub.server.db.stores.values import storable
 from pt2hub.server.services.artifacts.code_comparison import missing_autotune_reason, sentence

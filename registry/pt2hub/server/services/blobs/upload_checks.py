@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pt2hub.server.blobs.ports import PresignedTransfers
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.stores.blobs.uploads import StoredUpload
-    from pt2hub.server.services.blobs.service import BlobService
+    from pt2hub.server.services.blobs.blob_writes import BlobService
 
 HOLDER = "api"
 """Holder of the leases of client uploads, until something refers to the blobs; abandoned ones simply expire."""

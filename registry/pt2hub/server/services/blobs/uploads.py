@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pt2hub.server.blobs.ports import PresignedRequest, PresignedTransfers
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.stores.blobs.uploads import StoredUpload
-    from pt2hub.server.services.blobs.service import BlobService
+    from pt2hub.server.services.blobs.blob_writes import BlobService
 
 PRESIGNED_LIFETIME_S = 900.0
 MAX_PRESIGNED_PARTS = 100

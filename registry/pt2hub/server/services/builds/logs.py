@@ -28,8 +28,8 @@ from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.artifacts.artifacts import ArtifactStore
 from pt2hub.server.db.stores.blobs.blobs import BlobStore
 from pt2hub.server.db.stores.builds.logs import ArchivedLog, LogStore
+from pt2hub.server.services.blobs.blob_writes import BlobChunk
 from pt2hub.server.services.blobs.documents import named_by
-from pt2hub.server.services.blobs.service import BlobChunk
 from pt2hub.server.services.builds.log_blobs import LogBlobs, as_json_lines
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pt2hub.server.blobs.ports import BlobReader
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.stores.builds.logs import EndedAttempt
-    from pt2hub.server.services.blobs.service import BlobService
+    from pt2hub.server.services.blobs.blob_writes import BlobService
 
 MAX_LINES = 10_000
 """Log lines per response."""

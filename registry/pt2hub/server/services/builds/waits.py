@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from pt2hub.server.db.stores.operations.workers import WorkerStore
 from pt2hub.server.services.suggestions import suggest_words
-from pt2hub.wire.shapes import WaitReason
+from pt2hub.wire.responses import WaitReason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sqlalchemy.orm import Session
 
-    from pt2hub.wire.shapes import BuildView
+    from pt2hub.wire.responses import BuildView
 
 
 def explain_waits(session: Session, views: Sequence[BuildView]) -> list[BuildView]:

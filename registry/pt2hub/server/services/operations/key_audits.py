@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.archive.code import unpack_code
-from pt2hub.archive.programs import check_program
+from pt2hub.archive.exported_programs import check_program
 from pt2hub.domain.artifacts import KEY_SCHEMA
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.key_audits import Certainty, KeyFinding

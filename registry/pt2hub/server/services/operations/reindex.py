@@ -31,8 +31,8 @@ from pt2hub.server.db.stores.operations.workers import WorkerStore
 from pt2hub.server.db.stores.performance.measurements import PerformanceStore
 from pt2hub.server.db.stores.publishing.versions import VersionStore
 from pt2hub.server.db.stores.values import moment
+from pt2hub.server.services.blobs.blob_reindex import BlobIndex
 from pt2hub.server.services.blobs.documents import named_by, read_config, read_json, read_manifest
-from pt2hub.server.services.blobs.index import BlobIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pt2hub.domain.workers import Registration
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.queue import BuildQueue
-    from pt2hub.wire.shapes import TargetView
+    from pt2hub.wire.responses import TargetView
 
 _GONE_WORKERS_SHOWN_FOR = timedelta(days=1)
 _log = structlog.get_logger(__name__)

@@ -28,7 +28,7 @@ from pt2hub.server.db.stores.performance.changes import (
 from pt2hub.server.db.stores.performance.comparisons import ComparableMeasurement, ComparisonStore, PairRow
 from pt2hub.server.db.stores.performance.measurements import MeasuredArtifact
 from pt2hub.server.db.stores.promotion.policies import PolicyStore
-from pt2hub.server.services.performance.evidence import (
+from pt2hub.server.services.performance.comparison_evidence import (
     Sides,
     gather_evidence,
     series_with_replicates,

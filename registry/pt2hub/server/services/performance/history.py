@@ -43,7 +43,7 @@ MAX_POINTS = 1000
 _MAX_SERIES = 50
 """Series per metric: reports may come from a thousand kinds of machines."""
 _MAX_LISTED_SERIES = 1000
-_SPARKLINE_POINTS = 20
+SPARKLINE_POINTS = 20
 
 
 class PerformanceService:
@@ -103,7 +103,7 @@ class PerformanceService:
         with self._sessions.begin() as session:
             store = HistoryStore(session)
             found = store.series(not_found.require_model(session, model), limit=_MAX_LISTED_SERIES)
-            values = store.values([item.id for item in found], limit=_SPARKLINE_POINTS)
+            values = store.values([item.id for item in found], limit=SPARKLINE_POINTS)
         summaries = [_summary(item, values[item.id]) for item in found if item.id in values]
         return SeriesList(tuple(sorted(summaries, key=_sort_key)))
 
@@ -117,7 +117,7 @@ class PerformanceService:
             store = HistoryStore(session)
             rows = store.rows(models)
             chosen = _chosen(store.front_series([*rows.values()]), store.example_batches([*rows.values()]))
-            values = store.values([item.id for item in chosen], limit=_SPARKLINE_POINTS)
+            values = store.values([item.id for item in chosen], limit=SPARKLINE_POINTS)
             changes = store.last_changes({row: shown[0][0] for row, shown in values.items()})
         found: dict[int, list[Trend]] = {}
         for item in chosen:

@@ -11,9 +11,9 @@ from pt2hub.domain.names import Reference, team_of
 from pt2hub.errors import InvalidInput, NotFound, Pt2hubError
 from pt2hub.server.db.stores.artifacts.artifacts import ArtifactStore
 from pt2hub.server.db.stores.blobs.blobs import BlobStore
+from pt2hub.server.db.stores.builds.build_views import BuildViewStore
 from pt2hub.server.db.stores.builds.builds import BuildStore
 from pt2hub.server.db.stores.builds.progress import ProgressStore
-from pt2hub.server.db.stores.builds.views import BuildViewStore
 from pt2hub.server.db.stores.performance.measurements import PerformanceStore
 from pt2hub.server.db.stores.performance.measuring_jobs import MeasuringJobStore
 from pt2hub.server.services.blobs.documents import named_by

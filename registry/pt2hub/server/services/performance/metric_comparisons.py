@@ -11,7 +11,7 @@ from pt2hub.domain.performance.metrics import METRICS, Threshold, default_thresh
 from pt2hub.rendering.reasons import because, noise_of
 from pt2hub.server.db.stores.performance.comparisons import ComparisonStore
 from pt2hub.server.db.stores.promotion.policies import PolicyStore
-from pt2hub.server.services.performance.evidence import (
+from pt2hub.server.services.performance.comparison_evidence import (
     MetricEvidence,
     Sides,
     gather_evidence,

@@ -14,7 +14,7 @@ from pt2hub.server.services import not_found
 from pt2hub.server.services.access.tokens import check_admin
 from pt2hub.server.services.promotion.checks import AliasMoveRequest, PolicyDecision, PromotionChecks
 from pt2hub.server.services.publishing.descriptions import plain
-from pt2hub.wire.shapes import AliasList, AliasMove, AliasView
+from pt2hub.wire.responses import AliasList, AliasMove, AliasView
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

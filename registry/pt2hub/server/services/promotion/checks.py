@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pt2hub.server.db.stores.performance.measurements import MeasuredArtifact
     from pt2hub.wire.performance import MetricComparison
-    from pt2hub.wire.shapes import MeasurementStatus
+    from pt2hub.wire.responses import MeasurementStatus
 
 _MAX_FAILURES = 20
 """Failed checks that are stored and reported per move: many checks on many targets produce thousands."""

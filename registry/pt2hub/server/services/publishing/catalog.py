@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from pt2hub.domain.names import parse_model_name
 from pt2hub.domain.targets import parse_target
 from pt2hub.errors import InvalidInput
-from pt2hub.server.db.stores.builds.views import BuildViewStore
+from pt2hub.server.db.stores.builds.build_views import BuildViewStore
 from pt2hub.server.db.stores.publishing.catalog import CatalogStore
 from pt2hub.server.services import cursors, not_found
 from pt2hub.server.services.publishing.descriptions import plain
-from pt2hub.wire.shapes import BuildPage, ModelPage, ModelView, VersionPage
+from pt2hub.wire.responses import BuildPage, ModelPage, ModelView, VersionPage
 
 if TYPE_CHECKING:
     from datetime import timedelta

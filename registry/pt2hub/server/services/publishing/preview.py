@@ -12,14 +12,14 @@ from pt2hub.server.db.stores.publishing.versions import StoredVersion, VersionSt
 from pt2hub.server.services.builds.waits import never_offered
 from pt2hub.server.services.publishing.requested_targets import check_overrides, check_real
 from pt2hub.server.views.previews import PublishPreview, TargetPreview
-from pt2hub.wire.shapes import WaitReason
+from pt2hub.wire.responses import WaitReason
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
     from sqlalchemy.orm import Session
 
-    from pt2hub.wire.shapes import TargetView
+    from pt2hub.wire.responses import TargetView
 
 _SOURCE_KINDS = ("factory", "code", "program")
 """Fields that say what kind a source is; a written spec has them first."""

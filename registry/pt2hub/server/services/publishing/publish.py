@@ -14,8 +14,8 @@ from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.sources import StoredSource
 from pt2hub.server.db.notifications import notify, notify_progress
 from pt2hub.server.db.stores.blobs.blobs import BlobStore
+from pt2hub.server.db.stores.builds.build_views import BuildViewStore
 from pt2hub.server.db.stores.builds.builds import BuildStore
-from pt2hub.server.db.stores.builds.views import BuildViewStore
 from pt2hub.server.db.stores.operations.workers import WorkerStore
 from pt2hub.server.db.stores.publishing.versions import StoredVersion, VersionStore
 from pt2hub.server.services.builds.priorities import check_priority
@@ -31,7 +31,7 @@ from pt2hub.server.services.publishing.requested_targets import (
 )
 from pt2hub.server.services.publishing.source_checks import check_source, check_uploaded
 from pt2hub.server.services.publishing.spec_errors import parse_spec
-from pt2hub.wire.shapes import VersionView
+from pt2hub.wire.responses import VersionView
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

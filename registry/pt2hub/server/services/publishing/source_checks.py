@@ -15,8 +15,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from pt2hub.archive import read_safetensors_header
 from pt2hub.archive.calls import check_call
 from pt2hub.archive.code import check_code
-from pt2hub.archive.programs import check_program
-from pt2hub.archive.tensors import Form
+from pt2hub.archive.exported_programs import check_program
+from pt2hub.archive.safetensors_header import Form
 from pt2hub.archive.weights_check import check_fit
 from pt2hub.domain.publishing.spec import CodeSource, FactorySource, ProgramSource, check_factory
 from pt2hub.domain.targets import parse_target

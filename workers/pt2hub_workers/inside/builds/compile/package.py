@@ -17,7 +17,7 @@ from pt2hub.domain.artifacts import NO_TENSORS, Constants, NativeCode, SingleFil
 from pt2hub.domain.codec import decode
 from pt2hub.domain.targets import Target
 from pt2hub.errors import CompileFailed
-from pt2hub_workers.inside.builds.compile import layout, native
+from pt2hub_workers.inside.builds.compile import native, wrapper_layout
 from pt2hub_workers.inside.builds.compile.options import HOST_CODE_LEVEL
 from pt2hub_workers.inside.operations.files import STEM
 
@@ -76,7 +76,7 @@ def pack_compiled(package: Path, around: PackingInputs, directory: Path) -> Pack
         blob_name = next((n for n in names if n.endswith("_weights.blob")), None)
         source = whole.read(wrapper).decode()
         blob = memoryview(whole.read(blob_name) if blob_name else b"")
-    constants = layout.read_constants(
+    constants = wrapper_layout.read_constants(
         source,
         blob_member=f"{STEM}/{blob_name.split('/', 1)[1]}" if blob_name else "",
         blob_size=len(blob),
@@ -86,7 +86,7 @@ def pack_compiled(package: Path, around: PackingInputs, directory: Path) -> Pack
     constants = _rename_constants(constants, around)
     _refuse_own_constants(constants, around.known)
     literals = _literals(constants, blob)
-    layout.verify_blob(archive.blob_chunks(constants, around.weights, literals), blob)
+    wrapper_layout.verify_blob(archive.blob_chunks(constants, around.weights, literals), blob)
     code = directory / "code.zip"
     extra = {LITERALS: literals} if literals else {}
     result = archive.split(package, code, strip=native.strip_debug, root=STEM, extra=extra)
@@ -174,7 +174,7 @@ def _refuse_own_constants(constants: Constants, known: frozenset[str]) -> None:
 
 
 def _literals(constants: Constants, blob: memoryview) -> bytes | None:
-    found = layout.read_literals(constants, blob)
+    found = wrapper_layout.read_literals(constants, blob)
     if not found:
         return None
     tensors = {}

@@ -8,7 +8,7 @@ import safetensors
 import safetensors.torch
 import torch
 
-from pt2hub.archive.tensors import Form, read_safetensors_header
+from pt2hub.archive.safetensors_header import Form, read_safetensors_header
 from pt2hub.archive.weights_check import check_fit, mismatch
 from pt2hub.errors import CorruptArchive, Detail, WeightsMismatch
 

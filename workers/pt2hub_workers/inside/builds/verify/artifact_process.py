@@ -21,8 +21,12 @@ from pt2hub.client.artifacts.local import LocalArtifact
 from pt2hub.domain.artifacts import ArtifactConfig, TensorInput
 from pt2hub.domain.codec import decode
 from pt2hub_workers.inside.builds.verify.perturbation import Group, perturb
-from pt2hub_workers.inside.builds.verify.runs import INPUTS_KEY, OUTPUTS_KEY, VerificationRun, plan_runs
-from pt2hub_workers.inside.builds.verify.tensors import convert_to_declared, dtype_name, to_storable
+from pt2hub_workers.inside.builds.verify.run_order import INPUTS_KEY, OUTPUTS_KEY, VerificationRun, plan_runs
+from pt2hub_workers.inside.builds.verify.tensor_conversions import (
+    convert_to_declared,
+    dtype_name,
+    to_storable,
+)
 
 if TYPE_CHECKING:
     from pt2hub.client.artifacts.loader import LoadedModel

@@ -13,7 +13,7 @@ from pt2hub.errors import Pt2hubError, SourceDrifted
 from pt2hub_workers.inside.builds import differences
 from pt2hub_workers.inside.builds.export import eager
 from pt2hub_workers.inside.builds.export.inputs import Point, Tensors
-from pt2hub_workers.inside.builds.verify.runs import EXAMPLE, OTHER, SMALLEST
+from pt2hub_workers.inside.builds.verify.run_order import EXAMPLE, OTHER, SMALLEST
 from pt2hub_workers.inside.operations import files
 
 if TYPE_CHECKING:

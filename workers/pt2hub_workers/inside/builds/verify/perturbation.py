@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pt2hub.domain.digests import digest_json, hex_of
-from pt2hub_workers.inside.builds.verify.runs import EVERYTHING
+from pt2hub_workers.inside.builds.verify.run_order import EVERYTHING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -10,16 +10,16 @@ import safetensors.torch
 import torch
 
 from pt2hub_workers.inside.builds import differences
-from pt2hub_workers.inside.builds.verify.runs import EXPECTED_KEY, INPUTS_KEY
-from pt2hub_workers.inside.builds.verify.tensors import dtype_name, to_storable
+from pt2hub_workers.inside.builds.verify.run_order import EXPECTED_KEY, INPUTS_KEY
+from pt2hub_workers.inside.builds.verify.tensor_conversions import dtype_name, to_storable
 from pt2hub_workers.inside.builds.verify.tolerances import Allowance, base_allowances
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from pt2hub_workers.inside.builds.verify.eager_responses import Response
     from pt2hub_workers.inside.builds.verify.golden import Golden, PerPoint
-    from pt2hub_workers.inside.builds.verify.responses import Response
 
 Outputs = list[torch.Tensor]
 Allowances = dict[str, list[Allowance]]

@@ -22,6 +22,7 @@ from pt2hub_workers.inside.builds import differences
 from pt2hub_workers.inside.builds.export import eager, inputs, statefulness
 from pt2hub_workers.inside.builds.export.smallest_sizes import check_smallest
 from pt2hub_workers.inside.builds.verify import intermediate_sizes, reference, rounding_error
+from pt2hub_workers.inside.builds.verify.eager_responses import Unperturbed, compute_responses
 from pt2hub_workers.inside.builds.verify.golden import (
     Golden,
     GoldenInputs,
@@ -30,16 +31,15 @@ from pt2hub_workers.inside.builds.verify.golden import (
     make_golden,
     save_golden,
 )
-from pt2hub_workers.inside.builds.verify.memory import choose_largest_sizes
+from pt2hub_workers.inside.builds.verify.largest_sizes import choose_largest_sizes
 from pt2hub_workers.inside.builds.verify.program_checks import RANDOM_PREFIX, check_program
-from pt2hub_workers.inside.builds.verify.responses import Unperturbed, compute_responses
-from pt2hub_workers.inside.builds.verify.runs import EXAMPLE
+from pt2hub_workers.inside.builds.verify.run_order import EXAMPLE
 from pt2hub_workers.inside.builds.verify.tolerances import EAGER_FACTOR
 from pt2hub_workers.inside.operations import files
 
 if TYPE_CHECKING:
     from pt2hub.domain.publishing.spec import Spec
-    from pt2hub_workers.inside.builds.verify.responses import Response
+    from pt2hub_workers.inside.builds.verify.eager_responses import Response
     from pt2hub_workers.inside.builds.verify.tolerances import Allowance
     from pt2hub_workers.inside.operations.channel import Channel
 

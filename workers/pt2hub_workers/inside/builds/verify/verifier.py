@@ -18,7 +18,7 @@ import safetensors
 
 from pt2hub.domain.codec import decode
 from pt2hub.errors import ArtifactWrong, BadResponse, Detail, NoPower, OutputRefused, ToleranceMissed
-from pt2hub_workers.inside.builds.verify.runs import (
+from pt2hub_workers.inside.builds.verify.run_order import (
     EVERYTHING,
     EXAMPLE,
     EXPECTED_KEY,

@@ -13,7 +13,7 @@ from pt2hub.server.db.schema import Build as SQLBuild
 from pt2hub.server.db.schema import BuildAttempt as SQLBuildAttempt
 from pt2hub.server.db.schema import BuildStep as SQLBuildStep
 from pt2hub.server.db.stores.values import optional_stamp, stamp
-from pt2hub.wire.shapes import AttemptView
+from pt2hub.wire.responses import AttemptView
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

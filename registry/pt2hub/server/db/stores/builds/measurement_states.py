@@ -9,7 +9,7 @@ from sqlalchemy import text
 from pt2hub.domain.builds import BuildState
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.performance.measurements import MEASURED_BY, measurement_state
-from pt2hub.wire.shapes import MeasurementStatus
+from pt2hub.wire.responses import MeasurementStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,7 +14,7 @@ from pt2hub.server.db.schema import Build as SQLBuild
 from pt2hub.server.db.schema import BuildAttempt as SQLAttempt
 from pt2hub.server.db.schema import BuildStep as SQLBuildStep
 from pt2hub.server.db.stores.values import stamp, storable
-from pt2hub.wire.shapes import StepView
+from pt2hub.wire.responses import StepView
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

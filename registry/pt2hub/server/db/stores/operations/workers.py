@@ -20,7 +20,7 @@ from pt2hub.server.db.schema import Target as SQLTarget
 from pt2hub.server.db.schema import Version as SQLVersion
 from pt2hub.server.db.schema import Worker as SQLWorker
 from pt2hub.server.db.stores.values import optional_stamp, stamp
-from pt2hub.wire.shapes import TargetView
+from pt2hub.wire.responses import TargetView
 from pt2hub.wire.workers import WorkerBuild, WorkerView
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pt2hub.server.db.schema import Alias as SQLAlias
 from pt2hub.server.db.schema import AliasMove as SQLAliasMove
 from pt2hub.server.db.schema import Version as SQLVersion
 from pt2hub.server.db.stores.values import stamp
-from pt2hub.wire.shapes import AliasMove
+from pt2hub.wire.responses import AliasMove
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

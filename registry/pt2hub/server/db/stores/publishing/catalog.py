@@ -16,7 +16,7 @@ from pt2hub.server.db.stores.artifacts.references import newest_ready
 from pt2hub.server.db.stores.builds.measurement_states import MeasurementStateStore
 from pt2hub.server.db.stores.promotion.aliases import AliasStore
 from pt2hub.server.db.stores.values import stamp
-from pt2hub.wire.shapes import MAX_COUNTED_VERSIONS, ModelView, VersionSummary
+from pt2hub.wire.responses import MAX_COUNTED_VERSIONS, ModelView, VersionSummary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
-    from pt2hub.wire.shapes import ModelView
+    from pt2hub.wire.responses import ModelView
 
 # `ready` is the number of the newest ready version, from the list of models.
 _STANDINGS = text("""

@@ -15,7 +15,7 @@ from pt2hub.server.db.schema import Artifact as SQLArtifact
 from pt2hub.server.db.schema import Build as SQLBuild
 from pt2hub.server.db.schema import Environment as SQLEnvironment
 from pt2hub.server.db.stores.values import stamp
-from pt2hub.server.views.summaries import ArtifactSummary, Figure
+from pt2hub.server.views.artifact_summaries import ArtifactSummary, Figure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -14,14 +14,15 @@ from pt2hub.rendering.quantities import (
     format_share,
     quantity,
 )
+from pt2hub.rendering.sheets import measurement_state
 from pt2hub.rendering.states import format_state
 from pt2hub.rendering.times import format_ago, format_utc_time
-from pt2hub.rendering.views import measurement_state
 from pt2hub.rendering.waits import compose_wait, format_note
-from pt2hub.server.pages.trends import explain_trend, format_trend
+from pt2hub.server.pages.sparkline import points
+from pt2hub.server.pages.trend_texts import explain_trend, format_trend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 _SHORT_DIGEST = 12
 
@@ -29,20 +30,6 @@ _SHORT_DIGEST = 12
 def short(digest: str) -> str:
     """Return the first characters of a digest, enough to recognize it."""
     return digest.removeprefix("sha256:")[:_SHORT_DIGEST]
-
-
-def points(values: Sequence[float], width: float = 100, height: float = 24) -> str:
-    """Return the points of a sparkline's polyline in a box of `width` by `height`; the y axis spans at least 10 %."""
-    if not values:
-        return ""
-    low, high = min(values), max(values)
-    spread = max(high - low, 0.1 * max(abs(low), abs(high))) or 1.0
-    middle = (low + high) / 2
-    step = width / max(1, len(values) - 1)
-    return " ".join(
-        f"{index * step:.1f},{height / 2 - (value - middle) / spread * (height - 4):.1f}"
-        for index, value in enumerate(values)
-    )
 
 
 def plain(value: object, max_length: int = 300) -> str:
@@ -70,7 +57,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "note": format_note,
     "wait": compose_wait,
     "short": short,
-    "points": points,
+    "sparkline": points,
     "plain": plain,
     "upper_first": upper_first,
     "quantity": quantity,

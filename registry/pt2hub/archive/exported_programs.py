@@ -26,8 +26,8 @@ from pt2hub.archive.payloads import (
     read_json,
     read_payloads,
 )
+from pt2hub.archive.safetensors_header import Form, TensorEntry, read_safetensors_header, safetensors_header
 from pt2hub.archive.sources import open_file, open_source
-from pt2hub.archive.tensors import Form, TensorEntry, read_safetensors_header, safetensors_header
 from pt2hub.archive.torch_save_format import (
     CONSTANTS,
     CONSTANTS_CONFIG,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pt2hub_workers.inside.builds.verify.runs import stored_dtype
+from pt2hub_workers.inside.builds.verify.run_order import stored_dtype
 
 if TYPE_CHECKING:
     from pt2hub.domain.artifacts import TensorInput

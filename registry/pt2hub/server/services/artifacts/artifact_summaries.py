@@ -6,13 +6,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.publishing.compile_options import weights_form
-from pt2hub.server.db.stores.artifacts.summaries import ArtifactSummaryStore
+from pt2hub.server.db.stores.artifacts.artifact_summaries import ArtifactSummaryStore
 from pt2hub.server.db.stores.performance.series import HistoryStore
 from pt2hub.server.services import not_found
 
 if TYPE_CHECKING:
     from pt2hub.server.db.engine import Sessions
-    from pt2hub.server.views.summaries import ArtifactSummary
+    from pt2hub.server.views.artifact_summaries import ArtifactSummary
 
 
 class ArtifactSummaryService:

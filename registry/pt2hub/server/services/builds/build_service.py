@@ -21,9 +21,9 @@ from pt2hub.server.db.notifications import notify_progress
 from pt2hub.server.db.stores.artifacts.artifacts import ArtifactStore
 from pt2hub.server.db.stores.blobs.blobs import BlobStore
 from pt2hub.server.db.stores.builds.attempts import AttemptStore
+from pt2hub.server.db.stores.builds.build_views import BuildViewStore
 from pt2hub.server.db.stores.builds.builds import BuildStore, read_state
 from pt2hub.server.db.stores.builds.progress import ProgressStore
-from pt2hub.server.db.stores.builds.views import BuildViewStore
 from pt2hub.server.db.stores.performance.measuring_jobs import MeasuringJobStore
 from pt2hub.server.db.stores.publishing.versions import VersionStore
 from pt2hub.server.services.blobs.documents import named_by, read_config, read_manifest
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.queue import BuildQueue
     from pt2hub.server.db.stores.builds.builds import HeldBuild
-    from pt2hub.wire.shapes import BuildView
+    from pt2hub.wire.responses import BuildView
 
 __all__ = ["BuildService", "Publication", "ReusableCode"]
 

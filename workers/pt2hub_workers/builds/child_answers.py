@@ -16,11 +16,11 @@ from pt2hub.domain.digests import Digest, canonical_json, digest_bytes
 from pt2hub.domain.publishing.compile_options import weights_form
 from pt2hub.errors import InternalError
 from pt2hub.server.blobs.keys import StorageKey
-from pt2hub.server.services.blobs.service import BlobChunk
+from pt2hub.server.services.blobs.blob_writes import BlobChunk
 from pt2hub_workers.builds.build_inputs import BuildInputs
-from pt2hub_workers.builds.messages import MessageFields, output_refused, read
+from pt2hub_workers.builds.build_verification import VerificationRun
+from pt2hub_workers.builds.child_messages import MessageFields, output_refused, read
 from pt2hub_workers.builds.publication import BlobFile, Files, Origin, make_config
-from pt2hub_workers.builds.verification import VerificationRun
 from pt2hub_workers.inside.operations import files
 from pt2hub_workers.operations.retries import retry_outage
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from pt2hub.domain.artifacts import ArtifactConfig
     from pt2hub.domain.builds import Claim
     from pt2hub.domain.publications import ReusableCode
-    from pt2hub_workers.builds.jobs import WorkerContext
+    from pt2hub_workers.builds.build_verification import Verification
+    from pt2hub_workers.builds.child_messages import Result
+    from pt2hub_workers.builds.job import WorkerContext
     from pt2hub_workers.builds.journal import Journal
-    from pt2hub_workers.builds.messages import Result
-    from pt2hub_workers.builds.verification import Verification
     from pt2hub_workers.operations.cancellation import CancellationToken
     from pt2hub_workers.sandbox.workspaces import Workspace
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pt2hub.archive.payloads import VIEW_AS_REAL
-from pt2hub.archive.tensors import Form, safetensors_header
+from pt2hub.archive.safetensors_header import Form, safetensors_header
 from pt2hub.client.publishing.live_models.arguments import dtype_name, unsupported_reason
 from pt2hub.errors import UnsupportedTensor
 

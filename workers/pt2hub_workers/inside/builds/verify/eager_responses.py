@@ -19,7 +19,7 @@ from pt2hub_workers.inside.builds.compile.weights import named_tensors
 from pt2hub_workers.inside.builds.export import eager
 from pt2hub_workers.inside.builds.export.inputs import Tensors
 from pt2hub_workers.inside.builds.verify.perturbation import Group, group_constants, perturb
-from pt2hub_workers.inside.builds.verify.runs import EVERYTHING
+from pt2hub_workers.inside.builds.verify.run_order import EVERYTHING
 from pt2hub_workers.inside.builds.verify.tolerances import Allowance, response_allowances
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field, RootModel
 
 from pt2hub.domain.builds import MAX_REPEAT, MEASURE_PRIORITY
 from pt2hub.rendering.tabular import CSV_TYPE
-from pt2hub.server.api.shapes import Body, LimitNumber, Parameters, PriorityNumber
+from pt2hub.server.api.request_shapes import Body, LimitNumber, Parameters, PriorityNumber
 from pt2hub.server.services.performance.history import DEFAULT_POINTS, MAX_POINTS
 from pt2hub.server.services.promotion.policy_spec import PolicySpec
 from pt2hub.server.services.publishing.catalog import DEFAULT_LIMIT

@@ -14,8 +14,8 @@ from pt2hub_workers.sandbox import devices, seccomp
 from pt2hub_workers.sandbox.environment import confine_variables, without_secrets
 from pt2hub_workers.sandbox.limits import Bounds, Limits
 from pt2hub_workers.sandbox.paths import SYSTEM, is_below
-from pt2hub_workers.sandbox.profile import INSIDE, Profile
-from pt2hub_workers.sandbox.start import Command, begin, finish
+from pt2hub_workers.sandbox.process_start import Command, begin, finish
+from pt2hub_workers.sandbox.sandbox_profile import INSIDE, Profile
 
 if TYPE_CHECKING:
     import subprocess
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pt2hub.domain.digests import Digest
-    from pt2hub_workers.sandbox.start import Mounts, Started
+    from pt2hub_workers.sandbox.process_start import Mounts, Started
 
 Level = Literal["sandbox", "process"]
 PROBE_SECONDS = 300.0

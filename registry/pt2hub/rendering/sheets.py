@@ -22,12 +22,12 @@ from pt2hub.rendering.states import format_state
 from pt2hub.rendering.steps import remark
 from pt2hub.rendering.waits import format_note
 from pt2hub.wire.problems import from_dict
-from pt2hub.wire.shapes import MAX_COUNTED_VERSIONS
+from pt2hub.wire.responses import MAX_COUNTED_VERSIONS
 
 if TYPE_CHECKING:
     from pt2hub.wire.artifacts import ArtifactView
     from pt2hub.wire.resolution import ArtifactRef, ResolvedReference
-    from pt2hub.wire.shapes import (
+    from pt2hub.wire.responses import (
         AliasMove,
         AliasView,
         AttemptView,

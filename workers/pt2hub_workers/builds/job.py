@@ -10,8 +10,8 @@ import structlog
 
 from pt2hub.server.container import Container
 from pt2hub.system.redaction import Redactor
+from pt2hub_workers.builds.build_verification import Listener
 from pt2hub_workers.builds.toolchains import Toolchain
-from pt2hub_workers.builds.verification import Listener
 from pt2hub_workers.operations.device_hold import DeviceHold
 from pt2hub_workers.operations.device_lock import DeviceLock
 from pt2hub_workers.operations.machine import Machine

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pt2hub.server.api.shapes import ID_PATTERN, Body, DigestText, Parameters
+from pt2hub.server.api.request_shapes import ID_PATTERN, Body, DigestText, Parameters
 from pt2hub.server.services.blobs.uploads import MAX_PRESIGNED_PARTS
 
 MAX_OBJECT_BYTES = 1 << 50

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from pt2hub.archive.safetensors_header import TensorEntry, read_safetensors_header
 from pt2hub.archive.sources import ByteSource, open_source
-from pt2hub.archive.tensors import TensorEntry, read_safetensors_header
 from pt2hub.domain.digests import CHUNK
 from pt2hub.errors import CorruptArchive, LayoutUnproven, WeightsMismatch
 

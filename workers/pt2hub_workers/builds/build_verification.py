@@ -21,7 +21,7 @@ from pt2hub.errors import (
     Pt2hubError,
     WorkerLost,
 )
-from pt2hub_workers.builds.messages import MAX_DETAIL, read_log
+from pt2hub_workers.builds.child_messages import MAX_DETAIL, read_log
 from pt2hub_workers.children.child import ChildDied, ChildHung
 from pt2hub_workers.inside.operations.files import ARTIFACT_OUTPUTS
 

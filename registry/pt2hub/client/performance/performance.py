@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pt2hub.domain.artifacts import Environment
     from pt2hub.wire.performance import EventView, Reported
-    from pt2hub.wire.shapes import BuildView
+    from pt2hub.wire.responses import BuildView
 
 
 class HistoryOptions(TypedDict, total=False):

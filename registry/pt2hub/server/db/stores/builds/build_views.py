@@ -22,7 +22,7 @@ from pt2hub.server.db.stores.builds.measurement_states import MeasurementStateSt
 from pt2hub.server.db.stores.builds.progress import ProgressStore
 from pt2hub.server.db.stores.operations.workers import is_offered, last_seen
 from pt2hub.server.db.stores.values import optional_stamp, stamp
-from pt2hub.wire.shapes import AttemptView, BuildView, MeasurementStatus, StepView, WaitReason
+from pt2hub.wire.responses import AttemptView, BuildView, MeasurementStatus, StepView, WaitReason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
