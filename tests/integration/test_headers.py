@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 
 from pt2hub.errors import BadConfiguration, CompileFailed
 from pt2hub_workers.builds import precompiled_headers
@@ -31,20 +32,20 @@ if TYPE_CHECKING:
     from pt2hub_workers.sandbox.workspaces import Workspace
     from support.working import Works
 
-FILES = {"caa.h": b"#include <a>\n", "caa.h.gch": b"compiled"}
+FILES = {"caa.h": b"#include <a>\n", "caa.h.gch": b"compiled", "cpp.so": b"a probe"}
 A_MONTH = 31 * 86400
 
 
 class Compiler(NoopToolchain):
     """A toolchain whose children write headers at once."""
 
-    def __init__(self, folder: Path, files: dict[str, bytes] = FILES, torch: str = "2.13.0") -> None:
+    def __init__(self, folder: Path, files: dict[str, bytes] = FILES, release: str = "2.13.0") -> None:
         super().__init__(folder)
         self.compiled = 0
         self.files = files
         self.error: Exception | None = None
         self._workspaces = Workspaces(folder / "rooms", inside=None)
-        self._torch = torch
+        self._torch = release
 
     def machine(self) -> Any:
         machine = super().machine()
@@ -91,7 +92,7 @@ def ensure(place: Path, tmp_path: Path) -> Callable[[Compiler], PrecompiledHeade
 
 
 def kept(place: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in place.iterdir() if path.suffix in (".h", ".gch")}
+    return {path.name: path.read_bytes() for path in place.iterdir() if path.suffix in (".h", ".gch", ".so")}
 
 
 def test_headers_are_compiled_once_and_can_only_be_read(
@@ -126,7 +127,7 @@ def test_two_toolchains_that_share_a_header_do_not_compile_it_for_each_other_for
 ) -> None:
     first = Compiler(tmp_path / "a")
     second = Compiler(
-        tmp_path / "b", {**FILES, "caa.h.gch": b"compiled anew", "cbb.h": b"own"}, torch="2.11.0"
+        tmp_path / "b", {**FILES, "caa.h.gch": b"compiled anew", "cbb.h": b"own"}, release="2.11.0"
     )
     for compiler in (first, second, first, second):
         ensure(compiler).close()
@@ -173,7 +174,7 @@ def test_a_failure_is_told_and_keeps_no_worker_from_starting(
 def test_a_toolchain_that_nobody_uses_any_more_leaves_what_others_need(
     tmp_path: Path, place: Path, ensure: Callable[[Compiler], PrecompiledHeaders]
 ) -> None:
-    of_old = ensure(Compiler(tmp_path / "old", {**FILES, "cbb.h": b"old"}, torch="2.11.0"))
+    of_old = ensure(Compiler(tmp_path / "old", {**FILES, "cbb.h": b"old"}, release="2.11.0"))
     (listed,) = place.glob("*.json")
     os.utime(listed, (0, time.time() - A_MONTH))
     new = Compiler(tmp_path / "new")
@@ -189,7 +190,7 @@ def test_a_toolchain_that_nobody_uses_any_more_leaves_what_others_need(
 def test_one_that_was_used_lately_stays(
     tmp_path: Path, place: Path, ensure: Callable[[Compiler], PrecompiledHeaders]
 ) -> None:
-    ensure(Compiler(tmp_path / "old", {"cbb.h": b"old"}, torch="2.11.0")).close()
+    ensure(Compiler(tmp_path / "old", {"cbb.h": b"old"}, release="2.11.0")).close()
     ensure(Compiler(tmp_path / "new"))
 
     assert kept(place) == {**FILES, "cbb.h": b"old"}
@@ -242,15 +243,17 @@ def test_a_process_has_a_directory_of_its_own_with_links_to_what_is_prepared(
     for name in ("_HEADER_DIR", "_HEADER_LOCK_DIR"):
         monkeypatch.setattr(codecache, name, getattr(codecache, name))  # put back afterwards
     ensure(Compiler(tmp_path))
-    own = tmp_path / "own"
+    own, cache = tmp_path / "own", tmp_path / "cache"
 
-    use_prepared({HEADERS_VARIABLE: str(place)}, own)
+    use_prepared({HEADERS_VARIABLE: str(place)}, own, cache)
 
     assert header_options() == {}
     assert (str(own), str(own / "locks")) == (codecache._HEADER_DIR, codecache._HEADER_LOCK_DIR)
+    headers = [name for name in FILES if not name.endswith(".so")]
     assert {path.name: path.resolve() for path in own.iterdir() if path.is_symlink()} == {
-        name: place / name for name in FILES
+        name: place / name for name in headers
     }
+    assert [(path, path.resolve()) for path in cache.glob("*/*")] == [(cache / "pp/cpp.so", place / "cpp.so")]
     (own / "locks" / "caa.lock").touch()
 
 
@@ -263,15 +266,18 @@ def test_without_prepared_headers_a_process_has_a_directory_of_its_own_and_a_bui
     for name in ("_HEADER_DIR", "_HEADER_LOCK_DIR"):
         monkeypatch.setattr(codecache, name, getattr(codecache, name))
 
-    use_prepared(environ, tmp_path / "own")
+    use_prepared(environ, tmp_path / "own", tmp_path / "cache")
 
     assert [path.name for path in (tmp_path / "own").iterdir()] == ["locks"]
     assert str(tmp_path / "own") == codecache._HEADER_DIR
     assert header_options() == {"aot_inductor.precompile_headers": False}
+    assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.compiles
-def test_a_build_in_the_sandbox_compiles_no_header_and_cannot_harm_the_prepared_ones(works: Works) -> None:
+def test_a_build_in_the_sandbox_compiles_no_header_and_no_probe_and_cannot_harm_the_prepared_ones(
+    works: Works,
+) -> None:
     works.start()
     before = _times()
     assert len([name for name in before if name.endswith(".gch")]) >= 3
@@ -281,8 +287,11 @@ def test_a_build_in_the_sandbox_compiles_no_header_and_cannot_harm_the_prepared_
     view = works.await_state(build, "succeeded", "failed")
 
     assert view.state == "succeeded", view.error
-    said = {line.text for line in works.services.logs.lines(build)[1] if line.text.startswith("headers: ")}
-    (only,) = said  # the same before the compile and after it
+    lines = [line.text for line in works.services.logs.lines(build)[1]]
+    (only,) = {line for line in lines if line.startswith("headers: ")}  # before the compile and after it
+    probes = [line.split() for line in lines if line.startswith("probes: ")]
+    assert {words[3] for words in probes} == {"0"}
+    assert (max(int(words[1]) for words in probes) > 0) == torch.cpu._is_avx2_supported()
     assert only.endswith("0 compiled here, harmed []")
     assert int(only.split()[1]) >= 3
     assert before.items() <= _times().items()  # workers beside this one may add theirs
@@ -290,4 +299,6 @@ def test_a_build_in_the_sandbox_compiles_no_header_and_cannot_harm_the_prepared_
 
 def _times() -> dict[str, int]:
     """When each header was written; the lists beside them are touched by every worker that starts."""
-    return {path.name: path.stat().st_mtime_ns for path in PLACE.iterdir() if path.suffix in (".h", ".gch")}
+    return {
+        path.name: path.stat().st_mtime_ns for path in PLACE.iterdir() if path.suffix in (".h", ".gch", ".so")
+    }

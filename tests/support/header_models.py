@@ -1,4 +1,4 @@
-"""A model that looks at what its build's process does with PyTorch's precompiled headers, and says it."""
+"""A model that looks at what its build's process does with prepared headers and probes, and says it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,16 @@ class Looking(nn.Module):
         files = list(Path(codecache._HEADER_DIR).glob("*.gch"))
         own = [path.name for path in files if not path.is_symlink()]
         print(f"headers: {len(files) - len(own)} prepared, {len(own)} compiled here, {_harm()}")
+        used, compiled = _probes()
+        print(f"probes: {used} used, {compiled} compiled here")
         return torch.relu(self.linear(x))
+
+
+def _probes() -> tuple[int, int]:
+    """How many instruction sets Inductor has probed in this process, and how many libraries it compiled for that."""
+    sources = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).glob("*/*.cpp")
+    probes = [path.with_suffix(".so") for path in sources if "_chk_kernel" in path.read_text()]
+    return len(probes), sum(not path.is_symlink() for path in probes)
 
 
 def _harm() -> str:

@@ -3,7 +3,8 @@
 Compiling them takes half the time of a small model's build, and they have some hundred megabytes. No build may write
 what another one reads, so a separate child process compiles them, confined like a build and without users' code. The
 files lie in one directory that builds can only read, under Inductor's names, which identify their contents. Each
-toolchain has a list of its files, written when they are complete.
+toolchain has a list of its files, written when they are complete. Libraries with which Inductor probes the CPU's
+instruction sets lie beside them: six of them take as long to compile as a small model.
 """
 
 from __future__ import annotations
@@ -166,6 +167,7 @@ def identity(machine: Machine, environ: Mapping[str, str]) -> dict[str, Any]:
     toolchain = machine.toolchain
     shaping = (key for key in environ if key in _SHAPING or key.startswith(_INDUCTORS))
     return {
+        "contents": ["headers", "probes"],
         "target": machine.target.name,
         "versions": [toolchain.torch, toolchain.python, toolchain.compiler, toolchain.pt2hub],
         "prefix": sys.prefix,

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pt2hub.client.artifacts.imports import collector_paused
 from pt2hub.client.config import cpu_level_limit
 from pt2hub.client.machine.gpus import Limits, gpu_limits
 from pt2hub.client.machine.processor import cpu_flags, cpuinfo
@@ -45,7 +46,8 @@ def probe(wanted: str = "auto") -> dict[str, Any]:
 
 
 def _machine(target: Target, level: str) -> dict[str, Any]:
-    import torch
+    with collector_paused():
+        import torch
 
     packages = _packages()
     # A CPU target is the same on a machine with a GPU: neither its code nor its timings use it.

@@ -6,6 +6,10 @@ one directory for all processes of a user, which is fixed on import (`torch._ind
 to 2.13). Here every process has its own directory with links to the headers that the worker prepared: no two jobs can
 write the same file, and missing headers are compiled for this process alone. Without any prepared header a build compiles
 without precompiling: it includes each header once, so that a header of its own costs more than it saves.
+
+Inductor also compiles a small library for each instruction set of the CPU and loads it, to learn whether compiler and
+torch support the set. It keeps these probes in the compiler's cache, under a digest of their source, the compiler and
+its flags. Every build has an empty cache, so the worker prepares the probes, too; a build still loads each of them.
 """
 
 from __future__ import annotations
@@ -29,19 +33,27 @@ HEADERS_VARIABLE = "PT2HUB_HEADERS"
 """Variable with the directory of the headers that the worker prepared."""
 SUFFIXES = (".h", ".gch")
 """Suffixes of a header that Inductor writes (one line that includes PyTorch's) and of its compiled form."""
+PROBE_SUFFIX = ".so"
+"""Suffix of a library that probes an instruction set."""
 
 
-def use_prepared(environ: Mapping[str, str], own: Path) -> None:
-    """Make the prepared headers available to Inductor in this process; must be called before anything is compiled.
+def use_prepared(environ: Mapping[str, str], own: Path, cache: Path) -> None:
+    """Make the prepared files available to Inductor in this process; must be called before anything is compiled.
 
     Args:
         environ: Environment that may contain their directory, which this process only reads.
+        own: Directory for this process's headers; it is created.
+        cache: The compiler's cache, where Inductor looks for the probes.
     """
     _set_directory(own)
     prepared = environ.get(HEADERS_VARIABLE)
     for path in Path(prepared).iterdir() if prepared and Path(prepared).is_dir() else ():
         if path.suffix in SUFFIXES:
             (own / path.name).symlink_to(path)
+        elif path.suffix == PROBE_SUFFIX:
+            folder = cache / path.name[1:3]  # as `torch._inductor.codecache.get_path` has it
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / path.name).symlink_to(path)
 
 
 def header_options() -> dict[str, Any]:
@@ -55,27 +67,28 @@ def header_options() -> dict[str, Any]:
 
 
 def compile_headers(message: dict[str, Any], channel: Channel) -> dict[str, Any]:
-    """Compile the headers that builds for a target include, by building a model of one operator.
+    """Compile the headers that builds for a target include, by building a model of one operator, and the probes.
 
     Args:
         message: `directory`, the workspace; `target`, the worker's target.
 
     Returns:
-        `files`: paths of the headers relative to the workspace.
+        `files`: paths of the headers and probes relative to the workspace.
     """
     _require_compiler(os.environ.get("CXX") or "g++")
     from pt2hub_workers.inside.builds.compile.caches import isolate_caches
 
     workspace = Path(message["directory"])
+    target, out = decode(Target, message["target"]), workspace / "out"
     isolate_caches(workspace)
-    _set_directory(workspace / "out")
+    _set_directory(out)
     with channel.step("headers"):
-        _compile_example(decode(Target, message["target"]), workspace / "tmp" / "headers.pt2")
-    return {
-        "files": sorted(
-            f"out/{path.name}" for path in (workspace / "out").iterdir() if path.suffix in SUFFIXES
-        )
-    }
+        probes = _compile_probes(target, workspace / "cache")
+        _compile_example(target, workspace / "tmp" / "headers.pt2")
+    for path in probes:
+        path.rename(out / path.name)
+    found = (path.name for path in out.iterdir() if path.suffix in (*SUFFIXES, PROBE_SUFFIX))
+    return {"files": sorted(f"out/{name}" for name in found)}
 
 
 def _set_directory(folder: Path) -> None:
@@ -84,6 +97,18 @@ def _set_directory(folder: Path) -> None:
     locks = folder / "locks"
     locks.mkdir(parents=True)
     codecache._HEADER_DIR, codecache._HEADER_LOCK_DIR = str(folder), str(locks)  # noqa: SLF001  # there is no setting
+
+
+def _compile_probes(target: Target, cache: Path) -> list[Path]:
+    """Let Inductor probe the CPU's instruction sets with an empty cache; return the libraries that it compiled."""
+    import torch._inductor.config
+    from torch._inductor import cpu_vec_isa
+
+    from pt2hub_workers.inside.builds.compile.options import compile_options
+
+    with torch._inductor.config.patch(compile_options(target, {})):  # as in a build  # noqa: SLF001
+        cpu_vec_isa.valid_vec_isa_list()
+    return sorted(cache.glob(f"*/*{PROBE_SUFFIX}"))
 
 
 def _compile_example(target: Target, package: Path) -> None:
