@@ -27,6 +27,8 @@ pytest_plugins = [
     "support.site",
 ]
 
+gc.disable()  # until the tests are collected: imports leave no garbage, and searching for it takes a quarter of them
+
 # Torch in the test processes themselves is held to the level that PT2HUB_CPU_LEVEL names, as in workers' children.
 os.environ.update(at_level(cpu_level_limit()))
 
@@ -68,5 +70,6 @@ def is_fast(item: pytest.Item) -> bool:
 
 def pytest_collection_finish() -> None:
     """Freeze what imports and collection made: each full garbage collection over it takes most of a second."""
+    gc.enable()
     gc.collect()
     gc.freeze()

@@ -2,10 +2,12 @@
 
 import sys
 
+from pt2hub.client.artifacts.imports import collector_paused
 from pt2hub.system.interrupts import hold
 
 if __name__ == "__main__":
     hold()  # imports take a second: signals are held until `main` installs its handlers
-    from pt2hub_workers.main import main
+    with collector_paused():
+        from pt2hub_workers.main import main
 
     sys.exit(main(sys.argv[1:]))
