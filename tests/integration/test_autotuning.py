@@ -16,6 +16,14 @@ from support.tiny_models import Mlp
 if TYPE_CHECKING:
     from pathlib import Path
 
+TUNED_ONLY = {
+    "max_autotune": True,
+    "max_autotune_gemm_backends": "ATEN,CPP",
+    "aot_inductor.package_cpp_only": True,
+    "aot_inductor.precompile_headers": False,
+}
+"""Every candidate is compiled and timed; of the chosen ones only the sources are kept, which nothing here runs."""
+
 
 @pytest.mark.usefixtures("aoti")  # its precompiled headers
 @pytest.mark.compiles
@@ -26,12 +34,10 @@ def test_every_candidate_is_recorded_with_its_time_and_the_chosen_one(
     # One product: each candidate is compiled, and the test below has two.
     model = torch.nn.Linear(8, 64).eval().requires_grad_(False)
     program = torch.export.export(model, (torch.randn(32, 8),))
-    options = {"max_autotune": True, "max_autotune_gemm_backends": "ATEN,CPP"}
-
     begun: list[str] = []
     tuning = Tuning(on_begin=lambda: begun.append("alone"))
 
-    compile_program(program, options, tmp_path / "package.pt2", tuning)
+    compile_program(program, TUNED_ONLY, tmp_path / "package.pt2", tuning)
 
     choices = tuning.choices
     assert begun == ["alone"]
@@ -75,8 +81,7 @@ def test_a_candidate_that_fails_is_kept_with_its_reason_and_the_taken_one_is_sai
     model = torch.nn.Linear(8, 80).eval().requires_grad_(False)  # a size of its own: the process keeps times
     program = torch.export.export(model, (torch.randn(32, 8),))
     tuning = Tuning()
-    options = {"max_autotune": True, "max_autotune_gemm_backends": "ATEN,CPP"}
-    compile_program(program, options, tmp_path / "package.pt2", tuning)
+    compile_program(program, TUNED_ONLY, tmp_path / "package.pt2", tuning)
     assert bad
     timed = [choice for choice in tuning.choices if choice["milliseconds"] is not None]
     (failed,) = (choice for choice in tuning.choices if choice["milliseconds"] is None)

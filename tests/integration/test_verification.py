@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ from support.tiny_models import Convnet, Mlp
 from support.workbench import Workbench, tiny_spec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pt2hub_workers.builds.build_verification import VerificationRun
 
 pytestmark = pytest.mark.compiles
@@ -34,6 +37,16 @@ def published(bench: Workbench) -> dict[str, Any]:
     return {**bench.build(tiny_spec()), "trial": bench.runs[-1]}
 
 
+@pytest.fixture(scope="module")
+def hung(
+    bench: Workbench, published: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Future[dict[str, Any]]]:
+    """A verification that runs into its time limit while other tests go on."""
+    run = _with_library(published["trial"], tmp_path_factory.mktemp("hung"), "sleep(600);")
+    with ThreadPoolExecutor(1) as executor:
+        yield executor.submit(bench.verify, run, 15)
+
+
 def _loaded(parts: dict[str, Any]) -> Any:
     config = decode(ArtifactConfig, parts["config"])
     return load_artifact(
@@ -41,6 +54,7 @@ def _loaded(parts: dict[str, Any]) -> Any:
     )
 
 
+@pytest.mark.usefixtures("hung")  # starts it
 def test_a_right_artifact_passes_and_computes_what_the_model_does(published: dict[str, Any]) -> None:
     torch.manual_seed(3)
     model = Mlp().eval()
@@ -225,11 +239,9 @@ def _with_library(trial: VerificationRun, folder: Path, body: str) -> Verificati
     return replace(trial, code=code)
 
 
-def test_a_library_that_never_finishes_loading_is_caught(
-    bench: Workbench, published: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_library_that_never_finishes_loading_is_caught(hung: Future[dict[str, Any]]) -> None:
     with pytest.raises(errors.ArtifactHung) as caught:
-        bench.verify(_with_library(published["trial"], tmp_path, "sleep(600);"), 15)
+        hung.result()
 
     assert "load" in caught.value.message
 

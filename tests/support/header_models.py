@@ -30,7 +30,13 @@ def _probes() -> tuple[int, int]:
     """How many instruction sets Inductor has probed in this process, and how many libraries it compiled for that."""
     sources = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).glob("*/*.cpp")
     probes = [path.with_suffix(".so") for path in sources if "_chk_kernel" in path.read_text()]
-    return len(probes), sum(not path.is_symlink() for path in probes)
+    prepared = Path(os.environ["PT2HUB_HEADERS"])
+    copies = [path for path in probes if _time(path) == _time(prepared / path.name)]
+    return len(probes), len(probes) - len(copies)
+
+
+def _time(path: Path) -> int:
+    return path.stat().st_mtime_ns if path.exists() else 0
 
 
 def _harm() -> str:

@@ -53,7 +53,9 @@ def use_prepared(environ: Mapping[str, str], own: Path, cache: Path) -> None:
         elif path.suffix == PROBE_SUFFIX:
             folder = cache / path.name[1:3]  # as `torch._inductor.codecache.get_path` has it
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / path.name).symlink_to(path)
+            shutil.copy2(
+                path, folder
+            )  # no link: a filesystem of temporary files may refuse to load libraries
 
 
 def header_options() -> dict[str, Any]:
@@ -86,7 +88,7 @@ def compile_headers(message: dict[str, Any], channel: Channel) -> dict[str, Any]
         probes = _compile_probes(target, workspace / "cache")
         _compile_example(target, workspace / "tmp" / "headers.pt2")
     for path in probes:
-        path.rename(out / path.name)
+        shutil.move(path, out / path.name)
     found = (path.name for path in out.iterdir() if path.suffix in (*SUFFIXES, PROBE_SUFFIX))
     return {"files": sorted(f"out/{name}" for name in found)}
 
