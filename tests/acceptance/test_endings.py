@@ -16,7 +16,7 @@ import pytest
 from pt2hub.cli.operations import temporary_server
 from support.plane import descendants
 from support.running import Up, clean_environ, processes_of, wait_for_none
-from support.working import until
+from support.working import READY_SECONDS, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,16 +121,16 @@ def test_a_worker_that_is_ended_in_a_build_hands_it_back(works: Works) -> None:
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_worker_that_is_ended_takes_the_processes_of_its_builds_along(
-    works: Works, number: signal.Signals
-) -> None:
-    worker = works.start("--drain-seconds", "0")
-    until(lambda: len(descendants({worker.process.pid})) > 2)  # children that wait for a build
-    below = descendants({worker.process.pid})
-    worker.signal(number)
-    assert worker.wait() == (-number if number == signal.SIGKILL else 0), worker.output
-    until(lambda: not [pid for pid in below if lives(pid)], PATIENCE)
+def test_a_worker_that_is_ended_takes_the_processes_of_its_builds_along(works: Works) -> None:
+    codes = {signal.SIGTERM: 0, signal.SIGKILL: -signal.SIGKILL}
+    workers = {number: works.start("--drain-seconds", "0", ready=False) for number in codes}
+    for number, worker in workers.items():
+        worker.await_output("worker ready", READY_SECONDS)
+        until(lambda: len(descendants({worker.process.pid})) > 2)  # noqa: B023  # children that wait for a build
+        below = descendants({worker.process.pid})
+        worker.signal(number)
+        assert worker.wait() == codes[number], worker.output
+        until(lambda: not [pid for pid in below if lives(pid)], PATIENCE)  # noqa: B023
 
 
 def lives(pid: int) -> bool:
