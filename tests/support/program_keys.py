@@ -5,6 +5,7 @@ A process that imports torch once forks for each source before any operator ran.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
@@ -145,6 +146,9 @@ def _main(sources: Iterable[tuple[str, str]]) -> None:
 
     import pt2hub_workers.inside.builds.build  # noqa: F401  # likewise
 
+    gc.collect()
+    gc.freeze()  # a collection over torch's objects costs a child as much as the key itself
+    gc.disable()
     print(json.dumps({name: _in_child(source) for name, source in sources}))
 
 

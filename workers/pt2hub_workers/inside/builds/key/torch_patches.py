@@ -24,6 +24,8 @@ _LINE = re.compile(
     r"^(\w+)(?:\[alias\])?: (?:registered at|fallthrough registered at) (.+\.py):\d+", re.MULTILINE
 )
 _ATEN = ("aten", "prims")
+_WRAPPERS = (staticmethod, classmethod)
+_LISTS = (list, tuple)
 
 
 def find_patches() -> list[str]:
@@ -64,7 +66,7 @@ def _in_value(place: str, value: Any, module: str) -> Iterator[str]:
 
 def _in_class(place: str, value: type) -> Iterator[str]:
     for key, item in vars(value).copy().items():
-        inner = item.__func__ if isinstance(item, staticmethod | classmethod) else item
+        inner = item.__func__ if isinstance(item, _WRAPPERS) else item
         if isinstance(inner, types.FunctionType) and own_code.is_foreign_function(inner):
             yield f"{place}.{key}"
 
@@ -83,7 +85,7 @@ def _in_entry(place: str, value: Any) -> Iterator[str]:
 
 def _is_foreign(value: Any) -> bool:
     """Return whether a value is a foreign function or contains one."""
-    if isinstance(value, list | tuple):
+    if isinstance(value, _LISTS):
         return any(map(_is_foreign, value))
     inner = getattr(value, "__wrapped__", value) if isinstance(value, types.FunctionType) else value
     return isinstance(inner, types.FunctionType) and own_code.is_foreign_function(inner)
