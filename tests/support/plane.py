@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -27,7 +28,7 @@ from support.ports import free_ports
 from support.running import clean_environ
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pt2hub.wire.responses import BuildView
 
@@ -184,6 +185,15 @@ class Plane:
         self.api = self._start("api", [sys.executable, "-m", "pt2hub", "api", "--port", str(self._port)])
         until("the API answers", self.answers)
 
+    def renew(self) -> None:
+        """Ends every worker, and starts the API if it does not run: the next test finds a plane at rest."""
+        for member in self.workers:
+            self.kill(member)
+            member.child.stop()
+        self.workers.clear()
+        if not self.answers():
+            self.start_api()
+
     def start_worker(self, *, wait: bool = True, slow: str = "", **environ: str) -> Member:
         """Starts a worker.
 
@@ -194,7 +204,7 @@ class Plane:
         """
         module = "support.slow_worker" if slow or "PT2HUB_DEAF" in environ else "pt2hub_workers"
         added = {**environ, "PT2HUB_SLOW_STEPS": slow}
-        member = self._start(f"worker-{len(self.workers) + 1}", [sys.executable, "-m", module], **added)
+        member = self._start(f"worker-{self._started}", [sys.executable, "-m", module], **added)
         self.workers.append(member)
         if wait:
             self.await_worker(member)
@@ -365,6 +375,15 @@ class Plane:
         return int((self.folder / "pg" / "data" / "postmaster.pid").read_text().split()[0])
 
 
+@contextmanager
+def used_in_turns(plane: Plane) -> Iterator[Plane]:
+    """Lends a plane that several tests share to one of them; its workers end afterwards."""
+    try:
+        yield plane
+    finally:
+        plane.renew()
+
+
 def database_template(folder: Path) -> Path:
     """Makes the data of a PostgreSQL with our schema, for planes to begin with: copying it is quick."""
     with EmbeddedPostgres(folder / "pg") as database:
@@ -372,11 +391,11 @@ def database_template(folder: Path) -> Path:
     return folder / "pg" / "data"
 
 
-def noop_spec(name: str, **fields: Any) -> dict[str, Any]:
-    """A spec for the no-op toolchain, which reads little of it."""
+def noop_spec(name: str, *, seed: int = 3, **fields: Any) -> dict[str, Any]:
+    """A spec for the no-op toolchain, which reads little of it; equal seeds share their code."""
     return {
         "model": f"crash/{name}",
-        "source": {"factory": "support.tiny_models:Mlp", "seed": 3},
+        "source": {"factory": "support.tiny_models:Mlp", "seed": seed},
         "inputs": [{"name": "x", "shape": ["batch", 8], "generate": {"normal": {}}}],
         "dims": {"batch": {"min": 1, "max": 16, "example": 2}},
         "measure": {"torch_compile": False, "processes": 1},
