@@ -69,18 +69,6 @@ def test_without_a_database_or_a_storage_it_says_which_variable_to_set(
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize(
-    ("given", "required"), [({}, "sandbox"), ({"PT2HUB_ISOLATION": "process"}, "process")]
-)
-def test_it_says_for_the_whole_server_how_much_models_code_must_be_confined(
-    tmp_path: Path, migrated_url: str, container: Container, given: Mapping[str, str], required: str
-) -> None:
-    container.isolation.allow("sandbox" if required == "process" else "process")
-    api = Api(tmp_path, migrated_url, environ=given).wait_ready()
-    assert container.isolation.required_level() == required
-    assert api.end() == 0
-
-
 def test_what_only_a_worker_can_decide_is_refused(tmp_path: Path, migrated_url: str) -> None:
     api = Api(tmp_path, migrated_url, environ={"PT2HUB_ISOLATION": "auto"})
     assert api.process.wait(30) == 1
@@ -174,10 +162,12 @@ def test_a_request_in_flight_at_sigterm_is_answered_and_later_ones_are_refused(
     assert wait_for_none(tmp_path) == {}
 
 
-def test_an_upload_in_flight_at_sigterm_is_taken_to_its_end(
+def test_it_demands_a_sandbox_by_default_and_takes_an_upload_in_flight_at_sigterm_to_its_end(
     tmp_path: Path, migrated_url: str, container: Container
 ) -> None:
+    container.isolation.allow("process")
     api = Api(tmp_path, migrated_url).wait_ready()
+    assert container.isolation.required_level() == "sandbox"
     token = container.access.create_token("test")
     digest = digest_bytes(DATA)
     with socket.create_connection(api.address, timeout=20) as connection:
@@ -192,10 +182,13 @@ def test_an_upload_in_flight_at_sigterm_is_taken_to_its_end(
     assert api.process.wait(20) == 0
 
 
-def test_a_request_that_takes_longer_than_the_grace_does_not_hold_up_the_end(
-    tmp_path: Path, migrated_url: str
+def test_it_demands_no_sandbox_where_told_so_and_a_request_longer_than_the_grace_does_not_hold_up_its_end(
+    tmp_path: Path, migrated_url: str, container: Container
 ) -> None:
-    api = Api(tmp_path, migrated_url, environ={"PT2HUB_GRACE_SECONDS": "1"}).wait_ready()
+    container.isolation.allow("sandbox")
+    environ = {"PT2HUB_GRACE_SECONDS": "1", "PT2HUB_ISOLATION": "process"}
+    api = Api(tmp_path, migrated_url, environ=environ).wait_ready()
+    assert container.isolation.required_level() == "process"
     with psycopg.connect(migrated_url) as locking, ThreadPoolExecutor(1) as pool:
         locking.execute("LOCK TABLE models IN ACCESS EXCLUSIVE MODE")
         asked = pool.submit(api.get, "/api/v1/models")

@@ -95,8 +95,8 @@ def stored(home: Path) -> dict[Digest, bytes]:
     return {Digest(f"sha256:{path.name}"): path.read_bytes() for path in files}
 
 
-def test_a_submit_that_was_killed_leaves_nothing_and_the_next_one_makes_one_version(
-    up: Up, client: Client, database: psycopg.Connection[Any]
+def test_a_submit_or_an_upload_that_was_killed_leaves_nothing_and_the_next_one_is_whole(
+    up: Up, client: Client, database: psycopg.Connection[Any], tmp_path: Path
 ) -> None:
     with ThreadPoolExecutor(1) as pool:
         database.execute("LOCK TABLE builds IN ACCESS EXCLUSIVE MODE")  # the version is inserted by then
@@ -116,10 +116,6 @@ def test_a_submit_that_was_killed_leaves_nothing_and_the_next_one_makes_one_vers
     assert rows(database, "SELECT id FROM builds") == [version.builds[0].id]
     assert rows(database, "SELECT args ->> 'build_id' FROM procrastinate_jobs") == [version.builds[0].id]
 
-
-def test_an_upload_that_was_killed_leaves_no_half_blob_and_the_next_one_is_whole(
-    up: Up, client: Client, tmp_path: Path
-) -> None:
     digest = digest_bytes(LONG)
     host, port = up.settings["url"].removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=20) as connection:

@@ -44,7 +44,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
         os.kill(pid, signal.SIGKILL)
 
 
-def test_it_serves_ends_at_ctrl_c_and_keeps_all_over_a_restart_but_leaves_a_newer_database_alone(
+def test_it_serves_ends_at_ctrl_c_and_keeps_all_over_restarts_but_leaves_a_newer_database_alone(
     home: Path,
 ) -> None:
     blob = b"bytes"
@@ -77,7 +77,11 @@ def test_it_serves_ends_at_ctrl_c_and_keeps_all_over_a_restart_but_leaves_a_newe
     assert up.request("POST", "/api/v1/versions", SPEC, token=token)[0] == 200
     assert up.request("GET", "/api/v1/models/vision/resnet18/versions/1")[1]["number"] == 1
     assert up.request("PUT", path, blob, token=token)[0] == 201
+    assert up.end(signal.SIGKILL)[0] == -signal.SIGKILL
+    up = Up(home).wait_ready()  # while the old database still stops
+    assert up.request("POST", "/api/v1/versions", SPEC, token=token)[0] == 200
     assert up.end(signal.SIGTERM)[0] == 0
+    assert wait_for_none(home) == {}, "neither the killed one nor this one leaves orphans"
 
     with EmbeddedPostgres(home / "server" / "db") as database, psycopg.connect(database.url) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999_from_the_future'")
@@ -107,27 +111,6 @@ def test_an_unusable_home_is_one_sentence(tmp_path: Path, below: str) -> None:
     assert "[home_unusable]" in stderr
     assert "PT2HUB_HOME" in stderr
     assert "Traceback" not in stderr
-
-
-def test_after_kill_9_no_orphan_is_left_and_the_next_up_starts_at_once(home: Path) -> None:
-    up = Up(home).wait_ready()
-    token = up.settings["token"]
-    assert up.end(signal.SIGKILL)[0] == -signal.SIGKILL
-    up = Up(home).wait_ready()  # while the old database still stops
-    assert up.request("POST", "/api/v1/versions", SPEC, token=token)[0] == 201
-    assert up.end(signal.SIGKILL)[0] == -signal.SIGKILL
-    assert wait_for_none(home) == {}
-
-
-def test_an_api_that_dies_is_started_again_on_the_same_socket(home: Path) -> None:
-    up = Up(home).wait_ready()
-    os.kill(oldest(home, "pt2hub.server.serve"), signal.SIGKILL)
-    assert up.process.stderr is not None
-    told = next(line for line in up.process.stderr if not line.startswith("up: "))
-    assert "The API ended with signal SIGKILL; restarting in 0.5 s" in told
-    assert up.request("GET", "/readyz")[0] == 200  # the connection waits in the socket's backlog
-    assert up.end() == (0, "")
-    assert processes_of(home) == {}
 
 
 def test_several_api_processes_share_the_port_and_one_that_dies_comes_back(home: Path) -> None:
@@ -166,8 +149,13 @@ def wait_until(condition: Callable[[], bool], *, seconds: float = 20.0) -> float
     return time.monotonic() - began
 
 
-def test_a_database_that_dies_is_started_again_whatever_it_was_doing_and_the_api_goes_on(home: Path) -> None:
+def test_an_api_and_a_database_that_die_are_started_again_whatever_they_were_doing(home: Path) -> None:
     up = Up(home).wait_ready()
+    os.kill(oldest(home, "pt2hub.server.serve"), signal.SIGKILL)
+    assert up.process.stderr is not None
+    told = next(line for line in up.process.stderr if not line.startswith("up: "))
+    assert "The API ended with signal SIGKILL; restarting in 0.5 s" in told
+    assert up.request("GET", "/readyz")[0] == 200  # the connection waits in the socket's backlog
     apis = {pid for pid, words in processes_of(home).items() if "pt2hub.server.serve" in words}
 
     def ask_all() -> set[int]:
@@ -177,7 +165,6 @@ def test_a_database_that_dies_is_started_again_whatever_it_was_doing_and_the_api
     for _ in range(2):
         assert ask_all() == {200}
         before = kill_database(home)
-        assert up.process.stderr is not None
         told = next(line for line in up.process.stderr if "PostgreSQL ended" in line)
         assert "PostgreSQL ended with signal SIGKILL; restarting" in told
         assert wait_until(lambda: up.request("GET", "/readyz")[0] == 200) < 10

@@ -62,7 +62,8 @@ def test_a_machine_without_a_sandbox_is_warned_and_told_how_to_get_one(
 ) -> None:
     up = Up(home, worker=True, environ=confined_machine).wait_ready()
     status, listed = up.request("GET", "/api/v1/workers")
-    assert (status, [worker["isolation"] for worker in listed["workers"]]) == (200, ["process"])
+    confined = [(worker["isolation"], worker.get("isolation_profile")) for worker in listed["workers"]]
+    assert (status, confined) == (200, [("process", None)])
     assert up.end() == (0, "")
     at = next(number for number, line in enumerate(up.progress) if "WARNING" in line)
     warning, hint, advice = up.progress[at : at + 3]

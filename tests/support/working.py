@@ -108,6 +108,11 @@ class Works(Registry):
         """Waits until a build is at a step."""
         until(lambda: any(step.name == name for step in self.view(build).steps))
 
+    def at_step(self, build: str, name: str, *, attempt: int) -> bool:
+        """Whether one attempt of a build has come to a step."""
+        view = self.view(build)
+        return view.attempt == attempt and any(step.name == name for step in view.steps)
+
     def await_state(self, build: str, *states: str) -> BuildView:
         """Waits until a build is in one of some states."""
         until(lambda: self.view(build).state in states)
