@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from support.workbench import child_environ
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +54,30 @@ def keys_of(sources: Mapping[str, str], environ: Mapping[str, str] | None = None
         sources: Python with a function `build`, and perhaps `EXAMPLE`, `DIMS` and `STRICT`.
         environ: Further variables of the process.
     """
+    import torch
+
+    # CUDA works in no fork of a process that has looked for devices: there each source has a process of its own.
+    alone = torch.cuda.is_available()
+    groups = [{name: source} for name, source in sources.items()] if alone else [dict(sources)]
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        answers = pool.map(lambda group: _answer(group, _environ() | dict(environ or {})), groups)
+        return {name: Named(**value) for answer in answers for name, value in answer.items()}
+
+
+def _answer(sources: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, Any]:
+    """What a process of its own says of sources."""
     done = subprocess.run(
         [sys.executable, "-m", "support.program_keys"],
-        input=json.dumps(dict(sources)),
-        env=_environ() | dict(environ or {}),
+        input=json.dumps(sources),
+        env=dict(environ),
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert all(found.values()), f"{[name for name in found if not found[name]]}: {done.stderr[-8000:]}"
-    return {name: Named(**value) for name, value in found.items()}
+    return found
 
 
 def _environ() -> dict[str, str]:
@@ -139,18 +152,19 @@ def _in_child(source: str) -> dict[str, Any]:
     return found
 
 
-def _main(sources: Iterable[tuple[str, str]]) -> None:
+def _main(sources: Mapping[str, str]) -> None:
     import torch._inductor.lowering
     import torch._inductor.package
-    import torch.export  # noqa: F401  # once for all children
+    import torch.export  # once for all children
 
     import pt2hub_workers.inside.builds.build  # noqa: F401  # likewise
 
     gc.collect()
     gc.freeze()  # a collection over torch's objects costs a child as much as the key itself
     gc.disable()
-    print(json.dumps({name: _in_child(source) for name, source in sources}))
+    key_of = _name if len(sources) == 1 and torch.cuda.is_available() else _in_child
+    print(json.dumps({name: key_of(source) for name, source in sources.items()}))
 
 
 if __name__ == "__main__":
-    _main(json.load(sys.stdin).items())
+    _main(json.load(sys.stdin))
