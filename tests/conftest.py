@@ -42,6 +42,9 @@ FIRST = ("test_loaded_code.py", "test_tied_weights.py", "test_verification.py")
 models of other tests leave patches of torch and deleted libraries behind, which a key rightly names or refuses to."""
 
 
+LONG = ("test_program_keys.py",)
+"""Files of more than a minute, begun next: at the end one process would run them while the others have nothing left."""
+
 FAST_FOLDERS = {"unit", "docs"}
 SERVICES_FOLDER = "integration"
 IN_PROCESS = {"registry", "container"}
@@ -51,9 +54,9 @@ BEYOND = {"url", "s3_server", "own_api", "site", "works"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files of `FIRST` first, in their order, and mark the fast tests: those of `make check`."""
-    places = {name: place for place, name in enumerate(FIRST)}
-    items.sort(key=lambda item: places.get(item.path.name, len(FIRST)))
+    """Put the files of `FIRST` and `LONG` first, in their order, and mark the fast tests: those of `make check`."""
+    places = {name: place for place, name in enumerate(FIRST + LONG)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
     for item in items:
         if is_fast(item):
             item.add_marker(pytest.mark.fast)

@@ -50,6 +50,7 @@ def linked(objects: list[Path], out: Path) -> Path:
     return out
 
 
+@pytest.mark.compiles
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
 def test_a_library_of_operators_that_is_built_anew_is_another_key(tmp_path: Path) -> None:
     operator = compiled(OPERATOR, tmp_path / "operator.o")
