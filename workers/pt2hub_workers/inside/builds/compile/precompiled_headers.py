@@ -53,9 +53,8 @@ def use_prepared(environ: Mapping[str, str], own: Path, cache: Path) -> None:
         elif path.suffix == PROBE_SUFFIX:
             folder = cache / path.name[1:3]  # as `torch._inductor.codecache.get_path` has it
             folder.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(
-                path, folder
-            )  # no link: a filesystem of temporary files may refuse to load libraries
+            # No link: a filesystem of temporary files may refuse to load libraries.
+            shutil.copy2(path, folder)
 
 
 def header_options() -> dict[str, Any]:
