@@ -16,7 +16,7 @@ import torch
 
 from pt2hub.torchvision_operators import declare_torchvision
 from pt2hub_workers.inside.builds.key import loaded_code, own_code
-from pt2hub_workers.inside.builds.key.code_values import NoDigest
+from pt2hub_workers.inside.builds.key.global_names import NoDigest
 from pt2hub_workers.inside.builds.key.loaded_code import digest_loaded_code
 from pt2hub_workers.inside.builds.key.operator_sources import is_torchs_own
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import dis
 import enum
 import functools
@@ -16,18 +15,14 @@ import torch
 
 from pt2hub.domain.digests import digest_bytes
 from pt2hub_workers.inside.builds.key import own_code
+from pt2hub_workers.inside.builds.key.global_names import NoDigest, find_globals
+from pt2hub_workers.inside.builds.key.triton_kernels import kernel_types
 
 MAX_PARTS = 20_000
 """Maximum number of values in one description; a function that reads more has no meaningful digest."""
-_DYNAMIC = frozenset({"eval", "exec", "globals", "locals", "vars", "__import__", "compile", "open"})
-"""Builtins that access names that a function's bytecode does not contain."""
 _LITERAL = (type(None), bool, int, str)
 _TEXTS = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, range)
 _Write: TypeAlias = Callable[[Any], Any]
-
-
-class NoDigest(Exception):  # a condition that callers handle, not an error of a build
-    """A value that shapes code and has no digest; the message describes it."""
 
 
 class CodeValues:
@@ -90,10 +85,8 @@ class CodeValues:
         raise NoDigest(f"a value of type {type(value).__module__}.{type(value).__qualname__}")
 
     def _kinds(self) -> tuple[tuple[Any, _Write], ...]:
-        from pt2hub_workers.inside.builds.key.triton_kernels import kernel_types
-
         return (
-            *((kind, functools.partial(describe, self)) for kind, describe in kernel_types()),
+            *((kind, functools.partial(describe, self.describe)) for kind, describe in kernel_types()),
             (types.FunctionType, self._describe_function),
             (types.CodeType, self._describe_code),
             (
@@ -151,75 +144,6 @@ def describe_tensor(tensor: torch.Tensor) -> list[Any]:
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     data = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
     return ["tensor", *layout, digest_bytes(data)]
-
-
-def find_globals(function: types.FunctionType) -> list[tuple[tuple[str, ...], Any]]:
-    """Return the globals that a function's bytecode reads, with their current values, by dotted path.
-
-    Raises:
-        NoDigest: It reads names that its bytecode does not contain, such as through `eval`.
-    """
-    paths: dict[tuple[str, ...], None] = {}
-    for code in _codes(function.__code__):
-        for path in _paths_in(code):
-            paths[path] = None
-    return [
-        found for path in sorted(paths) if (found := resolve_path(path, function.__globals__)) is not None
-    ]
-
-
-def resolve_path(path: tuple[str, ...], names: Mapping[str, Any]) -> tuple[tuple[str, ...], Any] | None:
-    """Follow a dotted path while it leads through modules; return None for a builtin.
-
-    Raises:
-        NoDigest: The name is undefined, leads to unknown code, or is a foreign module as a whole.
-    """
-    name, *attributes = path
-    if name not in names:
-        if name in _DYNAMIC:
-            raise NoDigest(f"it calls {name}()")
-        if hasattr(builtins, name):
-            return None
-        raise NoDigest(f"the name {name} is not defined")
-    value, walked = names[name], [name]
-    for attribute in attributes:
-        if not isinstance(value, types.ModuleType) or own_code.is_own_module(value.__name__):
-            break
-        if not hasattr(value, attribute):
-            raise NoDigest(f"{'.'.join(walked)} has no attribute {attribute}")
-        value = getattr(value, attribute)
-        walked.append(attribute)
-    if isinstance(value, types.ModuleType) and not own_code.is_own_module(value.__name__):
-        raise NoDigest(f"it uses the module {value.__name__} as a whole")
-    return tuple(walked), value
-
-
-def _codes(code: types.CodeType) -> list[types.CodeType]:
-    inner = [
-        item
-        for constant in code.co_consts
-        if isinstance(constant, types.CodeType)
-        for item in _codes(constant)
-    ]
-    return [code, *inner]
-
-
-def _paths_in(code: types.CodeType) -> list[tuple[str, ...]]:
-    """Return the dotted paths that bytecode reads from globals."""
-    found: list[tuple[str, ...]] = []
-    open_path = False
-    for instruction in dis.get_instructions(code):
-        name = instruction.opname
-        if name in ("LOAD_GLOBAL", "LOAD_NAME"):
-            found.append((str(instruction.argval),))
-            open_path = True
-        elif name in ("LOAD_ATTR", "LOAD_METHOD") and open_path:
-            found[-1] = (*found[-1], str(instruction.argval))
-        else:
-            open_path = False
-        if name == "IMPORT_NAME" and not own_code.is_own_module(str(instruction.argval)):
-            raise NoDigest(f"it imports {instruction.argval}")
-    return found
 
 
 def _describe_named(value: Any) -> list[Any]:

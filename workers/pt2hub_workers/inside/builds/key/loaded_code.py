@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.digests import Digest, digest_bytes, digest_file, digest_json, hex_of
 from pt2hub_workers.inside.builds.key import own_code
-from pt2hub_workers.inside.builds.key.code_values import NoDigest
+from pt2hub_workers.inside.builds.key.global_names import NoDigest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

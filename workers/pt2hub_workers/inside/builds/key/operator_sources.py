@@ -12,7 +12,8 @@ from torch._library.custom_ops import OPDEFS
 
 from pt2hub.domain.digests import digest_json
 from pt2hub_workers.inside.builds.key import own_code, torch_patches
-from pt2hub_workers.inside.builds.key.code_values import CodeValues, NoDigest
+from pt2hub_workers.inside.builds.key.code_values import CodeValues
+from pt2hub_workers.inside.builds.key.global_names import NoDigest
 from pt2hub_workers.inside.builds.key.program_graphs import ProgramGraph
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ import torch
 from torch.export.graph_signature import ConstantArgument
 
 from pt2hub_workers.inside.builds.key import own_code
-from pt2hub_workers.inside.builds.key.code_values import CodeValues, NoDigest, describe_tensor
+from pt2hub_workers.inside.builds.key.code_values import CodeValues, describe_tensor
+from pt2hub_workers.inside.builds.key.global_names import NoDigest
 from pt2hub_workers.inside.builds.key.triton_kernels import kernel_name
 
 if TYPE_CHECKING:

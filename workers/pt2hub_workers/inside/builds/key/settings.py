@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pt2hub.domain.digests import canonical_json, digest_json
-from pt2hub_workers.inside.builds.key.code_values import CodeValues, NoDigest
+from pt2hub_workers.inside.builds.key.code_values import CodeValues
+from pt2hub_workers.inside.builds.key.global_names import NoDigest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

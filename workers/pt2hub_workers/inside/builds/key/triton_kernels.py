@@ -7,14 +7,14 @@ import importlib
 import inspect
 import sys
 import textwrap
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from pt2hub_workers.inside.builds.key import own_code
+from pt2hub_workers.inside.builds.key.global_names import NoDigest, resolve_path
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pt2hub_workers.inside.builds.key.code_values import CodeValues
+DescribeValue: TypeAlias = Callable[[Any], Any]
+"""Describes what a kernel reads; the values' own describer is above this module."""
 
 _JIT_FIELDS = (
     "noinline",
@@ -37,7 +37,7 @@ _AUTOTUNER_FIELDS = (
 _CONFIG_FIELDS = ("kwargs", "num_warps", "num_stages", "num_ctas", "maxnreg", "pre_hook")
 
 
-def kernel_types() -> tuple[tuple[type, Callable[[CodeValues, Any], Any]], ...]:
+def kernel_types() -> tuple[tuple[type, Callable[[DescribeValue, Any], Any]], ...]:
     """Return Triton's classes with functions that describe their objects; none if Triton was not imported."""
     if "triton" not in sys.modules:
         return ()
@@ -49,7 +49,7 @@ def kernel_types() -> tuple[tuple[type, Callable[[CodeValues, Any], Any]], ...]:
         (autotuner.Autotuner, _describe_autotuner),
         (
             autotuner.Heuristics,
-            lambda values, item: ["heuristics", values.describe(item.values), values.describe(item.fn)],
+            lambda describe, item: ["heuristics", describe(item.values), describe(item.fn)],
         ),
         (autotuner.Config, _describe_config),
     )
@@ -62,13 +62,11 @@ def kernel_name(kernel: Any) -> str:
     return str(getattr(kernel, "__name__", type(kernel).__name__))
 
 
-def describe_kernel(values: CodeValues, kernel: Any) -> list[Any]:
+def describe_kernel(describe: DescribeValue, kernel: Any) -> list[Any]:
     """Describe a kernel: its syntax tree, the kernels that it calls, and the current values of its globals.
 
     Triton's own `cache_key` is not used, because it changes when a line moves.
     """
-    from pt2hub_workers.inside.builds.key.code_values import NoDigest, resolve_path
-
     function = kernel.fn
     if own_code.is_own_function(function):
         return ["own kernel", function.__module__, function.__qualname__]
@@ -87,8 +85,8 @@ def describe_kernel(values: CodeValues, kernel: Any) -> list[Any]:
     return [
         "kernel",
         ast.dump(_without_docstrings(tree)),
-        values.describe([defaults, options]),
-        [[list(path), values.describe(value)] for path, value in found],
+        describe([defaults, options]),
+        [[list(path), describe(value)] for path, value in found],
     ]
 
 
@@ -153,19 +151,17 @@ def _is_text(part: ast.stmt) -> bool:
     )
 
 
-def _describe_autotuner(values: CodeValues, tuner: Any) -> list[Any]:
+def _describe_autotuner(describe: DescribeValue, tuner: Any) -> list[Any]:
     hooks = {
         name: getattr(tuner, name)
         for name in ("pre_hook", "post_hook")
         if getattr(tuner, f"user_defined_{name}", getattr(tuner, name, None) is not None)
     }
     settings = {name: getattr(tuner, name, None) for name in _AUTOTUNER_FIELDS}
-    return ["autotuned", values.describe(settings | hooks), values.describe(tuner.fn)]
+    return ["autotuned", describe(settings | hooks), describe(tuner.fn)]
 
 
-def _describe_config(values: CodeValues, config: Any) -> list[Any]:
-    from pt2hub_workers.inside.builds.key.code_values import NoDigest
-
+def _describe_config(describe: DescribeValue, config: Any) -> list[Any]:
     if getattr(config, "ir_override", None):
         raise NoDigest("a configuration with a kernel from a file (ir_override)")
-    return ["config", values.describe({name: getattr(config, name, None) for name in _CONFIG_FIELDS})]
+    return ["config", describe({name: getattr(config, name, None) for name in _CONFIG_FIELDS})]
