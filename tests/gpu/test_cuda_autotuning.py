@@ -12,7 +12,7 @@ from support.gpu import UNMEASURED, check_confined
 
 if TYPE_CHECKING:
     from pt2hub.client.client import Client
-    from pt2hub.domain.publications import AutotuneChoice
+    from pt2hub.domain.performance.autotune import AutotuneChoice
 
 pytestmark = pytest.mark.gpu
 NAME = "team/products"

@@ -13,7 +13,7 @@ from pt2hub.domain.artifacts import Member, StepTiming
 from pt2hub.domain.codec import decode
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.domain.performance import autotune
-from pt2hub.domain.publications import AutotuneChoice
+from pt2hub.domain.performance.autotune import AutotuneChoice
 from pt2hub.errors import BadResponse
 from pt2hub.rendering.quantities import format_bytes
 from pt2hub.server.pages.artifacts import documents, file_tree, step_bars

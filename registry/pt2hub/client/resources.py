@@ -303,9 +303,9 @@ class Aliases(Resource):
         path = _alias_path(model, name)
         if not wait:
             return self._transport.ask(AliasView, "PUT", path, body)
-        from pt2hub.client.builds.follower import Follower, time_left
+        from pt2hub.client.builds.follower import time_left
 
-        left, follower = time_left(timeout), Follower(self._transport)
+        left = time_left(timeout)
         while True:
             try:
                 return self._transport.ask(AliasView, "PUT", path, body)
@@ -314,15 +314,22 @@ class Aliases(Resource):
                 if not isinstance(waits_for, list) or not waits_for:
                     raise
                 jobs = [str(job) for job in waits_for]
-            try:
-                follower.builds(jobs, [on_event] if on_event else [], left=left)
-            except BuildActive as late:
-                raise BuildActive(
-                    f"{model}@{name} was not moved. {late.message}",
-                    where=late.where,
-                    hint=f"Measuring goes on; repeat the move to wait again. {late.hint or ''}".strip(),
-                    context=late.context,
-                ) from late
+            self._wait_to_move(f"{model}@{name}", jobs, on_event, left)
+
+    def _wait_to_move(
+        self, alias: str, jobs: Sequence[str], on_event: OnEvent | None, left: Callable[[], float]
+    ) -> None:
+        from pt2hub.client.builds.follower import Follower
+
+        try:
+            Follower(self._transport).builds(jobs, [on_event] if on_event else [], left=left)
+        except BuildActive as late:
+            raise BuildActive(
+                f"{alias} was not moved. {late.message}",
+                where=late.where,
+                hint=f"Measuring goes on; repeat the move to wait again. {late.hint or ''}".strip(),
+                context=late.context,
+            ) from late
 
     def remove(self, model: str, name: str, *, reason: str, expected: int) -> AliasView:
         """Remove an alias; its history is kept. Arguments and errors as for `move`."""

@@ -2,49 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pt2hub.domain.artifacts import ArtifactConfig, Descriptor, Manifest
 from pt2hub.domain.performance.measurements import MeasurementRun
-
-
-@dataclass(frozen=True, slots=True)
-class AutotuneChoice:
-    """A kernel candidate for an operation, identified by its template and parameters.
-
-    Attributes:
-        op: The operation.
-        shapes: Shapes of the inputs.
-        dtypes: Dtypes of the inputs.
-        candidate: The compiler's display name. Its number counts the templates of the whole compilation
-            (`triton_mm_17`), so the same kernel has different names in different builds.
-        milliseconds: Its time; None if it could not be timed.
-        rank: Rank among the candidates, from 1; those without a time come last.
-        chosen: Whether the compiler chose it.
-        template: Template of the kernel: `triton_mm`, `cpp_CppMicroGemmFP32Vec`; `extern: addmm` for library kernels.
-        parameters: Parameters of the template: tile sizes, stages, warps.
-        reason: Why it has no time; empty if it has one.
-        strides: Strides of the inputs.
-        operation: Number of the operation in the compilation, from 1, since operations may be equal.
-        precompile_seconds: Time spent compiling the operation's candidates.
-        benchmark_seconds: Time spent timing the operation's candidates.
-    """
-
-    op: str
-    shapes: list[Any]
-    dtypes: list[Any]
-    candidate: str
-    milliseconds: float | None
-    rank: int
-    chosen: bool
-    template: str = ""
-    parameters: dict[str, Any] | None = None
-    reason: str = ""
-    strides: list[Any] = field(default_factory=list)
-    operation: int = 0
-    precompile_seconds: float | None = None
-    benchmark_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ _MAX_SPREAD = 10
 """Upper over lower end of an interval that is worth showing."""
 _MENDED = frozenset(("not_measured", "too_noisy", "too_few", "environment_differs"))
 """Why there is no verdict that more figures can give."""
+BETTER = "For a better comparison"
+"""Before commands that measure again."""
 NO_KERNELS = "No kernel changed: both use the same one for every timed operation."
 TWO_FIGURES = (
     "A change may have two ratios: side by side compares times of one run, a change of level the medians before and "
@@ -40,8 +42,7 @@ TWO_FIGURES = (
 def comparison(view: ComparisonView) -> Sheet:
     """Return a comparison: one row for each metric, what to know, and what gives a better answer."""
     rows = tuple(comparison_row(item) for item in view.metrics)
-    notes = (*code_lines(view), *remarks(view))
-    return Sheet(f"{_name_side(view.after)} against {_name_side(view.before)}", rows, notes)
+    return Sheet(f"{_name_side(view.after)} against {_name_side(view.before)}", rows, notes(view))
 
 
 def event(view: EventView) -> Sheet:
@@ -67,8 +68,15 @@ def comparison_row(item: MetricComparison) -> tuple[str, str, str, str, str, str
     )
 
 
+def notes(view: ComparisonView) -> tuple[str, ...]:
+    """Return everything to know beside the rows, the commands for a better comparison last."""
+    commands = repeat_commands(view)
+    better = (f"{BETTER}: {'; '.join(commands)}",) if commands else ()
+    return (*code_lines(view), *remarks(view), *better)
+
+
 def remarks(view: ComparisonView) -> tuple[str, ...]:
-    """Return remarks on a comparison, and commands that would improve it."""
+    """Return remarks on a comparison."""
     before, after = view.before, view.after
     differs = "; ".join(
         f"{name}: {_known_text(values[0])}, then {_known_text(values[1])}"
@@ -78,9 +86,27 @@ def remarks(view: ComparisonView) -> tuple[str, ...]:
         f"Two models: {before.model} and {after.model}." if before.model != after.model else "",
         f"Two targets: {before.target} and {after.target}." if view.across else "",
         f"The environments differ in {differs}." if differs else "",
-        _again(view),
     )
     return tuple(line for line in said if line)
+
+
+def repeat_commands(view: ComparisonView) -> tuple[str, ...]:
+    """Return commands that measure what is missing, too noisy or from another environment; may be empty.
+
+    If one run can measure both sides, it does, in one environment.
+    """
+    mended = [item for item in view.metrics if item.metric in OF_JOBS and item.reason in _MENDED]
+    if not mended:
+        return ()
+    if not view.across and team_of(view.before.model) == team_of(view.after.model):
+        return (f"{_measure(view.after)} --baseline {_reference(view.before)}",)
+    apart = any(item.reason == "environment_differs" for item in mended)
+    lacking = (
+        (view.before, any(item.before is None for item in mended)),
+        (view.after, any(item.after is None for item in mended)),
+    )
+    sides = [side for side, lacks in lacking if lacks or apart] or [view.after]
+    return tuple(_measure(side) for side in sides)
 
 
 def code_lines(view: ComparisonView) -> tuple[str, ...]:
@@ -159,25 +185,6 @@ def found_as(item: EventView, points: float | None) -> str:
     what = (item.metric, item.unit)
     told, own = (format_change(ratio, *what) if ratio else "" for ratio in (points, item.ratio))
     return f"{how}; points {told}" if told and told != own else how
-
-
-def _again(view: ComparisonView) -> str:
-    """Return what is to be measured again: what was not, and what is too noisy or from another environment.
-
-    Beside each other where they may be: that measures both, in one environment.
-    """
-    mended = [item for item in view.metrics if item.metric in OF_JOBS and item.reason in _MENDED]
-    if not mended:
-        return ""
-    if not view.across and team_of(view.before.model) == team_of(view.after.model):
-        return f"For a better comparison: {_measure(view.after)} --baseline {_reference(view.before)}"
-    apart = any(item.reason == "environment_differs" for item in mended)
-    lacking = (
-        (view.before, any(item.before is None for item in mended)),
-        (view.after, any(item.after is None for item in mended)),
-    )
-    sides = [side for side, lacks in lacking if lacks or apart] or [view.after]
-    return f"For a better comparison: {'; '.join(_measure(side) for side in sides)}"
 
 
 def _measure(side: SideView) -> str:

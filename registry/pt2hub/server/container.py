@@ -70,62 +70,81 @@ class Container:
         self.storage = storage
         self.queue = queue
         self.database_url = queue.database_url
+        self._sessions = sessions
+        self._heartbeat_timeout = heartbeat_timeout
 
-        # Publishing
-        self.publish = PublishService(
-            sessions, queue, storage, heartbeat_timeout=heartbeat_timeout, factories=factories
-        )
-        self.catalog = CatalogService(sessions, heartbeat_timeout=heartbeat_timeout)
-        self.resolve = ResolutionService(sessions, storage)
-        self.key_audits = KeyAuditService(sessions, storage)
+        self._open_blobs(max_blob_bytes)
+        self._open_artifacts()
+        self._open_builds()
+        self._open_publishing(factories)
+        self._open_performance()
+        self._open_promotion()
+        self._open_access()
+        self._open_operations()
 
-        # Blobs and artifacts
-        self.blobs = BlobService(sessions, storage)
+    def _open_blobs(self, max_blob_bytes: int) -> None:
+        storage = self.storage
         transfers = storage if isinstance(storage, PresignedTransfers) else None
-        self.uploads = UploadService(sessions, self.blobs, transfers, limit=max_blob_bytes)
+        self.blobs = BlobService(self._sessions, storage)
+        self.uploads = UploadService(self._sessions, self.blobs, transfers, limit=max_blob_bytes)
+
+    def _open_artifacts(self) -> None:
+        sessions, storage, timeout = self._sessions, self.storage, self._heartbeat_timeout
+        self.resolve = ResolutionService(sessions, storage)
         self.single_file = SingleFileService(sessions, storage)
         self.artifact_summaries = ArtifactSummaryService(sessions)
-        self.inspection = InspectionService(sessions, storage, heartbeat_timeout=heartbeat_timeout)
+        self.inspection = InspectionService(sessions, storage, heartbeat_timeout=timeout)
         self.generated_sources = GeneratedSourceService(sessions, storage)
-        self.reindex = ReindexService(sessions, storage)
 
-        # Builds and workers
-        self.builds = BuildService(sessions, queue, storage, heartbeat_timeout=heartbeat_timeout)
-        self.logs = LogService(sessions, storage, self.blobs)
-        self.log_windows = LogWindowService(sessions, storage)
-        self.workers = WorkerService(sessions, queue, heartbeat_timeout=heartbeat_timeout)
-        self.isolation = IsolationService(sessions)
+    def _open_builds(self) -> None:
+        sessions, queue, timeout = self._sessions, self.queue, self._heartbeat_timeout
+        self.builds = BuildService(sessions, queue, self.storage, heartbeat_timeout=timeout)
+        self.logs = LogService(sessions, self.storage, self.blobs)
+        self.log_windows = LogWindowService(sessions, self.storage)
 
-        # Performance and promotion
+    def _open_publishing(self, factories: tuple[str, ...]) -> None:
+        sessions, queue, timeout = self._sessions, self.queue, self._heartbeat_timeout
+        self.publish = PublishService(
+            sessions, queue, self.storage, heartbeat_timeout=timeout, factories=factories
+        )
+        self.catalog = CatalogService(sessions, heartbeat_timeout=timeout)
+
+    def _open_performance(self) -> None:
+        sessions, queue, timeout = self._sessions, self.queue, self._heartbeat_timeout
         self.performance = PerformanceService(sessions)
         self.charts = ChartService(sessions)
         self.comparisons = ComparisonService(sessions, self.resolve.resolve)
-        self.measuring_jobs = MeasuringJobService(
-            sessions, queue, self.resolve, heartbeat_timeout=heartbeat_timeout
-        )
+        self.measuring_jobs = MeasuringJobService(sessions, queue, self.resolve, heartbeat_timeout=timeout)
         self.reports = ReportService(sessions)
-        self.overview = OverviewService(
-            sessions, self.performance.trends, heartbeat_timeout=heartbeat_timeout
-        )
-        self.aliases = AliasService(sessions)
-        self.policies = PolicyService(sessions)
+        self.overview = OverviewService(sessions, self.performance.trends, heartbeat_timeout=timeout)
 
-        # Access and operations
-        self.access = AccessService(sessions)
-        self.web_sessions = WebSessionService(sessions, self.access)
-        self.statistics = StatisticsService(sessions, heartbeat_timeout=heartbeat_timeout)
-        self.health = HealthService(sessions, storage, database_url=queue.database_url)
+    def _open_promotion(self) -> None:
+        self.aliases = AliasService(self._sessions)
+        self.policies = PolicyService(self._sessions)
+
+    def _open_access(self) -> None:
+        self.access = AccessService(self._sessions)
+        self.web_sessions = WebSessionService(self._sessions, self.access)
+
+    def _open_operations(self) -> None:
+        sessions, queue, timeout = self._sessions, self.queue, self._heartbeat_timeout
+        self.workers = WorkerService(sessions, queue, heartbeat_timeout=timeout)
+        self.isolation = IsolationService(sessions)
+        self.key_audits = KeyAuditService(sessions, self.storage)
+        self.reindex = ReindexService(sessions, self.storage)
+        self.statistics = StatisticsService(sessions, heartbeat_timeout=timeout)
+        self.health = HealthService(sessions, self.storage, database_url=queue.database_url)
         self.maintenance = MaintenanceService(
             sessions,
             queue,
-            heartbeat_timeout=heartbeat_timeout,
+            heartbeat_timeout=timeout,
             archive=self.logs.archive,
             chores=(
                 self.statistics.add_up,
                 self.comparisons.examine,
                 self.uploads.sweep,
                 self.blobs.tidy,
-                HourlyTask(lambda: storage.sweep(ABANDONED_AFTER_S)),
+                HourlyTask(lambda: self.storage.sweep(ABANDONED_AFTER_S)),
                 HourlyTask(self.web_sessions.sweep),
             ),
         )

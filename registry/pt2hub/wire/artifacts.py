@@ -7,8 +7,8 @@ from typing import Any
 
 from pt2hub.domain.artifacts import Member, StepTiming
 from pt2hub.domain.digests import Digest
+from pt2hub.domain.performance.autotune import AutotuneChoice
 from pt2hub.domain.performance.profiles import Profile
-from pt2hub.domain.publications import AutotuneChoice
 from pt2hub.renderable import Renderable
 from pt2hub.wire.responses import MeasurementStatus
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pt2hub.domain.builds import STEPS
 from pt2hub.domain.codec import decode
-from pt2hub.domain.publications import AutotuneChoice
+from pt2hub.domain.performance.autotune import AutotuneChoice
 from pt2hub.errors import BadResponse, OutputRefused
 from pt2hub_workers.builds.journal import StepState
 

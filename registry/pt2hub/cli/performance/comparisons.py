@@ -105,7 +105,7 @@ def changes(
 
 def _print_comparison(out: Console, view: ComparisonView) -> None:
     from pt2hub.cli.tables import print_fields, print_table
-    from pt2hub.rendering.comparisons import code_lines, comparison_row, remarks
+    from pt2hub.rendering.comparisons import comparison_row, notes
 
     names = [f"{item.model}@{item.number} for {item.target}" for item in (view.before, view.after)]
     print_fields(out, [("before", names[0]), ("after", names[1])], indent="")
@@ -119,7 +119,7 @@ def _print_comparison(out: Console, view: ComparisonView) -> None:
         print_table(
             out, ("OP", "SHAPES", "BEFORE", "AFTER", "COST"), [_kernel_row(item) for item in view.autotune]
         )
-    for line in (*code_lines(view), *remarks(view)):
+    for line in notes(view):
         out.print(line)
 
 

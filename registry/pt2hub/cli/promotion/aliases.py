@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import contextlib
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import click
 import typer
@@ -13,7 +14,7 @@ from pt2hub.errors import AliasMoved, Conflict, NotFound
 from pt2hub.rendering.times import format_local_time
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from rich.console import Console
 
@@ -23,6 +24,54 @@ if TYPE_CHECKING:
 _NO_ALIAS = "none"
 """Value of --expect for an alias that must not exist."""
 _NOWHERE = "nothing"
+
+
+_Model = Annotated[
+    str, typer.Argument(metavar="MODEL[@REF]", help="team/name, or the version to move the alias to.")
+]
+_Name = Annotated[str | None, typer.Argument(help="The alias, such as prod.")]
+_Reason = Annotated[str | None, typer.Option(help="Reason for the move, kept in the alias's history.")]
+_Expect = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N|none",
+        help="Move only if the alias is on this version, or does not exist (none); for scripts.",
+    ),
+]
+_Remove = Annotated[bool, typer.Option("--remove", help="Remove the alias; its history is kept.")]
+_Rollback = Annotated[
+    bool, typer.Option("--rollback", help="Move the alias back to where it was before its last move.")
+]
+_Force = Annotated[
+    bool,
+    typer.Option(
+        "--force", help="Move the alias even if the model's policy refuses; requires an admin token."
+    ),
+]
+_Wait = Annotated[
+    bool,
+    typer.Option(
+        "--wait",
+        "-w",
+        help="If only measurements of queued or running jobs are missing, wait for them, then move the alias if "
+        "the policy passes.",
+    ),
+]
+_Timeout = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        metavar="SECONDS",
+        help="With --wait: give up after this time; the alias stays where it is.",
+    ),
+]
+
+
+class _MoveOptions(TypedDict):
+    reason: str
+    force: bool
+    wait: bool
+    timeout: float | None
 
 
 @panels.command(
@@ -36,48 +85,16 @@ _NOWHERE = "nothing"
     'pt2hub alias vision/resnet18@4 prod --force --reason "mends a wrong result, slower or not"',
 )
 def alias(  # noqa: PLR0913  # each is an argument or option of the command line
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL[@REF]", help="team/name, or the version to move the alias to.")
-    ],
-    name: Annotated[str | None, typer.Argument(help="The alias, such as prod.")] = None,
+    model: _Model,
+    name: _Name = None,
     *,
-    reason: Annotated[
-        str | None, typer.Option(help="Reason for the move, kept in the alias's history.")
-    ] = None,
-    expect: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N|none",
-            help="Move only if the alias is on this version, or does not exist (none); for scripts.",
-        ),
-    ] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove the alias; its history is kept.")] = False,
-    rollback: Annotated[
-        bool, typer.Option("--rollback", help="Move the alias back to where it was before its last move.")
-    ] = False,
-    force: Annotated[
-        bool,
-        typer.Option(
-            "--force", help="Move the alias even if the model's policy refuses; requires an admin token."
-        ),
-    ] = False,
-    wait: Annotated[
-        bool,
-        typer.Option(
-            "--wait",
-            "-w",
-            help="If only measurements of queued or running jobs are missing, wait for them, then move the alias if "
-            "the policy passes.",
-        ),
-    ] = False,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            metavar="SECONDS",
-            help="With --wait: give up after this time; the alias stays where it is.",
-        ),
-    ] = None,
+    reason: _Reason = None,
+    expect: _Expect = None,
+    remove: _Remove = False,
+    rollback: _Rollback = False,
+    force: _Force = False,
+    wait: _Wait = False,
+    timeout: _Timeout = None,
 ) -> None:
     """List, show, move, roll back or remove aliases.
 
@@ -86,49 +103,21 @@ def alias(  # noqa: PLR0913  # each is an argument or option of the command line
     A move succeeds only if the alias was not moved meanwhile, and if the model's policy allows it.
     If measurements are missing, the policy refuses; --wait waits for the measuring jobs first.
     """
-    from pt2hub.cli.references import number_of
-    from pt2hub.client.builds.progress import progress
     from pt2hub.client.client import Client
 
     plain, at, _ = model.partition("@")
     _check_usage(name, reason, expect, [bool(at), remove, rollback])
-    for option, given in (("--force", force), ("--wait", wait)):
-        if given and not (at or rollback):
-            raise click.UsageError(f"{option} requires a move: MODEL@REF NAME, or --rollback.")
-    if timeout is not None and not wait:
-        raise click.UsageError("--timeout requires --wait.")
+    _check_move_options(force=force, wait=wait, timeout=timeout, moves=bool(at or rollback))
     with Client() as client:
         if name is None:
-            found = client.aliases.list(plain)
-            emit({"aliases": found}, lambda out: _print_list(out, plain, found))
-            return
-        if reason is None:
-            view = client.aliases.get(plain, name)
-            emit(view, lambda out: _print_history(out, view))
-            return
-        number = number_of(client, model)[1] if at else None
-        now = None if at and expect is not None else _current(client, plain, name, may_be_new=bool(at))
-        expected = _expected(expect, now)
-        try:
-            if remove:
-                view = _remove(client, plain, name, expected, reason)
-            else:
-                target = number or _number_before(now)
-                with progress(quiet=is_json() or not wait) as display:
-                    view = client.aliases.move(
-                        plain,
-                        name,
-                        target,
-                        reason=reason,
-                        expected=expected,
-                        force=force,
-                        wait=wait,
-                        timeout=timeout,
-                        on_event=display,
-                    )
-        except AliasMoved as exc:
-            raise _explain_conflict(exc, plain, name) from exc
-    emit(view, lambda out: _print_move(out, view, expected))
+            _show_list(client, plain)
+        elif reason is None:
+            _show_history(client, plain, name)
+        elif remove:
+            _remove(client, plain, name, expect, reason)
+        else:
+            options: _MoveOptions = {"reason": reason, "force": force, "wait": wait, "timeout": timeout}
+            _move(client, model, name, expect, options)
 
 
 def _check_usage(name: str | None, reason: str | None, expect: str | None, actions: Sequence[bool]) -> None:
@@ -149,6 +138,52 @@ def _check_usage(name: str | None, reason: str | None, expect: str | None, actio
         raise click.UsageError(f"--expect must be a version number or {_NO_ALIAS}, got {expect[:80]!r}.")
 
 
+def _check_move_options(*, force: bool, wait: bool, timeout: float | None, moves: bool) -> None:
+    for option, given in (("--force", force), ("--wait", wait)):
+        if given and not moves:
+            raise click.UsageError(f"{option} requires a move: MODEL@REF NAME, or --rollback.")
+    if timeout is not None and not wait:
+        raise click.UsageError("--timeout requires --wait.")
+
+
+def _show_list(client: Client, model: str) -> None:
+    found = client.aliases.list(model)
+    emit({"aliases": found}, lambda out: _print_list(out, model, found))
+
+
+def _show_history(client: Client, model: str, name: str) -> None:
+    view = client.aliases.get(model, name)
+    emit(view, lambda out: _print_history(out, view))
+
+
+def _move(client: Client, model: str, name: str, expect: str | None, options: _MoveOptions) -> None:
+    """Move an alias to the version that `model` names, or back if it names none."""
+    from pt2hub.cli.references import number_of
+    from pt2hub.client.builds.progress import progress
+
+    plain, at, _ = model.partition("@")
+    number = number_of(client, model)[1] if at else None
+    now = None if at and expect is not None else _current(client, plain, name, may_be_new=bool(at))
+    expected = _expected(expect, now)
+    target = number or _number_before(now)
+    with _conflicts_explained(plain, name), progress(quiet=is_json() or not options["wait"]) as display:
+        view = client.aliases.move(plain, name, target, expected=expected, on_event=display, **options)
+    emit(view, lambda out: _print_move(out, view, expected))
+
+
+def _remove(client: Client, model: str, name: str, expect: str | None, reason: str) -> None:
+    expected = _expected(expect, client.aliases.get(model, name))
+    if expected is None:
+        raise NotFound(
+            f"Alias {model}@{name} not found",
+            where="alias",
+            hint=f"To see its history: pt2hub alias {model} {name}",
+        )
+    with _conflicts_explained(model, name):
+        view = client.aliases.remove(model, name, reason=reason, expected=expected)
+    emit(view, lambda out: _print_move(out, view, expected))
+
+
 def _current(client: Client, model: str, name: str, *, may_be_new: bool) -> AliasView | None:
     try:
         return client.aliases.get(model, name)
@@ -165,16 +200,6 @@ def _expected(expect: str | None, now: AliasView | None) -> int | None:
     return None if expect == _NO_ALIAS else int(expect)
 
 
-def _remove(client: Client, model: str, name: str, expected: int | None, reason: str) -> AliasView:
-    if expected is None:
-        raise NotFound(
-            f"Alias {model}@{name} not found",
-            where="alias",
-            hint=f"To see its history: pt2hub alias {model} {name}",
-        )
-    return client.aliases.remove(model, name, reason=reason, expected=expected)
-
-
 def _number_before(now: AliasView | None) -> int:
     """Return the version to roll back to."""
     if now is None or now.last.before is None:
@@ -187,13 +212,17 @@ def _number_before(now: AliasView | None) -> int:
     return now.last.before
 
 
-def _explain_conflict(exc: AliasMoved, model: str, name: str) -> AliasMoved:
-    """Return the error for a concurrent move, with the commands to check and repeat."""
-    winner = exc.context.get("winner")
-    number = winner.get("number") if isinstance(winner, dict) else None
-    expect = _NO_ALIAS if number is None else number
-    hint = f"Check with `pt2hub alias {model} {name}`; if your move is still right, repeat it with --expect {expect}."
-    return AliasMoved(exc.message, where=exc.where, hint=hint, context=exc.context)
+@contextlib.contextmanager
+def _conflicts_explained(model: str, name: str) -> Iterator[None]:
+    """Add the commands to check and repeat a move to the error for a concurrent one."""
+    try:
+        yield
+    except AliasMoved as exc:
+        winner = exc.context.get("winner")
+        number = winner.get("number") if isinstance(winner, dict) else None
+        expect = _NO_ALIAS if number is None else number
+        hint = f"Check with `pt2hub alias {model} {name}`; if your move is still right, repeat it with --expect {expect}."
+        raise AliasMoved(exc.message, where=exc.where, hint=hint, context=exc.context) from exc
 
 
 def _print_list(out: Console, model: str, found: list[AliasView]) -> None:

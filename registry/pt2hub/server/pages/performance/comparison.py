@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,15 @@ from flask import redirect, request, url_for
 
 from pt2hub.domain.names import parse_model_name
 from pt2hub.errors import Ambiguous, InvalidInput, NotFound, NotReady, UnknownTarget
-from pt2hub.rendering.comparisons import code_lines, comparison_row, cost, kernels, remarks
+from pt2hub.rendering.comparisons import (
+    BETTER,
+    code_lines,
+    comparison_row,
+    cost,
+    kernels,
+    remarks,
+    repeat_commands,
+)
 from pt2hub.rendering.quantities import quantity
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
@@ -34,7 +41,6 @@ _OUTCOMES = ("worse", "better", "same", "inconclusive")
 """In the order of the counts."""
 _FORM_ERRORS = (Ambiguous, InvalidInput, NotFound, NotReady, UnknownTarget)
 _SELECTED = 2
-_COMMAND = "pt2hub measure "
 
 
 @routes.get("/compare")
@@ -122,29 +128,14 @@ def _comparison_context(view: ComparisonView) -> dict[str, Any]:
         "counts": [(outcome, counts[outcome]) for outcome in _OUTCOMES if counts[outcome]],
         "kernels": [_kernel(item) for item in view.autotune],
         "code": code_lines(view),
-        "remarks": [_remark(line) for line in remarks(view)],
+        "remarks": remarks(view),
+        "better": BETTER,
+        "repeat_commands": repeat_commands(view),
         "sides": [_side("Before", view.before), _side("After", view.after)],
         "swapped": _url(view.after, view.before),
         "document": _url(view.before, view.after, "comparing.compare"),
         "command": _command(view),
     }
-
-
-@dataclass(frozen=True, slots=True)
-class Remark:
-    """A remark on a comparison.
-
-    Attributes:
-        commands: Commands that it suggests; may be empty.
-    """
-
-    text: str
-    commands: tuple[str, ...]
-
-
-def _remark(line: str) -> Remark:
-    text, separator, commands = line.partition(f": {_COMMAND}")
-    return Remark(text, tuple(f"{_COMMAND}{commands}".split("; ")) if separator else ())
 
 
 def _row(item: MetricComparison) -> tuple[MetricComparison, tuple[str, ...], Interval | None]:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from pt2hub.domain.artifacts import Descriptor
-    from pt2hub.domain.publications import AutotuneChoice
+    from pt2hub.domain.performance.autotune import AutotuneChoice
     from pt2hub.server.blobs.ports import BlobReader
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.views.inspection import MetricView

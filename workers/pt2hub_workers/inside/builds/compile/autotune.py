@@ -60,7 +60,7 @@ class Tuning:
 
     @property
     def choices(self) -> list[dict[str, Any]]:
-        """Entries of all candidates: fields of `domain.publications.AutotuneChoice`."""
+        """Entries of all candidates: fields of `domain.performance.autotune.AutotuneChoice`."""
         return [entry for operation in self.operations for entry in operation.choices_made()]
 
     def is_over_budget(self) -> bool:

@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 from pt2hub.domain.artifacts import CODE_TYPE, CREATED, WEIGHTS_TYPE, Descriptor, Manifest
 from pt2hub.domain.codec import decode, encode
 from pt2hub.domain.digests import Digest
-from pt2hub.domain.publications import AutotuneChoice, Publication
+from pt2hub.domain.performance.autotune import AutotuneChoice
 from pt2hub.errors import InternalError
 from pt2hub.server.db.schema import ArchiveMember as SQLArchiveMember
 from pt2hub.server.db.schema import Artifact as SQLArtifact
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Table
     from sqlalchemy.orm import DeclarativeBase, Session
+
+    from pt2hub.domain.publications import Publication
 
 
 _MAX_CANDIDATES = 16

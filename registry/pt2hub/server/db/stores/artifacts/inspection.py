@@ -9,7 +9,7 @@ from sqlalchemy import case, select, text
 from pt2hub.domain.artifacts import MEASUREMENT_RUN_TYPE, SOURCES_TYPE, Member
 from pt2hub.domain.builds import BuildKind
 from pt2hub.domain.digests import Digest
-from pt2hub.domain.publications import AutotuneChoice
+from pt2hub.domain.performance.autotune import AutotuneChoice
 from pt2hub.server.db.schema import ArchiveMember as SQLArchiveMember
 from pt2hub.server.db.schema import Artifact as SQLArtifact
 from pt2hub.server.db.schema import AutotuneChoice as SQLAutotuneChoice
