@@ -4,7 +4,7 @@
 #   tests/gpu/run.sh [WHEELS] [pytest arguments]
 #
 # WHEELS is the folder with the carried packages, .whl by default; docs/how-to/gpu-machine.md says which they are.
-# Where a command may take only ten minutes, run two: -k test_cuda, then -k 'not test_cuda'.
+# All tests take about 30 minutes on an H100: where a command may take only ten, start it with setsid and read its log.
 # Leave the device to it: other programs' work shows in its timings.
 set -euo pipefail
 
