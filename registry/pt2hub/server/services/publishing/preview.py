@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pt2hub.domain.publishing.spec import SETTINGS, Spec, TargetSpec
+from pt2hub.domain.publishing.spec import SETTINGS, Spec
 from pt2hub.server.db.stores.builds.builds import BuildStore
 from pt2hub.server.db.stores.operations.workers import WorkerStore
 from pt2hub.server.db.stores.publishing.versions import StoredVersion, VersionStore
 from pt2hub.server.services.builds.waits import never_offered
-from pt2hub.server.services.publishing.requested_targets import check_overrides, check_real
 from pt2hub.server.views.previews import PublishPreview, TargetPreview
 from pt2hub.wire.responses import WaitReason
 
@@ -19,28 +17,20 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
+    from pt2hub.domain.publishing.spec import TargetSpec
+    from pt2hub.server.services.publishing.requested_targets import RequestedTargets
+    from pt2hub.server.services.publishing.submission_validation import ValidSubmission
     from pt2hub.wire.responses import TargetView
 
 _SOURCE_KINDS = ("factory", "code", "program")
 """Fields that say what kind a source is; a written spec has them first."""
 
 
-@dataclass(frozen=True, slots=True)
-class ValidatedSubmission:
-    """A spec that has passed validation.
-
-    Attributes:
-        requests: The targets that it requests, `auto` resolved.
-    """
-
-    spec: Spec
-    requests: list[TargetSpec]
-    blobs: dict[str, dict[str, Any]]
-    unread: tuple[str, ...] = ()
-
-
 def build_preview(
-    session: Session, submission: ValidatedSubmission, heartbeat_timeout: timedelta
+    session: Session,
+    submission: ValidSubmission,
+    targets: RequestedTargets,
+    heartbeat_timeout: timedelta,
 ) -> PublishPreview:
     """Return the preview of submitting a spec.
 
@@ -50,9 +40,7 @@ def build_preview(
     """
     spec, versions = submission.spec, VersionStore(session)
     found = _found(versions, spec)
-    present = BuildStore(session).requests(found.id) if found else {}
-    check_overrides(spec, submission.requests, present)
-    check_real({*present, *(request.target for request in submission.requests)})
+    targets.check(BuildStore(session).requests(found.id) if found else {})
     numbers = versions.numbers(spec.model)
     return PublishPreview(
         model=spec.model,
@@ -60,7 +48,7 @@ def build_preview(
         created=found is None,
         first=numbers is None,
         identity=spec.identity(),
-        targets=_targets(session, submission.requests, found, heartbeat_timeout),
+        targets=_targets(session, targets.requests, found, heartbeat_timeout),
         blobs={path: blob["size"] for path, blob in submission.blobs.items()},
         unread=submission.unread,
         settings=_changed_settings(found, spec),

@@ -1,17 +1,23 @@
-"""Checks of a submission's targets, and the expansion of `auto`."""
+"""The targets of a submission: their checks, and the resolution of `auto`."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pt2hub.domain.publishing.spec import TargetSpec
 from pt2hub.domain.targets import parse_target
 from pt2hub.errors import Conflict, Detail, InvalidInput, NoLiveWorker, UnknownTarget
 from pt2hub.server.db.stores.builds.builds import build_request
+from pt2hub.server.db.stores.operations.workers import WorkerStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import timedelta
 
-    from pt2hub.domain.publishing.spec import Spec, TargetSpec
+    from sqlalchemy.orm import Session
+
+    from pt2hub.domain.publishing.spec import Spec
 
 AUTO = "auto"
 _TARGETS_HINT = "GET /api/v1/targets lists the targets that workers offer."
@@ -47,7 +53,42 @@ def _unknown(path: str, name: str) -> list[Detail]:
     return []
 
 
-def check_real(targets: set[str]) -> None:
+@dataclass(frozen=True, slots=True)
+class RequestedTargets:
+    """The targets that a submission requests, `auto` resolved.
+
+    Attributes:
+        named: Those that the spec names.
+        packages: Packages of the live targets, by target.
+    """
+
+    requests: list[TargetSpec]
+    named: frozenset[str]
+    packages: dict[str, dict[str, Any]]
+
+    def check(self, present: dict[str, dict[str, Any]]) -> None:
+        """Refuse targets that cannot be combined with a version's present builds.
+
+        Args:
+            present: The requests of the version's builds, by target.
+
+        Raises:
+            Conflict: A target already has a build, with other overrides, which would silently be ignored.
+            InvalidInput: The no-op toolchain's target would be mixed with others.
+        """
+        for request in self.requests:
+            given = build_request(request)
+            if request.target in self.named and present.get(request.target, given) != given:
+                raise Conflict(
+                    f"The version already has a build for {request.target} with other overrides",
+                    where="targets",
+                    hint="Leave the target out, repeat its overrides, or change the spec to make a new version.",
+                    context={"present": present[request.target], "given": given},
+                )
+        _check_real({*present, *(request.target for request in self.requests)})
+
+
+def _check_real(targets: set[str]) -> None:
     """Refuse to mix the no-op toolchain's target with real ones: its made-up weights would become the version's."""
     unreal = sorted(name for name in targets if not parse_target(name).exists)
     if unreal and len(targets) > len(unreal):
@@ -58,38 +99,31 @@ def check_real(targets: set[str]) -> None:
         )
 
 
-def expand(requests: list[TargetSpec], live: list[str], *, known: Sequence[str]) -> list[TargetSpec]:
-    """Return the named targets, with `auto` replaced by the live targets that are not named."""
-    named = {request.target for request in requests}
+def resolve_targets(session: Session, spec: Spec, heartbeat_timeout: timedelta) -> RequestedTargets:
+    """Return the targets that a spec requests, with `auto` replaced by the live targets that it does not name.
+
+    Raises:
+        NoLiveWorker: `auto` is requested and no worker is live.
+    """
+    workers, requests = WorkerStore(session), spec.requests()
+    live = workers.live_packages(heartbeat_timeout)
+    usable = sorted(name for name in live if parse_target(name).exists)
+    named = frozenset(request.target for request in requests) - {AUTO}
     expanded = []
     for request in requests:
         if request.target != AUTO:
             expanded.append(request)
             continue
-        if not live:
-            raise NoLiveWorker(
-                "No worker is ready for target auto",
-                where="targets",
-                hint="Start a worker (pt2hub up starts one; it is ready within seconds), or name a target: its build "
-                "waits for a worker." + (f" Targets seen before: {', '.join(known)}." if known else ""),
-            )
-        expanded += [request.model_copy(update={"target": name}) for name in live if name not in named]
-    return expanded
+        if not usable:
+            raise _no_live_worker(workers.list_known())
+        expanded += [request.model_copy(update={"target": name}) for name in usable if name not in named]
+    return RequestedTargets(expanded, named, live)
 
 
-def check_overrides(spec: Spec, requests: list[TargetSpec], present: dict[str, dict[str, Any]]) -> None:
-    """Refuse different overrides for a target that already has a build: they would silently be ignored.
-
-    Args:
-        requests: The spec's targets, `auto` resolved.
-    """
-    named = {request.target for request in spec.requests()} - {AUTO}
-    for request in requests:
-        given = build_request(request)
-        if request.target in named and present.get(request.target, given) != given:
-            raise Conflict(
-                f"The version already has a build for {request.target} with other overrides",
-                where="targets",
-                hint="Leave the target out, repeat its overrides, or change the spec to make a new version.",
-                context={"present": present[request.target], "given": given},
-            )
+def _no_live_worker(known: Sequence[str]) -> NoLiveWorker:
+    return NoLiveWorker(
+        "No worker is ready for target auto",
+        where="targets",
+        hint="Start a worker (pt2hub up starts one; it is ready within seconds), or name a target: its build "
+        "waits for a worker." + (f" Targets seen before: {', '.join(known)}." if known else ""),
+    )

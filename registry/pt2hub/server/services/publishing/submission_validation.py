@@ -1,0 +1,112 @@
+"""Validation of a submission: the spec in itself, and against the files that it names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pt2hub.domain.digests import Digest
+from pt2hub.domain.publishing.spec import CodeSource, ProgramSource, Spec
+from pt2hub.errors import Detail, NotFound
+from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.blobs.sources import StoredSource
+from pt2hub.server.services.publishing.example_checks import check_tensors
+from pt2hub.server.services.publishing.requested_targets import check_targets
+from pt2hub.server.services.publishing.source_checks import check_source, check_uploaded
+from pt2hub.server.services.publishing.spec_errors import parse_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pt2hub.server.blobs.ports import BlobReader
+
+
+@dataclass(frozen=True, slots=True)
+class ValidSubmission:
+    """A spec that has passed validation.
+
+    Attributes:
+        blobs: Digest and size of every blob that the spec names, by path.
+        unread: Paths of the files that were too large to be read.
+    """
+
+    spec: Spec
+    blobs: dict[str, dict[str, Any]]
+    unread: tuple[str, ...] = ()
+
+
+class SpecValidator:
+    """Validates specs and the uploaded files that they name."""
+
+    def __init__(self, storage: BlobReader, *, factories: Sequence[str]) -> None:
+        self._storage = storage
+        self._factories = factories
+
+    def validate(self, document: Mapping[str, Any], *, largest_program: int | None = None) -> ValidSubmission:
+        """Read a spec, and check it and its files; nothing is written.
+
+        Args:
+            largest_program: Larger programs are not read, bytes; None reads all.
+
+        Raises:
+            InvalidInput: Fields are wrong; often a subclass, see `spec_errors`.
+            UnknownFactory: The factory's module is not on the operator's list.
+            NotFound: The spec names a blob that was not uploaded.
+            BadCodeArchive: The code archive is malformed.
+            UnknownEntry: The uploaded code lacks the entry's module.
+            BadProgram: The program is malformed.
+            ProgramNewer: A named target has an older torch than the program.
+            UsageError: The uploaded program or its weights do not fit the spec, see `sources`.
+        """
+        spec = parse_spec(document)
+        check_source(spec.source, self._factories)
+        check_targets(spec)
+        blobs = self._resolve_blobs(spec)
+        files = self._open_blobs(blobs)
+        check_tensors(spec, files)
+        unread = _too_large(files, largest_program)
+        if not unread:
+            check_uploaded(spec, files)
+        return ValidSubmission(spec, blobs, unread)
+
+    def _resolve_blobs(self, spec: Spec) -> dict[str, dict[str, Any]]:
+        """Return digest and size of every blob the spec names, by path."""
+        named = {
+            "weights": spec.weights,
+            "source.code": spec.source.code if isinstance(spec.source, CodeSource) else None,
+            "source.program": spec.source.program if isinstance(spec.source, ProgramSource) else None,
+        } | {f"inputs[{index}].example": item.example for index, item in enumerate(spec.inputs)}
+        sizes = {
+            path: (digest, self._storage.size(StorageKey.blob(Digest(digest))))
+            for path, digest in named.items()
+            if digest is not None
+        }
+        missing = {path: digest for path, (digest, size) in sizes.items() if size is None}
+        if missing:
+            raise not_uploaded(missing)
+        return {path: {"digest": digest, "size": size} for path, (digest, size) in sizes.items()}
+
+    def _open_blobs(self, blobs: Mapping[str, Mapping[str, Any]]) -> dict[str, StoredSource]:
+        """Return readable sources of the blobs; a blob that is named twice is one source."""
+        sizes = {blob["digest"]: blob["size"] for blob in blobs.values()}
+        files = {
+            digest: StoredSource(self._storage, StorageKey.blob(Digest(digest)), size)
+            for digest, size in sizes.items()
+        }
+        return {path: files[blob["digest"]] for path, blob in blobs.items()}
+
+
+def _too_large(files: Mapping[str, StoredSource], largest_program: int | None) -> tuple[str, ...]:
+    program = files.get("source.program")
+    return ("source.program",) if program and largest_program and program.size > largest_program else ()
+
+
+def not_uploaded(missing: Mapping[str, str]) -> NotFound:
+    """Return the error for blobs that a spec names and storage lacks, by path."""
+    return NotFound(
+        "The spec names a blob that was not uploaded",
+        where=next(iter(missing)),
+        hint="Upload it first: POST /api/v1/uploads, or PUT /api/v1/blobs/<digest> (pt2hub publish does it with "
+        "--weights, --code and --program).",
+        details=tuple(Detail(path, "not uploaded", given=digest) for path, digest in missing.items()),
+    )
