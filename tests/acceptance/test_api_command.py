@@ -73,7 +73,7 @@ def test_what_only_a_worker_can_decide_is_refused(tmp_path: Path, migrated_url: 
     api = Api(tmp_path, migrated_url, environ={"PT2HUB_ISOLATION": "auto"})
     assert api.process.wait(30) == 1
     said = api.log.read_text()
-    assert said.startswith("pt2hub: PT2HUB_ISOLATION: auto is for workers")
+    assert said.startswith("pt2hub: PT2HUB_ISOLATION: auto is only valid for workers")
     assert "[bad_configuration]" in said
 
 

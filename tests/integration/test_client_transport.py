@@ -80,7 +80,7 @@ def test_anything_else_is_not_pt2hub(stub: Stub, transport: Transport, answer: A
 
 
 @pytest.mark.parametrize(
-    ("status", "hint"), [(413, "client_max_body_size"), (502, "whether the API runs"), (504, "timeouts")]
+    ("status", "hint"), [(413, "client_max_body_size"), (502, "that the API is running"), (504, "timeouts")]
 )
 def test_what_a_proxy_says_of_itself_has_a_hint_of_its_own(
     stub: Stub, transport: Transport, status: int, hint: str

@@ -279,29 +279,33 @@ def shard_outside(elsewhere: Elsewhere) -> str:
 
 
 REFUSED: list[tuple[Callable[[Elsewhere], str], str, str]] = [
-    (wrong_bytes, 'other bytes than its name says, or cut short: .*expected "f37072fd"', "Try again"),
+    (
+        wrong_bytes,
+        'is incomplete or does not match the digest in its name: .*expected "f37072fd"',
+        "Try again",
+    ),
     (nothing_there, r"resnet18-f37072fd\.pth answers 404", "PT2HUB_TORCHVISION_MIRROR"),
     (near_name, "no weights ResNet18_Weights.IMAGENET1K_V2", "torchvision:ResNet18_Weights.IMAGENET1K_V1"),
     (models_name, r"no weights resnet18\.DEFAULT", r"torchvision:ResNet18_Weights\."),
     (no_form, "Invalid weights name 'torchvision:resnet18'", r"\./hf:name"),
     (no_repository, "Repository team/nte", "HF_TOKEN"),
     (no_revision, "team/net has no revision v9", "a branch, a tag or a commit"),
-    (gated, "team/net is gated", "ask for access"),
+    (gated, "team/net is gated", "request access"),
     (refused_token, "answers 403 for hf:team/net", "HF_TOKEN"),
     (broken_server, "answers 500 for hf:team/net", "HF_ENDPOINT"),
-    (damaged, "other bytes than the hub announces", "Delete /"),
+    (damaged, "does not match the hub's digest", "Delete /"),
     (cut_short, "cannot be fetched: .*size", "Try again"),
     (
         only_pickles,
-        r"pytorch_model\.bin is not a safetensors file; pt2hub fetches no pickles",
+        r"pytorch_model\.bin is not a safetensors file; pt2hub does not download pickles",
         "weights_only=True",
     ),
     (a_pickle, r"old/net\.pt is not a safetensors file", "safetensors.torch.save_file"),
     (other_files, r"no file model\.safetensors", r"hf:team/net@main#best\.safetensors"),
     (misspelt_file, r"no file modl\.safetensors", r"It has model\.safetensors"),
     (no_safetensors, "malformed safetensors file", "another file"),
-    (no_index, "not an index of safetensors files", "another file"),
-    (missing_shard, r"names model-1\.safetensors, which the repository does not have", "another file"),
+    (no_index, "is not a valid index of safetensors files", "another file"),
+    (missing_shard, r"lists model-1\.safetensors, which is not in the repository", "another file"),
     (shard_outside, "hf:team/net cannot be fetched", "Try again"),
     (shard_without_a_tensor, r"model-1\.safetensors lacks the tensor a", "another file"),
 ]
@@ -365,10 +369,10 @@ def test_weights_of_torchvision_that_run_code_or_have_no_form_are_refused(
     with pytest.raises(WeightsUnavailable, match="no weights that torch can read safely"):
         fetch("torchvision:Tiny_Weights.DEFAULT", tmp_path, mirror=mirror)
     list_weights(monkeypatch, elsewhere, {"net": {"deeper": torch.ones(1)}})
-    with pytest.raises(WeightsUnavailable, match="holds no state_dict"):
+    with pytest.raises(WeightsUnavailable, match="contains no state_dict"):
         fetch("torchvision:Tiny_Weights.DEFAULT", tmp_path, mirror=mirror)
     list_weights(monkeypatch, elsewhere, {"net": torch.ones(2, 2).to_sparse()})
-    with pytest.raises(UnsupportedTensor, match="net is quantised or sparse"):
+    with pytest.raises(UnsupportedTensor, match="net is quantized or sparse"):
         fetch("torchvision:Tiny_Weights.DEFAULT", tmp_path, mirror=mirror)
 
 
@@ -380,7 +384,7 @@ def test_a_file_in_torchs_cache_that_is_not_what_its_name_says_is_refused(
     cached = tmp_path / "hub" / "checkpoints" / "resnet18-f37072fd.pth"
     cached.parent.mkdir(parents=True)
     cached.write_bytes(b"half of it")
-    with pytest.raises(WeightsUnavailable, match="has other bytes than its name says") as caught:
+    with pytest.raises(WeightsUnavailable, match="does not match the digest in its name") as caught:
         fetch("torchvision:ResNet18_Weights.DEFAULT", tmp_path)
     assert "Delete the file" in (caught.value.hint or "")
 

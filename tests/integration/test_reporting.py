@@ -73,7 +73,7 @@ def test_what_is_no_figure_is_refused_before_anything_is_sent(
 ) -> None:
     with pytest.raises(InvalidInput) as caught:
         client.performance.report([a_figure(served.published()), item], environment=HERE)
-    with pytest.raises(InvalidInput, match="measurements must be a list, got a single one"):
+    with pytest.raises(InvalidInput, match="measurements must be a list, got a single measurement"):
         client.performance.report(a_figure("x"), environment=HERE)  # type: ignore[arg-type]
     assert caught.value.where == where
     assert served.sql("SELECT count(*) FROM measurements WHERE source = 'report'") == [(0,)]

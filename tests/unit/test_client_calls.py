@@ -59,7 +59,7 @@ def a_model(error: RuntimeError) -> LoadedModel:
             "Tried 4 GiB(?s:.)*smaller batch",
         ),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), BadCall, "smaller batch"),
-        (torch.AcceleratorError("CUDA error: illegal memory access"), InternalError, "start a new one"),
+        (torch.AcceleratorError("CUDA error: illegal memory access"), InternalError, "start a new process"),
     ],
 )
 def test_what_native_code_raises_is_translated_with_torchs_own_words(

@@ -1,4 +1,4 @@
-"""Imports in a process that is about to load a model."""
+"""Imports that precede the loading of a model."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_another_machine_is_named_with_needs_and_has(target: Target, axis: str, 
 
 
 def test_the_wrong_device_is_an_axis(tmp_path: Path) -> None:
-    with pytest.raises(Incompatible, match="device: needs cpu, this machine has cuda, as asked for"):
+    with pytest.raises(Incompatible, match="device: needs cpu, this machine has cuda, as requested"):
         load_artifact(local(tmp_path, a_config()), device="cuda:0")
     with pytest.raises(BadCall, match="Unknown device 'gpu'"):
         load_artifact(local(tmp_path, a_config()), device="gpu")

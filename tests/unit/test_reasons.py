@@ -68,7 +68,7 @@ def test_what_is_too_noisy_says_how_noisy_and_sizes_have_no_noise() -> None:
 def test_a_median_on_the_other_side_of_the_threshold_than_the_mean_does_not_contradict_the_verdict() -> None:
     judged = compare_paired((1.13, 1.14, 1.145, 1.16, 1.21), default_threshold("latency_p99"))
     assert (judged.outcome, judged.ratio) == ("worse", pytest.approx(1.145))
-    assert said(judged).endswith("; judged by the mean of the processes, 15.7 % slower")
+    assert said(judged).endswith("; decided by the mean of the processes, 15.7 % slower")
 
 
 def test_ratios_whose_product_is_no_number_are_explained_like_others() -> None:

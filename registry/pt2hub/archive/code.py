@@ -59,7 +59,7 @@ def pack_code(folder: Path, out: Path) -> int:
         raise NotFound(
             "It is a file" if folder.exists() else "There is no such folder",
             where=str(folder),
-            hint="Name the folder that the model's code is imported from.",
+            hint="Pass the folder that contains the model's modules.",
         )
     files = sorted(_files(folder, folder.resolve()))
     names = [file.relative_to(folder).as_posix() for file in files]

@@ -95,7 +95,7 @@ def check_readable(file: Path) -> None:
         raise NotFound(
             f"The program cannot be read: {error.strerror or error}",
             where=str(file),
-            hint="Name a file that torch.export.save wrote.",
+            hint="Pass a file written by torch.export.save.",
         ) from error
 
 

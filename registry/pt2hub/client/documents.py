@@ -39,7 +39,7 @@ def read_bytes(path: Path, what: str) -> bytes:
         raise NotFound(
             f"Cannot read the {what}: {exc.strerror or exc}",
             where=str(path),
-            hint="Give the path of a YAML or JSON file.",
+            hint="Pass the path of a YAML or JSON file.",
         ) from exc
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pt2hub.wire.workers import WorkerView
 
 Query = Mapping[str, str | int | None]
-_POLICY_HINT = "Write checks: and metrics: at the top level; `checks: []` alone demands nothing."
+_POLICY_HINT = "Write checks: and metrics: at the top level; `checks: []` alone sets no conditions."
 
 
 class _Page(Protocol):
@@ -279,7 +279,7 @@ class Aliases(Resource):
         timeout: float | None = None,
         on_event: OnEvent | None = None,
     ) -> AliasView:
-        """Put an alias on a version.
+        """Move an alias to a version, creating it if necessary.
 
         Args:
             expected: The version that the alias is on, None for a new alias. If omitted, its current version: then a
@@ -327,7 +327,7 @@ class Aliases(Resource):
             raise BuildActive(
                 f"{alias} was not moved. {late.message}",
                 where=late.where,
-                hint=f"Measuring goes on; repeat the move to wait again. {late.hint or ''}".strip(),
+                hint=f"Measuring continues; repeat the move to wait again. {late.hint or ''}".strip(),
                 context=late.context,
             ) from late
 
@@ -337,7 +337,7 @@ class Aliases(Resource):
         return self._transport.ask(AliasView, "DELETE", f"{_alias_path(model, name)}?{query}")
 
     def _number(self, model: str, name: str) -> int | None:
-        """Return the version that an alias is on; None if it does not exist."""
+        """Return the version that an alias names; None if the alias does not exist."""
         try:
             return self.get(model, name).number
         except NotFound:

@@ -12,14 +12,14 @@ _RATES = ("1/s", "/s")
 _BYTES = frozenset(("B", "kB", "MB", "GB", "KiB", "MiB", "GiB"))
 _TIMES = frozenset(("ns", "us", "ms", "s", "min", "h"))
 _LARGE = 10.0
-"""From this ratio on changes are shown as factors instead of percentages."""
+"""Ratio from which changes are shown as factors instead of percentages."""
 _HUNDRED, _HUGE = 100, 1e6
 _MIN_SHOWN_CHANGE = 0.0005
-"""Changes below it would read as 0.0 %."""
+"""Smaller changes would be shown as 0.0 %."""
 
 
 def format_change(ratio: float, metric: str, unit: str) -> str:
-    """Format a change: `12.0 % slower`, `no change`; from ten times on `12 times slower`.
+    """Format a change: `12.0 % slower`, `no change`; as `12 times slower` from a factor of ten.
 
     Percentages are of the figure before: from 10 ms to 15 ms is `50.0 % slower`, from 15 ms to 10 ms `33.3 % faster`.
 
@@ -33,7 +33,7 @@ def format_change(ratio: float, metric: str, unit: str) -> str:
 
 
 def between(low: float, high: float, metric: str, unit: str) -> str:
-    """Format an interval of a change: `9.8 to 14.9 %` on one side of no change, else `2.0 % faster to 4.0 % slower`.
+    """Format a change's interval: `9.8 to 14.9 %` on one side of no change, else `2.0 % faster to 4.0 % slower`.
 
     Args:
         low: The least ratio.
@@ -53,7 +53,7 @@ def way(ratio: float, metric: str, unit: str) -> str:
 
 
 def _words(metric: str, unit: str) -> tuple[str, str]:
-    """Return the words for more and less of a metric; neutral ones for custom metrics, whose direction is unknown."""
+    """Return the words for a metric's increase and decrease; neutral for custom metrics, whose direction is unknown."""
     known = metric in METRICS
     if unit in _BYTES:
         return "larger", "smaller"
@@ -65,7 +65,7 @@ def _words(metric: str, unit: str) -> tuple[str, str]:
 
 
 def factor(ratio: float) -> str:
-    """Return a large ratio, by three digits that count: `21.8`, `1,977`, `3.2e+09`."""
+    """Format a large ratio with three significant digits: `21.8`, `1,977`, `3.2e+09`."""
     if ratio >= _HUGE:
         return f"{ratio:.1e}"
     return f"{ratio:,.0f}" if ratio >= _HUNDRED else f"{ratio:.3g}"

@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 _UNKNOWN = "unknown"
 _MAX_SPREAD = 10
-"""Upper over lower end of an interval that is worth showing."""
+"""Upper end divided by lower end of an interval that is worth showing."""
 _MENDED = frozenset(("not_measured", "too_noisy", "too_few", "environment_differs"))
-"""Why there is no verdict that more figures can give."""
+"""Reasons for an inconclusive outcome that more measurements can resolve."""
 BETTER = "For a better comparison"
 """Before commands that measure again."""
 NO_KERNELS = "No kernel changed: both use the same one for every timed operation."
 TWO_FIGURES = (
-    "A change may have two ratios: side by side compares times of one run, a change of level the medians before and "
+    "A change may have two ratios: side by side compares times of one run, a change of level compares the medians before and "
     "after, and points are values of the history, measured at different times."
 )
-"""Said once where `found_as` says two."""
+"""Shown once if a change has two ratios."""
 
 
 def comparison(view: ComparisonView) -> Sheet:
-    """Return a comparison: one row for each metric, what to know, and what gives a better answer."""
+    """Return a comparison: a row for each metric, remarks, and commands that would improve it."""
     rows = tuple(comparison_row(item) for item in view.metrics)
     return Sheet(f"{_name_side(view.after)} against {_name_side(view.before)}", rows, notes(view))
 
@@ -54,7 +54,7 @@ def event(view: EventView) -> Sheet:
 
 
 def comparison_row(item: MetricComparison) -> tuple[str, str, str, str, str, str]:
-    """Return a metric's row: its name, both figures, the change, the verdict, and why it is that."""
+    """Return a metric's row: its name, both values, the change, the outcome and its explanation."""
     before, after = (
         NOTHING if value is None else quantity(value, item.unit) for value in (item.before, item.after)
     )
@@ -110,7 +110,7 @@ def repeat_commands(view: ComparisonView) -> tuple[str, ...]:
 
 
 def code_lines(view: ComparisonView) -> tuple[str, ...]:
-    """Return whether both run the same code, and why kernels cannot be compared or that none changed."""
+    """Return whether both run the same code, and why kernels cannot be compared or that none changed, as text."""
     if view.code is None:  # an older server
         return ()
     unchanged = "" if view.code.same or view.autotune else NO_KERNELS
@@ -128,7 +128,7 @@ def change(
     high: float | None = None,
     what: tuple[str, str] = ("", "1"),
 ) -> str:
-    """Return a ratio as a change, with its interval where there is one: `12.3 % slower (9.8 to 14.9 %)`.
+    """Return a ratio as a change, with its interval if known: `12.3 % slower (9.8 to 14.9 %)`.
 
     An interval so wide that it says nothing is left out, and the change with it where it may as well be none.
 
@@ -147,7 +147,7 @@ def change(
 
 
 def kernels(item: AutotuneDifference) -> tuple[str, str]:
-    """Return both kernels with their parameters; of two of one template with those that differ."""
+    """Return both kernels with their parameters; only differing ones if both use one template."""
     alike = item.before == item.after
     one, other = item.before_parameters, item.after_parameters
     return (
@@ -164,7 +164,7 @@ def _kernel(name: str | None, parameters: dict[str, Any] | None, beside: dict[st
 
 
 def cost(milliseconds: float | None) -> str:
-    """Return what another kernel costs: `12 µs more`, `6.1 µs less`, or nothing to say where the old one was not timed again."""
+    """Return the cost of another kernel: `12 µs more`, `6.1 µs less`; empty if the old one was not timed again."""
     if milliseconds is None:
         return NOTHING
     return f"{quantity(abs(milliseconds), 'ms')} {'less' if milliseconds < 0 else 'more'}"
@@ -176,7 +176,7 @@ def explain_method(method: str | None) -> str:
 
 
 def found_as(item: EventView, points: float | None) -> str:
-    """Return how a flagged change was found; beside it what the history's points say, where that is another figure.
+    """Return how a flagged change was found, with the change between the history's points if that differs.
 
     Args:
         points: The version's point over that of the one before, None where there is no such ratio.

@@ -17,13 +17,13 @@ NO_MEASUREMENTS = (
     "pt2hub measure {model} measures now, pt2hub history {model} --list lists measured metrics."
 )
 _SPARKLINE = 20
-"""Figures of a sparkline."""
+"""Number of values in a sparkline."""
 _SHORT = 19
-"""Characters of a shortened digest: `sha256:` and 12 digits."""
+"""Length of a shortened digest: `sha256:` and 12 digits."""
 
 
 def history(view: HistoryView) -> Sheet:
-    """Return a history: one row for each series, with its newest figure and how it moved."""
+    """Return a history: a row for each series, with its newest value and its changes."""
     rows = tuple(_series(series) for series in view.series)
     known = METRICS.get(view.metric)
     title = f"{view.metric} of {view.model}" + (f" ({known.text})" if known else "")
@@ -59,7 +59,7 @@ def _remarks(view: HistoryView) -> tuple[str, ...]:
 
 
 def policy(view: PolicyView) -> Sheet:
-    """Return a policy: one row for each check."""
+    """Return a policy: a row for each check."""
     checks = view.document.get("checks") or ()
     rows = tuple(
         (

@@ -20,7 +20,7 @@ _STEPS = {
     "us": ((1e6, "s"), (1e3, "ms"), (1.0, MICROSECONDS), (1e-3, "ns")),
     "B": ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B")),
 }
-"""By unit, how many of it a larger or smaller one is, largest first."""
+"""Scales of each unit with their factors, largest first."""
 _DURATIONS = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 _AGES = ((86400 * 365, "y"), (86400 * 30, "mo"), (86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _FURTHEST = 1e300
@@ -48,14 +48,14 @@ class Scale:
     decimals: int | None = None
 
     def text(self, value: float) -> str:
-        """Return a figure with its unit."""
+        """Return a value with its unit."""
         shown, decimals = value / self.factor, self.decimals
         fits = decimals is not None and (shown == 0 or abs(shown) >= 10.0**-decimals)
         return f"{f'{shown:,.{decimals}f}' if fits else _number(shown)} {self.unit}".rstrip()
 
 
 def scale_for(values: Iterable[float], unit: str) -> Scale:
-    """Return the unit and the digits that fit the largest of figures, so that a column has one of each.
+    """Return the scale and decimals that fit the largest value, so that a column uses one of each.
 
     Args:
         unit: Their unit; `1` for a ratio.
@@ -82,12 +82,12 @@ def _decimals(largest: float) -> int | None:
 
 
 def quantity(value: float, unit: str) -> str:
-    """Return one figure with the unit that fits."""
+    """Format a value in the unit that fits."""
     return Scale(*_step(abs(value), unit)).text(value)
 
 
 def format_bytes(count: float) -> str:
-    """Format a number of bytes: `44.7 MiB`. A hostile document may hold one beyond all floats."""
+    """Format a number of bytes: `44.7 MiB`. A hostile document may contain one larger than any float."""
     return quantity(max(-_FURTHEST, min(count, _FURTHEST)), "B")
 
 
@@ -102,7 +102,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_age(seconds: float) -> str:
-    """Format a duration in its largest unit, where no more of it matters: `42 s`, `3 h`."""
+    """Format a duration in its largest unit only: `42 s`, `3 h`."""
     passed = max(0.0, seconds)
     return next((f"{passed / size:.0f} {unit}" for size, unit in _AGES if passed >= size), "0 s")
 
@@ -113,7 +113,7 @@ def format_count(number: int, noun: str) -> str:
 
 
 def format_bounded(number: int, most: int) -> str:
-    """Format a number that was counted up to a bound: `7`, `1,000+`."""
+    """Format a count that stopped at a limit: `7`, `1,000+`."""
     return f"{number:,}{'+' if number >= most else ''}"
 
 
@@ -131,7 +131,7 @@ def format_share(share: float, *, digits: int = 3, decimals: int | None = None) 
 
 
 def percent(ratio: float) -> str:
-    """Return a ratio as a change: 1.032 is `+3.2 %`; far ones as `x 12`."""
+    """Return a ratio as a change: 1.032 is `+3.2 %`; large ones as `x 12`."""
     if not math.isfinite(ratio):
         return "-"
     change = (ratio - 1) * 100
@@ -152,7 +152,7 @@ def fit_encoding(text: str, encoding: str | None) -> str:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Return the figures as a line of blocks, the lowest and the highest of them at its ends."""
+    """Return values as a line of blocks, between their minimum and maximum."""
     finite = [value for value in values if math.isfinite(value)]
     if not finite:
         return ""

@@ -25,19 +25,19 @@ HOW = {
     "series": "usual noise",
     "code": "code unchanged, so that no kernel can differ",
 }
-"""How verdicts are reached, in short, where the method's own name does not say it."""
+"""Short descriptions of comparison methods whose name does not explain them."""
 _MAX_NOISE = 10.0
 
 
 def noise_of(low: float | None, high: float | None) -> float | None:
-    """Return how far a change may be off either way, of a ratio's interval: 0.032 is 3.2 %; None where nobody knows."""
+    """Return the uncertainty of a change, from a ratio's interval: 0.032 is 3.2 %; None if unknown."""
     if low is None or high is None or low <= 0 or not math.isfinite(high / low):
         return None
     return math.sqrt(high / low) - 1
 
 
 def because(item: MetricComparison) -> str:
-    """Return why a metric has its verdict.
+    """Return the explanation of a metric's outcome.
 
     Such as `side by side; within 15 %: the minimum effect of latency_p99; the noise is 2.1 %`.
     """
@@ -50,7 +50,7 @@ def because(item: MetricComparison) -> str:
 
 
 def _threshold_text(item: MetricComparison, least: float) -> str:
-    """Return the least change that counts, and the noise, beside the change.
+    """Return the minimum effect and the noise, compared with the change.
 
     What is shown of processes side by side is their median, and the verdict is by their mean: where they lie on two
     sides of the least change, the mean is said too.
@@ -65,7 +65,7 @@ def _by_mean(item: MetricComparison, least: float) -> str:
     mean, bound = math.sqrt(item.low) * math.sqrt(item.high), math.log1p(least)
     if (abs(math.log(item.ratio)) > bound) == (abs(math.log(mean)) > bound):
         return ""
-    return f"; judged by the mean of the processes, {format_change(mean, item.metric, item.unit)}"
+    return f"; decided by the mean of the processes, {format_change(mean, item.metric, item.unit)}"
 
 
 def _comparison_text(item: MetricComparison, least: float) -> str:
@@ -86,5 +86,5 @@ def _how(item: MetricComparison) -> str:
 
 
 def percentage(share: float) -> str:
-    """Return a noise as a percentage: `15 %`, `0.4 %`; `over 1,000 %` where it says nothing."""
+    """Return noise as a percentage: `15 %`, `0.4 %`; `over 1,000 %` beyond that."""
     return "over 1,000 %" if share > _MAX_NOISE else format_share(share, digits=2)

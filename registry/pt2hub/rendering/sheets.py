@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     from pt2hub.wire.workers import WorkerBuild, WorkerView
 
 _SHORT = 19
-"""Characters of a shortened digest: `sha256:` and 12 digits."""
+"""Length of a shortened digest: `sha256:` and 12 digits."""
 _HUNDRED = 100
 _SPENT = 3
-"""Operations and kernels that are named of a call."""
+"""Number of operations and kernels listed for a call."""
 _ENDINGS = {1: "st", 2: "nd", 3: "rd"}
 _RIGHT_SECONDS = 2.0
-"""Clock skew above which it is shown."""
+"""Minimum clock skew that is shown, in seconds."""
 _OUTCOMES = {
     "succeeded": "succeeded",
     "failed": "failed",
@@ -68,30 +68,30 @@ _CONFINED = {"sandbox": "in a sandbox", "process": "without a sandbox", "none": 
 
 
 def state_text(build: BuildView) -> str:
-    """Return a build's state in words, with its place in the queue: `queued 3rd`."""
+    """Format a build's state with its position in the queue: `queued 3rd`."""
     if build.state == "queued" and build.position:
         return f"queued {ordinal(build.position)}"
     return build.state
 
 
 def build_title(build: BuildView) -> str:
-    """Return what a build is and what it is of, as the subject of a sentence."""
+    """Return a build's title, as the subject of a sentence."""
     kind = "Measuring job" if build.kind == "measure" else "Build"
     return f"{kind} {build.id} of {build.model}@{build.number} for {build.target}"
 
 
 def measures(build: BuildView) -> str:
-    """Return what a measuring job times, and beside what."""
+    """Return what a measuring job times, and its baseline."""
     return f"measures {build.measures}" + (f", beside {build.baseline}" if build.baseline else "")
 
 
 def measurement_state(state: str) -> str:
-    """Return a measurement state in words: `waiting to be measured`, `measuring`."""
+    """Format a measurement state: `waiting to be measured`, `measuring`."""
     return _MEASUREMENTS.get(state, format_state(state))
 
 
 def measurement(status: MeasurementStatus | None) -> str:
-    """Return what is left to say of an artifact's measurement, with its job; empty where it is measured."""
+    """Return a note on an artifact's measurement and its job; empty if it is measured."""
     if status is None:
         return ""
     measures_again = status.job_state in ("queued", "running")
@@ -105,23 +105,23 @@ def measurement(status: MeasurementStatus | None) -> str:
 
 
 def measurement_suffix(state: str | None) -> str:
-    """Return a measurement state in words behind a comma; empty where there is nothing to say."""
+    """Return a measurement state after a comma; empty if it is measured."""
     return "" if state in (None, "measured") else f", {measurement_state(state)}"
 
 
 def ordinal(number: int) -> str:
-    """Return a place in an order: 1st, 2nd, 11th, 23rd."""
+    """Format an ordinal: 1st, 2nd, 11th, 23rd."""
     teens = number % _HUNDRED // 10 == 1
     return f"{number}{'th' if teens else _ENDINGS.get(number % 10, 'th')}"
 
 
 def circumstances(build: BuildView) -> str:
-    """Return why a build waits or who ended it, which attempt comes or runs, and how the one before it ended."""
+    """Return why a build waits or who ended it, its current or next attempt, and how the previous one ended."""
     return "; ".join(part for part in (format_note(build), attempts(build)) if part)
 
 
 def attempts(build: BuildView) -> str:
-    """Return which attempt of an open build comes or runs, and how the one before ended; empty for a first one."""
+    """Return an open build's current or next attempt and how the previous one ended; empty for the first."""
     if build.state not in ("queued", "running"):
         return ""
     number = build.attempt + (build.state == "queued")
@@ -137,12 +137,12 @@ def _outcome_text(attempt: AttemptView) -> str:
 
 
 def isolation_text(isolation: str) -> str:
-    """Return how a worker confines what it runs for others, in words."""
+    """Format a worker's isolation."""
     return _CONFINED.get(isolation, isolation)
 
 
 def provenance_rows(view: ArtifactView) -> tuple[tuple[str, str], ...]:
-    """Return what an artifact's maker says of it: where its weights are, and how the build was confined."""
+    """Return facts of an artifact's build: where its weights are, and its isolation."""
     form = "baked into the code" if view.weights_form == "baked" else "split from the code"
     isolation = view.provenance.get("isolation")
     spent = _spent_fields(view)
@@ -150,7 +150,7 @@ def provenance_rows(view: ArtifactView) -> tuple[tuple[str, str], ...]:
 
 
 def _spent_fields(view: ArtifactView) -> tuple[tuple[str, str], ...]:
-    """Return where the time of a call goes; on a GPU what runs there, and beside it the time in which nothing does."""
+    """Return the time breakdown of a call; on a GPU its kernels and its idle time."""
     found, profile = _spent(view), view.profile
     if not found or profile is None:
         return ()
@@ -164,7 +164,7 @@ def _spent_fields(view: ArtifactView) -> tuple[tuple[str, str], ...]:
 
 
 def _spent(view: ArtifactView) -> str:
-    """Return what a call spends most of its time in; empty where nobody looked."""
+    """Return the operations that take most of a call's time; empty without a profile."""
     if view.profile is None:
         return ""
     first = [f"{row.name} {format_share(row.share, digits=2)}" for row in view.profile.rows[:_SPENT]]
@@ -173,7 +173,7 @@ def _spent(view: ArtifactView) -> str:
 
 
 def skew(view: WorkerView) -> str:
-    """Return how wrong a worker's clock is; empty where it is right enough."""
+    """Format a worker's clock skew; empty if it is negligible."""
     if abs(view.clock_skew) <= _RIGHT_SECONDS:
         return ""
     return f"clock {format_age(abs(view.clock_skew))} {'ahead' if view.clock_skew > 0 else 'behind'}"
@@ -197,7 +197,7 @@ def version(
 
 
 def build(view: BuildView) -> Sheet:
-    """Return a build: its steps, its result or its error."""
+    """Return a build: its steps, and its result or error."""
     steps = tuple(
         (
             step.state,
@@ -217,7 +217,7 @@ def build(view: BuildView) -> Sheet:
 
 
 def model(view: ModelView) -> Sheet:
-    """Return a model: how many versions, and where its aliases are."""
+    """Return a model: its number of versions and its aliases."""
     count = (
         f"{format_bounded(view.versions, MAX_COUNTED_VERSIONS)} version{'' if view.versions == 1 else 's'}"
     )
@@ -238,7 +238,7 @@ def summary(view: VersionSummary) -> Sheet:
 
 
 def alias(view: AliasView) -> Sheet:
-    """Return an alias: the version it is on, who put it there, and the moves before."""
+    """Return an alias: its version, who moved it, and earlier moves."""
     place = f"is {view.model}@{view.number}" if view.number else "was removed"
     rows = tuple(
         (f"{move.before or '-'} -> {move.after or '-'}", move.at, move.by, move.reason)
@@ -250,13 +250,13 @@ def alias(view: AliasView) -> Sheet:
 
 
 def forced_move_lines(move: AliasMove) -> tuple[str, ...]:
-    """Return what a forced move was made past, a line each; nothing of others."""
+    """Return the failed checks that a forced move overrode, one line each."""
     refused = (move.forced or {}).get("refused") or ()
     return tuple(f"forced past: {check.get('message')}" for check in refused if isinstance(check, dict))
 
 
 def reference_sheet(view: ResolvedReference) -> Sheet:
-    """Return what a reference names: the version, and its artifacts pinned by digest."""
+    """Return a resolved reference: the version and its artifacts, pinned by digest."""
     rows = tuple((item.target, item.digest) for item in view.artifacts)
     return Sheet(f"{view.reference} is {view.model}@{view.number}", rows)
 
@@ -267,7 +267,7 @@ def artifact(view: ArtifactRef) -> Sheet:
 
 
 def whole_artifact(view: ArtifactView) -> Sheet:
-    """Return everything known of an artifact, in short: sizes, and how quick it was where it was built."""
+    """Return a summary of an artifact: sizes, and its speed on the machine that built it."""
     sizes = (
         ("code", format_bytes(view.code_bytes), view.code),
         ("weights", format_bytes(view.weights_bytes), view.weights),
@@ -286,7 +286,7 @@ def whole_artifact(view: ArtifactView) -> Sheet:
 
 
 def target(view: TargetView) -> Sheet:
-    """Return a target, and whether anybody builds for it now."""
+    """Return a target and its number of live workers."""
     workers = {0: "no live worker", 1: "1 live worker"}.get(
         view.live_workers, f"{view.live_workers} live workers"
     )
@@ -297,7 +297,7 @@ def target(view: TargetView) -> Sheet:
 
 
 def worker(view: WorkerView) -> Sheet:
-    """Return a worker: what it is and what it has."""
+    """Return a worker: its machine and its current builds."""
     rows = tuple(
         (item.id, doing(item), f"{item.step or ''} {item.detail or ''}".strip()) for item in view.builds
     )
@@ -306,7 +306,7 @@ def worker(view: WorkerView) -> Sheet:
 
 
 def doing(build: WorkerBuild) -> str:
-    """Return what a worker has, in a list: the version, and whether it is only measured."""
+    """Return a worker's build for a list: the version, and whether it is only measured."""
     measured = " (measuring job)" if build.kind == "measure" else ""
     return f"{build.model}@{build.number}{measured}"
 
@@ -338,7 +338,7 @@ def _remark(build: BuildView) -> str:
 
 
 def _measuring(view: VersionView, wait: str) -> tuple[str, ...]:
-    """Return what waits for the measurements of a version; nothing where none is under way."""
+    """Return how to wait for a version's measurements; empty if none are pending."""
     states = {build.measurement.state for build in view.builds if build.measurement}
     return (f"To wait for its measurements: {wait}",) if states & {"waiting", "measuring"} else ()
 

@@ -44,7 +44,7 @@ def latest_value(items: Iterable[MeasurementView]) -> float:
 
 
 def against(ratio: float, name: str = "") -> str:
-    """Return a ratio of times in words: of 2 `2 times faster`, of 0.5 `2 times slower`, with a name `2 times slower than eager`.
+    """Format a ratio of times: 2 is `2 times faster`, 0.5 is `2 times slower`, with a name `2 times slower than eager`.
 
     Args:
         ratio: The other's time over the artifact's own, more than 0.
@@ -66,7 +66,7 @@ def _own(measured: Iterable[MeasurementView]) -> Iterator[tuple[str, str, str]]:
 
 
 def _beside(measured: Iterable[MeasurementView]) -> Iterator[tuple[str, str, str]]:
-    """Yield what ran in the build's own process, each with the artifact's own time there: its ratio tells it.
+    """Yield each implementation timed in the build's process, with the artifact's time there, derived from the ratio.
 
     The artifact's other figures are of fresh processes, beside which the model in eager mode may look faster than it is.
     """

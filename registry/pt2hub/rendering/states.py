@@ -15,5 +15,5 @@ def format_state(state: str) -> str:
 
 
 def choose_colour(state: str) -> str:
-    """Choose the colour of a state; a state of a newer server has none."""
+    """Return a state's colour; none for an unknown state of a newer server."""
     return next((colour for colour, states in STATE_COLOURS.items() if state in states), "default")

@@ -13,7 +13,7 @@ _WAITED = "waited "
 
 
 def remark(step: StepView) -> str:
-    """Return what a step did last, and how long it waited for the device; empty where there is nothing to say."""
+    """Return a step's latest detail and its wait for the device; empty if there is neither."""
     detail = step.detail or ""
     if step.waited is None or detail.startswith(
         _WAITED

@@ -33,11 +33,11 @@ COLUMNS = (
     "method",
 )
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What a spreadsheet takes for the beginning of a formula, and would run."""
+"""Characters that start a formula in a spreadsheet, which would run it."""
 
 
 def history_csv(view: HistoryView) -> str:
-    """Return a history as CSV: a row for each point, series after series; `change` says what was flagged there.
+    """Return a history as CSV: a row for each point, series by series; `change` is the flagged change.
 
     `ratio` is that of the flagged change, against the version in `against` and found by `method`; the ratio of the two
     values is another where both ran side by side (`paired`) or levels were compared (`change_point`).
@@ -71,5 +71,5 @@ def _method(change: ChangeView) -> str:
 
 
 def _cell(value: object) -> object:
-    """Return a value as a cell; a text that a spreadsheet would run gets an apostrophe before it."""
+    """Return a value as a cell; an apostrophe is put before text that a spreadsheet would run."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pt2hub.rendering.quantities import format_age, format_duration
 
 NOTHING = "-"
-"""Stands where there is no value, so that every column of a line has a word."""
+"""Shown for a missing value, so that every column of a line has text."""
 
 
 def format_local_time(iso: str | None) -> str:
@@ -33,7 +33,7 @@ def format_span(begin: str | None, end: str | None) -> str:
 
 
 def count_seconds(begin: str | None, end: str | None = None) -> float | None:
-    """Count the seconds between two times, until now where the second is None; None without the first."""
+    """Return the seconds between two times; until now if the second is None, None if the first is."""
     first, last = _parse(begin), _parse(end) if end else datetime.now(UTC)
     return max(0.0, (last - first).total_seconds()) if first and last else None
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a text, and the time that follows it.
+    """A fragment of text, and the time that follows it.
 
     Attributes:
         time: ISO 8601, or nothing.
@@ -28,17 +28,17 @@ class Piece:
 
 
 def format_note(build: BuildView) -> str:
-    """Return why a build waits or who cancelled it; nothing of others."""
+    """Return why a build waits or who cancelled it; empty for other builds."""
     return build.cancellation or (format_wait(build.wait) if build.wait else "")
 
 
 def is_lonely(build: BuildView) -> bool:
-    """Return whether a build waits for a worker that nobody runs."""
+    """Return whether a build waits because no live worker offers its target."""
     return build.wait is not None and build.wait.code != "next_attempt"
 
 
 def compose_note(build: BuildView) -> list[Piece]:
-    """Return the same in parts."""
+    """Return the same as fragments."""
     if build.cancellation:
         return [Piece(plain(build.cancellation))]
     return list(compose_wait(build.wait)) if build.wait else []
@@ -52,7 +52,7 @@ def format_wait(reason: WaitReason) -> str:
 
 
 def compose_wait(reason: WaitReason) -> Iterator[Piece]:
-    """Return the parts of a reason, so that pages can show its times in the reader's zone."""
+    """Return the fragments of a reason, so that pages can show times in the reader's zone."""
     if reason.code == "never_offered":
         known = f"; workers know {', '.join(reason.suggestions)}" if reason.suggestions else ""
         yield Piece(f"no worker ever offered this target{known}")

@@ -86,7 +86,7 @@ class _Part:
 
 
 class ArgumentTree:
-    """The arguments of an artifact that hold others."""
+    """The nested arguments of an artifact."""
 
     def __init__(self, arguments: Mapping[str, _Part]) -> None:
         self._arguments = arguments

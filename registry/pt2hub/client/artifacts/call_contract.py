@@ -23,7 +23,7 @@ _IMAGE_RANK = 4
 
 
 class CallContract:
-    """What an artifact may be called with.
+    """The valid arguments of an artifact.
 
     Args:
         signature: How the artifact is called.
@@ -82,7 +82,7 @@ class CallContract:
 
 
 class NestedContract(CallContract):
-    """What an artifact may be called with whose arguments hold others; flat ones pay nothing for it."""
+    """The valid arguments of an artifact with nested arguments; a class of its own, so that flat calls stay fast."""
 
     def __init__(
         self, signature: Signature, nesting: ArgumentTree, *, model: str, device: torch.device
@@ -108,7 +108,7 @@ def contract_of(signature: Signature, *, model: str, device: torch.device) -> Ca
 
 
 def _same(exported: Any, given: Any) -> bool:
-    """Equality that tells 1, 1.0 and True apart: each would have been exported as different code."""
+    """Return whether two values are equal and of one type: 1, 1.0 and True are exported as different code."""
     if isinstance(exported, list | tuple) and isinstance(given, list | tuple):
         return len(exported) == len(given) and all(map(_same, exported, given))
     if isinstance(exported, dict) and isinstance(given, dict):
@@ -117,7 +117,7 @@ def _same(exported: Any, given: Any) -> bool:
 
 
 class InputCheck:
-    """The checks of one tensor argument."""
+    """Checks of one tensor argument."""
 
     def __init__(self, item: TensorInput, signature: Signature, model: str, device: torch.device) -> None:
         self.name = item.name
@@ -252,7 +252,7 @@ class InputCheck:
 
 
 class SteppedCheck(InputCheck):
-    """The checks of a tensor with sizes that must be multiples; a class of its own, so that others pay nothing."""
+    """Checks of a tensor whose sizes must be multiples; a class of its own, so that other calls stay fast."""
 
     def _check_shape(self, shape: torch.Size, sizes: dict[str, int]) -> None:
         super()._check_shape(shape, sizes)
@@ -271,7 +271,7 @@ def _has_steps(item: TensorInput, signature: Signature) -> bool:
 
 
 def call_with(signature: Signature, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-    """Return the arguments of a call, put together from its tensors.
+    """Return the arguments of a call, assembled from its tensors.
 
     Returns:
         Arguments by name, with the fixed values that stand beside the tensors in lists, tuples and dicts.
@@ -282,7 +282,7 @@ def call_with(signature: Signature, tensors: Mapping[str, torch.Tensor]) -> dict
 
 
 def format_range(dim: Dim) -> str:
-    """Return a dimension's sizes, for people: `1 to 32`, `8 to 64 by 8`."""
+    """Return a dimension's sizes as text: `1 to 32`, `8 to 64 by 8`."""
     return f"{dim.min} to {dim.max}" + (f" by {dim.multiple_of}" if dim.multiple_of > 1 else "")
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _SHOWN = 5
-"""Names in an error: enough to see which kind is meant."""
+"""Number of names listed in an error."""
 
 
 class ConstantStore:
@@ -62,7 +62,7 @@ class ConstantStore:
         return frozenset(name for name, item in self.table.items() if item.source != "weights")
 
     def pristine(self) -> dict[str, torch.Tensor]:
-        """Return the constants as stored: views of the mapped file, or copies where the code needs another form."""
+        """Return the constants as stored: views of the mapped file, or copies where the code needs another layout."""
         return {name: self._fit(self.table[name], tensor) for name, tensor in self._sources.items()}
 
     def replace(
@@ -96,7 +96,7 @@ class ConstantStore:
         }
 
     def _fit(self, item: Constant, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the tensor in the form the table asks for; the same memory where it has that form already."""
+        """Return the tensor in the required layout; it shares memory if it already has that layout."""
         _check(item, tensor, self._override)
         fitted = tensor.detach().to(device=self._device, dtype=dtype_named(item.dtype))
         if tuple(fitted.stride()) != item.stride:
@@ -111,7 +111,7 @@ def _some(names: Sequence[str]) -> str:
 
 def _check(item: Constant, tensor: torch.Tensor, override: str | None) -> None:
     if tensor.layout is not torch.strided:
-        raise WeightsMismatch(f"{tensor.layout} where a dense tensor belongs", where=item.fqn)
+        raise WeightsMismatch(f"{tensor.layout} where a dense tensor is required", where=item.fqn)
     if tuple(tensor.shape) != item.shape:
         raise WeightsMismatch(
             f"The shape is {tuple(tensor.shape)}, the compiled code reads {item.shape}",

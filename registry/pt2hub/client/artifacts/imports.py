@@ -1,4 +1,4 @@
-"""Imports in a process that is about to load a model."""
+"""Imports that precede the loading of a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pause the garbage collector while modules are imported, unless it is off already.
+    """Pause the garbage collector during imports; it stays off if it was off.
 
     Importing torch leaves 170,000 objects behind, and a few thousand more make Python search all of them for garbage: 75
     of the 200 ms of a load. Modules leave no garbage. Do not pause it for anything that takes longer than imports do:

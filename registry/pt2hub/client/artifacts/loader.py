@@ -35,7 +35,7 @@ def load_artifact(
     run_single_threaded: bool = False,
     num_runners: int = 1,
 ) -> LoadedModel:
-    """Load an artifact whose files are here.
+    """Load an artifact from local files.
 
     Args:
         device: Such as `cuda:1`; the artifact's own device where omitted.
@@ -130,11 +130,11 @@ class LoadedModel(Renderable):
         return Sheet(name, inputs + fixed, tuple(notes))
 
     def constants(self) -> dict[str, torch.Tensor]:
-        """Return the tensors the code reads now, by name; not copies. None where the weights are baked into it."""
+        """Return the code's current tensors by name, without copying; None if the weights are baked in."""
         return dict(self._constants)
 
     def swap_constants(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Give the code other weights, such as a retrained model's `state_dict()`.
+        """Replace the code's weights, for example with a retrained model's `state_dict()`.
 
         Tensors that have the right form are used in place and kept alive, not copied: later changes to them
         show in the results. Do not swap while another thread is inside a call.
@@ -154,7 +154,7 @@ class LoadedModel(Renderable):
         self._give(self._store.replace(tensors, self._constants))
 
     def reset(self) -> None:
-        """Give the code the stored constants again; buffers the model wrote to start anew.
+        """Restore the stored constants, including buffers that the model wrote to.
 
         Code with baked weights has constants that nobody else can give it: where it writes to them it is loaded
         again. Do not reset while another thread is inside a call.
@@ -179,7 +179,7 @@ class LoadedModel(Renderable):
         raise ForkedProcess(
             f"{self!r} was loaded in process {self._process}, and this is its forked child {os.getpid()}",
             where=self.config.version.model,
-            hint="A call would hang: the threads stayed in the parent. Load the artifact after the fork, or "
+            hint="A call would hang, because a fork does not copy threads. Load the artifact after the fork, or "
             'start children with multiprocessing.get_context("spawn").',
         )
 
@@ -197,7 +197,7 @@ def _place(artifact: LocalArtifact, device: str | None) -> torch.device:
     except RuntimeError as exc:
         raise BadCall(f"Unknown device {device!r}", where="device", hint='Write "cpu" or "cuda:0".') from exc
     if place.type != kind:
-        finding = AxisFinding("device", CompatibilityState.INCOMPATIBLE, kind, f"{place.type}, as asked for")
+        finding = AxisFinding("device", CompatibilityState.INCOMPATIBLE, kind, f"{place.type}, as requested")
         raise refusal(
             Compatibility((finding,)),
             where=title(artifact.config),
@@ -216,5 +216,5 @@ def _check_names(artifact: LocalArtifact, found: list[str], store: ConstantStore
         raise CorruptArchive(
             f"The code reads other constants than its config lists: {', '.join(sorted(table ^ set(found))[:5])}",
             where=title(artifact.config),
-            hint="Config and code do not belong together; pull the artifact again.",
+            hint="Config and code do not match; pull the artifact again.",
         )

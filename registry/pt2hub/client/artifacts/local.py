@@ -1,4 +1,4 @@
-"""An artifact whose files are on this machine."""
+"""An artifact with local files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LocalArtifact(Renderable):
 
     @classmethod
     def from_files(cls, config: ArtifactConfig, code: Path, weights: Path) -> LocalArtifact:
-        """Return an artifact out of files that no manifest names yet, as the publish gate loads it."""
+        """Return an artifact from files without a manifest, for verification before publishing."""
         return cls(config=config, code=code, weights=weights)
 
     def _sheet(self) -> Sheet:
@@ -46,21 +46,21 @@ class LocalArtifact(Renderable):
 
     @property
     def directory(self) -> Path:
-        """Where the code layer lies."""
+        """Path of the code layer."""
         return self.code.parent
 
     def check_code(self) -> None:
-        """Compare the code layer with its digest: a damaged library is a crash (SIGBUS) once it is mapped.
+        """Check the code layer's digest: a damaged library would crash the process (SIGBUS) once mapped.
 
         Raises:
-            NotFound: The file is gone.
+            NotFound: File not found.
             DigestMismatch: The file holds other bytes.
         """
         check_digest(self.code, self.code_digest)
 
 
 def literals(artifact: LocalArtifact) -> bytes | None:
-    """Return the constants that the export lifted out of the model's source, a safetensors file's bytes; None without any.
+    """Return the constants that the export lifted, as safetensors bytes; None if there are none.
 
     Raises:
         CorruptArchive: The code layer is damaged.
@@ -70,17 +70,17 @@ def literals(artifact: LocalArtifact) -> bytes | None:
 
 
 def check_digest(path: Path, digest: Digest | None) -> None:
-    """Check a file's digest; without one, only that the file exists.
+    """Check a file's digest; without a digest, only check that the file exists.
 
     Raises:
-        NotFound: The file is gone.
+        NotFound: File not found.
         DigestMismatch: The file holds other bytes.
     """
     if not path.is_file():
-        raise NotFound("The file is gone", where=str(path), hint="Pull the artifact again.")
+        raise NotFound("File not found", where=str(path), hint="Pull the artifact again.")
     if digest and (found := digest_file(path)) != digest:
         raise DigestMismatch(
-            f"The file holds {found}, not {digest}",
+            f"The file's digest is {found}, not {digest}",
             where=str(path),
             hint="Delete the file and pull the artifact again.",
         )

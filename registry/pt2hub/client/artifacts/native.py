@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MODEL = "model"
-"""The inner name of every package's model, as stock loaders expect it."""
+"""Name of the model inside every package, as torch's own loader expects it."""
 
 
 def open_code(
     path: Path, device: torch.device, *, single_threaded: bool, runners: int
 ) -> torch._C._aoti.AOTIModelPackageLoader:
-    """Load the libraries of a code layer; run their constructors and nothing else.
+    """Load the libraries of a code layer; only their constructors run.
 
     `torch._inductor.aoti_load_package` is not used: it compiles a test program with g++ first (12 s cold).
 
@@ -48,14 +48,14 @@ def check_symbols(symbols: Iterable[str], where: str) -> None:
     missing = [name for name in symbols if not hasattr(libraries, name)]
     if missing:
         raise Incompatible(
-            f"libtorch: needs {', '.join(missing[:5])}, this machine has torch {torch.__version__} without it",
+            f"libtorch: needs {', '.join(missing[:5])}, which torch {torch.__version__} on this machine lacks",
             where=where,
             hint="Install the torch release that the artifact names.",
         )
 
 
 def call_error(exc: RuntimeError, where: str) -> BadCall | InternalError:
-    """Return the error of compiled code that raised in a call whose arguments were right."""
+    """Return the error of compiled code that failed despite valid arguments."""
     text = str(exc).strip()
     if (
         isinstance(exc, torch.OutOfMemoryError)
@@ -65,16 +65,14 @@ def call_error(exc: RuntimeError, where: str) -> BadCall | InternalError:
         return BadCall(
             f"Not enough memory for this call: {text}",
             where=where,
-            hint="Call with a smaller batch, or free what other tensors and processes hold.",
+            hint="Use a smaller batch, or free memory of other tensors and processes.",
         )
     cuda = isinstance(exc, torch.AcceleratorError) or "CUDA" in text
-    restart = (
-        " After a CUDA error this process can compute no more on that GPU: start a new one." if cuda else ""
-    )
+    restart = " This process cannot use the GPU after a CUDA error: start a new process." if cuda else ""
     return InternalError(
         f"The compiled code failed: {text}",
         where=where,
-        hint="Compiled code may have written the cause to stderr. The usual cause are ids beyond an embedding table; "
+        hint="Compiled code may have written the cause to stderr. The usual cause is an index outside an embedding table; "
         f"otherwise please report it.{restart}",
     )
 
@@ -85,7 +83,7 @@ def _translate(text: str, path: Path) -> Incompatible | CorruptArchive:
         return Incompatible(
             f"The library could not be mapped: {line}",
             where=str(path),
-            hint="torch unpacks it into TMPDIR, which must allow execution: set TMPDIR to such a directory.",
+            hint="torch unpacks it into TMPDIR: set TMPDIR to a directory that allows execution.",
         )
     if any(word in text for word in ("cannot open shared object", "undefined symbol", "version `")):
         return Incompatible(

@@ -1,4 +1,4 @@
-"""Process-wide settings that change what compiled code computes, compared with those an artifact was built with."""
+"""Comparison of this process's numeric settings with those of an artifact's build."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class NumericSettingsWarning(UserWarning):
-    """This process computes with other settings than the artifact was built and proven with."""
+    """This process has other numeric settings than the verification of the artifact."""
 
 
 _EVERYWHERE: dict[str, Callable[[], Any]] = {
@@ -25,11 +25,11 @@ _ON_CUDA: dict[str, Callable[[], Any]] = {
     "cuda_matmul_allow_tf32": lambda: torch.backends.cuda.matmul.allow_tf32,
     "cudnn_allow_tf32": lambda: torch.backends.cudnn.allow_tf32,
 }
-"""Names as the program key records them; only those that library calls read anew at each call."""
+"""Names as in the program key; only settings that libraries read at each call."""
 
 
 def warn_of_settings(config: ArtifactConfig) -> None:
-    """Warn once where settings differ: results then differ from those the gate has seen."""
+    """Warn once if settings differ: results may then differ from the verified ones."""
     recorded = config.key.fields.get("settings")
     if not isinstance(recorded, dict):
         return
@@ -42,8 +42,8 @@ def warn_of_settings(config: ArtifactConfig) -> None:
     if differing:
         version = config.version
         warnings.warn(
-            f"{version.model}@{version.number} was proven with other numeric settings: {'; '.join(differing)}. "
-            "Results may differ from the published ones.",
+            f"{version.model}@{version.number} was verified with other numeric settings: {'; '.join(differing)}. "
+            "Results may differ from the verified ones.",
             NumericSettingsWarning,
             stacklevel=2,
         )

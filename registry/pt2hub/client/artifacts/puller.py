@@ -98,7 +98,7 @@ class Puller:
             raise refusal(judged[0][1], where=f"{where} for {judged[0][0].target}", hint=advice(host))
         lacking = {item.target: str(compatibility or _NEWER_TARGET) for item, compatibility in judged}
         raise Incompatible(
-            "No target of the version runs here: "
+            "No target of the version is compatible with this machine: "
             + "; ".join(f"{name} ({why})" for name, why in lacking.items()),
             where=where,
             hint=advice(host),
@@ -136,7 +136,7 @@ class Puller:
 
 
 def resolve(transport: Transport, reference: str) -> ResolvedReference:
-    """Ask the server what a reference names; see `Artifacts.resolve`."""
+    """Resolve a reference on the server; see `Artifacts.resolve`."""
     from pt2hub.wire.resolution import ResolvedReference  # a pinned reference needs none of them
 
     Reference.parse(reference)
@@ -144,12 +144,12 @@ def resolve(transport: Transport, reference: str) -> ResolvedReference:
 
 
 def _check(config: ArtifactConfig, digest: Digest, *, model: str, target: str | None) -> None:
-    """Refuse what was not meant, before the large files are fetched."""
+    """Refuse an artifact of another model, target or schema before large files are fetched."""
     if config.version.model != model:
         raise NotFound(
             f"{digest} belongs to {config.version.model}",
             where=model,
-            hint=f"Ask for {config.version.model}@{digest}.",
+            hint=f"Use the reference {config.version.model}@{digest}.",
         )
     if config.schema > CONFIG_SCHEMA:
         raise ClientTooOld(
@@ -164,7 +164,7 @@ def _check(config: ArtifactConfig, digest: Digest, *, model: str, target: str | 
 
 
 def known_target(name: str) -> Target | None:
-    """Return a target out of a server's answer; None where its name has a form that only a newer pt2hub knows."""
+    """Parse a target from a response; None if its name has a form that only a newer pt2hub knows."""
     try:
         return parse_target(name)
     except UnknownTarget:
@@ -172,7 +172,7 @@ def known_target(name: str) -> Target | None:
 
 
 def _preference(item: ArtifactRef) -> tuple[bool, str, str]:
-    """Return a GPU before the CPU, then the highest level (psABI names sort by it), then the newest."""
+    """Return a sort key: GPUs last, then by level (psABI names sort by it), then by age; the best sorts highest."""
     target = parse_target(item.target)
     return target.device == "cuda", target.arch, item.created_at
 

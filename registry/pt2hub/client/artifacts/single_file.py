@@ -1,4 +1,4 @@
-"""The single-file form: code and weights assembled into one `model.pt2` that stock loaders take."""
+"""The single-file form: code and weights in one `model.pt2`, which torch's own loader reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def write_model(artifact: LocalArtifact, out: Path) -> SingleFile:
-    """Assemble `model.pt2` and check that it is the file that the worker built.
+    """Assemble `model.pt2` and check that its digest is that of the worker's file.
 
     Args:
         out: Where it goes; replaced where it exists, and only by the whole file.
@@ -29,7 +29,9 @@ def write_model(artifact: LocalArtifact, out: Path) -> SingleFile:
     constants = artifact.config.constants
     if out.is_dir():
         raise HomeUnusable(
-            "The output path is a directory", where=str(out), hint=f"Name a file in it: {out / 'model.pt2'}."
+            "The output path is a directory",
+            where=str(out),
+            hint=f"Pass the path of a file in it: {out / 'model.pt2'}.",
         )
     incomplete = out.with_name(f".{out.name}.{os.getpid()}.incomplete")
     try:

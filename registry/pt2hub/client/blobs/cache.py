@@ -41,7 +41,7 @@ class BlobCache:
         return self._blobs / hex_of(digest)
 
     def find(self, digest: Digest, *, verify: Verify = "stat") -> Path | None:
-        """Return a file that is here and whole, or None; a damaged one stays until `get` puts another in its place.
+        """Return an intact cached file, or None; a damaged one stays until `get` replaces it.
 
         Args:
             verify: `stat` trusts a file whose size, time and inode are as recorded after a full hash.
@@ -65,7 +65,7 @@ class BlobCache:
     def get(
         self, digest: Digest, size: int, fetch: Callable[[], Iterable[bytes]], *, verify: Verify = "stat"
     ) -> Path:
-        """Return a file that is here, or is fetched now, once for all processes that ask at the same time.
+        """Return a cached file, fetching it if necessary; concurrent processes fetch it once.
 
         Args:
             size: Its length in bytes; no more is taken.
@@ -98,7 +98,7 @@ class BlobCache:
         return path
 
     def _sweep(self) -> None:
-        """Remove what killed processes left behind."""
+        """Remove leftovers of killed processes."""
         limit = time.time() - _ABANDONED_SECONDS
         for path in self._blobs.glob("*.incomplete"):
             with suppress(FileNotFoundError):  # another process stored or swept it meanwhile

@@ -39,13 +39,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _PATH = "/api/v1/uploads"
 _WAITS = (0.3, 0.6, 1.2, 2.4)
-"""Seconds before the server is asked again."""
+"""Seconds between polls of the server."""
 _POLL_SECONDS = 0.5
 _STALL_SECONDS = 3600.0
-"""How long the server's check may show no progress: others may be before it, S3 copies what was hashed, and giving
-up throws away what was sent."""
+"""How long the server's check may show no progress: it may be queued, S3 copies the hashed bytes, and giving up
+discards the upload.
+"""
 _GRACE_SECONDS = 2.0
-"""How long the other parts are waited for once one of them failed."""
+"""How long to wait for the other parts after one failed."""
 
 
 def upload(transport: Transport, path: Path, progress: bool | None) -> Digest:
@@ -68,7 +69,7 @@ class Upload:
         self._progress = progress
 
     def run(self) -> None:
-        """Bring the bytes into the storage.
+        """Transfer the bytes to the storage.
 
         Raises:
             Pt2hubError: See `Blobs.upload`.
@@ -113,7 +114,7 @@ class Upload:
         self._transport.direct.put(sign, lambda: source.open(0, source.size, seen), source.size)
 
     def _wait_for_check(self, view: UploadView) -> UploadView:
-        """Wait while the server hashes what arrived."""
+        """Wait while the server hashes the upload."""
         with meter(f"checking {self._source.path.name}", self._source.size, self._progress) as seen:
             most, since = view.checked_bytes, time.monotonic()
             while view.state == "checking":
@@ -126,7 +127,7 @@ class Upload:
                     raise StorageUnavailable(
                         f"The server's check of the upload stalled at {view.checked_bytes} bytes",
                         where=self._transport.url,
-                        hint="Upload it again; if that repeats, look at the server's log.",
+                        hint="Upload it again; if it happens again, check the server's log.",
                     )
         return view
 
@@ -135,7 +136,7 @@ class Upload:
 
 
 class Parts:
-    """The parts of one file, several of them on their way at the same time.
+    """Concurrent upload of a file's parts.
 
     Args:
         seen: Takes the number of bytes that are there.
@@ -152,7 +153,7 @@ class Parts:
         self._over = threading.Event()
 
     def send(self) -> list[str]:
-        """Send all of them.
+        """Send all parts.
 
         Returns:
             Their ETags, in order.
@@ -220,7 +221,7 @@ class Parts:
 def _request(
     transport: Transport, cls: type[T], method: str, path: str, document: Mapping[str, object] | None
 ) -> T:
-    """Ask the server; what this module asks for may be asked twice, so it is where no answer came."""
+    """Send a request and retry it without an answer; all requests of this module are idempotent."""
     body = json.dumps(document).encode() if document is not None else b""
     errors = ServerUnreachable, StorageUnavailable, DatabaseUnavailable
     return retry(lambda: transport.ask(cls, method, path, body), errors, _WAITS)
@@ -230,5 +231,5 @@ def _unknown(view: UploadView, url: str) -> BadResponse:
     return BadResponse(
         f"Unknown upload state {view.state!r:.40}",
         where=url,
-        hint="Upload it again; if that repeats, upgrade this pt2hub.",
+        hint="Upload it again; if it happens again, upgrade this pt2hub.",
     )

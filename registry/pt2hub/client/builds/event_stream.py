@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MAX_EVENT_BYTES = 8 << 20
-"""pt2hub sends no longer events."""
+"""Maximum size of an event; pt2hub's are shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Event:
 
 
 def parse(pieces: Iterable[bytes]) -> Iterator[Event]:
-    """Yield the events in a stream, without a last one that may be incomplete.
+    """Yield the events of a stream; an incomplete last one is dropped.
 
     Args:
         pieces: Bytes, cut anywhere.

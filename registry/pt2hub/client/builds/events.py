@@ -1,4 +1,4 @@
-"""Build events, as the differences between two views of a build."""
+"""Build events: differences between two views of a build."""
 
 from __future__ import annotations
 

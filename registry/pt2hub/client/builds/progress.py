@@ -56,7 +56,7 @@ def automatic(wanted: bool | None) -> Progress:
 
 
 class NoProgress:
-    """Shows nothing."""
+    """A display that shows nothing."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""Requests to storage by presigned URLs.
+"""Storage requests with presigned URLs.
 
 The query of a presigned URL is a secret and never appears in errors.
 """
@@ -27,16 +27,17 @@ if TYPE_CHECKING:
     from pt2hub.wire.uploads import UploadRequest
 
 PARALLEL = 4
-"""Parts that are sent at the same time, and so connections that are kept."""
+"""Number of parts sent concurrently, and of connections kept open."""
 SEND_BYTES = 1 << 16
-"""Bytes handed to a socket at once: they must leave within the time that a connection may take, urllib3's only
-limit on sending, so that larger pieces would give a slow line up."""
+"""Bytes written to a socket at once. Each write must finish within the connection timeout, urllib3's only limit on
+sending, so larger pieces would fail on a slow line.
+"""
 _CONNECT_SECONDS = 10.0
 _READ_SECONDS = 60.0
 _WAITS = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Seconds before each further try, plus up to half as much, so that many clients do not come back at once."""
+"""Seconds before each retry, plus up to half as much, so that many clients do not retry at once."""
 _STARTED = 4096
-"""Bytes of a refusal that are looked at."""
+"""Bytes of an error response that are read."""
 _CODE = re.compile(rb"<Code>([A-Za-z0-9]{1,60})</Code>")
 _AGAIN = (
     HTTPStatus.BAD_REQUEST,  # bytes that were changed on the way (BadDigest), or came too slowly (RequestTimeout)
@@ -67,7 +68,7 @@ class PresignedClient:
         self._pool.clear()
 
     def read(self, url: str, start: int, size: int) -> Iterator[bytes]:
-        """Yield the bytes at an address from a position on, in pieces; nothing is tried again.
+        """Yield the bytes at a URL from a position, in chunks, without retries.
 
         Args:
             start: First byte.
@@ -83,17 +84,17 @@ class PresignedClient:
             yield from pieces(response, start, size, where=redact_url(url))
 
     def put(self, sign: Callable[[], UploadRequest | None], body: Callable[[], Slice], size: int) -> str:
-        """Send bytes; again where the storage is busy, breaks off, got other bytes or a signature is too old.
+        """Send bytes; retry if the storage fails or is busy, or the signature has expired.
 
         Args:
-            sign: Says where they go; asked anew where the storage takes the signature no more. None ends the
-                tries, for somebody else has stored the bytes meanwhile.
+            sign: Returns a presigned request; called again if the signature has expired. None ends the retries,
+                because the bytes are stored already.
 
         Returns:
-            The ETag; an empty string where the object exists already.
+            The ETag; empty if the object exists already.
 
         Raises:
-            StorageUnavailable: The storage did not take them.
+            StorageUnavailable: The storage did not accept the bytes.
             StorageFull: The storage is full.
         """
         request = sign()
@@ -172,12 +173,12 @@ def redact_url(url: str) -> str:
 
 
 def range_header(start: int) -> dict[str, str]:
-    """Return the headers of a request for everything from a position on."""
+    """Return the headers that request all bytes from a position."""
     return {"Range": f"bytes={start}-"} if start else {}
 
 
 def pieces(response: urllib3.BaseHTTPResponse, start: int, size: int, *, where: str) -> Iterator[bytes]:
-    """Yield the body of an answer to such a request.
+    """Yield the body of a range response.
 
     Args:
         start: First byte asked for.

@@ -1,4 +1,4 @@
-"""What is known about the server, and the errors for its unexpected responses."""
+"""Facts about the server, and errors for its unexpected responses."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ EVENT_TYPE = "text/event-stream"
 PROBLEM_TYPE = "application/problem+json"
 _NO_ROUTE = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
 _SHOWN = 60
-"""Characters of a foreign answer in an error."""
+"""Maximum length of a foreign response in an error."""
 _ADDRESS = 200
-"""Characters of a foreign address in an error."""
+"""Maximum length of a foreign address in an error."""
 _UNTRUSTED = "certificate verify failed: "
-"""OpenSSL's words, before it says why."""
+"""OpenSSL's words before the reason."""
 _OF_PROXIES: dict[int, str] = {
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "Raise the proxy's limit on request bodies: client_max_body_size in nginx.",
-    HTTPStatus.BAD_GATEWAY: "A proxy answered, but pt2hub behind it did not: check whether the API runs.",
-    HTTPStatus.GATEWAY_TIMEOUT: "A proxy timed out waiting for pt2hub: check the API's log and the proxy's timeouts.",
+    HTTPStatus.BAD_GATEWAY: "The proxy answered, but pt2hub did not: check that the API is running.",
+    HTTPStatus.GATEWAY_TIMEOUT: "The proxy timed out waiting for pt2hub: check the API's log and the proxy's timeouts.",
 }
 """Hints for error statuses that did not come from pt2hub."""
 
@@ -54,7 +54,7 @@ class ServerInfo:
         self._token_from = token_from
 
     def meet(self, response: BaseHTTPResponse) -> None:
-        """Remember what an answer says of its server.
+        """Remember what a response reveals about the server.
 
         Raises:
             ServerTooOld: This client does not speak to it.
@@ -63,7 +63,7 @@ class ServerInfo:
         check_server(self.release, url=self.url)
 
     def unreachable(self, exc: urllib3.exceptions.HTTPError) -> ServerUnreachable:
-        """Return the error of no answer, or of one that broke off."""
+        """Return the error for a missing or incomplete response."""
         broken = cut(exc)
         if broken:
             came, rest = broken
@@ -94,7 +94,7 @@ class ServerInfo:
         )
 
     def failure(self, response: BaseHTTPResponse, body: bytes) -> Pt2hubError:
-        """Return the error that an answer with an error's status is."""
+        """Return the error for a response with an error status."""
         if media_type(response) != PROBLEM_TYPE:
             return self.foreign(response, body)
         try:
@@ -108,7 +108,7 @@ class ServerInfo:
         return error
 
     def foreign(self, response: BaseHTTPResponse, body: bytes) -> BadResponse:
-        """Return the error of an answer that pt2hub never gives."""
+        """Return the error for a response that pt2hub never sends."""
         start = " ".join(body[: 4 * _SHOWN].decode("utf-8", "replace").split())[:_SHOWN]
         kind = media_type(response) or "no content type"
         server = response.headers.get("Server")
@@ -122,7 +122,7 @@ class ServerInfo:
         )
 
     def elsewhere(self, response: BaseHTTPResponse) -> BadResponse:
-        """Return the error of a redirection that is not followed: of a change, or after too many others."""
+        """Return the error for a redirect that is not followed: of a write, or after too many others."""
         return BadResponse(
             f"HTTP {response.status} redirects this request to {_address(response)!r}",
             where=self.url,
@@ -131,7 +131,7 @@ class ServerInfo:
         )
 
     def misread(self, error: BadResponse, path: str) -> BadResponse:
-        """Return the error of JSON that has another form than this client reads."""
+        """Return the error for JSON that this client cannot read."""
         return BadResponse(
             f"Unexpected response{'' if self.release else ', not from pt2hub'}: {error.message}",
             where=self.url + path,
@@ -161,18 +161,18 @@ class ServerInfo:
 
 
 def _address(response: BaseHTTPResponse) -> str:
-    """Return where an answer sends; without a query, which may be a secret."""
+    """Return a redirect's location without its query, which may be secret."""
     return str(response.headers["Location"]).partition("?")[0][:_ADDRESS]
 
 
 def media_type(response: BaseHTTPResponse) -> str:
-    """Return the content type of an answer, without parameters."""
+    """Return a response's content type, without parameters."""
     return str(response.headers.get("Content-Type", "")).partition(";")[0].strip().lower()
 
 
 @contextmanager
 def release_after(response: BaseHTTPResponse) -> Iterator[BaseHTTPResponse]:
-    """Yield an answer, within the block; its connection is kept for the next one, unless something goes wrong."""
+    """Yield a response; its connection is reused unless the block fails."""
     try:
         yield response
         response.drain_conn()
@@ -184,7 +184,7 @@ def release_after(response: BaseHTTPResponse) -> Iterator[BaseHTTPResponse]:
 
 
 def cut(exc: urllib3.exceptions.HTTPError) -> tuple[int, int] | None:
-    """Return the bytes that came and that were missing, where an answer ended before its announced length."""
+    """Return the bytes received and missing if a response ended before its announced length."""
     for inner in (exc, *exc.args, exc.__cause__):
         if isinstance(inner, urllib3.exceptions.IncompleteRead):
             partial: Any = inner.partial

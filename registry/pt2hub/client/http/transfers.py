@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Meter: TypeAlias = "Callable[[int], None]"
 
 SMALL = 1 << 20
-"""Bytes below which a transfer is over before a bar could be read."""
+"""Bytes below which a transfer shows no bar, because it ends too soon."""
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def meter(what: str, total: int, progress: bool | None) -> Iterator[Meter]:
 
 @contextmanager
 def show_meter(out: Console, what: str, total: int) -> Iterator[Meter]:
-    """Yield a bar with bytes, speed and remaining time; one line where text cannot move."""
+    """Yield a bar with bytes, speed and remaining time; one line where text cannot be redrawn."""
     from pt2hub.client import output
 
     if not output.moves(out):
@@ -66,7 +66,7 @@ def show_meter(out: Console, what: str, total: int) -> Iterator[Meter]:
 
 
 def count_chunks(chunks: Iterable[bytes], what: str, total: int, progress: bool | None) -> Iterator[bytes]:
-    """Yield the same chunks, shown as they pass; arguments as for `meter`."""
+    """Yield the same chunks and show their progress; arguments as for `meter`."""
     with meter(what, total, progress) as seen:
         done = 0
         for chunk in chunks:
@@ -76,7 +76,7 @@ def count_chunks(chunks: Iterable[bytes], what: str, total: int, progress: bool 
 
 
 class Slice:
-    """A part of a file that is sent; its position is shown as it is read, and a further try begins anew.
+    """A part of a file to send; reading it advances the progress, and a retry starts over.
 
     Args:
         start: Its first byte that is sent.
@@ -95,7 +95,7 @@ class Slice:
         self._file.close()
 
     def read(self, size: int = -1) -> bytes:
-        """Read on.
+        """Read the next bytes.
 
         Raises:
             Conflict: The file has become shorter.
@@ -113,13 +113,13 @@ class Slice:
         return self._file.tell() - self._start
 
     def seek(self, position: int) -> int:
-        """Go to a position in the part."""
+        """Seek to a position in the part."""
         return self._file.seek(self._start + position) - self._start
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A user's file, as it was when its digest was taken.
+    """A user's file, as it was when it was hashed.
 
     Attributes:
         size: Its length in bytes.
@@ -133,7 +133,7 @@ class Source:
 
     @classmethod
     def of(cls, path: Path, progress: bool | None) -> Source:
-        """Hash a file, shown while it is read.
+        """Hash a file and show the progress.
 
         Raises:
             NotFound: It cannot be read.
@@ -163,14 +163,14 @@ class Source:
             raise file_changed(self.path)
 
     def open(self, start: int, size: int, seen: Meter) -> Slice:
-        """Return a part of it, for one try to send it."""
+        """Return a part of the file, for one attempt to send it."""
         self.check()
         return Slice(self.path, start, size, seen)
 
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Translate errors of reading a user's file.
+    """Translate errors from reading a user's file.
 
     Raises:
         NotFound: The block raised an OSError.
@@ -181,16 +181,16 @@ def readable(path: Path) -> Iterator[None]:
         raise NotFound(
             f"Cannot read the file: {exc.strerror or exc}",
             where=str(path),
-            hint="Give the path of a readable file.",
+            hint="Pass the path of a readable file.",
         ) from exc
 
 
 def file_changed(path: Path) -> Conflict:
-    """Return the error of a file that is not any more what was hashed."""
+    """Return the error for a file that changed after it was hashed."""
     return Conflict(
         "The file changed during the upload",
         where=str(path),
-        hint="Upload it again once nothing writes to it.",
+        hint="Upload it again when nothing writes to it any more.",
     )
 
 
@@ -211,9 +211,9 @@ def _stamp(path: Path) -> tuple[int, int, int]:
     with readable(path):
         found = path.stat()
     if not stat.S_ISREG(found.st_mode):
-        raise NotFound("Not a regular file", where=str(path), hint="Give the path of a file.")
+        raise NotFound("Not a regular file", where=str(path), hint="Pass the path of a file.")
     return found.st_size, found.st_mtime_ns, found.st_ino
 
 
 def _unseen(_: int) -> None:
-    """Ignore the progress of a transfer that is not shown."""
+    """Ignore progress."""

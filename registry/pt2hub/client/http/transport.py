@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MAX_ANSWER_BYTES = 64 << 20
-"""An answer that is no blob: a spec, a view, a manifest. Anything larger is not pt2hub's."""
+"""Maximum size of a response without a blob: a spec, a view, a manifest."""
 _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 60.0
 _SILENCE_SECONDS = 20.0
-"""A stream says every five seconds that it lives."""
+"""A stream sends a keep-alive every five seconds."""
 _ATTEMPTS = 3
 _STORAGE_ATTEMPTS = 6
-"""A storage that says SlowDown means it: with the pauses between, six seconds."""
+"""Attempts while a storage answers SlowDown: six seconds with the pauses."""
 _PAUSE_SECONDS = 0.2
 _READING = ("GET", "HEAD")
 _RETRIES = urllib3.Retry(
@@ -86,7 +86,7 @@ class Transport:
         self.direct.close()
 
     def get(self, path: str, query: Mapping[str, str | int] | None = None) -> Any:
-        """Return the JSON value that a path answers.
+        """Return the JSON response of a path.
 
         Raises:
             ServerUnreachable: No answer.
@@ -96,13 +96,13 @@ class Transport:
         return self._json("GET", f"{path}?{urlencode(query)}" if query else path)
 
     def fetch(self, cls: type[T], path: str, query: Mapping[str, str | int] | None = None) -> T:
-        """Return what a path answers, as a value of a class; errors as for `get`."""
+        """Return the response of a path as an instance of a class; errors as for `get`."""
         return self._read(cls, self.get(path, query), path)
 
     def ask(
         self, cls: type[T], method: str, path: str, body: bytes = b"", *, content_type: str = JSON_TYPE
     ) -> T:
-        """Send a document as `send` does and return the answer as a value of a class."""
+        """Send a document as `send` does and return the response as an instance of a class."""
         return self._read(cls, self.send(method, path, body, content_type=content_type), path)
 
     def _read(self, cls: type[T], value: Any, path: str) -> T:
@@ -112,18 +112,18 @@ class Transport:
             raise self._peer.misread(exc, path) from exc
 
     def send(self, method: str, path: str, body: bytes = b"", *, content_type: str = JSON_TYPE) -> Any:
-        """Send a document with any method and return the JSON answer; errors as for `get`.
+        """Send a document with any method and return the JSON response; errors as for `get`.
 
         A PUT may be sent again where no answer came, so what it asks for must be idempotent.
         """
         return self._json(method, path, body=body, headers={"Content-Type": content_type})
 
     def read(self, path: str) -> bytes:
-        """Return the bytes of a small answer, such as a manifest; errors as for `get`."""
+        """Return the bytes of a small response, such as a manifest; errors as for `get`."""
         return self._answer("GET", path)[1]
 
     def delete(self, path: str) -> None:
-        """Ask once, and briefly, that something be removed; errors as for `get`."""
+        """Send one DELETE request with a short timeout; errors as for `get`."""
         with self._open("DELETE", path, timeout=_CONNECT_SECONDS, retries=_ONCE):
             pass
 
@@ -142,7 +142,7 @@ class Transport:
             self._body(response)
 
     def stream(self, path: str, size: int) -> Iterator[bytes]:
-        """Yield the bytes of a blob, in pieces; resumed where the connection breaks, as long as each try brings some.
+        """Yield the bytes of a blob in chunks; resume after broken connections, as long as each attempt makes progress.
 
         They come from the server, or from its storage where the server says so.
 
@@ -171,7 +171,7 @@ class Transport:
                 return
 
     def events(self, path: str, *, last: str = "") -> Iterator[bytes]:
-        """Yield the bytes of a stream of server-sent events, as they come; errors as for `get`, and nothing is tried again.
+        """Yield the bytes of a server-sent event stream as they arrive, without retries; errors as for `get`.
 
         Args:
             last: Id of the last event known, or an empty string.
@@ -188,7 +188,7 @@ class Transport:
         self, exc: ServerUnreachable | StorageUnavailable, path: str, done: int, size: int
     ) -> Pt2hubError:
         return type(exc)(
-            f"The download stopped after {done} of {size} bytes, and retries brought no more: {exc.message}",
+            f"The download stopped after {done} of {size} bytes, and retries made no progress: {exc.message}",
             where=self.url + path if isinstance(exc, ServerUnreachable) else exc.where,
             hint=exc.hint,
             context={"received": done, "expected": size},
@@ -225,7 +225,7 @@ class Transport:
         path: str,
         **options: Any,
     ) -> tuple[urllib3.BaseHTTPResponse, bytes]:
-        """Return an answer and its body; what breaks off while it is read is asked for again."""
+        """Return a response and its body; retry if the connection breaks."""
         vain = 0
         while True:
             try:

@@ -1,1 +1,1 @@
-"""Facts about this machine; nothing here imports torch."""
+"""Facts about this machine, without importing torch."""

@@ -25,9 +25,9 @@ _DEVICE = re.compile(r"(cpu|cuda)(?::([0-9]{1,3}))?")
 _CGROUP = Path("/proc/self/cgroup")
 _DRIVER = Path("/proc/driver/nvidia/version")
 _MARKS = {"docker": Path("/.dockerenv"), "podman": Path("/run/.containerenv")}
-"""Files that the engines put into their containers, and no other program does."""
+"""Files that only container engines create in their containers."""
 _IN_CGROUP = (("kubepods", "kubernetes"), ("libpod", "podman"), ("docker", "docker"))
-"""What the names of control groups tell, where the older hierarchy shows them whole; the outermost is named first."""
+"""Substrings of cgroup v1 names that identify a container engine, outermost first."""
 
 
 def environment(*, device: str | None = None) -> Environment:
@@ -138,7 +138,7 @@ def driver() -> str | None:
 
 
 def _index(device: str | None) -> int | None:
-    """Return which GPU is meant, as CUDA counts them in this process; None for none."""
+    """Return the GPU's index as CUDA counts in this process; None for the CPU."""
     if device is None:
         return _in_use()
     found = _DEVICE.fullmatch(device)

@@ -11,7 +11,7 @@ _COMPUTE_CAPABILITY_MAJOR = 75
 _COMPUTE_CAPABILITY_MINOR = 76
 """Numbers of `CUdevice_attribute` in the CUDA driver API."""
 _TEXT = 96
-"""Bytes for a name: NVML's longest is 96."""
+"""Buffer size for a name; NVML's longest is 96 bytes."""
 _ADDRESS = 32
 _SM_CLOCK = 1
 """`NVML_CLOCK_SM`: the clock of the multiprocessors."""
@@ -27,7 +27,7 @@ class Limits:
 
 
 def gpu(index: int = 0) -> str | None:
-    """Return a GPU's name, as torch says it too; None where there is no such GPU."""
+    """Return a GPU's name as torch reports it; None if there is no such GPU."""
     name = ctypes.create_string_buffer(_TEXT)
     found = _device(index)
     if found is None or found[0].cuDeviceGetName(name, len(name), found[1]):
@@ -37,7 +37,7 @@ def gpu(index: int = 0) -> str | None:
 
 @functools.cache
 def compute_capability(index: int = 0) -> str | None:
-    """Return a GPU's compute capability, such as `sm90`; None where there is no such GPU."""
+    """Return a GPU's compute capability, such as `sm90`; None if there is no such GPU."""
     found, major, minor = _device(index), ctypes.c_int(), ctypes.c_int()
     if found is None:
         return None
@@ -49,7 +49,7 @@ def compute_capability(index: int = 0) -> str | None:
 
 
 def gpu_limits(index: int = 0) -> Limits:
-    """Return a GPU's limits, by the management library; all None where it does not tell, as for a slice of a GPU."""
+    """Return a GPU's limits from NVML; all None if NVML does not report them, as for a slice of a GPU."""
     address = ctypes.create_string_buffer(_ADDRESS)
     found = _device(index)
     if found is None or found[0].cuDeviceGetPCIBusId(address, len(address), found[1]):

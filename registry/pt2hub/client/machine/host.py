@@ -57,12 +57,12 @@ def check_host(config: ArtifactConfig, *, gpu_index: int = 0) -> None:
 
 
 def title(config: ArtifactConfig) -> str:
-    """Return the title of an artifact, for errors."""
+    """Return an artifact's title for errors."""
     return f"{config.version.model}@{config.version.number} for {config.target}"
 
 
 def refusal(compatibility: Compatibility, *, where: str, hint: str | None = None) -> Incompatible:
-    """Return the error of a compatibility, with every failing axis in its context."""
+    """Return the error for an incompatible artifact, with every failing axis in its context."""
     return Incompatible(
         str(compatibility),
         where=where,
@@ -72,7 +72,7 @@ def refusal(compatibility: Compatibility, *, where: str, hint: str | None = None
 
 
 def advice(host: Host) -> str | None:
-    """Return what to do when nothing published runs on a machine."""
+    """Return a hint for when no published artifact runs on a machine."""
     if host.torch is None:
         return "Install torch to run it here. To pull it for another machine: --target TARGET"
     fitting = native_target(host)
@@ -80,14 +80,14 @@ def advice(host: Host) -> str | None:
 
 
 def native_target(host: Host) -> str:
-    """Return the CPU target that fits a machine best, for hints; an empty string where there is none."""
+    """Return the CPU target that fits a machine best, for hints; empty if there is none."""
     level = cpu_level(host.cpu_flags)
     return f"torch{host.torch}-cpu-{level}" if host.torch and level else ""
 
 
 @functools.cache
 def torch_versions() -> tuple[str | None, str | None]:
-    """Return the full version of torch and its CUDA release, out of its version file: importing torch takes a second."""
+    """Return torch's full version and CUDA release from its version file: importing torch takes a second."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return None, None

@@ -25,7 +25,7 @@ def cpu_flags() -> frozenset[str]:
 
 
 def limit_flags(flags: frozenset[str], limit: str | None) -> frozenset[str]:
-    """Return those of a CPU's flags that a level promises; all of them without one.
+    """Return the CPU flags that a level guarantees; all of them without a level.
 
     Raises:
         BadConfiguration: The CPU does not have that level: code for it would crash here.
@@ -43,7 +43,7 @@ def limit_flags(flags: frozenset[str], limit: str | None) -> frozenset[str]:
 
 
 def cpuinfo() -> dict[str, str]:
-    """Return what the kernel says of the first processor; empty where it says nothing."""
+    """Return the kernel's fields of the first processor; empty if there are none."""
     return dict(_read())
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class HistoryOptions(TypedDict, total=False):
-    """Which figures of a metric; what is left out is no filter, but `implementation`.
+    """Filter of a metric's measurements. An omitted field does not filter, except `implementation`.
 
     Attributes:
         implementation: `artifact` where left out, or what ran beside it: `eager` or `torch_compile`.

@@ -45,9 +45,9 @@ def report(
     """Send measurements; see `Performance.report`."""
     if isinstance(measurements, Mapping):
         raise InvalidInput(
-            "measurements must be a list, got a single one",
+            "measurements must be a list, got a single measurement",
             where="measurements",
-            hint="Put it into a list: client.performance.report([measurement]); for a whole document, pass its "
+            hint="Pass a list: client.performance.report([measurement]); for a whole document, pass its "
             "`measurements`.",
         )
     machines = {name: _drop_unknown(machine) for name, machine in environments.items()}

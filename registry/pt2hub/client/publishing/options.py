@@ -34,7 +34,7 @@ class Options(TypedDict, total=False):
 
 
 class SpecOptions(Options, total=False):
-    """Options for a spec: files to upload, which it then names.
+    """Options for a spec: files to upload.
 
     Attributes:
         weights: A safetensors file with the model's `state_dict`, or the name of pretrained weights.
@@ -105,5 +105,5 @@ def _check_form(name: str, value: object) -> None:
             where=name,
             hint="Write its fields by name, as in a spec."
             if wrong_dict
-            else f"Write a single one as [{value!r:.80}].",
+            else f"Write a single value as [{value!r:.80}].",
         )

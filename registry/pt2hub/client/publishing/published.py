@@ -25,7 +25,7 @@ class Published(VersionView):
 
     @classmethod
     def of(cls, version: VersionView, config: ClientConfig) -> Self:
-        """Return a version, and the server that it is on."""
+        """Return the published version with its transport."""
         made = cls(**{item.name: getattr(version, item.name) for item in fields(VersionView)})
         # No field: it holds a token, which neither `encode` nor a pickle may carry away.
         object.__setattr__(made, "_config", config)

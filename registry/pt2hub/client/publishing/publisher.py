@@ -124,7 +124,7 @@ def check_request(
             raise InvalidInput(
                 f"Expected a spec or a model, got {type(source).__name__}",
                 where="spec",
-                hint="Give a file's path, the spec as a dict, a torch.nn.Module, a function, or an exported program.",
+                hint="Pass a spec as a path or dict, a torch.nn.Module, a function, or an exported program.",
             )
         check_options(options, ModelOptions, "a model")
         _check_arguments(args, kwargs)
@@ -134,13 +134,13 @@ def check_request(
         raise InvalidInput(
             "args and kwargs cannot be combined with a spec, which has its own inputs",
             where="args",
-            hint="Give example arguments with a model, or files by name: weights=, code=, program=.",
+            hint="Pass example arguments only with a model; a spec takes files: weights=, code=, program=.",
         )
     return False
 
 
 def _is_program(source: object) -> bool:
-    """Return whether it is an exported program, which alone of torch's models cannot be called; torch is not imported."""
+    """Return whether a value is an exported program, without importing torch."""
     return any(cls.__name__ == "ExportedProgram" for cls in type(source).__mro__)
 
 
@@ -153,7 +153,7 @@ def _check_arguments(args: object, kwargs: object) -> None:
         raise InvalidInput(
             f"args must be a tuple, got {type(args).__name__}",
             where="args",
-            hint="Write a single one as (x,).",
+            hint="Write a single argument as (x,).",
         )
     if not isinstance(kwargs, Mapping | None) or not all(isinstance(name, str) for name in kwargs or ()):
         raise InvalidInput(

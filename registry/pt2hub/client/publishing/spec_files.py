@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Document: TypeAlias = "dict[str, Any]"
 
 
-CODE_HINT = "Give the path of the folder that its modules are imported from."
+CODE_HINT = "Pass the path of the folder that contains its modules."
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,13 @@ class SpecFiles:
             weights=weights
             if is_name(weights)
             else as_path(
-                weights, "weights", "Save tensors with safetensors.torch.save_file and give the file's path."
+                weights, "weights", "Save tensors with safetensors.torch.save_file and pass the file's path."
             ),
             code=as_path(options.get("code"), "code", CODE_HINT),
             saved=as_path(
                 options.get("program"),
                 "program",
-                "Give the path of a file of torch.export.save, or publish the exported program itself.",
+                "Pass the path of a file from torch.export.save, or publish the exported program itself.",
             ),
         )
 
@@ -69,7 +69,7 @@ class SpecFiles:
         return any((self.weights, self.code, self.saved, self.program, self.examples))
 
     def named_in(self, spec: Mapping[str, Any], upload: Upload, fetch: Fetch) -> Document:
-        """Return the spec with the digests of these files, after they were uploaded.
+        """Return the spec with the digests of the uploaded files.
 
         Raises:
             WeightsUnavailable: The named weights cannot be fetched.
@@ -131,7 +131,7 @@ NOTHING = SpecFiles()
 
 
 def as_path(value: object, name: str, hint: str) -> Path | None:
-    """Return the path among the options that has this name; None where it is left out.
+    """Return the option with this name as a path; None if omitted.
 
     Raises:
         InvalidInput: The option is not a path.

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _KILLED_AFTER = 5.0
-"""Seconds on top of the time that a process takes for its own orderly end."""
+"""Seconds added to a process's own shutdown time."""
 HAND_BACK_SECONDS = 15.0
-"""A worker that goes on with nothing ends its children and hands its build back within this time."""
+"""Time for a worker without drain time to end its children and hand back its build."""
 
 
 def api_services(
@@ -80,7 +80,7 @@ def worker_service(
 def await_service(
     service: Service, look: Callable[[], T | None], seconds: float, interrupts: Interrupts
 ) -> T:
-    """Poll until a value is true, and return it.
+    """Poll until a value is truthy and return it.
 
     Raises:
         InternalError: The service ended meanwhile, or its time is over.

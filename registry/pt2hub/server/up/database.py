@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _MAX_DEATHS = 5
 _COUNTED_SECONDS = 60.0
-"""Number of crashes within the period after which the data or the machine count as broken."""
+"""Number of crashes within the period after which pt2hub stops."""
 _PAUSE_SECONDS = 0.5
 
 

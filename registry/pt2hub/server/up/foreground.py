@@ -106,13 +106,13 @@ def _serve(
 def _database_of(config: ServerConfig) -> str:
     if not config.database_url:
         raise BadConfiguration(
-            "The database URL is required for the API alone.",
+            "pt2hub api requires the URL of a database.",
             where="PT2HUB_DATABASE_URL",
             hint="Use postgresql://user@host/database, or run pt2hub up, which includes a database.",
         )
     if config.storage_is_own:
         raise BadConfiguration(
-            "A storage that is shared with the workers is required for the API alone.",
+            "pt2hub api requires a storage that it shares with the workers.",
             where="PT2HUB_STORAGE",
             hint="Use s3://bucket/prefix or a directory that all machines share.",
         )
@@ -128,7 +128,7 @@ def _database_of(config: ServerConfig) -> str:
 def _demanded_of(config: ServerConfig) -> Required:
     if config.isolation == "auto":
         raise BadConfiguration(
-            "auto is for workers and pt2hub up only; the API must require an isolation of all workers.",
+            "auto is only valid for workers and pt2hub up; the API must require one isolation of all workers.",
             where="PT2HUB_ISOLATION",
             hint="Use sandbox, the default, or process if you trust everyone who can publish.",
         )

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _LINES = 200
-"""Far more than a worker writes between the line with its `isolation_reason` and the end of its start."""
+"""Bytes of a worker's log to search; more than it writes between `isolation_reason` and the end of its start."""
 
 
 @dataclass(frozen=True, slots=True)
 class IsolationSetup:
-    """Required isolation.
+    """Required isolation of the worker.
 
     Attributes:
         worker: Isolation setting of this machine's worker: `sandbox`, `process`, or `auto`.

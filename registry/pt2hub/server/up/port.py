@@ -16,7 +16,7 @@ from pt2hub.errors import BadConfiguration, PortTaken
 
 _BACKLOG = 512
 _STALLED_SECONDS = 60
-"""How long a client may neither send nor take anything: each one that is served holds a thread meanwhile."""
+"""How long a client's connection may stall: it occupies a thread meanwhile."""
 _ANSWER_SECONDS = 10.0
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # compared with, not listened on
 _OTHER_PORT = "Set PT2HUB_PORT or pass --port; 0 takes any free one."
@@ -67,7 +67,7 @@ def listen_for_each(host: str, port: int, *, processes: int) -> list[socket.sock
 
 
 def _patient(listener: socket.socket) -> socket.socket:
-    """Bound how long its connections may stall; they inherit that from it, and gunicorn has no setting for it."""
+    """Limit how long connections may stall; they inherit the socket's limit, and gunicorn has no setting for it."""
     seconds = struct.pack("@ll", _STALLED_SECONDS, 0)
     for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
         listener.setsockopt(socket.SOL_SOCKET, option, seconds)
@@ -101,7 +101,7 @@ class Probe:
         return tuple(item["name"] for item in answer["targets"] if item["live_workers"])
 
     def isolation_of(self, process: int) -> str | None:
-        """Return how the worker that is this process of this machine confines what it runs; None where it does not live yet.
+        """Return the isolation of this machine's worker with this process id; None until it has registered.
 
         Its name tells which process it is.
         """

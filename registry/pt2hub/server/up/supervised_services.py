@@ -52,7 +52,7 @@ class Service:
         self._began = time.monotonic()
 
     def tend(self) -> None:
-        """Start the process again when it ended, each time after a longer pause, and keep its log short."""
+        """Restart the process if it ended, after increasing pauses, and truncate its log."""
         now = time.monotonic()
         if self._child is None:
             if now >= self._due:
@@ -70,7 +70,7 @@ class Service:
             shorten(self._child.log)
 
     def require_running(self) -> None:
-        """Refuse to wait for a process that ended.
+        """Raise an error if the process ended.
 
         Raises:
             InternalError: It ended; the error carries the tail of its log.
@@ -91,13 +91,13 @@ class Service:
         )
 
     def ask_to_stop(self) -> None:
-        """Send the process SIGTERM, once: from now on its patience runs."""
+        """Send the process SIGTERM, once; its shutdown time starts now."""
         if self._child and self._until is None:
             self._until = time.monotonic() + self._patience
             self._child.send(signal.SIGTERM)
 
     def stop(self) -> None:
-        """Stop the process, by force when its time is over."""
+        """Stop the process, with SIGKILL after its shutdown time."""
         self.ask_to_stop()
         if self._child:
             self._child.wait((self._until or 0.0) - time.monotonic())
@@ -136,7 +136,7 @@ def stop_all(services: Sequence[Service]) -> None:
 
 
 def describe_exit(code: int) -> str:
-    """Return an exit code in words."""
+    """Format an exit code."""
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 

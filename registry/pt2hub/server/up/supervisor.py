@@ -208,7 +208,7 @@ def _start_services(
 
 
 def _ensure_token(container: Container, home: Home, url: str) -> str | None:
-    """Write the client's settings; make a token unless they hold a valid one, and return a new one."""
+    """Write the client's settings; create a token unless they contain a valid one, and return a new token."""
     known = home.read_settings().get("token")
     if isinstance(known, str):
         with contextlib.suppress(Unauthorized):
@@ -221,7 +221,7 @@ def _ensure_token(container: Container, home: Home, url: str) -> str | None:
 
 
 def _environ(config: ServerConfig, database_url: str, isolation: str) -> dict[str, str]:
-    """Return what the children get: they read their own settings from the environment; these we decided."""
+    """Return the children's environment: settings that this process decided override their own."""
     return os.environ | {
         "PT2HUB_HOME": str(config.home),
         "PT2HUB_DATABASE_URL": database_url,
@@ -250,7 +250,7 @@ def _hand_back(config: ServerConfig) -> float:
 def _await_services(
     apis: list[Service], workers: list[Service], probe: Probe, options: UpOptions, interrupts: Interrupts
 ) -> str | None:
-    """Wait until the API is ready and the worker registered; how that confines models' code."""
+    """Wait until the API is ready and the worker registered, and return the worker's isolation."""
     for api in apis:
         await_service(api, probe.ready, options.api_seconds, interrupts)
     found = [

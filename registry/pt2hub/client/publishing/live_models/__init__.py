@@ -1,4 +1,4 @@
-"""Live models: what they are called with, which of their sizes may change, and how they are shipped. Imports torch."""
+"""Live models: their arguments, dynamic dimensions, export and upload. Imports torch."""
 
 from pt2hub.client.publishing.live_models.shipment import trace
 

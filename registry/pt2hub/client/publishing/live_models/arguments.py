@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DTYPES = frozenset(
     {"float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool"}
 )
-"""What a spec's inputs may be; the same as `domain.publishing.inputs.Dtype`, which the light client cannot import."""
+"""Dtypes of a spec's inputs; the same as `domain.publishing.inputs.Dtype`, which the light client cannot import."""
 _VALUES = "Tensors, numbers, booleans, text and None can be published, alone or in dicts, lists and tuples."
 
 
@@ -38,7 +38,7 @@ class Call:
 
 
 def taken_apart(values: Mapping[str, Any]) -> Call:
-    """Return a call of these arguments.
+    """Return the call with these arguments.
 
     Raises:
         InvalidInput: There is no tensor, or a spec cannot hold an argument.
@@ -57,13 +57,13 @@ def taken_apart(values: Mapping[str, Any]) -> Call:
         raise InvalidInput(
             "The model needs at least one tensor argument",
             where="args",
-            hint="Give example inputs: pt2hub.publish(model, (x,), name=...).",
+            hint="Pass example inputs: pt2hub.publish(model, (x,), name=...).",
         )
     return Call(dict(values), tensors, fixed)
 
 
 def bound(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments by their names in a function, in the order in which torch.export takes them.
+    """Return the arguments by parameter name, in the order that torch.export expects.
 
     Raises:
         InvalidInput: The function does not take them, or takes them without a name.
@@ -81,7 +81,7 @@ def bound(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str
     for name in named:
         if signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
             raise InvalidInput(
-                f"The model takes these arguments as *{name}, so they have no names",
+                f"The model takes these arguments as *{name}, which gives them no names",
                 where="args",
                 hint="Wrap it in a function or module whose arguments are named.",
             )
@@ -89,7 +89,7 @@ def bound(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str
 
 
 def unsupported_reason(tensor: torch.Tensor) -> str:
-    """Return what a tensor is that cannot be published; empty where it can."""
+    """Return why a tensor cannot be published; empty if it can."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return f"of the class {type(tensor).__name__}"
     if tensor.is_quantized:
@@ -105,7 +105,7 @@ def unsupported_reason(tensor: torch.Tensor) -> str:
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
-    """`float32` of a tensor of torch.float32."""
+    """Return the name of a tensor's dtype, such as `float32`."""
     return str(tensor.dtype).removeprefix("torch.")
 
 

@@ -1,4 +1,4 @@
-"""torch's `dynamic_shapes`, in each of its forms, to a spec's dimensions."""
+"""Conversion of torch's `dynamic_shapes`, in all its forms, to a spec's dimensions."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     Sizes: TypeAlias = "Mapping[str, Sequence[int | Dynamic]]"
 
 _DERIVED = re.compile(r"(?:(?P<factor>\d+)\*)?(?P<root>[A-Za-z_]\w*)")
-"""What torch calls a dimension: `batch`, or `8*batch`."""
+"""torch's text of a dimension: `batch` or `8*batch`."""
 _LONGEST_NAME = 32
 _LEAST_TRACED = 2
-"""torch writes this as the smallest size of a dimension whose range nobody gave, and does not enforce it."""
-_FORMS = 'Write it as torch.export takes it: {"x": {0: Dim("batch", max=64)}}, by the arguments\' names or in their order.'
+"""torch's minimum for a dimension without a given range; torch does not enforce it."""
+_FORMS = 'Write it as for torch.export: {"x": {0: Dim("batch", max=64)}}, by the arguments\' names or in their order.'
 
 
 def wanted_dims(shapes: Any, call: Call) -> Wanted:
-    """Return the dimensions that may change, by path and axis.
+    """Return the dynamic dimensions by path and axis.
 
     Args:
-        shapes: `dynamic_shapes`: by the arguments' names or in their order; an argument may be left out.
+        shapes: `dynamic_shapes`: by argument name or in argument order; arguments may be omitted.
 
     Raises:
         InvalidInput: It does not fit the arguments.
@@ -48,7 +48,7 @@ def wanted_dims(shapes: Any, call: Call) -> Wanted:
 
 
 def torch_shapes(wanted: Wanted, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the same for torch.export, which wants something for each argument, also for numbers."""
+    """Return the same for torch.export, which requires an entry for each argument, even for numbers."""
 
     def form(path: str, value: object) -> Any:
         if isinstance(value, torch.Tensor):
@@ -65,7 +65,7 @@ def torch_shapes(wanted: Wanted, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def declared_sizes(wanted: Wanted, call: Call) -> dict[str, list[int | Dynamic]]:
-    """Return the sizes of the inputs by what the user declared, for models that are not exported here."""
+    """Return the inputs' declared sizes, for models that are not exported here."""
     return {
         path: [
             _dynamic(path, axis, wanted[path][axis]) if axis in wanted.get(path, ()) else size
@@ -124,7 +124,7 @@ def _by_name(shapes: Any, call: Call) -> Iterator[tuple[str, Any]]:
 
 
 def _iter_dimensions(path: str, value: Any, said: Any) -> Iterator[tuple[str, int, Any]]:
-    """Yield every dimension that is said something of: path, axis, and what is said."""
+    """Yield the path, axis and declaration of every declared dimension."""
     if said is None:
         return
     if isinstance(value, torch.Tensor):
@@ -160,7 +160,7 @@ def _axes(path: str, tensor: torch.Tensor, said: Any) -> Iterator[tuple[int, Any
 
 
 def _changes(path: str, axis: int, dim: object) -> bool:
-    """Return whether a size may change: numbers, None and Dim.STATIC say that it does not."""
+    """Return whether a declaration makes a size dynamic; numbers, None and Dim.STATIC do not."""
     if dim is None or type(dim) is int:
         return False
     hint = str(getattr(getattr(dim, "type", None), "name", ""))
@@ -175,16 +175,16 @@ def _check_example(path: str, axis: int, dim: object, tensor: torch.Tensor) -> N
     size, least, most = tensor.shape[axis], *(_upper_bound(getattr(dim, end, None)) for end in ("min", "max"))
     if size < (least or 0) or (most is not None and size > most):
         raise ExampleOutOfRange(
-            f"The example has size {size}, outside of {dim!r}",
+            f"The example has size {size}, outside the range of {dim!r}",
             where=f"{path}, axis {axis}",
-            hint="Give an example input of a size that you declare.",
+            hint="Pass an example input with a declared size.",
         )
     if size <= factor:
         raise DimensionSpecialised(
             f"The example has size {size} where it may change, and torch.export makes sizes 0 and 1 "
             "(times a factor) constants",
             where=f"{path}, axis {axis}",
-            hint=f"Give an example input of size {2 * factor} or more there; smaller ones may still be served.",
+            hint=f"Pass an example input of size {2 * factor} or more there; smaller ones may still be served.",
         )
 
 
@@ -213,14 +213,14 @@ def _check_formula(size: Dynamic, place: str, factors: dict[str, tuple[int, str]
         raise InvalidInput(
             "The size is a formula of several terms, which specs do not support",
             where=place,
-            hint="A size can be free, equal to another, or a multiple of a number: Dim(...) or 8 * Dim(...).",
+            hint="A size can be independent, equal to another, or a multiple of a number: Dim(...) or 8 * Dim(...).",
         )
     factor, other = factors.setdefault(size.symbol, (size.factor, place))
     if factor != size.factor:
         raise InvalidInput(
-            f"The size is tied to that of {other} by a factor, which specs do not support",
+            f"The size is a multiple of {other}'s size, which specs do not support",
             where=place,
-            hint="Equal sizes can be declared, others not: let the model take one of the two and make the other itself.",
+            hint="Only equal sizes can be declared: let the model take one of the two inputs and compute the other.",
         )
 
 
@@ -240,7 +240,7 @@ def _bounds(size: Dynamic, dim: Any, write: str, place: str) -> dict[str, int]:
 
 
 def _dimension_name(path: str, axis: int, wanted: Wanted) -> str:
-    """Return the user's name for a dimension, else one of the argument and the axis, as a spec can hold it."""
+    """Return the user's name for a dimension, else one made of argument and axis, as a valid spec name."""
     dim = wanted.get(path, {}).get(axis)
     named = _DERIVED.fullmatch(dim.__name__) if isinstance(dim, Dim) else None
     name = named["root"] if named else f"{path}_{axis}"
@@ -249,7 +249,7 @@ def _dimension_name(path: str, axis: int, wanted: Wanted) -> str:
 
 
 def _free(name: str, taken: Any) -> str:
-    """Return the name, or with a number behind where it is taken."""
+    """Return the name, with a number appended if it is taken."""
     used, count, free = set(taken), 2, name
     while free in used:
         ending = f"_{count}"

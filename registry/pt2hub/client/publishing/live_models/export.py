@@ -20,7 +20,7 @@ _LONGEST = 600
 _USER_CODE = re.compile(r'File "[^"]+", line \d+, in \w+\n[^\n]*')
 _FIXES = re.compile(r"Suggested fixes:\s*\n((?:[ \t]+\S.*\n?)+)")
 _LOUD = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")
-_ELSE = 'Change the model so that torch.export takes it, or ship its source: publish(..., code="folder", entry="module:function").'
+_ELSE = 'Change the model so that torch.export accepts it, or publish its source: publish(..., code="folder", entry="module:function").'
 
 
 def export(
@@ -31,7 +31,7 @@ def export(
     shapes: dict[str, Any] | None,
     strict: bool,
 ) -> torch.export.ExportedProgram:
-    """Export a model, which stays as it is.
+    """Export a model without changing it.
 
     Raises:
         DataDependent: Its control flow depends on values of tensors.
@@ -90,9 +90,9 @@ def _export_error(exc: Exception) -> ExportFailed | DimensionSpecialised:
     said = f"{type(exc).__name__}: {_first_sentence(text)}"
     if "data-dependent" in text:
         return DataDependent(
-            f"The model's control flow depends on values of tensors{place}: {said}",
+            f"The model's control flow depends on tensor values{place}: {said}",
             where="model",
-            hint=suggestion or f"torch.cond or torch.where express such a choice. {_ELSE}",
+            hint=suggestion or f"Use torch.cond or torch.where instead. {_ELSE}",
         )
     if "Constraints violated" in text:
         return DimensionSpecialised(

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     Outputs = list[torch.Tensor]
 
 TOLERANCE = 1.0e-3
-"""Relative to how far the outputs move when the inputs change, as the gate's own default."""
+"""Tolerance relative to how far the outputs move when the inputs change, the same as verification's default."""
 _ROUNDING = 64.0
-"""Units in the last place of the largest output that pass in any case."""
+"""Accepted error in units in the last place of the largest output."""
 UNUSED = "unused:"
-"""What an entry of `checks.accept` begins with that names an input."""
+"""Prefix of entries in `checks.accept` that name an input."""
 
 
 def distinct(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the same arguments with tensors of their own: torch.export makes one input of two that are one tensor.
+    """Return copies of the arguments: torch.export merges two arguments that are the same tensor.
 
     One that is a weight of the model, or a constant that it reads, would be merged with that as well.
     """
@@ -45,7 +45,7 @@ def distinct(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any,
 def check_program(
     model: torch.nn.Module, program: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
-    """Check that the program computes what the model does, and that the model's calls agree.
+    """Check that program and model agree, and that the model's calls agree with each other.
 
     The model itself is not called: copies are, which share its parameters.
 
@@ -64,8 +64,8 @@ def check_program(
             raise HiddenState(
                 f"The model's outputs depend on earlier calls or are random: {said}",
                 where="model",
-                hint="Keep such a value in a registered buffer that is written in place, compute it in every call, or make "
-                "random numbers an argument.",
+                hint="Keep such a value in a registered buffer and write to it in place, compute it in every call, or pass "
+                "random numbers as an argument.",
             )
     runs = program.module(check_guards=False)
     kept = {name: buffer.clone() for name, buffer in runs.named_buffers()}
@@ -77,7 +77,7 @@ def check_program(
         raise ProgramDiffers(
             f"The exported program's outputs differ from the model's: {said}",
             where="model",
-            hint="The model behaves differently while it is exported. Look for torch.compiler.is_exporting(), "
+            hint="The model behaves differently during export. Look for torch.compiler.is_exporting(), "
             "is_compiling(), torch.jit.is_tracing(), and Python values that calls change.",
         )
 
@@ -89,7 +89,7 @@ def ignored_inputs(
     kwargs: Mapping[str, Any],
     call: Call,
 ) -> list[str]:
-    """Return the paths of the inputs that the program never reads, and that the model ignores as well.
+    """Return the paths of inputs that neither the program nor the model reads.
 
     Raises:
         UnusedInput: The model does not ignore one.
@@ -101,14 +101,14 @@ def ignored_inputs(
             before = _outputs(_copy_model(model), args, kwargs)
             after = _outputs(_copy_model(model), *_replace_tensor(args, kwargs, tensor))
         except Exception as exc:
-            raise _unused_input(path, f"the model does not take other values of it: {exc}") from exc
+            raise _unused_input(path, f"the model does not accept other values for it: {exc}") from exc
         if len(before) != len(after) or not all(map(torch.equal, before, after)):
             raise _unused_input(path, "the model does: its output moves when this input alone changes")
     return unread
 
 
 def check_read(program: ExportedProgram, call: Call, accept: Sequence[str]) -> None:
-    """Refuse a program that never reads one of its inputs, unless the spec accepts that.
+    """Refuse a program that never reads an input, unless the spec accepts it.
 
     Args:
         call: How it is called.
@@ -119,15 +119,15 @@ def check_read(program: ExportedProgram, call: Call, accept: Sequence[str]) -> N
     """
     for path in unread_inputs(program, list(call.tensors)):
         if f"{UNUSED}{path}" not in accept:
-            raise _unused_input(path, "there is no model to tell whether that is right")
+            raise _unused_input(path, "without a model, this cannot be checked")
 
 
 def _unused_input(path: str, why: str) -> UnusedInput:
     return UnusedInput(
         f"The exported program never reads this input; {why}",
         where=path,
-        hint="torch.export makes one of two arguments that are the same tensor: export with another tensor for each "
-        f"(x.clone()). If the model ignores {path}, say so: checks={{'accept': ['{UNUSED}{path}']}}.",
+        hint="torch.export merges two arguments that are the same tensor: export with separate tensors "
+        f"(x.clone()). If the model ignores {path}, accept it: checks={{'accept': ['{UNUSED}{path}']}}.",
     )
 
 
@@ -136,7 +136,7 @@ def _copy_model(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def _outputs(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Outputs:
-    """Return the tensors of a result; buffers that a call writes to are as before it."""
+    """Return the tensors of a call's result and restore the buffers that it wrote to."""
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     taken = pytree.tree_map_only(torch.Tensor, torch.clone, (tuple(args), dict(kwargs)))
     with torch.no_grad():
@@ -148,7 +148,7 @@ def _outputs(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, A
 
 
 def _roll_tensors(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return other arguments of the same kind: every tensor's elements moved on by one place."""
+    """Return arguments with other values: every tensor's elements rolled by one."""
     rolled = pytree.tree_map_only(
         torch.Tensor, lambda item: item.flatten().roll(1).reshape(item.shape), (tuple(args), dict(kwargs))
     )
@@ -158,14 +158,14 @@ def _roll_tensors(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple
 def _replace_tensor(
     args: Sequence[Any], kwargs: Mapping[str, Any], tensor: torch.Tensor
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments with other values in place of one tensor."""
+    """Return the arguments with one tensor replaced by other values."""
     other = tensor + 1 if tensor.is_floating_point() else torch.where(tensor == 0, 1, 0).to(tensor.dtype)
     replaced = pytree.tree_map(lambda item: other if item is tensor else item, (tuple(args), dict(kwargs)))
     return replaced[0], replaced[1]
 
 
 def _difference(left: Outputs, right: Outputs) -> str:
-    """In what outputs differ; empty where rounding or the tolerance explains it."""
+    """Return how outputs differ; empty if rounding or the tolerance explains it."""
     if len(left) != len(right):
         return f"{len(right)} outputs instead of {len(left)}"
     for place, (one, other) in enumerate(zip(left, right, strict=True)):
@@ -181,7 +181,7 @@ def _difference(left: Outputs, right: Outputs) -> str:
 
 
 def _tolerance(output: torch.Tensor) -> float:
-    """Return what may differ: rounding, or the tolerance of how far the elements lie apart; nothing of integers."""
+    """Return the accepted difference: rounding, or the tolerance times the elements' spread; 0 for integers."""
     if not output.is_floating_point():
         return 0.0
     wide = output.double()

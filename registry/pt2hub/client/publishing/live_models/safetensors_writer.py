@@ -1,4 +1,4 @@
-"""Tensors of this process to safetensors files, without the safetensors package."""
+"""Writer of safetensors files, without the safetensors package."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def write_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
-    """Write tensors, wherever they lie; the same ones give the same bytes."""
+    """Write tensors from any device; equal tensors give equal bytes."""
     header, order = safetensors_header(
         {name: Form(dtype_name(tensor), tuple(tensor.shape)) for name, tensor in tensors.items()}
     )
@@ -30,7 +30,7 @@ def write_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
 
 
 def state_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return the model's `state_dict`, a tied tensor once, under the last of its names.
+    """Return the model's `state_dict`, with tied tensors only once, under their last name.
 
     Raises:
         UnsupportedTensor: A tensor cannot be published, or what is there is no tensor.
@@ -47,7 +47,7 @@ def state_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
                 where=name,
                 hint=VIEW_AS_REAL
                 if problem == "complex"
-                else "Weights are plain dense tensors of real numbers; convert it, or keep it out of the state_dict.",
+                else "Weights must be plain dense tensors of real numbers; convert it, or keep it out of the state_dict.",
             )
         memory = (tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
         last[memory if tensor.numel() else name] = name

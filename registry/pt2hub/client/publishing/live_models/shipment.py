@@ -1,4 +1,4 @@
-"""A live model as a spec and the files that it names: exported here, or as its source code with its weights."""
+"""Conversion of a live model to a spec with files: exported here, or source code with weights."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from pt2hub.client.publishing.options import ModelOptions
 
 _FIELDS = ("targets", "outputs", "export", "compile", "checks", "limits", "measure")
-"""What of the options is the spec's own; the server judges it."""
+"""Options that are fields of the spec; the server validates them."""
 _OF_CODE = ("entry", "entry_kwargs", "requirements")
 
 
 def trace(
     model: object, args: Sequence[Any], kwargs: Mapping[str, Any], options: ModelOptions, scratch: Path
 ) -> tuple[dict[str, Any], SpecFiles]:
-    """Return a live model's spec, and the files that are to be uploaded for it. The model stays as it is.
+    """Return a live model's spec and the files to upload. The model is not changed.
 
     Args:
         model: A module in eval mode, a plain function, or an exported program.
@@ -91,7 +91,7 @@ def trace(
 def _as_program(
     program: ExportedProgram, call: Call, wanted: Wanted, options: ModelOptions, scratch: Path
 ) -> tuple[dict[str, Any], SpecFiles]:
-    """Save an exported program, its weights apart."""
+    """Save an exported program and, separately, its weights."""
     saved = scratch / "saved.pt2"
     save(program, saved)
     stripped, weights = scratch / "program.pt2", scratch / "weights.safetensors"
@@ -100,16 +100,16 @@ def _as_program(
     sizes = {item.name: item.shape for item in known.inputs}
     if sizes.keys() != call.tensors.keys():
         raise InvalidInput(
-            f"torch.export takes {', '.join(known.others or sizes)} as inputs, the call has {', '.join(call.tensors)}",
+            f"torch.export has the inputs {', '.join(known.others or sizes)}, the call has {', '.join(call.tensors)}",
             where="args",
-            hint="Give every tensor as an argument of its own, or in dicts, lists and tuples.",
+            hint="Pass every tensor as a separate argument, or in dicts, lists and tuples.",
         )
     document, examples = _document(options, call, sizes, wanted), _examples(call, scratch)
     return document, SpecFiles(program=stripped, weights=weights, examples=examples)
 
 
 def _accepted_checks(options: ModelOptions) -> list[str]:
-    """Return what `checks.accept` lists, as far as it is a list of text: the server judges it."""
+    """Return the entries of `checks.accept` if it is a list of text; the server validates it."""
     accept = (options.get("checks") or {}).get("accept")
     return [item for item in accept if isinstance(item, str)] if isinstance(accept, list | tuple) else []
 
@@ -117,12 +117,12 @@ def _accepted_checks(options: ModelOptions) -> list[str]:
 def _as_code(
     model: object, call: Call, wanted: Wanted, options: ModelOptions, scratch: Path
 ) -> tuple[dict[str, Any], SpecFiles]:
-    """Pack source code with the model's present weights."""
+    """Pack source code and the model's current weights."""
     if not options.get("entry"):
         raise InvalidInput(
             "entry is required with code",
             where="entry",
-            hint='Name it: entry="net:build" is the function or class `build` in net.py.',
+            hint='Set it: entry="net:build" names the function or class `build` in net.py.',
         )
     source: dict[str, Any] = {"entry": options["entry"], "kwargs": dict(options.get("entry_kwargs") or {})}
     source["requirements"] = list(options.get("requirements") or ())
@@ -143,7 +143,7 @@ def _examples(call: Call, scratch: Path) -> Path:
 
 
 def _document(options: ModelOptions, call: Call, sizes: Sizes, wanted: Wanted) -> dict[str, Any]:
-    """Return the spec without what the uploaded files are."""
+    """Return the spec's fields other than source and weights."""
     shapes, dims = as_spec(sizes, wanted, call.tensors)
     inputs = [
         {"name": path, "shape": shape, "dtype": dtype_name(call.tensors[path])}
@@ -154,7 +154,7 @@ def _document(options: ModelOptions, call: Call, sizes: Sizes, wanted: Wanted) -
 
 
 def _as_module(model: object) -> torch.nn.Module:
-    """Return what torch.export takes."""
+    """Return the module to export; a function is wrapped in one."""
     if isinstance(model, FunctionType):
         _check_function(model)
         wrapper = torch.nn.Module().eval()
@@ -169,7 +169,7 @@ def _as_module(model: object) -> torch.nn.Module:
         raise InvalidInput(
             f"The model is in training mode{which}",
             where="model",
-            hint="Call model.eval() first: an artifact is for inference, and dropout would stay in it.",
+            hint="Call model.eval() first: an artifact is for inference, and training mode would keep dropout.",
         )
     return module
 
@@ -197,7 +197,7 @@ def _check_function(function: FunctionType) -> None:
 def _shapes(
     module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], options: ModelOptions
 ) -> Any:
-    """`dynamic_shapes`, of a ShapesCollection what it stands for."""
+    """Return `dynamic_shapes`, with a ShapesCollection resolved."""
     shapes = options.get("dynamic_shapes")
     if shapes is not None and hasattr(shapes, "dynamic_shapes"):
         return shapes.dynamic_shapes(module, tuple(args), dict(kwargs))
@@ -205,31 +205,31 @@ def _shapes(
 
 
 def _check_named(module: torch.nn.Module, call: Call) -> None:
-    """Refuse what torch.export fails on with an assertion of its own (as of 2.13)."""
+    """Refuse calls on which torch.export fails with an internal assertion (as of 2.13)."""
     known = inspect.signature(module.forward).parameters
     for name in call.values:
         if name not in known:
             raise InvalidInput(
-                "The model takes this argument by **, and torch.export then takes no dynamic_shapes",
+                "The model takes this argument by **, for which torch.export does not support dynamic_shapes",
                 where=name,
                 hint="Name the argument in forward, or publish without dynamic_shapes.",
             )
 
 
 def _arguments_of(program: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a program by name: those given, else those that it was exported with."""
+    """Return a program's arguments by name: those given, else those of its export."""
     call = (tuple(args), dict(kwargs)) if args or kwargs else program.example_inputs
     if call is None:
         raise InvalidInput(
             "The program was saved without example inputs",
             where="args",
-            hint="Give them: pt2hub.publish(program, (x,), name=...).",
+            hint="Pass them: pt2hub.publish(program, (x,), name=...).",
         )
     if pytree.tree_structure(call) != program.call_spec.in_spec:
         raise InvalidInput(
-            "The example inputs do not have the form that the program was exported with",
+            "The example inputs do not match those that the program was exported with",
             where="args",
-            hint="Give the same arguments by position, and the same by name in the same order.",
+            hint="Pass the same arguments by position, and the same by name in the same order.",
         )
     signature = program.module_call_graph[0].signature
     names = signature.forward_arg_names if signature else None
@@ -253,5 +253,5 @@ def _check_no_code(options: ModelOptions) -> None:
             raise InvalidInput(
                 f"{name} requires code",
                 where=name,
-                hint='Name the folder: code="folder".',
+                hint='Set the folder: code="folder".',
             )

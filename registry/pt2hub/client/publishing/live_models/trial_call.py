@@ -22,7 +22,7 @@ _NOT_THE_USERS = (str(Path(torch.__file__).parent), __file__)
 
 
 def check_taken(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], call: Call) -> None:
-    """Run a model once on copies of its example inputs and buffers; for one that torch.export refused.
+    """Run a model that torch.export refused once, on copies of its example inputs and buffers.
 
     Not before every export: it would take the time and memory of a run, and could change what a model keeps beside
     its buffers.
@@ -44,12 +44,12 @@ def check_taken(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str
         raise InputRefused(
             f"The model fails on the example inputs{_place(exc)}: {type(exc).__name__}: {said}",
             where="args",
-            hint=f"They are {shapes}. Pass tensors that the model accepts, or correct the model.",
+            hint=f"Their shapes are {shapes}. Pass tensors that the model accepts, or correct the model.",
         ) from exc
 
 
 def _place(exc: Exception) -> str:
-    """Return the innermost line that is not torch's, with its file."""
+    """Return the file and line of the innermost frame outside torch."""
     frames = [
         frame
         for frame in traceback.extract_tb(exc.__traceback__)

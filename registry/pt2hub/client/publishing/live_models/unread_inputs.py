@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 _SIZES = ("sym_size", "sym_stride", "sym_numel", "sym_storage_offset")
-"""What reads a tensor's form, and none of its values."""
+"""Operators that read a tensor's shape but not its values."""
 
 
 def unread_inputs(program: ExportedProgram, paths: Sequence[str]) -> list[str]:
-    """Return the inputs no value of which reaches an output or a buffer of the program; sizes may still be read.
+    """Return the inputs whose values reach no output or buffer of the program; their sizes may be read.
 
     torch.export gives one node to arguments that are one tensor, and the others none (seen with torch 2.13).
 
@@ -45,7 +45,7 @@ def operator_name(target: Any) -> str:
 
 
 def _reachable_nodes(graph: torch.fx.Graph) -> frozenset[str]:
-    """Return the names of the nodes whose values matter: backwards from the outputs, and from what writes or cannot be seen into."""
+    """Return the names of nodes whose values matter, walking back from outputs, writes and opaque nodes."""
     waiting = [node for node in graph.nodes if node.op == "output" or _acts(node)]
     seen = set(waiting)
     while waiting:

@@ -1,4 +1,4 @@
-"""Pretrained weights by name: fetched from where they lie, made one safetensors file, pinned to what cannot move.
+"""Pretrained weights by name: downloaded, pinned and converted to one safetensors file.
 
     torchvision:ResNet18_Weights.DEFAULT    torchvision's own list of weights
     hf:team/name@main                       a repository of the Hugging Face Hub, or of a mirror of it

@@ -1,4 +1,4 @@
-"""The one way to weights by name, whoever keeps them."""
+"""Fetching of named weights from any source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def fetch(
     text: str, into: Path, *, mirror: str | None = None, progress: bool | None = None
 ) -> FetchedWeights:
-    """Bring named weights here as one safetensors file.
+    """Download named weights as one safetensors file.
 
     Tensors keep names, dtypes and bytes: whether they fit the model is for the build to say.
 
@@ -46,6 +46,6 @@ def fetch(
         read_safetensors_header(fetched.path)
     except CorruptArchive as exc:
         raise WeightsUnavailable(
-            f"{fetched.pinned} is {exc.message}", where=WHERE, hint="Name another file or revision."
+            f"{fetched.pinned} is {exc.message}", where=WHERE, hint="Choose another file or revision."
         ) from exc
     return fetched

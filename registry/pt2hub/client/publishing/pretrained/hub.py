@@ -1,4 +1,4 @@
-"""Weights in a repository of the Hugging Face Hub, or of a mirror that speaks like it (`HF_ENDPOINT`).
+"""Weights in a repository of the Hugging Face Hub, or of a mirror (`HF_ENDPOINT`).
 
 The library keeps what it fetches in its own cache (`HF_HOME`) and sends the user's token (`HF_TOKEN`).
 """
@@ -27,13 +27,13 @@ _USUAL = (f"model{_TENSORS}", f"model{_INDEX}")
 _MAX_SUGGESTIONS = 5
 _ANSWER_SECONDS = 30.0
 _CLIENT = "pt2hub"
-_TOKEN = "If it is private or gated, ask for access to it and put your token into HF_TOKEN."  # noqa: S105  # a sentence
-_AWAY = "Try again; where this machine reaches a mirror only, name it in HF_ENDPOINT."
+_TOKEN = "If it is private or gated, request access and set HF_TOKEN to your token."  # noqa: S105  # a sentence
+_AWAY = "Try again; if this machine only reaches a mirror, set HF_ENDPOINT to it."
 
 
 def fetch(name: HubName, into: Path, *, shown: bool) -> FetchedWeights:
-    """Bring weights of the hub here; see `pretrained.fetch`."""
-    require_modules("Weights of the hub", "huggingface_hub")
+    """Download weights from the hub; see `pretrained.fetch`."""
+    require_modules("Weights on the hub", "huggingface_hub")
     with _translate_errors(name), _bars(shown=shown):
         snapshot = _Snapshot.of(name)
         file = snapshot.chosen(name)
@@ -44,7 +44,7 @@ def fetch(name: HubName, into: Path, *, shown: bool) -> FetchedWeights:
 
 
 class _Snapshot:
-    """A repository as it was at one commit."""
+    """A repository at one commit."""
 
     def __init__(self, api: HfApi, repository: str, commit: str, files: Mapping[str, RepoSibling]) -> None:
         self.commit = commit
@@ -54,7 +54,7 @@ class _Snapshot:
 
     @classmethod
     def of(cls, name: HubName) -> _Snapshot:
-        """Ask what the revision is now."""
+        """Resolve the revision to a commit."""
         from huggingface_hub import HfApi
 
         api = HfApi(library_name=_CLIENT)
@@ -62,11 +62,11 @@ class _Snapshot:
             name.repository, revision=name.revision, timeout=_ANSWER_SECONDS, files_metadata=True
         )
         if not info.sha:
-            raise WeightsUnavailable(f"{name} has no known commit", where=WHERE, hint="Name a commit.")
+            raise WeightsUnavailable(f"{name} has no known commit", where=WHERE, hint="Pin a commit.")
         return cls(api, name.repository, info.sha, {item.rfilename: item for item in info.siblings or ()})
 
     def chosen(self, name: HubName) -> str:
-        """Return the file that a name means.
+        """Return the file of the repository that a name selects.
 
         Raises:
             WeightsUnavailable: There is none, or it is no safetensors file.
@@ -81,14 +81,14 @@ class _Snapshot:
             raise WeightsUnavailable(
                 f"{name.repository} has no file {name.file} at {self.commit[:12]}",
                 where=WHERE,
-                hint=f"It has {', '.join(near)}." if near else "Look at the repository's files.",
+                hint=f"It has {', '.join(near)}." if near else "Check the repository's file list.",
             )
         if not name.file.endswith((_TENSORS, _INDEX)):
             raise _pickle_refused(name.file)
         return name.file
 
     def download(self, file: str) -> Path:
-        """Return a file in the library's cache, its bytes checked where their digest is known."""
+        """Return a file from the library's cache, verified if its digest is known."""
         path = Path(self._api.hf_hub_download(self._repository, file, revision=self.commit))
         lfs = self.files[file].lfs
         if lfs is not None:
@@ -103,7 +103,7 @@ class _Snapshot:
             return WeightsUnavailable(
                 f"{name.repository} has no file {_USUAL[0]} at {self.commit[:12]}",
                 where=WHERE,
-                hint=f"Name one of its files: {', '.join(f'{name}#{file}' for file in named)}",
+                hint=f"Choose one of its files: {', '.join(f'{name}#{file}' for file in named)}",
             )
         pickles = [file for file in self.files if file.endswith((".bin", ".pt", ".pth", ".ckpt"))]
         if pickles:
@@ -111,13 +111,13 @@ class _Snapshot:
         return WeightsUnavailable(
             f"{name.repository} has no safetensors file at {self.commit[:12]}",
             where=WHERE,
-            hint="Name another.",
+            hint="Choose another revision or repository.",
         )
 
 
 def _pickle_refused(file: str) -> WeightsUnavailable:
     return WeightsUnavailable(
-        f"{file} is not a safetensors file; pt2hub fetches no pickles, because reading them can run code",
+        f"{file} is not a safetensors file; pt2hub does not download pickles, because reading them can run code",
         where=WHERE,
         hint="If you trust it, load it with torch.load(weights_only=True), save its state_dict with "
         "safetensors.torch.save_file, and give that file to --weights.",
@@ -129,7 +129,7 @@ def _check(path: Path, file: str, digest: str) -> None:
         found = hashlib.file_digest(opened, "sha256").hexdigest()
     if found != digest:
         raise WeightsUnavailable(
-            f"{file} came with other bytes than the hub announces (sha256 {digest[:12]}..., found {found[:12]}...)",
+            f"{file} does not match the hub's digest (sha256 {digest[:12]}..., found {found[:12]}...)",
             where=WHERE,
             hint=f"Delete {path.resolve()} and try again.",
         )
@@ -141,9 +141,9 @@ def _merge_shards(snapshot: _Snapshot, file: str, index: Path, into: Path) -> Pa
     missing = sorted({shard for shard in places.values() if str(folder / shard) not in snapshot.files})
     if missing:
         raise WeightsUnavailable(
-            f"{file} names {missing[0]}, which the repository does not have",
+            f"{file} lists {missing[0]}, which is not in the repository",
             where=WHERE,
-            hint="Name another file.",
+            hint="Choose another file.",
         )
     paths = {shard: snapshot.download(str(folder / shard)) for shard in sorted(set(places.values()))}
     out = into / "weights.safetensors"
@@ -153,7 +153,7 @@ def _merge_shards(snapshot: _Snapshot, file: str, index: Path, into: Path) -> Pa
 
 @contextmanager
 def _bars(*, shown: bool) -> Iterator[None]:
-    """Yield the library's bars, which it shows wherever stderr is a terminal."""
+    """Show the library's progress bars only if stderr is a terminal."""
     from huggingface_hub.utils.tqdm import (
         are_progress_bars_disabled,
         disable_progress_bars,
@@ -172,7 +172,7 @@ def _bars(*, shown: bool) -> Iterator[None]:
 
 @contextmanager
 def _translate_errors(name: HubName) -> Iterator[None]:
-    """Yield the seam of the library, whose HTTP client is another with each major release."""
+    """Translate the library's errors; its HTTP client differs between major releases."""
     from huggingface_hub import errors
 
     try:
@@ -183,7 +183,7 @@ def _translate_errors(name: HubName) -> Iterator[None]:
         raise WeightsUnavailable(
             f"{name.repository} has no revision {name.revision}",
             where=WHERE,
-            hint="Name a branch, a tag or a commit.",
+            hint="Use a branch, a tag or a commit.",
         ) from exc
     except errors.GatedRepoError as exc:
         raise WeightsUnavailable(f"{name.repository} is gated", where=WHERE, hint=_TOKEN) from exc

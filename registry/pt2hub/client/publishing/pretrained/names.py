@@ -1,4 +1,4 @@
-"""How pretrained weights are named."""
+"""Names of pretrained weights."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from typing import TypeGuard
 from pt2hub.errors import WeightsUnavailable
 
 WHERE = "weights"
-"""The field of a spec that the errors are about."""
-FORMS = (
-    "Write torchvision:ResNet18_Weights.DEFAULT or hf:team/name@revision; a file of such a name is ./hf:name."
-)
+"""Field of the spec that errors name."""
+FORMS = "Write torchvision:ResNet18_Weights.DEFAULT or hf:team/name@revision; write a file with such a name as ./hf:name."
 _SCHEME = re.compile(r"(torchvision|hf):")
 _TORCHVISION = re.compile(r"torchvision:(\w+\.\w+)")
 _HUB = re.compile(
@@ -25,7 +23,7 @@ _LONGEST = 250
 
 @dataclass(frozen=True, slots=True)
 class TorchvisionName:
-    """Weights of torchvision.
+    """Weights from torchvision.
 
     Attributes:
         member: Enumeration and member, `ResNet18_Weights.DEFAULT`.
@@ -58,7 +56,7 @@ class HubName:
 
 @dataclass(frozen=True, slots=True)
 class FetchedWeights:
-    """Weights that are here now.
+    """Downloaded weights.
 
     Attributes:
         pinned: The name of these very bytes.
@@ -69,17 +67,17 @@ class FetchedWeights:
 
 
 def is_name(value: object) -> TypeGuard[str]:
-    """Return whether a value names weights, well or badly; paths that begin with `./` or `/` never do."""
+    """Return whether a value is meant as a weights name, valid or not; paths that begin with `./` or `/` are not."""
     return isinstance(value, str) and bool(_SCHEME.match(value))
 
 
 def may_contain_name(document: bytes) -> bool:
-    """Return whether a document may hold such a name; what says no need not be read."""
+    """Return whether a document may contain a weights name; otherwise it need not be parsed."""
     return any(scheme in document for scheme in (b"torchvision:", b"hf:"))
 
 
 def parse(text: str) -> TorchvisionName | HubName:
-    """Read a name.
+    """Parse a weights name.
 
     Raises:
         WeightsUnavailable: It has neither form.

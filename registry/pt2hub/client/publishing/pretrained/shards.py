@@ -1,4 +1,4 @@
-"""Weights that lie in several safetensors files, as one: the tensors' bytes are copied, not read."""
+"""Merging of sharded safetensors files: tensors are copied as bytes, without parsing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pt2hub.archive import ByteSource, TensorEntry
 
 
-_OTHER = "Name another file or revision."
+_OTHER = "Choose another file or revision."
 
 
 class _Placed(NamedTuple):
@@ -27,7 +27,7 @@ class _Placed(NamedTuple):
 
 
 def shards_of(index: Path) -> dict[str, str]:
-    """Return the file of each tensor, as an index names them.
+    """Return each tensor's file from an index.
 
     Args:
         index: A file of the form `{"weight_map": {tensor: file}}`.
@@ -47,7 +47,7 @@ def shards_of(index: Path) -> dict[str, str]:
 
 
 def merge(places: Mapping[str, str], paths: Mapping[str, Path], out: Path) -> None:
-    """Write one safetensors file; equal tensors give equal bytes, however they were spread.
+    """Write one safetensors file; equal tensors give equal bytes, however they were sharded.
 
     Args:
         paths: Where the files are.
@@ -62,7 +62,7 @@ def merge(places: Mapping[str, str], paths: Mapping[str, Path], out: Path) -> No
         for tensor, name in places.items():
             if tensor not in headers[name]:
                 raise WeightsUnavailable(
-                    f"{name} lacks the tensor {tensor}, which the index names", where=WHERE, hint=_OTHER
+                    f"{name} lacks the tensor {tensor}, which the index lists", where=WHERE, hint=_OTHER
                 )
             found[tensor] = _Placed(files[name], headers[name][tensor])
         head, order = safetensors_header(
@@ -83,4 +83,4 @@ def _header(name: str, file: ByteSource) -> dict[str, TensorEntry]:
 
 
 def _malformed_file(name: str) -> WeightsUnavailable:
-    return WeightsUnavailable(f"{name} is not an index of safetensors files", where=WHERE, hint=_OTHER)
+    return WeightsUnavailable(f"{name} is not a valid index of safetensors files", where=WHERE, hint=_OTHER)

@@ -1,4 +1,4 @@
-"""Weights that torchvision lists: pickles, read with torch's restricted reader and written as safetensors."""
+"""Weights from torchvision: pickles, read with torch's restricted reader and written as safetensors."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from pt2hub.client.publishing.pretrained.names import TorchvisionName
 
 _SILENCE_SECONDS = 60.0
-"""How long a server may send nothing; torch's download itself waits for ever."""
+"""Timeout without data; torch's own download has none."""
 _MAX_SUGGESTIONS = 3
-_MIRROR = "Try again; where this machine reaches a mirror only, name it in PT2HUB_TORCHVISION_MIRROR."
+_MIRROR = "Try again; if this machine only reaches a mirror, set PT2HUB_TORCHVISION_MIRROR to it."
 
 
 def fetch(name: TorchvisionName, into: Path, *, mirror: str | None, shown: bool) -> FetchedWeights:
-    """Bring weights of torchvision here, by way of torch's cache; see `pretrained.fetch`."""
-    require_modules("Weights of torchvision", "torch", "torchvision", "safetensors")
+    """Download weights from torchvision through torch's cache; see `pretrained.fetch`."""
+    require_modules("Weights from torchvision", "torch", "torchvision", "safetensors")
     declare_torchvision()
     from safetensors.torch import save_file
 
@@ -54,7 +54,7 @@ def _find_enum(name: TorchvisionName) -> Any:
         hint = (
             f"Did you mean {' or '.join(suggestions)}?"
             if suggestions
-            else "torchvision.models.list_models() names its models."
+            else "To list its models: torchvision.models.list_models()"
         )
         raise WeightsUnavailable(f"torchvision has no weights {name.member}", where=WHERE, hint=hint) from exc
 
@@ -77,7 +77,7 @@ def _mirror_url(url: str, mirror: str | None) -> str:
 
 
 def _download(url: str, *, shown: bool) -> Path:
-    """Return the file in torch's cache (`TORCH_HOME`), fetched where it is not there."""
+    """Return the file from torch's cache (`TORCH_HOME`), downloading it if necessary."""
     from torch import hub
 
     file = Path(hub.get_dir()) / "checkpoints" / Path(urlsplit(url).path).name
@@ -97,7 +97,7 @@ def _check_cached(file: Path, begin: str) -> None:
         digest = hashlib.file_digest(opened, "sha256").hexdigest()
     if not digest.startswith(begin):
         raise WeightsUnavailable(
-            f"{file} has other bytes than its name says (sha256 {begin}..., found {digest[: len(begin)]}...)",
+            f"{file} does not match the digest in its name (sha256 {begin}..., found {digest[: len(begin)]}...)",
             where=WHERE,
             hint="Delete the file to fetch it again.",
         )
@@ -105,7 +105,7 @@ def _check_cached(file: Path, begin: str) -> None:
 
 @contextmanager
 def _translate_errors(url: str) -> Iterator[None]:
-    """Yield the seam of torch's download."""
+    """Set a timeout for torch's download, and translate its errors."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(_SILENCE_SECONDS)
     try:
@@ -115,7 +115,7 @@ def _translate_errors(url: str) -> Iterator[None]:
         raise WeightsUnavailable(f"{url} answers {exc.code} {exc.reason}", where=WHERE, hint=_MIRROR) from exc
     except RuntimeError as exc:  # the one that says both digests
         raise WeightsUnavailable(
-            f"{url} came with other bytes than its name says, or cut short: {exc}",
+            f"{url} is incomplete or does not match the digest in its name: {exc}",
             where=WHERE,
             hint="Try again.",
         ) from exc
@@ -137,17 +137,17 @@ def _load(url: str, file: Path) -> dict[str, torch.Tensor]:
     except Exception as exc:  # a damaged pickle raises whatever its bytes happen to mean
         first = str(exc).partition("\n")[0]
         raise WeightsUnavailable(
-            f"{file} holds no weights that torch can read safely: {first}",
+            f"{file} contains no weights that torch can read safely: {first}",
             where=WHERE,
             hint="Delete the file to fetch it again.",
         ) from exc
     if not isinstance(found, dict) or not all(isinstance(item, torch.Tensor) for item in found.values()):
-        raise WeightsUnavailable(f"{file} holds no state_dict", where=WHERE, hint="Name other weights.")
+        raise WeightsUnavailable(f"{file} contains no state_dict", where=WHERE, hint="Choose other weights.")
     return found
 
 
 def _apart(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the same tensors as safetensors takes them: contiguous, and none in another's memory."""
+    """Return the tensors as safetensors requires them: contiguous, without shared memory."""
     import torch
 
     kept: dict[str, torch.Tensor] = {}
@@ -155,9 +155,9 @@ def _apart(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     for name, tensor in tensors.items():
         if tensor.is_quantized or tensor.layout != torch.strided:
             raise UnsupportedTensor(
-                f"{name} is quantised or sparse, which safetensors cannot hold",
+                f"{name} is quantized or sparse, which safetensors cannot store",
                 where=WHERE,
-                hint="Name weights of the model that is not quantised.",
+                hint="Use weights of the model that is not quantized.",
             )
         address = tensor.untyped_storage().data_ptr()
         kept[name] = (tensor.clone() if address in seen else tensor).detach().contiguous()
