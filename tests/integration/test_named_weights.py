@@ -372,7 +372,7 @@ def test_weights_of_torchvision_that_run_code_or_have_no_form_are_refused(
     with pytest.raises(WeightsUnavailable, match="contains no state_dict"):
         fetch("torchvision:Tiny_Weights.DEFAULT", tmp_path, mirror=mirror)
     list_weights(monkeypatch, elsewhere, {"net": torch.ones(2, 2).to_sparse()})
-    with pytest.raises(UnsupportedTensor, match="net is quantized or sparse"):
+    with pytest.raises(UnsupportedTensor, match="net is quantised or sparse"):
         fetch("torchvision:Tiny_Weights.DEFAULT", tmp_path, mirror=mirror)
 
 

@@ -155,9 +155,9 @@ def _apart(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     for name, tensor in tensors.items():
         if tensor.is_quantized or tensor.layout != torch.strided:
             raise UnsupportedTensor(
-                f"{name} is quantized or sparse, which safetensors cannot store",
+                f"{name} is quantised or sparse, which safetensors cannot store",
                 where=WHERE,
-                hint="Use weights of the model that is not quantized.",
+                hint="Use weights of the model that is not quantised.",
             )
         address = tensor.untyped_storage().data_ptr()
         kept[name] = (tensor.clone() if address in seen else tensor).detach().contiguous()
