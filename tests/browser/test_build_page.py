@@ -176,7 +176,7 @@ def test_a_search_goes_from_match_to_match_and_back_without_loading_the_page(
 def test_who_finds_no_place_among_the_followers_asks_again_and_again(
     site: Site, page: Page, claim: Claim, watch: Watch
 ) -> None:
-    page.route("**/events?*", lambda route: route.fulfill(status=503, json=Busy("full").as_dict()))
+    page.route("**/events", lambda route: route.fulfill(status=503, json=Busy("full").as_dict()))
     page.goto(f"/builds/{claim.build}")
     page.locator(".lines").wait_for()
     assert MAX_FOLLOWERS < 100, "so that this happens"

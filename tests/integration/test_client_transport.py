@@ -14,10 +14,8 @@ from pt2hub.client.http.transport import Transport
 from pt2hub.domain.digests import CHUNK
 from pt2hub.errors import (
     BadResponse,
-    Busy,
     Detail,
     InvalidInput,
-    NotFound,
     ServerUnreachable,
     Unauthorized,
     UsageError,
@@ -308,14 +306,6 @@ def log_line(seq: int, text: str) -> dict[str, object]:
     return {"seq": seq, "at": 0.0, "step": "fetch", "level": "info", "text": text}
 
 
-def sent(*events: tuple[str, str, object]) -> Answer:
-    """A stream of these events: name, id, what it says."""
-    body = "".join(
-        f"event: {name}\nid: {place}\ndata: {json.dumps(said)}\n\n" for name, place, said in events
-    )
-    return Answer(body=body.encode(), kind="text/event-stream")
-
-
 RUNNING, SUCCEEDED = BUILD | {"state": "running"}, BUILD | {"state": "succeeded"}
 NO_LINES = Answer(body=b'{"lines": []}')
 
@@ -337,36 +327,27 @@ def test_a_log_is_followed_over_a_restart_of_the_server(stub: Stub, tmp_path: Pa
         NO_LINES,
     ]
     assert followed(stub, tmp_path) == ["hello"]
-    assert paths(stub) == ["/events", *[""] * 5, "/logs?after=0", "/logs?after=1"]
+    assert paths(stub) == [*[""] * 6, "/logs?after=0", "/logs?after=1"]
 
 
-@pytest.mark.parametrize(
-    "refusal",
-    [
-        Answer(404, json.dumps(NotFound("no route").as_dict() | {"detail": "no route"}).encode(), PROBLEM),
-        Answer(503, json.dumps(Busy("full").as_dict() | {"detail": "full"}).encode(), PROBLEM),
-        Answer(200, b"<html>log in</html>", "text/html"),
-        Answer(200, b"event: log\ndata: no JSON\n\n", "text/event-stream"),
-    ],
-    ids=["an older server", "a busy one", "a proxy", "nonsense"],
-)
-def test_a_server_that_has_no_stream_to_give_is_asked_again_and_again(
-    stub: Stub, tmp_path: Path, refusal: Answer
-) -> None:
+def test_a_log_is_asked_for_until_the_build_has_ended_and_no_line_follows(stub: Stub, tmp_path: Path) -> None:
+    more = Answer(body=b'{"attempt": 1, "lines": [], "complete": false}')
     stub.script = [
-        refusal,
         Answer(body=json.dumps(RUNNING).encode()),
         Answer(body=json.dumps({"attempt": 1, "lines": [log_line(1, "one")]}).encode()),
-        NO_LINES,
+        more,
+        Answer(body=json.dumps(SUCCEEDED).encode()),
+        more,
         Answer(body=json.dumps(SUCCEEDED).encode()),
         Answer(body=json.dumps({"attempt": 1, "lines": [log_line(2, "two")]}).encode()),
-        NO_LINES,
+        Answer(body=b'{"attempt": 1, "lines": [], "complete": true}'),
     ]
     assert followed(stub, tmp_path) == ["one", "two"]
     assert paths(stub) == [
-        "/events",
         "",
         "/logs?after=0",
+        "/logs?after=1",
+        "",
         "/logs?after=1",
         "",
         "/logs?after=1",
@@ -374,13 +355,11 @@ def test_a_server_that_has_no_stream_to_give_is_asked_again_and_again(
     ]
 
 
-def test_a_stream_that_breaks_off_is_gone_on_with_where_it_broke(stub: Stub, tmp_path: Path) -> None:
-    broken = sent(
-        ("build", "1.0", RUNNING), ("log", "1.1", log_line(1, "one")), ("log", "1.2", log_line(2, "two"))
-    )
-    broken.cut = len(broken.body) - 5
+def test_the_rest_of_an_attempt_comes_before_the_lines_of_the_next(stub: Stub, tmp_path: Path) -> None:
     stub.script = [
-        broken,
+        Answer(body=json.dumps(RUNNING).encode()),
+        Answer(body=json.dumps({"attempt": 1, "lines": [log_line(1, "one")]}).encode()),
+        Answer(body=json.dumps({"attempt": 1, "lines": []}).encode()),
         Answer(body=json.dumps(SUCCEEDED | {"attempt": 2}).encode()),
         Answer(body=json.dumps({"attempt": 1, "lines": [log_line(2, "two")]}).encode()),
         Answer(body=json.dumps({"attempt": 1, "lines": []}).encode()),
@@ -388,7 +367,7 @@ def test_a_stream_that_breaks_off_is_gone_on_with_where_it_broke(stub: Stub, tmp
         Answer(body=json.dumps({"attempt": 2, "lines": []}).encode()),
     ]
     assert followed(stub, tmp_path) == ["one", "two", "again"]
-    assert paths(stub)[2:] == [
+    assert paths(stub)[4:] == [
         "/logs?after=1&attempt=1",
         "/logs?after=2&attempt=1",
         "/logs?after=0",

@@ -16,9 +16,8 @@ import pytest
 
 from pt2hub.client.client import Client
 from pt2hub.client.config import ClientConfig
-from pt2hub.client.http.transport import Transport
 from pt2hub.domain.builds import LogLine
-from pt2hub.errors import CompileFailed, DatabaseUnavailable, ServerUnreachable
+from pt2hub.errors import CompileFailed, DatabaseUnavailable
 from support.working import until
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from pt2hub.client.builds.events import BuildEvent
     from pt2hub.domain.builds import Claim
+    from pt2hub.wire.responses import BuildView
     from support.api_process import ApiProcess
 
 
@@ -94,21 +94,16 @@ def test_a_followed_log_goes_on_from_attempt_to_attempt_without_losing_a_line(
 
 
 def test_who_waited_from_the_beginning_misses_no_attempt_that_came_and_went_meanwhile(
-    own_api: ApiProcess, client: Client, monkeypatch: pytest.MonkeyPatch
+    own_api: ApiProcess, client: Client
 ) -> None:
-    builds, queued = (
-        own_api.registry.services.builds,
-        own_api.registry.submit(model="team/unseen").builds[0].id,
-    )
-    whole = Transport.events
+    builds = own_api.registry.services.builds
+    queued = own_api.registry.submit(model="team/unseen").builds[0].id
+    seen: list[BuildView] = []
 
-    def cut(self: Transport, path: str, *, last: str = "") -> Iterator[bytes]:
-        """The connection is lost behind the first event; then two attempts begin and end."""
-        for piece in whole(self, path, last=last):
-            yield piece
-            if b"event: build" in piece and not builds.view(queued).attempt:
-                break
-        else:
+    def on_build(build: BuildView) -> None:
+        """Behind the first look, two attempts begin and end before the next one."""
+        seen.append(build)
+        if len(seen) > 1:
             return
         first = own_api.registry.claim(queued)
         builds.report(first, [], [line(1, "first")])
@@ -117,10 +112,10 @@ def test_who_waited_from_the_beginning_misses_no_attempt_that_came_and_went_mean
         second = own_api.registry.claim(queued)
         builds.report(second, [], [line(1, "second")])
         builds.fail(second, CompileFailed("no"))
-        raise ServerUnreachable("cut")
 
-    monkeypatch.setattr(Transport, "events", cut)
-    assert [item.text for item in client.builds.follow_logs(queued)] == ["first", "second"]
+    followed = client.builds.follow_logs(queued, on_build=on_build)
+    assert [item.text for item in followed] == ["first", "second"]
+    assert [build.attempt for build in seen[:2]] == [0, 2]
 
 
 def test_a_followed_version_tells_each_step_as_it_happens(own_api: ApiProcess, client: Client) -> None:

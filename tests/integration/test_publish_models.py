@@ -21,13 +21,11 @@ from pt2hub.archive import read_safetensors_header
 from pt2hub.archive.code import check_code
 from pt2hub.archive.exported_programs import check_program
 from pt2hub.cli import main as cli
-from pt2hub.client.builds import follower
 from pt2hub.client.publishing.published import Published
 from pt2hub.domain.builds import BuildState
 from pt2hub.domain.codec import decode, encode
 from pt2hub.domain.digests import Digest
 from pt2hub.errors import BuildActive, InvalidInput, NotFound, NotReady, Unauthorized
-from pt2hub.server.api import streams
 from pt2hub.wire.responses import VersionView
 from support.artifacts import a_target
 from support.registry import a_spec
@@ -215,16 +213,6 @@ def test_waiting_ends_with_its_time_and_the_builds_go_on(client: Client, served:
     assert version.wait(timeout=30).readiness == "ready"
     published.join()
     assert version.pull().code.is_file()
-
-
-def test_a_stream_is_left_before_the_time_is_over(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower, "_STREAM_MARGIN_S", 0.5)
-    monkeypatch.setattr(streams, "KEEP_ALIVE_SECONDS", 0.1)
-    version = client.publish(a_spec(targets=[HERE]))
-    began = time.monotonic()
-    with pytest.raises(BuildActive):
-        version.wait(timeout=1)
-    assert 1 <= time.monotonic() - began < streams.STREAM_SECONDS / 2
 
 
 # -- files of exported programs --------------------------------------------------------------------------

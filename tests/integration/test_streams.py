@@ -11,30 +11,33 @@ import statistics
 import threading
 import time
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from pt2hub.client.builds import event_stream
 from pt2hub.domain.builds import LogLine
-from pt2hub.errors import Busy, CompileFailed, DatabaseUnavailable, NotFound
+from pt2hub.errors import Busy, CompileFailed, NotFound
 from pt2hub.server import serve
 from pt2hub.server.api import streams
 from pt2hub.server.db.stores.builds.logs import NOISE
 from pt2hub.wire.problems import from_dict
 from support.api_process import ApiProcess, running_api
-from support.registry import V3, V4
+from support.working import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pt2hub.client.builds.event_stream import Event
     from pt2hub.domain.builds import Claim
 
 PROMPT = 1.5
 """Seconds; what takes a tenth of them on an idle machine. Without notifications it would be two. Of several: a collection
 of the suite's heap takes over one as well."""
+
+
+class Event(NamedTuple):
+    name: str
+    data: str
 
 
 class Reader:
@@ -43,12 +46,17 @@ class Reader:
     def __init__(self, response: http.client.HTTPResponse) -> None:
         self.response = response
         self.pieces = b""
-        self.events = event_stream.parse(self._read())
+        self.events = self._read()
 
-    def _read(self) -> Iterator[bytes]:
+    def _read(self) -> Iterator[Event]:
+        rest = b""
         while piece := self.response.read1(65536):
             self.pieces += piece
-            yield piece
+            *whole, rest = (rest + piece).split(b"\n\n")
+            for text in whole:
+                fields = dict(line.split(": ", 1) for line in text.decode().splitlines())
+                if "event" in fields:  # else a comment, or the time until a reconnect
+                    yield Event(fields["event"], fields["data"])
 
     def until(self, name: str, **said: Any) -> list[Event]:
         """The events up to one of a name that says this."""
@@ -61,10 +69,10 @@ class Reader:
 
 
 @contextmanager
-def following(port: int, path: str, last: str | None = None) -> Iterator[Reader]:
+def following(port: int, path: str) -> Iterator[Reader]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     try:
-        connection.request("GET", f"/api/v1/{path}", headers={"Last-Event-ID": last} if last else {})
+        connection.request("GET", f"/api/v1/{path}")
         with connection.getresponse() as response:
             yield Reader(response)
     finally:
@@ -73,10 +81,6 @@ def following(port: int, path: str, last: str | None = None) -> Iterator[Reader]
 
 def lines(first: int, last: int, text: str = "line") -> list[LogLine]:
     return [LogLine(seq, 0.0, "compile", "info", f"{text} {seq}") for seq in range(first, last + 1)]
-
-
-def texts(events: list[Event]) -> list[str]:
-    return [json.loads(event.data)["text"] for event in events if event.name == "log"]
 
 
 def short_streams(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,120 +94,65 @@ def running(own_api: ApiProcess, name: str) -> Claim:
     return own_api.registry.claim(own_api.registry.submit(model=f"team/{name}").builds[0].id)
 
 
-def again(own_api: ApiProcess, claim: Claim) -> Claim:
-    """The next attempt, after a transient failure of this one."""
-    own_api.registry.services.builds.retry_later(claim, DatabaseUnavailable("away"))
-    own_api.registry.sql("UPDATE builds SET not_before = NULL WHERE id = %s", claim.build)
-    return own_api.registry.claim(claim.build)
-
-
-def test_lines_and_steps_arrive_when_they_are_written_and_the_end_when_it_comes(own_api: ApiProcess) -> None:
+def test_lines_and_steps_are_told_when_they_are_written_and_the_end_when_it_comes(
+    own_api: ApiProcess,
+) -> None:
     builds = own_api.registry.services.builds
     queued = own_api.registry.submit(model="team/live").builds[0].id
     with following(own_api.port, f"builds/{queued}/events") as reader:
         assert reader.response.headers["Content-Type"] == "text/event-stream"
-        assert [event.id for event in reader.until("build", state="queued")] == ["0.0"]
+        reader.until("build", state="queued")
         claim = own_api.registry.claim(queued)
         reader.until("build", state="running")
         took = []
         for number in range(1, 6):
             written = time.monotonic()
             builds.report(claim, [], lines(number, number))
-            (event,) = reader.until("log")
+            reader.until("lines", attempt=1, seq=number)
             took.append(time.monotonic() - written)
-            assert (event.id, texts([event])) == (f"1.{number}", [f"line {number}"])
         assert statistics.median(took) < PROMPT
         own_api.registry.step(claim, "export", "running", detail="tracing")
         build = json.loads(reader.until("build")[-1].data)
         assert [(step["name"], step["detail"]) for step in build["steps"]] == [("export", "tracing")]
-        builds.fail(claim, CompileFailed("no compiler"))
-        builds.report(claim, [], lines(6, 6))  # its last words
-        ended = reader.until("end")
-        assert texts(ended) == ["line 6"]
-        states = [json.loads(event.data)["state"] for event in ended if event.name == "build"]
-        assert states[-1] == "failed"
-        assert list(reader.events) == []
-
-
-def test_who_reads_the_log_elsewhere_is_told_how_far_it_goes(own_api: ApiProcess) -> None:
-    builds, claim = own_api.registry.services.builds, running(own_api, "elsewhere")
-    builds.report(claim, [], lines(1, 3))
-    with following(own_api.port, f"builds/{claim.build}/events?lines=false") as reader:
-        reader.until("lines", attempt=1, seq=3)
-        reader.until("build", state="running")
-        builds.report(claim, [], lines(4, 2000))
+        builds.report(claim, [], lines(6, 2000))
         told = reader.until("lines", attempt=1, seq=2000)
         assert len(told) == 1, "and not each line"
         builds.fail(claim, CompileFailed("no compiler"))
         builds.report(claim, [], lines(2001, 2001))  # its last words
         ended = reader.until("end")
-    said = [json.loads(event.data) for event in ended if event.name == "lines"]
-    assert said[-1] == {"attempt": 1, "seq": 2001}
+        said = [json.loads(event.data) for event in ended if event.name == "lines"]
+        assert said[-1] == {"attempt": 1, "seq": 2001}
+        states = [json.loads(event.data)["state"] for event in ended if event.name == "build"]
+        assert states[-1] == "failed"
+        assert list(reader.events) == []
 
 
-def test_a_reader_resumes_across_attempts_and_across_the_putting_away_of_logs(own_api: ApiProcess) -> None:
-    builds, logs = own_api.registry.services.builds, own_api.registry.services.logs
-    first = running(own_api, "resumed")
-    builds.report(first, [], lines(1, 3, "first"))
-    with following(own_api.port, f"builds/{first.build}/events") as reader:
-        last = reader.until("log", seq=2)[-1].id
-    builds.report(first, [], lines(4, 5, "first"))
-    second = again(own_api, first)
-    builds.report(second, [], lines(1, 2, "second"))
-    path = f"builds/{first.build}/events"
-    with following(own_api.port, path, last) as reader:
-        seen = reader.until("log", text="second 1")
-        assert texts(seen) == ["first 3", "first 4", "first 5", "second 1"]
-        assert [event.id for event in seen if event.name == "log"] == ["1.3", "1.4", "1.5", "2.1"]
-    assert logs.archive(first.build, 1)
-    builds.fail(second, CompileFailed("no"))
-    assert logs.archive(first.build, 2)
-    for since, rest in {
-        last: ["first 3", "first 4", "first 5", "second 1", "second 2"],
-        "2.1": ["second 2"],
-    }.items():
-        with following(own_api.port, path, since) as reader:
-            assert texts(reader.until("end")) == rest
-    for unknown in (None, "", "x.y", "9.1", "1", "2.-1", "1.9999999999999"):
-        with following(own_api.port, path, unknown) as reader:
-            assert texts(reader.until("end")) == [
-                "second 1",
-                "second 2",
-            ]  # the latest attempt, from its beginning
-
-
-def test_a_summary_leaves_the_compilers_noise_out_and_passes_over_it_only_once(own_api: ApiProcess) -> None:
+def test_a_summary_leaves_the_compilers_noise_out(own_api: ApiProcess) -> None:
     claim = running(own_api, "noisy")
     noise = [LogLine(seq, 0.0, "compile", "compiler", "noise") for seq in range(1, 2500)]
     own_api.registry.services.builds.report(
         claim, [], [*noise, LogLine(2500, 0.0, "compile", "info", "word")]
     )
     path = f"builds/{claim.build}"
-    with following(own_api.port, f"{path}/events?summary=true") as reader:
-        (event,) = [event for event in reader.until("log") if event.name == "log"]
-        assert (event.id, texts([event])) == ("1.2500", ["word"])
     page = json.loads(own_api.ask("GET", f"/api/v1/{path}/logs?summary=true")[1])
     assert (page["attempt"], [line["seq"] for line in page["lines"]]) == (1, [2500])
     assert len(own_api.ask("GET", f"/api/v1/{path}/log")[1].splitlines()) == 2500
 
 
-def test_a_version_is_followed_until_every_build_of_it_is_over(own_api: ApiProcess) -> None:
-    services, version = (
-        own_api.registry.services,
-        own_api.registry.submit(model="team/both", targets=[V4, V3]),
-    )
-    path = f"models/team/both/versions/{version.number}/events"
-    with following(own_api.port, path) as reader:
-        first, second = [event for _, event in zip(range(2), reader.events, strict=False)]
-        assert [json.loads(event.data)["target"] for event in (first, second)] == [V4, V3]
-        claim = own_api.registry.claim(version.builds[0].id)
-        services.builds.report(claim, [], lines(1, 2))
-        services.builds.fail(claim, CompileFailed("no"))
-        services.builds.cancel(version.builds[1].id, by="me")
-        seen = reader.until("end")
-        assert texts(seen) == []
-        last = {build["target"]: build["state"] for build in (json.loads(e.data) for e in seen[:-1])}
-        assert last == {V4: "failed", V3: "cancelled"}
+def test_a_page_of_lines_says_whether_more_may_come(own_api: ApiProcess) -> None:
+    services, claim = own_api.registry.services, running(own_api, "complete")
+    path = f"/api/v1/builds/{claim.build}/logs?after="
+
+    def is_complete(after: int) -> bool:
+        page = json.loads(own_api.ask("GET", f"{path}{after}")[1])
+        assert isinstance(page["complete"], bool)
+        return bool(page["complete"])
+
+    services.builds.report(claim, [], lines(1, 2))
+    assert not is_complete(2), "it runs"
+    services.builds.fail(claim, CompileFailed("no"))
+    until(lambda: is_complete(2), 20)
+    assert not is_complete(1), "a line follows"
 
 
 def test_only_so_many_follow_and_all_others_are_answered(own_api: ApiProcess) -> None:
@@ -240,12 +189,8 @@ def test_only_so_many_follow_and_all_others_are_answered(own_api: ApiProcess) ->
 
 
 def test_a_reader_that_stops_reading_does_not_keep_its_place(own_api: ApiProcess) -> None:
-    """As `pt2hub logs -f` does when Ctrl-Z stops it."""
     claim = running(own_api, "stalled")
-    for page in range(6):
-        own_api.registry.services.builds.report(
-            claim, [], lines(1000 * page + 1, 1000 * (page + 1), "x" * 4000)
-        )
+    own_api.registry.step(claim, "compile", "running", detail="x" * 16_000_000)
     path = f"/api/v1/builds/{claim.build}/events"
     with ExitStack() as readers:
         for _ in range(streams.MAX_FOLLOWERS):
@@ -261,9 +206,7 @@ def test_a_reader_that_stops_reading_does_not_keep_its_place(own_api: ApiProcess
     assert "Socket error" not in own_api.log
 
 
-@pytest.mark.parametrize(
-    "path", ["builds/unknown/events", "builds/unknown/log", "models/team/none/versions/1/events"]
-)
+@pytest.mark.parametrize("path", ["builds/unknown/events", "builds/unknown/log"])
 def test_what_does_not_exist_is_answered_before_a_stream_begins(own_api: ApiProcess, path: str) -> None:
     response, body = own_api.ask("GET", f"/api/v1/{path}")
     assert response.status == 404
@@ -284,11 +227,11 @@ def test_streams_end_at_once_when_the_process_stops(tmp_path: Path, migrated_url
         claim = running(own_api, "stopped")
         own_api.registry.services.builds.report(claim, [], lines(1, 1))
         with following(own_api.port, f"builds/{claim.build}/events") as reader:
-            reader.until("log")
+            reader.until("lines")
             began = time.monotonic()
             os.kill(own_api.pid, signal.SIGTERM)
             assert [
-                event.name for event in reader.events if event.name != "build"
+                event.name for event in reader.events if event.name not in ("build", "lines")
             ] == []  # a whole answer, no cut
             assert time.monotonic() - began < streams.STREAM_SECONDS / 3
 
@@ -325,10 +268,10 @@ def test_a_stream_of_a_build_that_never_pauses_lives_and_ends_like_any_other(
     writer = threading.Thread(target=never_pause)
     writer.start()
     try:
-        path = f"builds/{claim.build}/events?summary=true"
+        path = f"builds/{claim.build}/events"
         began = time.monotonic()
         with following(int(url.rpartition(":")[2]), path) as reader:
-            assert [event.name for event in reader.events] == ["build"]
+            assert {event.name for event in reader.events} == {"build", "lines"}
             assert reader.pieces.count(b": still here\n\n") >= 2
         assert time.monotonic() - began < 15
     finally:

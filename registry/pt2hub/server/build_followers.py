@@ -10,7 +10,7 @@ from pt2hub.errors import Busy
 from pt2hub.server.db.notifications import Listener
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Iterator
 
 
 class Followers:
@@ -59,21 +59,19 @@ class Followers:
         return give_back
 
     @contextmanager
-    def following(self, build_ids: Collection[str]) -> Iterator[threading.Event]:
-        """Within the block, the event is set at each change of one of these builds, or where one may have been missed."""
+    def following(self, build_id: str) -> Iterator[threading.Event]:
+        """Within the block, the event is set at each change of the build, or where one may have been missed."""
         self._listen()
         wake = threading.Event()
         with self._lock:
-            for build_id in build_ids:
-                self._waiting.setdefault(build_id, set()).add(wake)
+            self._waiting.setdefault(build_id, set()).add(wake)
         try:
             yield wake
         finally:
             with self._lock:
-                for build_id in build_ids:
-                    self._waiting[build_id].discard(wake)
-                    if not self._waiting[build_id]:
-                        del self._waiting[build_id]
+                self._waiting[build_id].discard(wake)
+                if not self._waiting[build_id]:
+                    del self._waiting[build_id]
 
     def _listen(self) -> None:
         with self._lock:

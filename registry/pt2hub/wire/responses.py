@@ -219,10 +219,12 @@ class LogPage:
     Attributes:
         lines: The lines of this page, in order.
         attempt: Number of the attempt, 0 if none has started; null from older servers.
+        complete: Whether the attempt has ended and no line follows this page; null from older servers.
     """
 
     lines: tuple[LogView, ...]
     attempt: int | None = None
+    complete: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -1,22 +1,17 @@
-"""Following of builds and logs, by event streams and by polling."""
+"""Following of builds and logs by polling."""
 
 from __future__ import annotations
 
-import json
 import math
 import time
-from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
-from itertools import takewhile
 from typing import TYPE_CHECKING, TypeVar
 
-from pt2hub.client.builds import event_stream
 from pt2hub.client.builds.events import changes, over
 from pt2hub.client.http.paths import build_path, model_path
 from pt2hub.domain.builds import BuildState
-from pt2hub.domain.codec import decode
 from pt2hub.errors import BadResponse, BuildActive, InvalidInput, Pt2hubError, TransientError
 from pt2hub.rendering.sheets import build_title
 from pt2hub.wire.responses import BuildView, LogPage, LogView, VersionView
@@ -31,21 +26,17 @@ if TYPE_CHECKING:
     Left: TypeAlias = "Callable[[], float]"
 
 T = TypeVar("T")
-_MIN_POLL_S = 0.1
+_MIN_POLL_S = 0.2
+"""Workers write log lines this often."""
 _MAX_POLL_S = 1.0
 _POLL_GROWTH = 1.3
 _OUTAGE_TIMEOUT_S = 60.0
 """Longest outage of the server that following survives."""
 _AWAY = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
-_STREAM_RETRY_S = 3.0
-"""Pause before a failed stream is requested again."""
-_KINDS: dict[str, type[BuildView | LogView]] = {"build": BuildView, "log": LogView}
-_MIN_STREAM_S = 1.0
-"""A shorter stream counts as failed, so that streams are not requested in a tight loop."""
+_LAST_LINES_S = 3.0
+"""Longest wait for the end of the log after a build has ended; its worker sends the last lines a moment later."""
 _OPEN = ("waiting", "measuring")
 """States of a measurement with a pending job."""
-_STREAM_MARGIN_S = 6.0
-"""No stream is open this long before the deadline, because a stream may be silent for five seconds."""
 
 
 class PollInterval:
@@ -62,19 +53,11 @@ class PollInterval:
 
 
 @dataclass(slots=True)
-class _StreamCursor:
+class _LogCursor:
     """The position of a log's reader: attempt and line. The attempt is None at first, and 0 if none had started."""
 
     attempt: int | None = None
     seq: int = 0
-
-    def __str__(self) -> str:
-        return "" if self.attempt is None else f"{self.attempt}.{self.seq}"
-
-    def move(self, event_id: str) -> None:
-        attempt, _, seq = event_id.partition(".")
-        if attempt.isdecimal() and seq.isdecimal():
-            self.attempt, self.seq = int(attempt), int(seq)
 
 
 class Follower:
@@ -82,7 +65,6 @@ class Follower:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self._shut_until = 0.0
 
     def version(
         self,
@@ -102,7 +84,7 @@ class Follower:
         def look() -> VersionView:
             return _retry_outages(lambda: self._transport.fetch(VersionView, path))
 
-        current = self._watch(look, lambda seen: seen.builds, callbacks, left, f"{path}/events")
+        current = self._watch(look, lambda seen: seen.builds, callbacks, left)
         while measured and (jobs := _open_jobs(current)):
             self.builds(jobs, callbacks, left=left)
             current = look()
@@ -131,7 +113,6 @@ class Follower:
         builds_of: Callable[[T], Sequence[BuildView]],
         callbacks: Sequence[OnEvent],
         left: Left,
-        stream: str | None = None,
     ) -> T:
         """Poll until every build has ended.
 
@@ -139,7 +120,6 @@ class Follower:
             look: Requests the current state.
             callbacks: Called for every change, in order.
             left: Returns the seconds left to wait.
-            stream: Path of an event stream to read between polls; None for polling only.
 
         Raises:
             BuildActive: The timeout expired before every build ended; nothing is cancelled.
@@ -159,7 +139,6 @@ class Follower:
             return changed
 
         while True:
-            report(self._streamed_builds(stream, left))
             current = look()
             moved = report(builds_of(current))
             waiting = [build for build in builds_of(current) if not over(build)]
@@ -168,8 +147,7 @@ class Follower:
             seconds = left()
             if seconds <= 0:
                 raise _still_active(waiting)
-            if not stream or not self._streams or seconds <= _STREAM_MARGIN_S:
-                time.sleep(min(seconds, pace.pause(moved=moved)))
+            time.sleep(min(seconds, pace.pause(moved=moved)))
 
     def log(
         self,
@@ -179,19 +157,19 @@ class Follower:
         on_build: Callable[[BuildView], object] | None = None,
     ) -> Iterator[LogView]:
         """Yield the lines of a build's log as they arrive, across attempts, until the build ends."""
-        path = build_path(build_id)
-        cursor, pace = _StreamCursor(), PollInterval()
+        path, cursor, pace = build_path(build_id), _LogCursor(), PollInterval()
+        give_up = math.inf
         while True:
-            yield from self._streamed_lines(path, cursor, summary=summary, on_build=on_build)
             build = _retry_outages(lambda: self._transport.fetch(BuildView, path))
-            before = str(cursor)
-            yield from self._polled_lines(build_id, cursor, build.attempt, summary=summary)
+            before = replace(cursor)
+            complete = yield from self._new_lines(build_id, cursor, build.attempt, summary=summary)
             if on_build:
                 on_build(build)
             if over(build):
-                return
-            if not self._streams:
-                time.sleep(pace.pause(moved=str(cursor) != before))
+                give_up = min(give_up, time.monotonic() + _LAST_LINES_S)
+                if complete or time.monotonic() >= give_up:
+                    return
+            time.sleep(pace.pause(moved=cursor != before))
 
     def lines(
         self, build_id: str, *, after: int = 0, attempt: int | None = None, summary: bool = False
@@ -211,39 +189,16 @@ class Follower:
         query |= {"summary": "true"} if summary else {}
         return self._transport.fetch(LogPage, f"{build_path(build_id)}/logs", query)
 
-    @property
-    def _streams(self) -> bool:
-        """Whether to request a stream."""
-        return time.monotonic() >= self._shut_until
+    def _new_lines(
+        self, build_id: str, cursor: _LogCursor, latest: int, *, summary: bool
+    ) -> Generator[LogView, None, bool]:
+        """Yield the present lines after the cursor: the rest of its attempt, and all later attempts.
 
-    def _streamed_builds(self, path: str | None, left: Left) -> Iterator[BuildView]:
-        if path is None:
-            return
-        with closing(self._stream_events(path, left=left)) as events:
-            yield from (said for _, said in events if isinstance(said, BuildView))
-
-    def _streamed_lines(
-        self,
-        path: str,
-        cursor: _StreamCursor,
-        *,
-        summary: bool,
-        on_build: Callable[[BuildView], object] | None,
-    ) -> Iterator[LogView]:
-        query = "?summary=true" if summary else ""
-        with closing(self._stream_events(f"{path}/events{query}", last=str(cursor))) as events:
-            for event_id, said in events:
-                if isinstance(said, LogView):
-                    yield said
-                elif on_build:
-                    on_build(said)
-                cursor.move(event_id)
-
-    def _polled_lines(
-        self, build_id: str, cursor: _StreamCursor, latest: int, *, summary: bool
-    ) -> Iterator[LogView]:
-        """Yield the present lines after the cursor: the rest of its attempt, and all later attempts."""
+        Returns:
+            Whether the log of the latest attempt is complete; true if the server does not tell.
+        """
         first = latest if cursor.attempt is None else max(cursor.attempt, min(latest, 1))
+        complete = True
         for attempt in range(first, latest + 1):
             if attempt != cursor.attempt:
                 cursor.attempt, cursor.seq = attempt, 0
@@ -251,35 +206,13 @@ class Follower:
             while True:
                 look = partial(self._page, build_id, after=cursor.seq, attempt=wanted, summary=summary)
                 page = _retry_outages(look)
+                complete = page.complete is not False
                 if not page.lines or page.attempt not in (None, attempt) or (wanted and not page.attempt):
                     break  # the end, or a server that serves only the latest attempt, which follows
                 for line in page.lines:
                     yield line
                     cursor.seq = line.seq
-
-    def _stream_events(
-        self, path: str, last: str = "", *, left: Left = lambda: math.inf
-    ) -> Generator[tuple[str, BuildView | LogView], None, None]:
-        """Yield the ids and values of a stream's events; nothing if there is no stream, so that the caller polls.
-
-        Args:
-            left: Returns the seconds left to wait; the stream is closed a little before.
-        """
-        if not self._streams or left() <= _STREAM_MARGIN_S:
-            return
-        began = time.monotonic()
-        pieces = self._transport.events(path, last=last)
-        try:
-            for event in event_stream.parse(takewhile(lambda _: left() > _STREAM_MARGIN_S, pieces)):
-                if event.name in _KINDS:
-                    yield event.id, decode(_KINDS[event.name], json.loads(event.data))
-        except ValueError:  # not JSON: something on the way changes the stream
-            self._shut_until = math.inf
-        except Pt2hubError as error:
-            self._shut_until = time.monotonic() + _STREAM_RETRY_S if _is_outage(error) else math.inf
-        else:
-            if time.monotonic() < began + _MIN_STREAM_S:
-                self._shut_until = time.monotonic() + _STREAM_RETRY_S
+        return complete
 
 
 def time_left(timeout: float | None) -> Left:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse
 
 JSON_TYPE = "application/json"
-EVENT_TYPE = "text/event-stream"
 PROBLEM_TYPE = "application/problem+json"
 _NO_ROUTE = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
 _SHOWN = 60

@@ -12,9 +12,8 @@ from urllib.parse import urlencode
 import urllib3
 
 from pt2hub.client.http.presigned import PARALLEL, SEND_BYTES, PresignedClient, pieces, range_header
-from pt2hub.client.http.server_info import EVENT_TYPE, JSON_TYPE, ServerInfo, media_type, release_after
+from pt2hub.client.http.server_info import JSON_TYPE, ServerInfo, media_type, release_after
 from pt2hub.domain.codec import decode
-from pt2hub.domain.digests import CHUNK
 from pt2hub.errors import BadResponse, Pt2hubError, ServerUnreachable, StorageUnavailable
 from pt2hub.wire.compatibility import USER_AGENT
 
@@ -28,8 +27,6 @@ MAX_ANSWER_BYTES = 64 << 20
 """Maximum size of a response without a blob: a spec, a view, a manifest."""
 _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 60.0
-_SILENCE_SECONDS = 20.0
-"""A stream sends a keep-alive every five seconds."""
 _ATTEMPTS = 3
 _STORAGE_ATTEMPTS = 6
 """Attempts while a storage answers SlowDown: six seconds with the pauses."""
@@ -169,20 +166,6 @@ class Transport:
                 time.sleep(_PAUSE_SECONDS * 2 ** (vain - 1))
             else:
                 return
-
-    def events(self, path: str, *, last: str = "") -> Iterator[bytes]:
-        """Yield the bytes of a server-sent event stream as they arrive, without retries; errors as for `get`.
-
-        Args:
-            last: Id of the last event known, or an empty string.
-        """
-        headers = {"Accept": EVENT_TYPE} | ({"Last-Event-ID": last} if last else {})
-        patience = urllib3.Timeout(connect=_CONNECT_SECONDS, read=_SILENCE_SECONDS)
-        with self._open("GET", path, headers=headers, timeout=patience, retries=_ONCE) as response:
-            if media_type(response) != EVENT_TYPE:
-                raise self._peer.foreign(response, b"")
-            while piece := response.read1(CHUNK):
-                yield piece
 
     def _gave_up(
         self, exc: ServerUnreachable | StorageUnavailable, path: str, done: int, size: int

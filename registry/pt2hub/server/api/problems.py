@@ -138,7 +138,7 @@ def register(app: Flask, present: Presents = problem) -> None:
 
 def _ours(error: errors.Pt2hubError, present: Presents) -> Response:
     response = present(error)
-    # Clients that get no stream poll instead: nothing failed.
+    # Pages that get no stream poll instead: nothing failed.
     if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, errors.Busy):
         _log.error("request failed", code=error.code, where=error.where, exc_info=error)
     return response

@@ -130,18 +130,6 @@ class LogQuery(Parameters):
     attempt: AttemptNumber = None
 
 
-class EventsQuery(Parameters):
-    """Options of a stream of build events."""
-
-    summary: SummaryFlag = False
-    lines: Annotated[
-        bool,
-        Field(
-            description="False sends `lines` events with the length of the log instead of a `log` event per line"
-        ),
-    ] = True
-
-
 class SubmitQuery(Parameters):
     """Options of a submission."""
 

@@ -1,6 +1,6 @@
 """Build logs, and streams of build events (server-sent events).
 
-A stream occupies a thread, so their number is limited and each ends after a while; clients resume with `Last-Event-ID`.
+A stream occupies a thread, so their number is limited and each ends after a while; browsers reconnect by themselves.
 An idle stream waits for a notification without a database connection.
 """
 
@@ -18,11 +18,7 @@ from pydantic import RootModel
 
 from pt2hub.errors import Pt2hubError, TransientError
 from pt2hub.server.api.build_events import (
-    PAGE,
     BuildChanges,
-    BuildSnapshots,
-    StreamCursor,
-    VersionSnapshots,
     event,
 )
 from pt2hub.server.api.context import container, render
@@ -31,10 +27,8 @@ from pt2hub.server.api.request_shapes import (
     MODELS,
     TEXT,
     BuildPath,
-    EventsQuery,
     LogQuery,
     LogsQuery,
-    VersionPath,
 )
 from pt2hub.server.build_followers import Followers
 from pt2hub.wire.responses import LogPage
@@ -44,9 +38,9 @@ if TYPE_CHECKING:
 
     from flask import Flask
 
-    from pt2hub.server.api.build_events import Snapshots
-
 EVENT_TYPE = "text/event-stream"
+PAGE = 1000
+"""Maximum number of log lines per response."""
 MAX_FOLLOWERS = 8
 """Half of a process's threads (`serve.THREADS`); the others serve requests."""
 STREAM_SECONDS = 30.0
@@ -71,10 +65,12 @@ routes = APIBlueprint("streams", __name__, url_prefix="/api/v1", abp_tags=[MODEL
 @routes.get("/builds/<id>/logs", responses={200: RootModel[LogPage]})
 def logs(path: BuildPath, query: LogsQuery) -> Response:
     """Return lines of an attempt's log, by default of the latest attempt; at most a thousand."""
-    attempt, lines = container().logs.lines(
+    log = container().logs
+    attempt, lines = log.lines(
         path.id, attempt=query.attempt, after=query.after, limit=PAGE, summary=query.summary
     )
-    return render({"attempt": attempt, "lines": lines})
+    complete = not lines and log.complete(path.id, attempt)
+    return render({"attempt": attempt, "lines": lines, "complete": complete})
 
 
 @routes.get("/builds/<id>/log", responses={200: {"content": TEXT}})
@@ -85,30 +81,14 @@ def log(path: BuildPath, query: LogQuery) -> Response:
 
 
 @routes.get("/builds/<id>/events", responses={200: {"content": EVENTS}})
-def build_events(path: BuildPath, query: EventsQuery) -> Response:
-    """Stream a build's events: `build` for each change, `log` for each line, `end` when it has ended and all lines were sent.
+def build_events(path: BuildPath) -> Response:
+    """Stream a build's events: `build` for each change, `lines` with the attempt and its last line when the log grew, `end` when the build and its log have ended.
 
-    A stream ends after 30 seconds; resume it with the last event's id as `Last-Event-ID`. With `lines=false`, `lines`
-    events with the attempt and its last line replace the lines themselves.
+    A stream ends after 30 seconds; the next one starts with the current state.
     """
     services = container()
     services.builds.view(path.id)  # raises NotFound before anything is sent
-    place = StreamCursor.parse(request.headers.get("Last-Event-ID", ""))
-    looks = BuildSnapshots(services, path.id, place, summary=query.summary)
-    return _stream(looks if query.lines else BuildChanges(services, path.id), [path.id])
-
-
-@routes.get("/models/<team>/<name>/versions/<number>/events", responses={200: {"content": EVENTS}})
-def version_events(path: VersionPath) -> Response:
-    """Stream the builds of a version: `build` for each change, `end` when all have ended; no log lines.
-
-    A stream ends after 30 seconds; the next one starts with the current state of every build.
-    """
-    services = container()
-    model = f"{path.team}/{path.name}"
-    version = services.publish.version(model, path.number)
-    looks = VersionSnapshots(services, model, path.number)
-    return _stream(looks, [build.id for build in version.builds])
+    return _stream(BuildChanges(services, path.id), path.id)
 
 
 def followers() -> Followers:
@@ -127,7 +107,7 @@ def stop(app: Flask) -> None:
         found.close()
 
 
-def _stream(looks: Snapshots, build_ids: list[str]) -> Response:
+def _stream(looks: BuildChanges, build_id: str) -> Response:
     all_of_them = followers()
     give_back = all_of_them.acquire()
     connection = request.environ.get("gunicorn.socket") or request.environ.get("werkzeug.socket")
@@ -136,12 +116,12 @@ def _stream(looks: Snapshots, build_ids: list[str]) -> Response:
         if connection is not None:
             connection.settimeout(STALLED_SECONDS)  # the server sets it anew for the next request
         try:
-            with all_of_them.following(build_ids) as wake:
+            with all_of_them.following(build_id) as wake:
                 yield from _poll(looks, wake, lambda: _gone(connection))
         except TransientError as error:  # the reader resumes and gets the error then
-            _log.warning("a stream ended early", builds=build_ids, error=str(error))
+            _log.warning("a stream ended early", build=build_id, error=str(error))
         except Pt2hubError as error:
-            _log.error("a stream failed", builds=build_ids, code=error.code, exc_info=error)
+            _log.error("a stream failed", build=build_id, code=error.code, exc_info=error)
 
     response = Response(chunks(), content_type=EVENT_TYPE)
     response.call_on_close(give_back)  # also called if the first chunk was never requested
@@ -150,7 +130,7 @@ def _stream(looks: Snapshots, build_ids: list[str]) -> Response:
     return response
 
 
-def _poll(looks: Snapshots, wake: threading.Event, gone: Callable[[], bool]) -> Iterator[bytes]:
+def _poll(looks: BuildChanges, wake: threading.Event, gone: Callable[[], bool]) -> Iterator[bytes]:
     """Poll on notifications and periodically until the end or the time limit."""
     ends = time.monotonic() + STREAM_SECONDS
     spoke = time.monotonic()
