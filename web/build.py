@@ -131,7 +131,7 @@ def _name(made: Path) -> dict[str, str]:
 
 
 def _node() -> list[str]:
-    """Return how Node is called: the machine's, else that of the package."""
+    """Return the command of Node: the machine's, else the one from the package."""
     found = _found()
     return [found[0]] if found else [sys.executable, "-c", _of_package("node")]
 

@@ -186,7 +186,7 @@ def test_a_weights_file_that_does_not_fit_is_refused_with_every_tensor(
     assert said == {
         "second.weight": "missing from the file",
         "second.bias": "missing from the file",
-        "extra": "not a tensor of the model",
+        "extra": "not in the model",
         "first.bias": "another shape or dtype",
     }
 

@@ -122,7 +122,7 @@ def test_a_model_is_shipped_as_its_source_code(client: Client, blobs: Blobs, tmp
     assert (source["entry"], source["kwargs"]) == ("net:build", {"width": 16})
     assert check_code(blobs.path(source["code"])) == ["net.py"]
     assert version.spec["weights"] in blobs.digests()
-    with pytest.raises(NotFound, match="no such folder"):
+    with pytest.raises(NotFound, match="Folder not found"):
         published(client, Mlp().eval(), code=tmp_path / "absent", entry="net:build")
 
 

@@ -94,27 +94,27 @@ def test_a_link_inside_the_folder_is_packed_as_what_it_names(tmp_path: Path) -> 
 
 def link_out(folder: Path) -> str:
     (folder / "passwd").symlink_to("/etc/passwd")
-    return "leads out of the folder"
+    return "target is outside the folder"
 
 
 def link_to_parent(folder: Path) -> str:
     (folder / "up").symlink_to("..")
-    return "leads out of the folder"
+    return "target is outside the folder"
 
 
 def link_to_nothing(folder: Path) -> str:
     (folder / "gone.py").symlink_to("nothing.py")
-    return "leads to no file"
+    return "target does not exist"
 
 
 def link_to_itself(folder: Path) -> str:
     (folder / "loop").symlink_to(".")
-    return "leads to no file"
+    return "target does not exist"
 
 
 def pipe(folder: Path) -> str:
     os.mkfifo(folder / "pipe")
-    return "neither a file nor a folder"
+    return "Neither a file nor a folder"
 
 
 def backslash(folder: Path) -> str:
@@ -129,7 +129,7 @@ def no_utf8(folder: Path) -> str:
 
 def two_cases(folder: Path) -> str:
     (folder / "NET.py").touch()
-    return "on some systems its name is that of"
+    return "on some systems it has the same name as"
 
 
 def too_much(folder: Path) -> str:
@@ -171,7 +171,7 @@ def test_a_link_that_leads_out_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_does_not_exist_is_not_found(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="no such folder"):
+    with pytest.raises(NotFound, match="Folder not found"):
         pack_code(tmp_path / "nothing", tmp_path / "code.zip")
     (tmp_path / "net.py").touch()
     with pytest.raises(NotFound, match="It is a file"):
@@ -190,21 +190,27 @@ HOSTILE = {
     "nothing": (b"", "no end record"),
     "without members": (raw_zip(), "no Python file"),
     "without Python": (raw_zip(RawMember(b"readme.txt")), "no Python file"),
-    "traversal": (raw_zip(CODE, RawMember(b"../../x.py")), r"\.\./\.\./x\.py: a member's name climbs out"),
+    "traversal": (
+        raw_zip(CODE, RawMember(b"../../x.py")),
+        r"\.\./\.\./x\.py: a member's name leaves its folder",
+    ),
     "absolute": (raw_zip(RawMember(b"/etc/cron.d/x.py")), "absolute"),
     "backslash": (raw_zip(RawMember(b"..\\x.py")), "backslash"),
     "drive letter": (raw_zip(RawMember(b"C:/x.py")), "drive letter"),
     "symlink": (raw_zip(CODE, RawMember(b"x", central={"external": 0o120777 << 16})), "symbolic link"),
     "device": (raw_zip(CODE, RawMember(b"x", central={"external": 0o020666 << 16})), "not a regular file"),
     "duplicates": (raw_zip(CODE, CODE), "same name"),
-    "duplicates but for case": (raw_zip(CODE, RawMember(b"NET.py")), "that of net.py"),
-    "folders that differ in case": (raw_zip(RawMember(b"Net/a.py"), RawMember(b"net/b.py")), "that of Net"),
+    "duplicates but for case": (raw_zip(CODE, RawMember(b"NET.py")), "has the same name as net.py"),
+    "folders that differ in case": (
+        raw_zip(RawMember(b"Net/a.py"), RawMember(b"net/b.py")),
+        "has the same name as Net",
+    ),
     "duplicates but for accents": (
         raw_zip(
             RawMember("\u00e9.py".encode(), flags=UTF8),
             RawMember("e\u0301.py".encode(), flags=UTF8),
         ),
-        "that of \u00e9.py",
+        "has the same name as \u00e9.py",
     ),
     "a file below a file": (raw_zip(CODE, RawMember(b"net.py/x")), "below another"),
     "encrypted": (raw_zip(RawMember(b"net.py", flags=1)), "encrypted"),

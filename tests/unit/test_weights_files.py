@@ -94,7 +94,7 @@ def test_weights_saved_in_another_dtype_are_told_how_to_be_converted(tmp_path: P
 
 def test_of_hundreds_of_wrong_tensors_some_are_named_and_the_rest_are_counted(tmp_path: Path) -> None:
     error = refused({**state(), **{f"extra.{n}": torch.zeros(1) for n in range(33)}}, tmp_path)
-    assert error.message == "33 tensors do not fit the model; 20 are named, and 13 more are wrong"
+    assert error.message == "33 tensors do not fit the model; 20 are listed, and 13 more are wrong"
     assert len(error.details) == 20
 
 

@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 _TREE_VERSION = 1
 _CONTAINERS = {"builtins.dict": ".{}", "builtins.list": "[{}]", "builtins.tuple": "({})"}
-"""Containers that a spec's names can step into (`domain.publishing.paths`)."""
+"""Containers that a spec's paths can enter (`domain.publishing.paths`)."""
 _NAME = re.compile(NAME_PATTERN)
 _MAX_NAME_CHARS = 200
-"""Of an argument in a spec (`domain.publishing.inputs`); longer paths are cut here."""
+"""Maximum depth of an argument in a spec (`domain.publishing.inputs`); longer paths are truncated."""
 _MAX_ARGUMENTS = 4096
-"""Far more than a spec can name."""
+"""Limit on arguments, far above that of a spec."""
 _NAMED = 10
-"""Arguments that an error names at most."""
+"""Maximum number of arguments named in an error."""
 _MAX_VALUE_CHARS = 200
 _SYMBOL = re.compile(r"(?:Symbol\('(?P<long>\w+)'[^()]*\)|(?P<short>[a-z]+\d+))")
 _PRODUCT = re.compile(rf"Mul\(Integer\((?P<factor>[1-9]\d{{0,8}})\), (?P<symbol>{_SYMBOL.pattern})\)")
 _SHORT_PRODUCT = re.compile(rf"(?P<factor>[1-9]\d{{0,8}})\*(?P<symbol>{_SYMBOL.pattern})")
 _MIN_TRACED_SIZE = 2
-"""torch writes this as the smallest size of any dimension whose range nobody gave, and does not enforce it."""
+"""torch's minimum for a dimension without a given range; torch does not enforce it."""
 _EXPORT = "Export the program again with the required sizes and values, or change the spec."
 
 
@@ -53,14 +53,14 @@ class Dynamic:
     most: int | None
 
     def __str__(self) -> str:
-        """Return the range, for people."""
+        """Return the range as text."""
         sizes = f"{self.least} to {self.most}" if self.most else f"{self.least} or more"
         return f"{sizes}, multiples of {self.factor}" if self.factor > 1 else sizes
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramInput:
-    """A tensor that the program takes.
+    """A tensor input of the program.
 
     Attributes:
         name: Its path in the call, as a spec names inputs (`domain.publishing.paths`).
@@ -73,7 +73,7 @@ class ProgramInput:
 
 @dataclass(frozen=True, slots=True)
 class ProgramCall:
-    """How a program is called.
+    """Call signature of a program.
 
     Attributes:
         inputs: Its tensors, in order.
@@ -86,7 +86,7 @@ class ProgramCall:
 
 
 def read_call(program: Mapping[str, Any]) -> ProgramCall:
-    """Return how a program is called.
+    """Return a program's call signature.
 
     Raises:
         AttributeError, KeyError, TypeError, ValueError: It is not as torch writes it.
@@ -115,7 +115,7 @@ def read_call(program: Mapping[str, Any]) -> ProgramCall:
 
 
 def check_call(call: ProgramCall, spec: Spec) -> None:
-    """Refuse a spec that calls a program in another way than it was exported for.
+    """Refuse a spec whose inputs do not match the program's call signature.
 
     Raises:
         UnknownInput: The spec names an argument that the program lacks.
@@ -128,7 +128,7 @@ def check_call(call: ProgramCall, spec: Spec) -> None:
         raise InputRefused(
             f"the program has arguments that a spec cannot describe: {_few(call.others)}",
             where="source.program",
-            hint="Export it so that it takes tensors and fixed values, alone or in dicts, lists and tuples.",
+            hint="Export it with tensors and fixed values as arguments, alone or in dicts, lists and tuples.",
         )
     for name in (*given, *spec.fixed):
         if name not in known:
@@ -193,7 +193,7 @@ def _check_range(own: int | Dynamic, dim: DimSpec, name: str, where: str) -> Non
     said = f"{dim.min} to {dim.max}" + (f", multiples of {dim.multiple_of}" if dim.multiple_of > 1 else "")
     if isinstance(own, int):
         raise DimensionSpecialised(
-            f"the program takes size {own} alone; dims.{name} says {said}",
+            f"the program only takes size {own}; dims.{name} says {said}",
             where=where,
             hint=f"Write {own} in the shape, or export the program with this dimension dynamic.",
         )
@@ -213,7 +213,7 @@ def _least(own: Dynamic) -> int:
 def _check_equal(
     symbols: dict[tuple[str, int], tuple[str, object]], own: int | Dynamic, said: object, where: str
 ) -> None:
-    """Size that are one in the program are one in the spec."""
+    """Refuse a spec that gives one size of the program several dimensions."""
     if isinstance(own, int) or not own.symbol:
         return
     place, before = symbols.setdefault((own.symbol, own.factor), (where, said))
@@ -235,7 +235,7 @@ def _form(dtype: str, shape: tuple[object, ...] | list[Any]) -> str:
 
 
 def _paths(tree: Mapping[str, Any], names: list[str] | None) -> Iterator[tuple[str, bool]]:
-    """Yield the paths of the leaves of a call, and whether a spec can name each."""
+    """Yield the paths of a call's leaves, and whether a spec can describe each."""
     positional, keywords = tree["children_spec"]
     given = names or [f"arg_{place}" for place in range(len(positional["children_spec"]))]
     for name, item in zip(given, positional["children_spec"], strict=False):

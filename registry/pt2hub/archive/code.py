@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from pt2hub.archive.sources import ByteSource
 
 LIMITS = Limits(members=10_000, total=256 << 20, directory=4 << 20)
-"""How much code may be: source text is far below, and data belongs into the weights."""
+"""Limits of a code archive: source text stays far below them, and data belongs in the weights."""
 _DEEPEST = 32
 _MAX_PART_BYTES = 255
-"""Bytes of a file's own name, as the usual file systems take them."""
+"""Maximum bytes of a file's name on common file systems."""
 _LEFT_OUT = (".*", "__pycache__", "CVS", "*.pyc", "*.pyo", "*.egg-info")
-"""Names that are no part of the code: hidden files, what git, hg and svn keep, and what Python and pip write."""
+"""Names of files that are left out: hidden files, and those of git, hg, svn, Python and pip."""
 _ENVIRONMENT = "pyvenv.cfg"
-"""What marks a virtual environment."""
+"""File that marks a virtual environment."""
 _WHERE = "source.code"
 _PACK = "`pt2hub publish --code FOLDER` creates a valid archive of a folder."
 _SMALLER = "Use a folder that contains only the model's code."
@@ -51,13 +51,13 @@ def pack_code(folder: Path, out: Path) -> int:
         How many files it holds.
 
     Raises:
-        NotFound: There is no such folder.
+        NotFound: Folder not found.
         BadCodeArchive: It holds no Python file, too much, a link that leads out of it, or what is no file;
             `where` names the file.
     """
     if not folder.is_dir():
         raise NotFound(
-            "It is a file" if folder.exists() else "There is no such folder",
+            "It is a file" if folder.exists() else "Folder not found",
             where=str(folder),
             hint="Pass the folder that contains the model's modules.",
         )
@@ -71,7 +71,7 @@ def pack_code(folder: Path, out: Path) -> int:
 
 
 def check_code(source: Path | ByteSource) -> list[str]:
-    """Check an archive's names and sizes, and run and extracts nothing of it; its bytes are checked on unpacking.
+    """Check an archive's names and sizes without extracting it; its bytes are checked on unpacking.
 
     Returns:
         The members' names, sorted.
@@ -85,7 +85,7 @@ def check_code(source: Path | ByteSource) -> list[str]:
 
 
 def unpack_code(path: Path, into: Path) -> None:
-    """Write an archive's files, after the checks of `check_code`.
+    """Write an archive's files to a folder, after the checks of `check_code`.
 
     Args:
         into: A folder, new or empty.
@@ -105,7 +105,7 @@ def unpack_code(path: Path, into: Path) -> None:
 
 
 def _files(folder: Path, root: Path) -> Iterator[Path]:
-    """Yield every file that is packed, links among them already followed and found to stay inside."""
+    """Yield every file to pack; links are resolved and must stay inside the folder."""
     with _readable(folder):
         found = list(folder.iterdir())
     if _ENVIRONMENT in (path.name for path in found):
@@ -122,9 +122,7 @@ def _files(folder: Path, root: Path) -> Iterator[Path]:
         elif stat.S_ISDIR(mode):
             yield from _files(path, root)
         else:
-            raise BadCodeArchive(
-                "It is neither a file nor a folder", where=_display_path(path), hint=_SMALLER
-            )
+            raise BadCodeArchive("Neither a file nor a folder", where=_display_path(path), hint=_SMALLER)
 
 
 def _resolve_link(path: Path, root: Path) -> Path:
@@ -132,13 +130,13 @@ def _resolve_link(path: Path, root: Path) -> Path:
         target = Path(os.path.realpath(path))
     if not target.is_relative_to(root):
         raise BadCodeArchive(
-            "The link leads out of the folder",
+            "The link's target is outside the folder",
             where=_display_path(path),
-            hint="Copy the file that it names to there.",
+            hint="Replace the link by a copy of its target.",
         )
     if not target.is_file():
         raise BadCodeArchive(
-            "The link leads to no file",
+            "The link's target does not exist",
             where=_display_path(path),
             hint="Delete it, or put the folder itself there.",
         )
@@ -179,7 +177,7 @@ def _check_names(names: Sequence[str]) -> None:
     for name in names:
         parts = name.split("/")
         if len(parts) > _DEEPEST:
-            raise _bad_member(name, f"it lies more than {_DEEPEST} folders deep")
+            raise _bad_member(name, f"it is more than {_DEEPEST} folders deep")
         if _undecodable(name):
             raise _bad_member(name, "its name is not valid UTF-8")
         if any(len(part.encode()) > _MAX_PART_BYTES for part in parts):
@@ -187,16 +185,16 @@ def _check_names(names: Sequence[str]) -> None:
         for count in range(1, len(parts) + 1):
             path = "/".join(parts[:count])
             if (other := spelled.setdefault(_fold_name(path), path)) != path:
-                raise _bad_member(name, f"on some systems its name is that of {printable_name(other)}")
+                raise _bad_member(name, f"on some systems it has the same name as {printable_name(other)}")
 
 
 def _undecodable(name: str) -> bool:
-    """Return whether a file's name came as bytes that are no UTF-8, which Python keeps as lone surrogates."""
+    """Return whether a file's name is invalid UTF-8, which Python decodes to lone surrogates."""
     return any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def _fold_name(path: str) -> str:
-    """Return what two names have in common that a file system without case, or one that composes accents, takes for one."""
+    """Return a name's normal form, equal for names that a case-insensitive or normalizing file system confuses."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
 
 
@@ -206,7 +204,7 @@ def _bad_member(name: str, problem: str) -> BadCodeArchive:
 
 @contextmanager
 def _translate_errors(where: str, *, hint: str) -> Iterator[None]:
-    """Yield what the parser and the rules above object to, as one kind of error with a place and with what to do next."""
+    """Translate the errors of the parser and of the checks above to errors with position and hint."""
     try:
         yield
     except CorruptArchive as error:
@@ -226,7 +224,7 @@ def _readable(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise BadCodeArchive(
-            f"It cannot be read: {error.strerror or error}",
+            f"Cannot read it: {error.strerror or error}",
             where=_display_path(path),
             hint="Make it readable, or delete it.",
         ) from error

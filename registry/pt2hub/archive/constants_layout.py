@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def blob_chunks(
     constants: Constants, weights: Path | ByteSource, extra: bytes | None = None
 ) -> Iterator[bytes]:
-    """Yield the blob in pieces: each constant at its offset, zeros between.
+    """Yield the blob in chunks: each constant at its offset, zeros in between.
 
     Args:
         extra: The literal constants, a safetensors file's bytes, where the code has any.
@@ -103,4 +103,4 @@ def _read_tensor(source: ByteSource, entry: TensorEntry) -> Iterator[bytes]:
         left -= len(chunk)
         yield chunk
     if left:
-        raise CorruptArchive("the weights are cut short")
+        raise CorruptArchive("the weights are truncated")

@@ -1,4 +1,4 @@
-"""Exported programs taken apart for upload, and put together again in the sandbox; nothing here is run.
+"""Splitting of exported programs for upload, and their reassembly in the sandbox; no code of theirs runs here.
 
 torch.export.load unpickles example inputs and some weights and evaluates text of the graph (docs/facts/trust.md#exported-programs).
 So a program travels without any pickle and without weights, which are a blob of their own and may be exchanged;
@@ -65,7 +65,7 @@ _OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)(?:\.\w+)?")
 
 @dataclass(frozen=True, slots=True)
 class ProgramSummary:
-    """What a program is, as its file says.
+    """Facts about a program, read from its file.
 
     Attributes:
         torch_version: The torch that exported it, such as `2.13.0+cpu`; `<=2.4` where it is too old to say.
@@ -83,7 +83,7 @@ class ProgramSummary:
 
 
 class _Parts(NamedTuple):
-    """A program, read."""
+    """A parsed program."""
 
     graph: dict[str, Any]
     weights: tuple[Payload, ...]
@@ -92,7 +92,7 @@ class _Parts(NamedTuple):
 
 
 def split_program(source: Path, program: Path, weights: Path, *, where: str | None = None) -> ProgramSummary:
-    """Take a file of torch.export.save apart.
+    """Split a file written by torch.export.save.
 
     Args:
         program: Where the program goes, without weights and example inputs; the same program gives the same bytes.
@@ -129,7 +129,7 @@ def check_program(source: Path | ByteSource) -> ProgramSummary:
 
 
 def join_program(program: Path, weights: Path, out: Path, *, device: str | None = None) -> None:
-    """Put a program and its weights together to a file that torch.export.load reads; only the sandbox does that.
+    """Join a program and its weights to a file for torch.export.load; only done in the sandbox.
 
     Args:
         program: As `split_program` wrote it.
@@ -178,12 +178,12 @@ def _read(archive: Archive, root: str) -> _Parts:
 
 
 def _taken(archive: Archive) -> _Parts:
-    """Return a program as it travels, read; a member more or less than it has is refused, or a tensor laid out otherwise."""
+    """Parse a split program; refuse missing or additional members and unexpected tensor layouts."""
     if any(entry.name.removeprefix(_ROOT) == entry.name for entry in archive.entries):
         root_of(archive)  # says what it is, where it can
         raise BadProgram(
-            "the file still has its weights: it is as torch.export.save wrote it",
-            hint="`pt2hub publish --program FILE` takes it apart.",
+            "the file still contains its weights, as torch.export.save wrote it",
+            hint="`pt2hub publish --program FILE` splits it.",
         )
     parts = _read(archive, _ROOT)
     if parts.weights != make_contiguous(parts.weights, "weight_"):
@@ -197,7 +197,7 @@ def _taken(archive: Archive) -> _Parts:
         texts = (MODEL, WEIGHTS_CONFIG, CONSTANTS_CONFIG)
         # `split_program` compresses nothing: no small upload may become much to read.
         if entry.method != records.STORED or (name not in texts and sizes.pop(name, -1) != entry.size):
-            raise BadProgram(f"{printable_name(name)} is not what a program has there", hint=SAVE_AGAIN)
+            raise BadProgram(f"{printable_name(name)} has unexpected content for a program", hint=SAVE_AGAIN)
     if sizes:
         raise BadProgram(f"the file lacks {printable_name(min(sizes))}", hint=SAVE_AGAIN)
     check_fixed(archive, _ROOT)
@@ -218,7 +218,7 @@ def _summary(graph: Mapping[str, Any], groups: list[list[Payload]]) -> ProgramSu
 
 
 def _read_by(graph: Mapping[str, Any]) -> dict[str, int]:
-    """Return the parameters and buffers that the program takes, each with its place in torch.export's own order."""
+    """Return the program's parameters and buffers with their positions in torch.export's order."""
     specs = graph["graph_module"]["signature"]["input_specs"]
     names = [item["parameter"]["parameter_name"] for item in specs if "parameter" in item]
     names += [item["buffer"]["buffer_name"] for item in specs if "buffer" in item]
@@ -226,7 +226,7 @@ def _read_by(graph: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _groups(weights: tuple[Payload, ...], places: Mapping[str, int]) -> list[list[Payload]]:
-    """Return the weights, tied ones together, the name that torch.export calls them by last."""
+    """Return the weights with tied names grouped, torch.export's own name last."""
     groups: dict[tuple[object, ...], list[Payload]] = {}
     for item in sorted(weights, key=lambda item: places[item.name]):
         groups.setdefault(item.memory, []).append(item)
@@ -238,7 +238,7 @@ def _drop_ties(parts: _Parts) -> dict[str, Payload]:
 
 
 def _operators(graph: object) -> set[str]:
-    """Return the operators of the graph and the graphs inside it that only a package registers."""
+    """Return the operators of the graph and its subgraphs that are registered by packages other than torch."""
     operators: set[str] = set()
     pending = [graph]
     while pending:  # no recursion: each step of a nested generator costs as much as it is deep
@@ -274,7 +274,7 @@ def _program(source: Path, archive: Archive, root: str, parts: _Parts) -> Iterat
 
 
 def _without_paths(value: object) -> object:
-    """Return the graph; its stack traces name files without the folders of the machine where it was exported."""
+    """Return the graph with stack traces that name files without the exporting machine's folders."""
     if isinstance(value, dict):
         return {
             key: _TRACE_FILE.sub(r'File "\1"', item)
@@ -286,7 +286,7 @@ def _without_paths(value: object) -> object:
 
 
 def _fitting(file: ByteSource, summary: ProgramSummary) -> dict[str, TensorEntry]:
-    """Return the weights file's tensors, checked to be the program's."""
+    """Return the weights file's tensors; they must match the program's."""
     try:
         found = read_safetensors_header(file)
     except CorruptArchive as error:
@@ -315,7 +315,7 @@ def _join_members(
 
 
 def _replace_device(value: object, device: str) -> object:
-    """Return the graph with another device wherever it names one."""
+    """Return the graph with every device replaced."""
     if isinstance(value, dict):
         if value.keys() == {"type", "index"} and isinstance(value["type"], str):
             return value if value["type"] == "meta" else {"type": device, "index": None}

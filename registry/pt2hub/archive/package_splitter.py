@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 BLOB_SUFFIX = "_weights.blob"
 _SERIALIZATION_ID = ".data/serialization_id"
 _ID_DIGITS = 40
-"""Length of the identity that torch writes: two 20-digit hashes."""
+"""Length of torch's package identity: two 20-digit hashes."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberBytes:
-    """A stored member, read from the archive it lies in.
+    """A stored member, read from its archive.
 
     Attributes:
         offset: Where the member's bytes begin.
@@ -38,7 +38,7 @@ class MemberBytes:
     size: int
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the bytes in pieces.
+        """Yield the bytes in chunks.
 
         Raises:
             CorruptArchive: The archive was cut short meanwhile.
@@ -49,14 +49,14 @@ class MemberBytes:
             while left:
                 chunk = file.read(min(CHUNK, left))
                 if not chunk:
-                    raise CorruptArchive("the archive is cut short", where=self.path.name)
+                    raise CorruptArchive("the archive is truncated", where=self.path.name)
                 left -= len(chunk)
                 yield chunk
 
 
 @dataclass(frozen=True, slots=True)
 class SplitResult:
-    """What `split` made of a package.
+    """Result of `split`.
 
     Attributes:
         code_size: Its length in bytes.
@@ -112,7 +112,8 @@ def _rename_members(archive: Archive, root: str) -> dict[str, str]:
     tops = {entry.name.split("/", 1)[0] for entry in archive.entries}
     if len(tops) != 1 or any("/" not in entry.name for entry in archive.entries):
         raise CorruptArchive(
-            "the members of a .pt2 lie in one top folder", where=printable_name(", ".join(sorted(tops)))
+            "the members of a .pt2 must be in one top-level folder",
+            where=printable_name(", ".join(sorted(tops))),
         )
     return {entry.name: f"{root}/{entry.name.split('/', 1)[1]}" for entry in archive.entries}
 

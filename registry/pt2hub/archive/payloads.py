@@ -1,4 +1,4 @@
-"""The tensors of an exported program: raw bytes in members, and a JSON document that says how to read them.
+"""Tensors of an exported program: raw bytes in members, described by a JSON document.
 
 torch.export.save writes each storage once; several names, and views into it, may refer to one member.
 """
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
     from pt2hub.archive.zip.reader import Archive
 
 STRIDED = 7
-"""torch's number of the dense layout."""
+"""torch's number for the dense layout."""
 SCALARS = {
     1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32", 8: "float64",
     9: "complex32", 10: "complex64", 11: "complex128", 12: "bool", 13: "bfloat16", 28: "uint16",
     29: "float8_e4m3fn", 30: "float8_e5m2", 31: "float8_e4m3fnuz", 32: "float8_e5m2fnuz",
     33: "float8_e8m0fnu", 34: "uint32", 35: "uint64",
 }  # fmt: skip
-"""torch's numbers of dtypes in saved programs (`torch._export.serde.schema.ScalarType`, schema 8)."""
+"""torch's numbers for dtypes in saved programs (`torch._export.serde.schema.ScalarType`, schema 8)."""
 MAX_DIMENSIONS = 64
 _LARGEST = 1 << 62
 _FEW_CONTAINERS = 10_000
 _BYTES_OF_CONTAINER = 10
 """Fewest bytes of JSON for each object and list in it: torch writes 40, and `[],[],` would take 25 times its length."""
 VIEW_AS_REAL = "Weights are real numbers: keep torch.view_as_real(t) instead, and call torch.view_as_complex on it in forward."
-SAVE_AGAIN = "Save the program again with torch.export.save; `pt2hub publish --program FILE` takes it apart."
+SAVE_AGAIN = "Save the program again with torch.export.save; `pt2hub publish --program FILE` splits it."
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A tensor of a program, and which bytes are its own.
+    """A tensor of a program and the position of its bytes.
 
     Attributes:
         member: The member with the bytes, without its folder.
@@ -63,48 +63,48 @@ class Payload:
 
     @property
     def dtype(self) -> str:
-        """As torch prints it, without the prefix."""
+        """The dtype's name in torch, without the prefix."""
         return SCALARS[self.scalar]
 
     @property
     def width(self) -> int:
-        """Bytes of an element."""
+        """Size of an element in bytes."""
         return WIDTHS[self.dtype]
 
     @property
     def size(self) -> int:
-        """Bytes of the tensor by itself."""
+        """Size of the contiguous tensor in bytes."""
         return math.prod(self.shape) * self.width
 
     @property
     def contiguous(self) -> bool:
-        """Whether its bytes follow each other in the order of its elements."""
+        """Whether the tensor is contiguous."""
         return is_contiguous(self.shape, self.strides)
 
     @property
     def memory(self) -> tuple[object, ...]:
-        """Equal for tensors that are one in memory; a tensor without elements is one with no other."""
+        """Key that is equal for tensors sharing memory; unique for empty tensors."""
         if not self.size:
             return (self.name,)
         return (self.member, self.scalar, self.shape, self.strides, self.offset)
 
     @property
     def reach(self) -> int:
-        """Bytes of the member up to its last element."""
+        """Size of the member in bytes, up to the tensor's last element."""
         if not self.size:
             return 0
         last = sum((size - 1) * step for size, step in zip(self.shape, self.strides, strict=True))
         return (self.offset + last + 1) * self.width
 
     def compact(self, member: str) -> Payload:
-        """Return the same tensor, contiguous in a member of its own."""
+        """Return the same tensor, contiguous in a separate member."""
         sizes = reversed(self.shape[1:])
         strides = tuple(itertools.accumulate(sizes, lambda step, size: step * size, initial=1))[::-1]
         return replace(self, member=member, strides=strides if self.shape else (), offset=0)
 
 
 def read_payloads(archive: Archive, config: str) -> tuple[Payload, ...]:
-    """Return the tensors that a document of the program describes, in its order.
+    """Return the tensors in a document of the program, in order.
 
     Raises:
         BadProgram: It is malformed, or holds what only unpickling could read.
@@ -118,7 +118,7 @@ def read_payloads(archive: Archive, config: str) -> tuple[Payload, ...]:
 
 
 def payload_config(payloads: Iterable[Payload], device: str = "cpu") -> bytes:
-    """Return the document that `read_payloads` reads, which does not ask where a tensor lay.
+    """Return the document for `read_payloads`, for contiguous tensors.
 
     Args:
         device: Where torch puts them when it loads them.
@@ -127,7 +127,7 @@ def payload_config(payloads: Iterable[Payload], device: str = "cpu") -> bytes:
 
 
 def make_contiguous(payloads: Iterable[Payload], prefix: str) -> tuple[Payload, ...]:
-    """Return every tensor contiguous in a member of its own, in order; tensors that are one stay one."""
+    """Return every tensor, contiguous in a separate member and in order; tensors sharing memory share a member."""
     members: dict[tuple[object, ...], str] = {}
     return tuple(
         item.compact(members.setdefault(item.memory, f"{prefix}{len(members)}")) for item in payloads
@@ -135,7 +135,7 @@ def make_contiguous(payloads: Iterable[Payload], prefix: str) -> tuple[Payload, 
 
 
 def payload_chunks(source: Path, archive: Archive, folder: str, payload: Payload) -> Iterator[bytes]:
-    """Yield a tensor's bytes in the order of its elements, in pieces.
+    """Yield a tensor's bytes in element order, in chunks.
 
     Args:
         folder: Where the members are.
@@ -153,14 +153,14 @@ def payload_chunks(source: Path, archive: Archive, folder: str, payload: Payload
             f"the bytes of {printable_name(payload.name)} are missing", hint=SAVE_AGAIN
         ) from error
     if payload.reach > entry.size:
-        why = "it holds none: it was exported with fake tensors" if not entry.size else "they are cut short"
+        why = "the program was exported with fake tensors" if not entry.size else "they are truncated"
         raise BadProgram(f"the bytes of {printable_name(payload.name)}: {why}", hint=SAVE_AGAIN)
     if payload.contiguous and payload.size == entry.size:
         yield from archive.chunks(entry)
         return
     if entry.method != records.STORED:
         raise BadProgram(
-            f"the bytes of {printable_name(payload.name)} are compressed: the file was packed anew",
+            f"the bytes of {printable_name(payload.name)} are compressed: the file was repacked",
             hint=SAVE_AGAIN,
         )
     for _ in archive.chunks(entry):  # for the member's CRC
@@ -190,17 +190,19 @@ def read_json(archive: Archive, name: str, *, most: int = 16 << 20) -> Any:
 
 
 def dump(value: object) -> bytes:
-    """Return a JSON value in as few bytes as it takes; keys keep their order."""
+    """Return a JSON value in compact form; keys keep their order."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
 
 
 def malformed_member(name: str) -> BadProgram:
-    """Return the error of a member that is not as torch writes it."""
-    return BadProgram(f"{printable_name(name)} is not what torch.export.save writes there", hint=SAVE_AGAIN)
+    """Return the error for a member with unexpected content."""
+    return BadProgram(
+        f"{printable_name(name)} has content that torch.export.save does not write", hint=SAVE_AGAIN
+    )
 
 
 def _gather_elements(whole: mmap.mmap, start: int, payload: Payload) -> Iterator[bytes]:
-    """Yield the elements row by row; a row is as much as one stride reaches, and pages that were read may leave memory."""
+    """Yield the elements row by row, so that the operating system can release pages that were read."""
     width = payload.width
     start += payload.offset * width
     if payload.contiguous:
@@ -241,7 +243,7 @@ def _describe(item: Payload, device: str) -> dict[str, Any]:
 def _payload(name: str, item: Any) -> Payload:
     if isinstance(item, dict) and (item.get("use_pickle") is not False or item.get("tensor_meta") is None):
         raise BadProgram(
-            f"{printable_name(name)} is saved as a pickle, which could run anything when it is read",
+            f"{printable_name(name)} is saved as a pickle, which can run code when it is read",
             hint="It is an object or a subclass of Tensor. Replace it with plain tensors before the export (quantised "
             "weights: unwrap them), and save the program again.",
         )
@@ -253,13 +255,13 @@ def _payload(name: str, item: Any) -> Payload:
 
 def _tensor(name: str, item: Mapping[str, Any], meta: Mapping[str, Any]) -> Payload:
     scalar, layout = whole_number(meta["dtype"]), whole_number(meta["layout"])
-    dtype = SCALARS.get(scalar, f"of the unknown dtype {scalar}")
+    dtype = SCALARS.get(scalar, f"of unknown dtype {scalar}")
     if dtype not in WIDTHS or dtype.startswith("complex") or layout != STRIDED:
         what = dtype if layout == STRIDED else "not dense"
         advice = (
             VIEW_AS_REAL
             if dtype.startswith("complex")
-            else "Weights are dense, and of a dtype that torch names."
+            else "Weights must be dense and of a standard torch dtype."
         )
         raise UnsupportedTensor(f"The tensor is {what}", where=printable_name(name), hint=advice)
     shape, strides = (tuple(map(whole_number, meta[key])) for key in ("sizes", "strides"))
@@ -275,7 +277,7 @@ def _tensor(name: str, item: Mapping[str, Any], meta: Mapping[str, Any]) -> Payl
 
 
 def whole_number(value: Any) -> int:
-    """Return a size, as torch writes it: alone or in an object.
+    """Return a size from torch's JSON: a number or an object.
 
     Raises:
         KeyError, ValueError: It is none, or no tensor has so many elements.

@@ -1,4 +1,4 @@
-"""The header of a safetensors file, read strictly and without the safetensors package.
+"""Strict parser of safetensors headers, without the safetensors package.
 
 The file is 8 bytes (length of the header, little-endian), the header as a JSON object, then the tensors' bytes.
 """
@@ -44,9 +44,9 @@ _DTYPES: dict[str, tuple[str, int]] = {
     "F64": ("float64", 8),
     "C64": ("complex64", 8),
 }
-"""safetensors' names of dtypes: torch's name without the prefix, and bytes per element."""
+"""Dtypes by their name in safetensors: torch's name without the prefix, and bytes per element."""
 WIDTHS = dict(_DTYPES.values())
-"""Bytes per element by torch's name of the dtype."""
+"""Bytes per element, by torch's name of the dtype."""
 _ORDER = (
     "uint64", "int64", "float64", "complex64", "float32", "uint32", "int32", "bfloat16", "float16", "uint16", "int16",
     "float8_e5m2fnuz", "float8_e4m3fnuz", "float8_e8m0fnu", "float8_e4m3fn", "float8_e5m2", "int8", "uint8", "bool",
@@ -84,7 +84,7 @@ class TensorEntry:
 
 
 def read_safetensors_header(source: Path | bytes | ByteSource) -> dict[str, TensorEntry]:
-    """Return the tensors of a safetensors file, in the order of their bytes.
+    """Return the tensors of a safetensors file, in byte order.
 
     Raises:
         CorruptArchive: The header is malformed, or the tensors do not fill the file exactly.
@@ -102,7 +102,7 @@ def read_safetensors_header(source: Path | bytes | ByteSource) -> dict[str, Tens
 
 
 def safetensors_header(tensors: Mapping[str, Form]) -> tuple[bytes, list[str]]:
-    """Return what a safetensors file begins with, as the safetensors package writes it.
+    """Return the header of a safetensors file, as the safetensors package writes it.
 
     Args:
         tensors: Dtype and shape by name.
@@ -160,7 +160,7 @@ def _entry(name: str, item: Any, *, start: int) -> TensorEntry:
         raise _malformed_header(f"unknown dtype {str(dtype)[:40]!r}", name)
     shape, offsets = _numbers(item["shape"], name), _numbers(item["data_offsets"], name)
     if len(offsets) != 2 or len(shape) > _MAX_DIMENSIONS:  # noqa: PLR2004  # begin and end
-        raise _malformed_header("data_offsets are begin and end", name)
+        raise _malformed_header("data_offsets must be begin and end", name)
     torch_name, width = _DTYPES[dtype]
     if offsets[1] - offsets[0] != width * math.prod(shape):
         raise _malformed_header("a tensor's bytes do not fit its shape and dtype", name)
@@ -169,7 +169,7 @@ def _entry(name: str, item: Any, *, start: int) -> TensorEntry:
 
 def _numbers(value: Any, name: str) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(type(item) is int and 0 <= item < _LARGEST for item in value):
-        raise _malformed_header("shape and data_offsets are lists of numbers from 0 to 2^63", name)
+        raise _malformed_header("shape and data_offsets must be lists of numbers from 0 to 2^63", name)
     return tuple(value)
 
 
@@ -178,7 +178,7 @@ def _tiling(entries: dict[str, TensorEntry], *, start: int, end: int) -> dict[st
     at = start
     for name, entry in ordered.items():
         if entry.begin != at:
-            raise _malformed_header("two tensors overlap, or a gap lies before one", name)
+            raise _malformed_header("two tensors overlap, or there is a gap between them", name)
         at = entry.end
     if at != end:
         raise _malformed_header("its tensors do not fill the file")

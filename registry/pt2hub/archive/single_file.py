@@ -34,7 +34,7 @@ def assemble(code: Path, blob_member: str, blob: Iterable[bytes], blob_size: int
 def write_single_file(
     code: Path, blob_member: str, blob: Iterable[bytes], blob_size: int, out: Path
 ) -> SingleFile:
-    """Write the single file in one pass, with its digest and its listing.
+    """Write the single file in one pass; return its digest and its listing.
 
     Args:
         blob_member: The blob's path in the result; empty where there are no constants.

@@ -18,11 +18,11 @@ class ByteSource(Protocol):
 
     @property
     def size(self) -> int:
-        """How many bytes there are."""
+        """Size in bytes."""
         ...
 
     def read(self, start: int, stop: int) -> Iterator[bytes]:
-        """Yield the bytes from `start` to before `stop`, in pieces; fewer only where the source became shorter."""
+        """Yield the bytes from `start` up to `stop`, in chunks; fewer if the source was truncated."""
         ...
 
 
@@ -49,7 +49,7 @@ class FileSource:
 
 
 class SourceFile(io.RawIOBase):
-    """A source as a file that is read and sought in, for the parser of archives; put a buffer around it."""
+    """A source as a seekable file, for the zip parser; wrap it in a buffer."""
 
     def __init__(self, source: ByteSource) -> None:
         self._source = source
@@ -80,7 +80,7 @@ class SourceFile(io.RawIOBase):
 
 @contextmanager
 def open_file(source: Path | ByteSource) -> Iterator[BinaryIO]:
-    """Yield an archive that is read to and fro, from a path or a source.
+    """Open an archive for random access, from a path or a source.
 
     Args:
         source: Either; a source is read in ranges of 1 MiB, and its owner closes it.
@@ -94,7 +94,7 @@ def open_file(source: Path | ByteSource) -> Iterator[BinaryIO]:
 
 @contextmanager
 def open_source(source: Path | bytes | ByteSource) -> Iterator[ByteSource]:
-    """Yield a source over a file's path, bytes at hand, or a source that its owner closes."""
+    """Open a path or bytes as a source; a given source stays open afterwards."""
     if isinstance(source, bytes):
         yield FileSource(io.BytesIO(source))
     elif isinstance(source, Path):

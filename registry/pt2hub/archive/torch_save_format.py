@@ -29,9 +29,9 @@ FIXED = {
     "archive_version": (b"0",),
     "byteorder": (b"little",),
 }
-"""Members of which torch knows one content (as of 2.11 to 2.13); the first is what is written here."""
+"""Members with fixed content (torch 2.11 to 2.13); the first alternative is the one written here."""
 _DROPPED = re.compile(r"extra/.*|\.data/serialization_id|data/sample_inputs/model\.pt")
-"""What loading does without: notes, a random number, and the example inputs, which are a pickle."""
+"""Members that loading does not need: notes, a random number, and the pickled example inputs."""
 _PARTS = re.compile(rf"{WEIGHTS}weight_\d+|{CONSTANTS}tensor_\d+")
 
 
@@ -44,17 +44,17 @@ _FOREIGN = (
     (
         re.compile(r"(?:[^/]+/)?data\.pkl"),
         "torch.save wrote the file, not torch.export.save",
-        "Save what torch.export.export returns. Weights alone go to a safetensors file, for `--weights FILE`.",
+        "Save the result of torch.export.export. Save weights alone to a safetensors file, for `--weights FILE`.",
     ),
 )
-"""Members by which torch's other files are known; TorchScript's have `data.pkl` too."""
+"""Members that identify torch's other file types; TorchScript files also contain `data.pkl`."""
 _AGAIN_NEWER = "Save it again with torch.export.save of torch 2.11 or newer."
 _REFUSED = (
-    (r"models/(?!model\.json$).*", "several programs, or one of another name", SAVE_AGAIN),
+    (r"models/(?!model\.json$).*", "several programs, or one with another name", SAVE_AGAIN),
     (
         r"data/aotinductor/.*",
-        "compiled code, not a program alone",
-        "Save the ExportedProgram with torch.export.save; compiling is done here.",
+        "compiled code, not only a program",
+        "Save the ExportedProgram with torch.export.save; pt2hub compiles it.",
     ),
     (
         r"data/executorch/.*",
@@ -64,11 +64,11 @@ _REFUSED = (
     (r"data/(?:weights|constants)/model\.pt", "pickled weights of an older torch", _AGAIN_NEWER),
     (
         r"data/constants/(?:custom|opaque)_obj_.*",
-        "a pickled object, which could run anything when it is read",
+        "a pickled object, which can run code when it is read",
         "The model keeps a TorchScript class or an opaque value among its attributes: export it without.",
     ),
 )
-"""Members that a saved program may have and that are not taken, what they are, and what to do."""
+"""Refused members of saved programs, each with its meaning and a hint."""
 
 
 def _check_origin(names: Collection[str]) -> None:
@@ -78,7 +78,7 @@ def _check_origin(names: Collection[str]) -> None:
 
 
 def check_readable(file: Path) -> None:
-    """Refuse a path that leads to no file, or to one that torch wrote for another purpose.
+    """Refuse a missing file, or a file of torch that is not a saved program.
 
     Raises:
         NotFound: There is none, it is a folder, or it cannot be read.
@@ -100,7 +100,7 @@ def check_readable(file: Path) -> None:
 
 
 def root_of(archive: Archive) -> str:
-    """Return the top folder of a saved program, with its slash.
+    """Return a saved program's top-level folder, with a trailing slash.
 
     Raises:
         BadProgram: The archive is something else.
@@ -109,14 +109,14 @@ def root_of(archive: Archive) -> str:
     names = {entry.name for entry in archive.entries}
     _check_origin(names)
     if "serialized_exported_program.json" in names:
-        raise BadProgram("the file is of an old torch, which saved weights as pickles", hint=_AGAIN_NEWER)
+        raise BadProgram("the file was saved by an old torch, which pickled weights", hint=_AGAIN_NEWER)
     if len(roots) != 1 or (root := f"{roots.pop()}/") + "archive_format" not in names:
         raise BadProgram("the file is not an exported program", hint=SAVE_AGAIN)
     return root
 
 
 def check_saved(archive: Archive, root: str) -> None:
-    """Refuse a saved program with a member that cannot be taken.
+    """Refuse a saved program with an unsupported member.
 
     Raises:
         BadProgram: The message names the member, the hint how to save without it.
@@ -133,7 +133,7 @@ def check_saved(archive: Archive, root: str) -> None:
 
 
 def check_fixed(archive: Archive, root: str) -> None:
-    """Refuse other versions of the archive's format, and numbers in the other byte order.
+    """Refuse other versions of the format, and other byte orders.
 
     Raises:
         BadProgram: A member of `FIXED` has other contents.
@@ -149,7 +149,7 @@ def check_fixed(archive: Archive, root: str) -> None:
 
 @contextmanager
 def translate_errors(where: str = WHERE) -> Iterator[None]:
-    """Yield what the parser objects to, as an error of the program, which is called `where`."""
+    """Translate the parser's errors to errors about the program at `where`."""
     try:
         yield
     except CorruptArchive as error:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from pt2hub.archive.safetensors_header import Form
 
 MAX_DETAILS = 20
-"""Wrong tensors named in one error; a wrong file often has hundreds."""
+"""Maximum number of tensors named in one error; a wrong file often has hundreds."""
 
 _DEEPEST_PREFIX, _LONGEST_PREFIX = 16, 200
-"""Parts and letters of a name that are tried as what all names begin with."""
+"""Limits on the name prefixes that are tried: parts and characters."""
 
 
 def check_fit(
@@ -28,7 +28,7 @@ def check_fit(
     ties: Iterable[Collection[str]] = (),
     optional: Collection[str] = (),
 ) -> None:
-    """Refuse a file whose tensors are not the model's.
+    """Refuse a file with other tensors than the model's.
 
     Args:
         optional: Names that may be missing.
@@ -43,9 +43,7 @@ def check_fit(
         if name not in given and name not in tied and name not in optional
     ]
     problems += [
-        Detail(name, "not a tensor of the model", str(form))
-        for name, form in given.items()
-        if name not in own
+        Detail(name, "not in the model", str(form)) for name, form in given.items() if name not in own
     ]
     problems += [
         Detail(name, "another shape or dtype", str(form), str(own[name]))
@@ -57,12 +55,12 @@ def check_fit(
 
 
 def mismatch(what: str, problems: Collection[Detail], hint: str) -> WeightsMismatch:
-    """Return the error of tensors that are wrong, each named as far as `MAX_DETAILS` goes."""
+    """Return the error for wrong tensors; at most `MAX_DETAILS` are named."""
     count, more = len(problems), len(problems) - MAX_DETAILS
     verb = what if count > 1 else what.replace("do not", "does not").replace("hold ", "holds ")
     return WeightsMismatch(
         f"{count} tensor{'s' * (count > 1)} {verb}"
-        + (f"; {MAX_DETAILS} are named, and {more} more are wrong" if more > 0 else ""),
+        + (f"; {MAX_DETAILS} are listed, and {more} more are wrong" if more > 0 else ""),
         where="weights",
         details=tuple(
             replace(item, path=printable_name(item.path)) for item in islice(problems, MAX_DETAILS)
@@ -74,7 +72,7 @@ def mismatch(what: str, problems: Collection[Detail], hint: str) -> WeightsMisma
 def _hint(own: Mapping[str, Form], given: Mapping[str, Form], problems: Collection[Detail]) -> str:
     if prefix := _prefix(own, given):
         return (
-            f"Every name in the file begins with {prefix}, and the model's do not: write the file with "
+            f"Every name in the file begins with {prefix}, unlike the model's: write the file with "
             f"{{name.removeprefix('{prefix}'): tensor for name, tensor in state.items()}}."
         )
     if prefix := _prefix(given, own):
@@ -85,14 +83,14 @@ def _hint(own: Mapping[str, Form], given: Mapping[str, Form], problems: Collecti
     if dtypes := _dtypes(own, given, problems):
         was, wanted = dtypes
         return (
-            f"The file holds {was} where the model has {wanted}: write it with tensor.to(torch.{wanted}), and for a "
-            "build in another dtype give the target a dtype."
+            f"The file holds {was} where the model has {wanted}: write it with tensor.to(torch.{wanted}); to "
+            "build in another dtype, set the target's dtype."
         )
     return "The file must contain the state_dict of the model that the source builds."
 
 
 def _prefix(plain: Collection[str], prefixed: Collection[str]) -> str:
-    """Return what must be taken from every name of `prefixed` so that most are in `plain`; empty where nothing helps."""
+    """Return the prefix to remove from `prefixed` so that most names are in `plain`; empty if there is none."""
     found = ""
     first = next(iter(prefixed), "")[:_LONGEST_PREFIX]
     for part in first.split(".")[:-1][:_DEEPEST_PREFIX]:
@@ -108,7 +106,7 @@ def _prefix(plain: Collection[str], prefixed: Collection[str]) -> str:
 def _dtypes(
     own: Mapping[str, Form], given: Mapping[str, Form], problems: Collection[Detail]
 ) -> tuple[str, str] | None:
-    """Return the file's dtype and the model's, where these alone make every problem."""
+    """Return the dtypes of file and model if they explain every problem; else None."""
     if any(item.path not in own or item.path not in given for item in problems):
         return None
     if any(own[item.path].shape != given[item.path].shape for item in problems):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MAX_ERROR = 256 << 10
 """Characters of an error that a child reports; one with twenty comparisons has a few thousand."""
 MAX_MESSAGE = 8192
-"""Characters that are kept of a longer error's message."""
+"""Maximum length of an error's message."""
 MAX_DOING = 300
 """Characters of a child's description of its current work."""
 MAX_OUTPUT_LINE = 8192

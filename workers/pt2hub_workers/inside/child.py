@@ -75,7 +75,7 @@ def _do(work: Work, message: dict[str, Any], channel: Channel, own: OwnFunctions
 
 
 def _find_cause(error: Exception, own: OwnFunctions, role: str) -> Exception:
-    """Return the error; for one that looks like a defect of pt2hub, the model's interference that explains it."""
+    """Return the error; an apparent defect of pt2hub may be explained by the model's interference."""
     if not isinstance(error, UsageError | TransientError):
         try:
             own.check(role)

@@ -109,7 +109,7 @@ class Profile:
         return SYS_GPU if self.devices else SYS_CPU
 
     def _base(self) -> Iterator[tuple[str, ...]]:
-        """Yield the mounts that others may lie below, so that they come first."""
+        """Yield the mounts that may contain other mounts, which must come first."""
         for path, target in self.system:
             yield ("--symlink", target, path) if target else ("--ro-bind", path, path)
         yield from _proc()

@@ -1,4 +1,4 @@
-"""Parser for a zip's end records and central directory."""
+"""Parser of a zip's end records and central directory."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def read_exactly(file: BinaryIO, offset: int, size: int) -> bytes:
     file.seek(offset)
     data = file.read(size)
     if len(data) != size:
-        raise CorruptArchive("the archive is cut short")
+        raise CorruptArchive("the archive is truncated")
     return data
 
 
@@ -111,7 +111,7 @@ def _why_no_end(file: BinaryIO, total: int) -> str:
     at = read_exactly(file, start, total - start).rfind(records.END_MAGIC)
     if at >= 0 and total - start - at > records.END.size:
         return "junk after the archive, or a comment"
-    return "no end record: not a zip, or cut short"
+    return "no end record: not a zip, or truncated"
 
 
 def _check_place(file: BinaryIO, directory: _Directory, ends_at: int, total: int) -> None:
@@ -132,7 +132,7 @@ def _end64(file: BinaryIO, at: int, end: records.EndRecord) -> tuple[_Directory,
     locator = raw[records.END64.size :]
     if not locator.startswith(records.LOCATOR_MAGIC):
         if end.entries == records.MAX16 or records.MAX32 in (end.directory_size, end.directory_offset):
-            raise CorruptArchive("the end record asks for a zip64 record that is not there")
+            raise CorruptArchive("the end record refers to a missing zip64 record")
         return narrow, at
     _check_locator(records.Locator._make(records.LOCATOR.unpack(locator)), here)
     wide = records.End64Record._make(records.END64.unpack(raw[: records.END64.size]))
@@ -162,7 +162,7 @@ def _members(raw: bytes, count: int) -> Iterator[Central]:
     at = 0
     for _ in range(count):
         if at + records.CENTRAL.size > len(raw):
-            raise CorruptArchive("the central directory holds fewer members than the end record says")
+            raise CorruptArchive("the central directory has fewer members than the end record says")
         header = records.CentralHeader._make(records.CENTRAL.unpack_from(raw, at))
         name_at = at + records.CENTRAL.size
         extra_at = name_at + header.name_length
@@ -171,7 +171,7 @@ def _members(raw: bytes, count: int) -> Iterator[Central]:
             raise CorruptArchive("malformed central directory")
         yield _central(header, raw[name_at:extra_at], raw[extra_at : extra_at + header.extra_length])
     if at != len(raw):
-        raise CorruptArchive("the central directory holds more than the end record says")
+        raise CorruptArchive("the central directory has more members than the end record says")
 
 
 def _central(header: records.CentralHeader, name: bytes, extra: bytes) -> Central:
@@ -183,7 +183,7 @@ def _central(header: records.CentralHeader, name: bytes, extra: bytes) -> Centra
     numbers = [header.size, header.compressed, header.offset]
     asked = [index for index, number in enumerate(numbers) if number == records.MAX32]
     if len(wide or b"") != 8 * len(asked) or (wide is not None and not asked):
-        raise CorruptArchive("the zip64 field does not hold what the header asks for", where=where)
+        raise CorruptArchive("the zip64 field does not match the header", where=where)
     for index, number in zip(asked, struct.unpack(f"<{len(asked)}Q", wide or b""), strict=True):
         numbers[index] = number
     return Central(header, name, *numbers)

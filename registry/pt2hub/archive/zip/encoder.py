@@ -1,4 +1,4 @@
-"""The one encoder of archives: the same members give the same bytes on every machine and Python version.
+"""Deterministic zip encoder: equal members give equal bytes on every machine and Python version.
 
 Members are stored, dated 1980-01-01, without extra fields or comments and with mode 0644. A member whose CRC is
 not known before its bytes is followed by a data descriptor, as torch's own writer does for every member, so
@@ -27,7 +27,7 @@ _VERSION = 20
 _VERSION64 = 45
 _UNIX = 3 << 8
 _DATE = 1 << 5 | 1
-"""1980-01-01, the earliest date that every reader takes (torch writes day 0 of month 0)."""
+"""1980-01-01, the earliest date that every reader accepts (torch writes day 0 of month 0)."""
 _MODE = 0o100644 << 16
 
 
@@ -41,7 +41,7 @@ class _Placed:
 
 
 class ZipEncoder:
-    """Turns members into the pieces of a zip, in the order given.
+    """Encodes members as chunks of a zip, in the given order.
 
     Attributes:
         members: What was encoded so far; empty unless `listed`.
@@ -59,13 +59,13 @@ class ZipEncoder:
         self._offset = 0
 
     def whole(self, name: str, data: bytes) -> Iterator[bytes]:
-        """Yield the pieces of a member that is at hand."""
+        """Yield the chunks of an in-memory member."""
         return self.member(name, len(data), [data], crc=zlib.crc32(data))
 
     def member(
         self, name: str, size: int, chunks: Iterable[bytes], *, crc: int | None = None
     ) -> Iterator[bytes]:
-        """Yield the pieces of a member.
+        """Yield the chunks of a member.
 
         Args:
             chunks: Its bytes.
@@ -84,7 +84,7 @@ class ZipEncoder:
             form = records.DESCRIPTOR64 if wide else records.DESCRIPTOR
             yield self._count(form.pack(records.DESCRIPTOR_MAGIC, found, size, size))
         elif found != crc:
-            raise CorruptArchive("a member's bytes do not have the CRC announced", where=printable_name(name))
+            raise CorruptArchive("a member's bytes do not match its CRC", where=printable_name(name))
         self._placed.append(_Placed(name.encode(), flags, found, size, begin))
 
     def end(self) -> Iterator[bytes]:
@@ -113,9 +113,7 @@ class ZipEncoder:
                 hasher.update(chunk)
             yield self._count(chunk)
         if done != size:
-            raise CorruptArchive(
-                f"a member has {done} bytes where {size} were announced", where=printable_name(name)
-            )
+            raise CorruptArchive(f"a member has {done} bytes instead of {size}", where=printable_name(name))
         if self._listed:
             self.members.append(Member(name, size, Digest("sha256:" + hasher.hexdigest())))
         return crc
@@ -126,7 +124,7 @@ class ZipEncoder:
 
 
 def write_zip(out: Path, members: Iterable[tuple[str, bytes]]) -> Digest:
-    """Write members to a file, in the order given.
+    """Write members to a file, in the given order.
 
     Args:
         out: The file, replaced where it exists.
@@ -150,7 +148,7 @@ def write_zip(out: Path, members: Iterable[tuple[str, bytes]]) -> Digest:
 
 
 def write_pieces(out: Path, pieces: Iterable[bytes]) -> tuple[Digest, int]:
-    """Write a file and hashes it on the way; nothing is left behind where a piece fails.
+    """Write and hash a file; it is removed if a chunk fails.
 
     Returns:
         The file's digest and size.

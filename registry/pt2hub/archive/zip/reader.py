@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pt2hub.domain.artifacts import Constants
 
 LITERALS = "extra/literals.safetensors"
-"""Where literal constants lie, below the code layer's root folder."""
+"""Path of literal constants below the code layer's root folder."""
 
 
 class Archive:
@@ -35,7 +35,7 @@ class Archive:
         self._by_name = {entry.name: entry for entry in self.entries}
 
     def entry(self, name: str) -> Entry:
-        """Return the member of that name.
+        """Return the member with a name.
 
         Raises:
             NotFound: There is none.
@@ -54,7 +54,7 @@ class Archive:
         return b"".join(self.chunks(self.entry(name)))
 
     def chunks(self, entry: Entry) -> Iterator[bytes]:
-        """Yield a member's bytes in pieces; the check comes with the last one.
+        """Yield a member's bytes in chunks; the last one is followed by the check.
 
         Raises:
             CorruptArchive: The bytes do not have the size or the CRC that the archive claims.
@@ -75,7 +75,7 @@ class Archive:
             self._file.seek(at)
             chunk = self._file.read(min(CHUNK, end - at))
             if not chunk:
-                raise CorruptArchive("the archive is cut short", where=printable_name(entry.name))
+                raise CorruptArchive("the archive is truncated", where=printable_name(entry.name))
             at += len(chunk)
             yield chunk
 
@@ -117,7 +117,7 @@ def read_member(path: Path, name: str) -> bytes:
 
 
 def read_literals(constants: Constants, code: Path) -> bytes | None:
-    """Return the constants that the export lifted out of the model's source; None without any.
+    """Return the constants that the export lifted from the model's source; None if there are none.
 
     Returns:
         A safetensors file's bytes.
@@ -147,7 +147,7 @@ def listing(path: Path) -> tuple[Member, ...]:
 
 def _damaged_member(entry: Entry) -> CorruptArchive:
     return CorruptArchive(
-        "the member's bytes do not have the size and CRC of its header",
+        "the member's bytes do not match the size and CRC in its header",
         where=printable_name(entry.name),
         hint=REBUILD,
     )

@@ -1,4 +1,4 @@
-"""The records of the zip format (APPNOTE 6.3), as bytes and as values."""
+"""Records of the zip format (APPNOTE 6.3)."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ DEFLATED = 8
 WITH_DESCRIPTOR = 0x0008
 UTF8 = 0x0800
 DEFLATE_LEVEL = 0x0006
-"""Flag bits 1 and 2: how hard the compressor tried; of no meaning to a reader."""
+"""Flag bits 1 and 2: the compression effort, which readers ignore."""
 
 MAX16 = 0xFFFF
 MAX32 = 0xFFFF_FFFF
 ZIP64_EXTRA = 0x0001
 END64_BODY = END64.size - 12
-"""What the zip64 end record says of its own size: signature and size field not counted."""
+"""Size that the zip64 end record states, without signature and size field."""
 
 
 class LocalHeader(NamedTuple):
@@ -51,7 +51,7 @@ class LocalHeader(NamedTuple):
 
 
 class CentralHeader(NamedTuple):
-    """A member's entry in the central directory, its variable parts not counted."""
+    """A member's entry in the central directory, without its variable parts."""
 
     magic: bytes
     made_by: int
@@ -86,7 +86,7 @@ class EndRecord(NamedTuple):
 
 
 class End64Record(NamedTuple):
-    """The end record's counterpart with 64-bit numbers."""
+    """The zip64 end record, with 64-bit numbers."""
 
     magic: bytes
     body: int
@@ -101,7 +101,7 @@ class End64Record(NamedTuple):
 
 
 class Locator(NamedTuple):
-    """Where the zip64 end record begins."""
+    """Offset of the zip64 end record."""
 
     magic: bytes
     disk: int

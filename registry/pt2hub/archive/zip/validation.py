@@ -38,7 +38,7 @@ REBUILD = "Build the archive again with torch's own writer; do not load this one
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much an archive may hold.
+    """Limits on an archive's content.
 
     Attributes:
         total: Bytes of all members after decompression.
@@ -54,12 +54,12 @@ class Limits:
 
 _DEFAULT_LIMITS = Limits()
 _RATIO_FLOOR = 1 << 16
-"""Members up to this size cannot hurt, whatever their ratio."""
+"""Members up to this size are accepted at any compression ratio."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A member of a checked archive, and where its bytes lie.
+    """A member of a checked archive and the position of its bytes.
 
     Attributes:
         size: Length in bytes after decompression.
@@ -119,7 +119,7 @@ def check_name(name: str) -> None:
 
 
 def printable_name(name: str) -> str:
-    """Return a member's name as it may be printed: short, control characters escaped."""
+    """Return a member's name for printing: shortened, with control characters escaped."""
     return name[:200] if name.isprintable() else repr(name[:200])
 
 
@@ -127,13 +127,13 @@ def _name_problem(name: str) -> str | None:
     parts = name.split("/")
     problems = (
         (not name or len(name) > _MAX_NAME_BYTES, f"is empty or longer than {_MAX_NAME_BYTES} characters"),
-        (not name.isprintable(), "holds control characters"),
+        (not name.isprintable(), "contains control characters"),
         ("\\" in name, "holds a backslash"),
         (name.startswith("/"), "is absolute"),
-        (bool(_DRIVE.match(name)), "begins with a drive letter"),
-        (".." in parts, "climbs out of its folder (..)"),
+        (bool(_DRIVE.match(name)), "starts with a drive letter"),
+        (".." in parts, "leaves its folder (..)"),
         (name.endswith("/"), "is a folder's"),
-        ("" in parts or "." in parts, "has an empty or . part"),
+        ("" in parts or "." in parts, "has an empty part or ."),
     )
     return next((text for found, text in problems if found), None)
 
@@ -147,9 +147,7 @@ def _check_names(names: Sequence[str]) -> None:
     for name in names:
         parents = (name[:at] for at, letter in enumerate(name) if letter == "/")
         if any(parent in seen for parent in parents):
-            raise CorruptArchive(
-                "a member lies below another member", where=printable_name(name), hint=REBUILD
-            )
+            raise CorruptArchive("a member is below another member", where=printable_name(name), hint=REBUILD)
 
 
 def _check_tiling(entries: Sequence[Entry], directory: int) -> None:
@@ -201,7 +199,7 @@ def _central_problem(central: Central) -> str | None:
         (header.external & _DOS_FOLDER, "the member is a folder"),
         (kind == stat.S_IFLNK, "the member is a symbolic link"),
         (kind not in (0, stat.S_IFREG), "the member is not a regular file"),
-        (header.disk != 0, "the member lies on another disk"),
+        (header.disk != 0, "the member is on another disk"),
         (header.comment_length != 0, "the member has a comment"),
         (header.version & 0xFF > _NEWEST_VERSION, f"the member needs zip version {header.version & 0xFF}"),
     )
@@ -220,7 +218,7 @@ def _locate_entry(file: BinaryIO, central: Central, name: str) -> Entry:
     raw = read_exactly(file, central.offset, records.LOCAL.size)
     local = records.LocalHeader._make(records.LOCAL.unpack(raw))
     if local.magic != records.LOCAL_MAGIC:
-        raise CorruptArchive("no local header where the central directory says")
+        raise CorruptArchive("no local header at the central directory's offset")
     tail = read_exactly(file, central.offset + len(raw), local.name_length + local.extra_length)
     extras = extra_fields(tail[local.name_length :])
     _check_same(central, local, tail[: local.name_length], extras)
@@ -264,7 +262,7 @@ def _local_sizes(central: Central, local: records.LocalHeader, extras: dict[int,
 
 
 def check_extras(extras: dict[int, bytes]) -> None:
-    """Refuse extra fields that could give a member another name or other sizes.
+    """Refuse extra fields that could change a member's name or size.
 
     Raises:
         CorruptArchive: A field that no `.pt2` has.

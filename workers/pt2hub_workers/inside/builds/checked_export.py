@@ -129,7 +129,7 @@ class CheckedExport:
 
     @contextmanager
     def _timed_part(self, what: str) -> Iterator[None]:
-        """Log the duration of a part: a retrained version waits for these alone."""
+        """Log the duration of a part: a retrained version consists mainly of these."""
         began = time.monotonic()
         yield
         self._channel.log(f"{what}: {time.monotonic() - began:.2f} s")

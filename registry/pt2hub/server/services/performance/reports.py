@@ -69,7 +69,7 @@ class ReportService:
 
 
 class _Delivery:
-    """The storing of one report, in one transaction."""
+    """Storage of one report in one transaction."""
 
     def __init__(self, session: Session, report: Report, by: str) -> None:
         self._session = session
