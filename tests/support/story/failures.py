@@ -8,8 +8,6 @@ from pt2hub.errors import (
     ArtifactWrong,
     CompileFailed,
     DataDependent,
-    LimitExceeded,
-    NanOutput,
     Pt2hubError,
     StorageUnavailable,
 )
@@ -57,23 +55,6 @@ FAILURES: dict[str, Failure] = {
             ("output", "\x1b[32mINFO\x1b[0m layout: anchors for 5 levels, stride 8 to 128"),
             ("output", "<script>document.title = 'taken over'</script> is the first box of the test page"),
             ("output", "\x1b[2J\x1b[Hthe model's own code clears the terminal here"),
-        ),
-    ),
-    "nan_output": Failure(
-        "export",
-        NanOutput(
-            "output 0 contains NaN or infinity in eager mode at x: batch=8",
-            where="outputs[0]",
-            hint="Check the weights, the range of the generated inputs, and the smallest and largest sizes in dims.",
-        ),
-    ),
-    "memory": Failure(
-        "compile",
-        LimitExceeded(
-            "The build exceeded its memory limit of 24 GiB.",
-            where="compile",
-            hint="Use a smaller model or a smaller example; an operator can raise PT2HUB_BUILD_MEMORY.",
-            context={"what": "memory", "limit": 24 << 30},
         ),
     ),
     "compile": Failure(

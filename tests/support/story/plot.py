@@ -27,7 +27,6 @@ _MACHINES = {
     "sm80": ("gpu-a100", replace(_XEON, gpu="NVIDIA A100-SXM4-80GB")),
     "sm89": ("gpu-l4", replace(_XEON, gpu="NVIDIA L4")),
     "sm90": ("gpu-h100", replace(_XEON, gpu="NVIDIA H100 80GB HBM3")),
-    "x86_64_v3": ("cpu-milan", replace(_XEON, cpu_model="AMD EPYC 7B13", cpu_level="x86_64_v3")),
     "x86_64_v4": ("cpu-xeon", _XEON),
 }
 
@@ -164,17 +163,7 @@ MODELS = (
         began=96,
         batches=(4,),
         changes={2: {}, 4: {"": 0.79}},
-        failures={(1, "sm89"): "data_dependent", (3, "sm89"): "memory"},
-    ),
-    Model(
-        "demo-vision/mobilenet-v3-edge",
-        {"factory": "torchvision.models:mobilenet_v3_small"},
-        _images(192),
-        {"x86_64_v3": (1.2, 1.35), "x86_64_v4": (0.9, 0.72)},
-        versions=5,
-        began=55,
-        changes={3: {"": 0.88}},
-        failures={(4, "x86_64_v3"): "wrong"},
+        failures={(1, "sm89"): "data_dependent"},
     ),
     Model(
         "demo-vision/product-attribute-multi-label-classifier-for-marketplace-listings",
@@ -204,7 +193,7 @@ MODELS = (
         began=72,
         batches=(1, 32),
         changes={5: {"": 1.09}},
-        failures={(3, "x86_64_v4"): "nan_output"},
+        failures={(3, "x86_64_v4"): "wrong"},
     ),
     Model(
         KEYWORDS,

@@ -6,13 +6,11 @@ import tempfile
 import time
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.artifacts import CODE_TYPE
 from pt2hub.domain.builds import BuildFilter, BuildKind
-from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest, digest_bytes
 from pt2hub.domain.tokens import Actor
 from pt2hub.errors import InvalidInput, PromotionCheckFailed
@@ -40,14 +38,12 @@ if TYPE_CHECKING:
     from pt2hub.server.container import Container
     from support.story.plot import Model
 
-CLICKS = "clicks_per_view"
-"""A metric that only its reporter knows."""
 _DAY = 86400.0
 _LATENCY = {"alias": "prod", "metric": "latency_p50", "max_worse": 0.05, "missing": "pass"}
 _POLICIES: dict[tuple[str, int], dict[str, Any]] = {
     (RESNET, 12): {"checks": [_LATENCY]},
     (EMBEDDER, 4): {"checks": [_LATENCY]},
-    (RANKER, 5): {"checks": [_LATENCY], "metrics": {CLICKS: {"better": "higher", "min_effect": 0.01}}},
+    (RANKER, 5): {"checks": [_LATENCY]},
 }
 """Policies, by the model and the version after which they are set."""
 _FORCED = (EMBEDDER, 5)
@@ -211,32 +207,12 @@ class _Replay:
         self._aliases[model.name, alias] = to
 
     def _today(self) -> None:
-        """Report from production, ask for measurements, wait for GPUs that are ordered; some workers have left."""
+        """Ask for measurements, wait for GPUs that are ordered; some workers have left."""
         self._clock.set(self._clock.start - 600)
         model = next(model for model in MODELS if model.name == RANKER)
-        self._services.reports.report(self._production(model), by="feed-frontend")
         self._services.measuring_jobs.measure(f"{RANKER}@{model.versions}", by="mary", repeat=3)
         spec = self._spec(model, model.versions)
         self._services.publish.submit({**spec, "targets": [*spec["targets"], ORDERED]})
         self._compare()
         alive = {machine(arch, NEWER).device for arch in ("sm90", "x86_64_v4")}
         self._attempts.leave(alive, self._clock.start)
-
-    def _production(self, model: Model) -> dict[str, Any]:
-        """Return a report of what the feed itself measured."""
-        newest = machine("x86_64_v4", NEWER)
-        fields = {name: value for name, value in encode(newest.environment).items() if value is not None}
-        figures = [
-            {
-                "artifact": artifact,
-                "environment": "feed",
-                "measured_at": datetime.fromtimestamp(self._at(model, number, 30.0), UTC).isoformat(),
-                "metric": CLICKS,
-                "value": round(0.0721 * chance(number).lognormvariate(0.0, 0.006), 6),
-                "unit": "1",
-                "key": f"{number}-clicks",
-            }
-            for number, artifact in self._built[model.name, "x86_64_v4"]
-            if model.machine(number, "x86_64_v4") is newest
-        ]
-        return {"environments": {"feed": {**fields, "isolation": None}}, "measurements": figures}
