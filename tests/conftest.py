@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +46,7 @@ models of other tests leave patches of torch and deleted libraries behind, which
 LONG = ("test_program_keys.py",)
 """Files of more than a minute, begun next: at the end one process would run them while the others have nothing left."""
 
+HERE = Path(__file__).parent
 FAST_FOLDERS = {"unit", "docs"}
 SERVICES_FOLDER = "integration"
 IN_PROCESS = {"registry", "container"}
@@ -66,7 +68,7 @@ def is_fast(item: pytest.Item) -> bool:
     """Return whether a test compiles nothing and starts neither servers nor workers, as far as its fixtures tell."""
     if item.get_closest_marker("compiles"):
         return False
-    folder, fixtures = item.path.parent.name, set(getattr(item, "fixturenames", ()))
+    folder, fixtures = item.path.relative_to(HERE).parts[0], set(getattr(item, "fixturenames", ()))
     in_process = bool(fixtures & IN_PROCESS) and not fixtures & BEYOND
     return folder in FAST_FOLDERS or (folder == SERVICES_FOLDER and in_process)
 

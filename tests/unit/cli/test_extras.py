@@ -19,7 +19,7 @@ from pt2hub.server.blobs.open import open_storage
 
 NAMED_OTHERWISE = {"nvidia_ml_py": "pynvml"}
 """Packages whose module has another name."""
-PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+PROJECT = Path(__file__).parents[3] / "pyproject.toml"
 
 
 @pytest.mark.parametrize("extra", ["server", "worker"])

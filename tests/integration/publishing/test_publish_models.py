@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pt2hub.client.client import Client
     from support.registry import Registry
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "publish-from-python.md"
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "publish-from-python.md"
 HERE = a_target().name
 X = torch.arange(32.0).reshape(4, 8)
 SHAPES = {"x": {0: Dim("batch", max=64)}}

@@ -25,7 +25,7 @@ from support.running import Up, clean_environ, oldest, processes_of, wait_for_no
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SPEC = b"""
 model: vision/resnet18
 source: {factory: "torchvision.models:resnet18"}

@@ -27,7 +27,7 @@ from support.working import members, until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 LIMITS = Limits(memory_bytes=4 << 30, disk_bytes=1 << 30, tmp_bytes=256 << 20, processes=1000)
 LEVELS = ("process", "sandbox")
 AT_BOTH_LEVELS = pytest.mark.parametrize("level", LEVELS)

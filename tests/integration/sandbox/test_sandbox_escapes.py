@@ -61,7 +61,7 @@ def test_what_works_without_a_sandbox_does_not_work_in_it(
 
 
 def test_the_metadata_address_of_a_cloud_is_out_of_reach(tmp_path: Path) -> None:
-    script = Path(__file__).parents[1] / "support" / "escapes.py"
+    script = Path(__file__).parents[2] / "support" / "escapes.py"
     paths = [str(script.parents[2] / name) for name in ("registry", "workers", "tests")]
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "--net", sys.executable, script, tmp_path],

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from support.s3 import S3Server
 
 pytestmark = pytest.mark.compiles
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PATHS = os.pathsep.join(str(ROOT / name) for name in ("registry", "workers", "tests"))
 
 

@@ -20,7 +20,7 @@ from support.pages import Page
 if TYPE_CHECKING:
     from flask.testing import FlaskClient
 
-WEB = Path(__file__).parents[2] / "web"
+WEB = Path(__file__).parents[3] / "web"
 SPECS = "/api/v1/openapi.json"
 
 

@@ -35,7 +35,7 @@ from support.running import processes_of, wait_for_none
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 LIGHT_PACKAGES = 12
 HEAVY = ("torch", "flask", "sqlalchemy", "pydantic", "psycopg", "boto3", "urllib3", "rich")
 OURS = ("pt2hub.server", "pt2hub.client", "pt2hub.cli", "pt2hub_workers")

@@ -120,7 +120,7 @@ def test_the_same_model_with_other_weights_is_the_same_program(
 
 def test_folders_of_the_exporting_machine_stay_there(parts: tuple[Path, Path]) -> None:
     graph = next(data for name, data in members(parts[0]).items() if name.endswith("model.json"))
-    assert str(Path(__file__).parents[1]).encode() not in graph
+    assert str(Path(__file__).parents[2]).encode() not in graph
     assert b"site-packages" not in graph
     assert b'File \\"programs.py\\", line' in graph  # the user's own line is still said
 
@@ -169,7 +169,7 @@ def test_the_light_client_takes_programs_apart_without_torch(saved: Path, tmp_pa
         "print(sorted({'torch', 'numpy', 'pydantic', 'safetensors'} & set(sys.modules)))"
     )
     paths = [str(saved), str(tmp_path / "program"), str(tmp_path / "weights")]
-    root = str(Path(__file__).parents[2] / "registry")
+    root = str(Path(__file__).parents[3] / "registry")
     done = subprocess.run(
         [sys.executable, "-c", code, *paths],
         env={"PYTHONPATH": root},
