@@ -186,7 +186,7 @@ def _side(folder: Path, url: str, name: str, options: argparse.Namespace) -> Ite
     migrations.upgrade(database_url)
     began = time.monotonic()
     with open_container(ServerConfig.from_environ(environ), database_url=database_url) as services:
-        say(f"{story.seed(services)}")
+        say(f"{story.seed(services)} artifacts")
     say(f"{name}: seeded in {time.monotonic() - began:.0f} s")
     if name == "million":
         say(f"{bulk_history.insert_history(database_url, options.measurements)}")

@@ -6,11 +6,10 @@ import os
 
 from pt2hub.server.admin import open_services
 from pt2hub.server.config import ServerConfig
+from support.story.plot import MODELS
 from support.story.replay import seed
 
 if __name__ == "__main__":
     with open_services(ServerConfig.from_environ(os.environ)) as services:
-        counts = seed(services)
-    print(
-        f"{counts.models} models, {counts.versions} versions, {counts.artifacts} artifacts. See them: pt2hub open"
-    )
+        artifacts = seed(services)
+    print(f"{len(MODELS)} models, {artifacts} artifacts. See them: pt2hub open")

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from pt2hub.errors import (
     ArtifactWrong,
-    CompileFailed,
     DataDependent,
     Pt2hubError,
     StorageUnavailable,
@@ -55,19 +54,6 @@ FAILURES: dict[str, Failure] = {
             ("output", "\x1b[32mINFO\x1b[0m layout: anchors for 5 levels, stride 8 to 128"),
             ("output", "<script>document.title = 'taken over'</script> is the first box of the test page"),
             ("output", "\x1b[2J\x1b[Hthe model's own code clears the terminal here"),
-        ),
-    ),
-    "compile": Failure(
-        "compile",
-        CompileFailed(
-            "AOTInductor failed: CppCompileError: model.kernel.cpp:2871:56: error: cannot convert "
-            "'at::vec::VectorizedN<float, 2>' to 'at::vec::Vectorized<float>'",
-            where="compile",
-            hint="The build log has the full message and the compiler's output.",
-        ),
-        (
-            ("compiler", "\x1b[01mmodel.kernel.cpp:2871:56:\x1b[m \x1b[01;31merror: \x1b[mcannot convert"),
-            ("compiler", " 2871 |     auto tmp9 = \x1b[01;31mat::vec::maximum(tmp7, tmp8)\x1b[m;"),
         ),
     ),
     "wrong": Failure(

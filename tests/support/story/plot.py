@@ -181,7 +181,6 @@ MODELS = (
         versions=6,
         began=30,
         changes={3: {"": 0.93}, 6: {"sm89": 1.14}},
-        failures={(2, "x86_64_v4"): "compile"},
         rolled_back={6: "slower on the L4s, and no better on the complaints of spring"},
     ),
     Model(

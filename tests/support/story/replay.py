@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,23 +50,12 @@ _FORCED = (EMBEDDER, 5)
 """A version that an admin puts on `prod` although the policy refuses it."""
 _UNMEASURED = (KEYWORDS, 2)
 """A version whose measuring job still waits."""
-_CANARY = {(RESNET, 8): 8, (RESNET, 14): None}
-"""When an alias is put on a version, and removed."""
 _REASONS = ("passed the shadow run", "weekly release", "offline test: +0.3 points", "trained with newer data")
 _ADA = Actor("ada", admin=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """What was replayed."""
-
-    models: int
-    versions: int
-    artifacts: int
-
-
-def seed(services: Container) -> Counts:
-    """Fill a server with the story; its last day is today.
+def seed(services: Container) -> int:
+    """Fill a server with the story, whose last day is today; return the number of artifacts.
 
     Raises:
         InvalidInput: There are models already.
@@ -87,16 +76,16 @@ class _Replay:
         self._clock = Clock(services)
         self._attempts = Attempts(services, self._clock, folder)
         self._built: dict[tuple[str, str], list[tuple[int, Digest]]] = defaultdict(list)
-        self._aliases: dict[tuple[str, str], int | None] = {}
+        self._aliases: dict[tuple[str, str], int] = {}
 
-    def run(self) -> Counts:
+    def run(self) -> int:
         """Replay everything."""
         chapters = [(model, number) for model in MODELS for number in range(1, model.versions + 1)]
         for model, number in sorted(chapters, key=lambda chapter: chapter[0].day(chapter[1])):
             self._publish(model, number)
         self._today()
         self._clock.date_back()
-        return Counts(len(MODELS), len(chapters), sum(len(found) for found in self._built.values()))
+        return sum(map(len, self._built.values()))
 
     def _at(self, model: Model, number: int, hours: float = 0.0) -> float:
         """Return a time after the submission of a version, in seconds since the epoch."""
@@ -188,22 +177,12 @@ class _Replay:
                 self._aliases[model.name, "prod"] = number
         if before and number in model.rolled_back:
             self._move(model, number, 15, "prod", before, model.rolled_back[number])
-        if (model.name, number) in _CANARY:
-            self._move(
-                model, number, 20, "canary", _CANARY[model.name, number], "5 % of the traffic, for a while"
-            )
 
-    def _move(self, model: Model, number: int, hours: float, alias: str, to: int | None, reason: str) -> None:
+    def _move(self, model: Model, number: int, hours: float, alias: str, to: int, reason: str) -> None:
         self._clock.set(self._at(model, number, hours))
-        by, expected = (
-            chance(alias, number).choice(("ada", "mary", "kofi")),
-            self._aliases.get((model.name, alias)),
-        )
-        if to is None:
-            assert expected is not None
-            self._services.aliases.remove(model.name, alias, expected=expected, reason=reason, by=by)
-        else:
-            self._services.aliases.move(model.name, alias, to, expected=expected, reason=reason, by=by)
+        by = chance(alias, number).choice(("ada", "mary", "kofi"))
+        expected = self._aliases.get((model.name, alias))
+        self._services.aliases.move(model.name, alias, to, expected=expected, reason=reason, by=by)
         self._aliases[model.name, alias] = to
 
     def _today(self) -> None:
