@@ -16,13 +16,13 @@ _PAGES = "pt2hub/server/pages"
 class WheelHook(BuildHookInterface[Any]):
     """Adds `migrations/` and what `web/` makes to standard wheels only.
 
-    An editable build would otherwise freeze a copy beside the checkout, and the two would drift apart.
+    An editable build would otherwise freeze a copy next to the checkout, and the two would drift apart.
     """
 
     _folder: Path | None = None
 
     def dependencies(self) -> list[str]:
-        """Return what the build needs beside hatchling: a Node where this machine has none."""
+        """Return the build's requirements in addition to hatchling: a Node where this machine has none."""
         needed: list[str] = self._web()["needs"]()
         return needed
 

@@ -66,7 +66,7 @@ def needs() -> list[str]:
 
 
 def entries() -> list[Path]:
-    """Return what pages name: scripts and styles that lie directly in their folders and are no part of another."""
+    """Return the entry points of pages: scripts and styles directly in their folders that no other file imports."""
     named = _named()
     scripts = [path for path in sorted(HERE.glob(SCRIPTS)) if f'"{path.stem}.js"' in named]
     return [*scripts, *sorted(HERE.glob("styles/*.css"))]

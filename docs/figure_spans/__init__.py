@@ -59,7 +59,7 @@ def rewrite(page: str, figures: dict[str, Any], where: str) -> str:
         where: The page's path, for errors.
 
     Raises:
-        UnknownFigure: There is no figure of that name, or a mark is not closed.
+        UnknownFigure: The figure does not exist, or a mark is not closed.
     """
 
     def quoted(found: re.Match[str]) -> str:

@@ -22,7 +22,7 @@ _INTRO = """
 `-h` and `--help` explain any command. With `--json` a command prints one JSON value on standard output, errors
 included, and no progress. Without it long commands show progress on standard error, live on a terminal. A reference
 is `team/name` for the newest ready version, `team/name@3`, `team/name@prod` for an alias, or
-`team/name@sha256:...` for an artifact, of whose digest six digits are enough where they are unambiguous.
+`team/name@sha256:...` for an artifact, where six digits of the digest are enough if they are unambiguous.
 
 `up`, `demo` and `admin` need the server: `pip install 'pt2hub[server]'`; builds and `demo` need
 `pip install 'pt2hub[worker]'` too, and `run` needs torch.

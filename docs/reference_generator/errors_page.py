@@ -57,7 +57,7 @@ _STARTING = ("up", "home", "config", "admin", "serve", "blobs.opening")
 _STARTING_DB = ("db.embedded", "db.engine", "db.migrating", "db.queue_schema")
 _OF_WORKERS = ("services.isolation",)
 _SILENT = tuple(f"pt2hub.server.{room}" for room in (*_STARTING, *_STARTING_DB, *_OF_WORKERS))
-"""Server code that runs before or beside the API: its errors go to the command line and have no status."""
+"""Server code that runs before the API or next to it: its errors go to the command line and have no status."""
 _ONE_SIDE = {"ClientTooOld": ["server"], "ServerTooOld": ["client"]}
 """Who raises what stands in a module that both sides run."""
 _CUSTOM = "PydanticCustomError"

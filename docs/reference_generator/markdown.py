@@ -73,7 +73,7 @@ def choice(words: Sequence[Any]) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table without its empty columns; nothing where there are no rows."""
+    """Return a table without its empty columns; empty without rows."""
     lines = [list(row) for row in rows]
     kept = [place for place in range(len(head)) if any(line[place] for line in lines)]
     if not lines:

@@ -84,4 +84,4 @@ def test_search_works_without_scripts(plain_page: Page) -> None:
     plain_page.get_by_label("Search models").fill("resnet")
     plain_page.keyboard.press("Enter")
     plain_page.wait_for_url("**/?q=resnet")
-    assert plain_page.locator(".glance").count() > 0
+    assert plain_page.locator(".overview").count() > 0

@@ -217,7 +217,7 @@ class Registry:
             key=ProgramKey(digest_bytes(key.encode()), {"graph": key}),
             single_file=SingleFile(digest_bytes(b"single" + code), 99, members),
             steps=(StepTiming("fetch", 0.1), StepTiming("compile", 12.5)),
-            verification={"passed": True, "relative_error": 1e-6},
+            verification={"result": "passed", "relative_error": 1e-6},
             provenance={
                 "build": claim.build,
                 "attempt": claim.attempt,

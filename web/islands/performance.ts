@@ -11,7 +11,7 @@ class Performance implements Page {
   kept: Point | undefined;
   private drawings: Drawing[] = [];
   private request = new AbortController();
-  /** The query whose charts are shown. */
+  /** The query of the shown charts. */
   private shown = location.search;
   private readonly resized = new ResizeObserver(() => this.resize());
 

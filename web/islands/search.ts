@@ -42,7 +42,7 @@ class Search {
   ) {
     Object.assign(this.list, { id: "found", className: "found", role: "listbox", hidden: true });
     this.list.setAttribute("aria-label", "Models");
-    Object.assign(this.status, { className: "unseen", role: "status" });
+    Object.assign(this.status, { className: "visually-hidden", role: "status" });
     form.append(this.list, this.status);
     for (const [name, value] of Object.entries({ role: "combobox", "aria-controls": "found", "aria-expanded": "false", "aria-autocomplete": "list" }))
       input.setAttribute(name, value);

@@ -52,7 +52,7 @@ def pack_code(folder: Path, out: Path) -> int:
 
     Raises:
         NotFound: Folder not found.
-        BadCodeArchive: It holds no Python file, too much, a link that leads out of it, or what is no file;
+        BadCodeArchive: It contains no Python file, too much, a link to a target outside, or something other than files;
             `where` names the file.
     """
     if not folder.is_dir():

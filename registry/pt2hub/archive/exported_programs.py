@@ -100,8 +100,8 @@ def split_program(source: Path, program: Path, weights: Path, *, where: str | No
         where: What errors call the file; its path where omitted.
 
     Raises:
-        NotFound: There is no such file, or it cannot be read.
-        BadProgram: It is no such file, is damaged, or holds pickles.
+        NotFound: The file does not exist or cannot be read.
+        BadProgram: The file is not a saved program, is damaged, or contains pickles.
         UnsupportedTensor: A weight is complex or not dense.
     """
     with translate_errors(where or str(source)), ExitStack() as stack:

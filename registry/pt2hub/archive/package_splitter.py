@@ -91,7 +91,7 @@ def split(
         extra: Further members by their path below the top folder (`extra/literals.safetensors`).
 
     Raises:
-        CorruptArchive: The package is no well-formed `.pt2`, or has several blobs.
+        CorruptArchive: The package is not a well-formed `.pt2`, or has several blobs.
     """
     with open_archive(package) as archive:
         names = _rename_members(archive, root)

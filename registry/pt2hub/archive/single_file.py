@@ -21,7 +21,7 @@ def assemble(code: Path, blob_member: str, blob: Iterable[bytes], blob_size: int
     """Stream the single file.
 
     Args:
-        blob_member: The blob's path in the result; empty where there are no constants.
+        blob_member: The blob's path in the result; empty without constants.
         blob: The blob in pieces, see `blob_chunks`.
         blob_size: Its length in bytes.
 
@@ -37,7 +37,7 @@ def write_single_file(
     """Write the single file in one pass; return its digest and its listing.
 
     Args:
-        blob_member: The blob's path in the result; empty where there are no constants.
+        blob_member: The blob's path in the result; empty without constants.
         blob: The blob in pieces, see `blob_chunks`.
         blob_size: Its length in bytes.
         out: The file, replaced where it exists; removed where something fails.

@@ -82,7 +82,7 @@ def check_readable(file: Path) -> None:
 
     Raises:
         NotFound: There is none, it is a folder, or it cannot be read.
-        BadProgram: It is of torch.save or TorchScript, whose archives the parser would call damaged.
+        BadProgram: The file is from torch.save or TorchScript; the parser would call it damaged.
     """
     try:
         with file.open("rb") as opened, ZipFile(opened) as archive:

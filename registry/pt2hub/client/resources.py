@@ -366,7 +366,7 @@ class Artifacts(Resource):
 
         Raises:
             InvalidInput: The reference is invalid.
-            NotFound: There is no such model or version.
+            NotFound: The model or version does not exist.
         """
         from pt2hub.client.artifacts.puller import resolve
 

@@ -69,7 +69,7 @@ def comparison_row(item: MetricComparison) -> tuple[str, str, str, str, str, str
 
 
 def notes(view: ComparisonView) -> tuple[str, ...]:
-    """Return everything to know beside the rows, the commands for a better comparison last."""
+    """Return the remarks below the rows, ending with commands for a better comparison."""
     commands = repeat_commands(view)
     better = (f"{BETTER}: {'; '.join(commands)}",) if commands else ()
     return (*code_lines(view), *remarks(view), *better)
@@ -179,7 +179,7 @@ def found_as(item: EventView, points: float | None) -> str:
     """Return how a flagged change was found, with the change between the history's points if that differs.
 
     Args:
-        points: The version's point over that of the one before, None where there is no such ratio.
+        points: The version's point over that of the one before, None without such a ratio.
     """
     how = "change of level" if item.kind == "change_point" else explain_method(item.method)
     what = (item.metric, item.unit)

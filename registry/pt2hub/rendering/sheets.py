@@ -82,7 +82,7 @@ def build_title(build: BuildView) -> str:
 
 def measures(build: BuildView) -> str:
     """Return what a measuring job times, and its baseline."""
-    return f"measures {build.measures}" + (f", beside {build.baseline}" if build.baseline else "")
+    return f"measures {build.measures}" + (f", baseline {build.baseline}" if build.baseline else "")
 
 
 def measurement_state(state: str) -> str:
@@ -159,8 +159,8 @@ def _spent_fields(view: ArtifactView) -> tuple[tuple[str, str], ...]:
     own, idle, added = profile.plain_us, profile.idle_us, profile.profiler_us
     if own is None or idle is None or added is None:
         return (("GPU time in", found),)
-    told = f"{quantity(idle, 'us')} of a call of {quantity(own, 'us')}; the profiler adds {quantity(added, 'us')}"
-    return (("GPU time in", found), ("GPU idle", told))
+    idle_text = f"{quantity(idle, 'us')} of a call of {quantity(own, 'us')}; the profiler adds {quantity(added, 'us')}"
+    return (("GPU time in", found), ("GPU idle", idle_text))
 
 
 def _spent(view: ArtifactView) -> str:

@@ -26,7 +26,7 @@ def rows(measured: Sequence[MeasurementView]) -> tuple[tuple[str, str, str], ...
 def line(measured: Sequence[MeasurementView]) -> str:
     """Return the call times of an artifact and its baselines in one line; empty without measurements."""
     own = [f"{text} at {batch}" if batch else text for name, text, batch in _own(measured) if name == _TIME]
-    beside = [f"{name} {text} ({told})" for name, text, told in _beside(measured)]
+    beside = [f"{name} {text} ({note})" for name, text, note in _beside(measured)]
     return "; ".join(filter(None, (", ".join(own), *beside)))
 
 
@@ -68,7 +68,7 @@ def _own(measured: Iterable[MeasurementView]) -> Iterator[tuple[str, str, str]]:
 def _beside(measured: Iterable[MeasurementView]) -> Iterator[tuple[str, str, str]]:
     """Yield each implementation timed in the build's process, with the artifact's time there, derived from the ratio.
 
-    The artifact's other figures are of fresh processes, beside which the model in eager mode may look faster than it is.
+    The artifact's other measurements are from fresh processes; compared with those, eager mode may look too fast.
     """
     latest = {
         (item.metric, item.implementation, item.batch): item
@@ -81,5 +81,5 @@ def _beside(measured: Iterable[MeasurementView]) -> Iterator[tuple[str, str, str
             continue
         own = quantity(time.value / ratio.value, time.unit)
         at = f" at batch {batch}" if batch else ""
-        told = f"this artifact {own} in the same process{at}, {against(ratio.value)}"
-        yield _NAMES.get(implementation, implementation), quantity(time.value, time.unit), told
+        note = f"this artifact {own} in the same process{at}, {against(ratio.value)}"
+        yield _NAMES.get(implementation, implementation), quantity(time.value, time.unit), note

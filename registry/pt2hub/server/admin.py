@@ -48,7 +48,7 @@ def revoke_token(config: ServerConfig, name_or_id: str) -> TokenInfo:
     """Revoke a token; see `AccessService.revoke`.
 
     Raises:
-        NotFound: There is no such token.
+        NotFound: The token does not exist.
         Ambiguous: Several valid tokens have that name.
         DatabaseUnavailable: The database is unavailable.
     """
@@ -113,7 +113,7 @@ def requeue(config: ServerConfig, build_id: str) -> BuildView:
     """Take a running build from its worker; see `BuildService.requeue`.
 
     Raises:
-        NotFound: There is no such build.
+        NotFound: The build does not exist.
         BuildActive: It is queued.
         BuildOver: It is over.
         SchemaOlder: The schema must be brought up to date first.

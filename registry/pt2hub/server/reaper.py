@@ -46,7 +46,7 @@ class Reaper:
         self._longest_gap = heartbeat_timeout - every
         self._clock = clock
         self._since: float | None = None
-        self._last = self._last_told = 0.0
+        self._last = self._last_contact = 0.0
         self._stopped = threading.Event()
         # Two threads: putting logs into a slow storage must not keep builds waiting.
         self._threads = (
@@ -74,8 +74,8 @@ class Reaper:
             Pt2hubError: The database did not answer; the wait begins anew.
         """
         try:
-            told = self._upkeep.contact()
-            if self._trusts(self._clock(), told):
+            contact = self._upkeep.contact()
+            if self._trusts(self._clock(), contact):
                 for build in self._upkeep.requeue_lost():
                     _log.warning(
                         "build requeued: its worker was lost, or its job was delivered again", build=build
@@ -84,16 +84,16 @@ class Reaper:
             self._since = None
             raise
 
-    def _trusts(self, now: float, told: float) -> bool:
+    def _trusts(self, now: float, contact: float) -> bool:
         """Return whether this process has reached the database, without a gap, for as long as workers may be silent.
 
         Args:
             now: When the database answered.
         """
-        gap, by_database = now - self._last, told - self._last_told
+        gap, by_database = now - self._last, contact - self._last_contact
         if self._since is None or max(gap, by_database) > self._longest_gap or by_database < 0:
             self._since = now  # it was cut off, or frozen together with others, or the clock was set
-        self._last, self._last_told = now, told
+        self._last, self._last_contact = now, contact
         return now - self._since >= self._heartbeat_timeout
 
     def _tidy(self) -> None:

@@ -60,7 +60,7 @@ class _Log(Logger):  # type: ignore[misc]  # gunicorn publishes no types
 _SETTINGS: dict[str, Any] = {
     "worker_class": GunicornWorker,
     "logger_class": _Log,
-    "workers": 1,  # further processes are started beside this one, each with a socket of its own
+    "workers": 1,  # further processes are started next to this one, each with its own socket
     "threads": THREADS,
     "keepalive": 75,
     "timeout": 60,

@@ -1,7 +1,7 @@
 """Termination signals: recorded by a minimal handler and acted on where pt2hub's own code waits.
 
 An exception out of a handler would leave a library in the middle of whatever it was at: a query half sent, a lock held.
-So what libraries do for long runs beside the main thread, which leaves it where it is when a signal comes.
+So long calls into libraries run in another thread, which the main thread abandons when a signal comes.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Interrupts:
             self.check()
 
     def call(self, work: Callable[[], T]) -> T:
-        """Do what may take long in libraries, beside the main thread.
+        """Run a long library call outside the main thread.
 
         It must start no processes that are to outlive it: the kernel takes the end of the thread that started a process
         for its parent's death.

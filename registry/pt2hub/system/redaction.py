@@ -83,7 +83,7 @@ class Redactor:
         return text
 
     def clean_value(self, value: Any) -> Any:
-        """Return a JSON value whose texts are clean; what is no JSON value becomes its text."""
+        """Return a JSON value with redacted texts; other values become text."""
         if value is None or isinstance(value, int | float):
             return value
         if isinstance(value, list | tuple):

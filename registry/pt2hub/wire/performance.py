@@ -379,7 +379,7 @@ class PromotionCheckResult:
         missing: Whether the versions could not be compared.
         comparison: Comparison of the alias's current version with the new one; None if an artifact or measurement is
             missing.
-        wanted: Measurement that would make the versions comparable: the reference to measure, and the one to measure
+        required: Measurement that would make the versions comparable: the reference to measure, and the one to measure
             it with. Empty if none would help.
         jobs: Ids of queued or running measuring jobs that may make the versions comparable.
     """
@@ -391,7 +391,7 @@ class PromotionCheckResult:
     target: str | None = None
     missing: bool = False
     comparison: MetricComparison | None = None
-    wanted: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
     jobs: tuple[str, ...] = ()
 
 

@@ -63,11 +63,11 @@ def test_it_serves_ends_at_ctrl_c_and_keeps_all_over_restarts_but_leaves_a_newer
     assert up.end(signal.SIGINT) == (0, "")
     assert processes_of(home) == {}
     assert up.progress == [
-        "up: PostgreSQL starts",
+        "up: starting PostgreSQL",
         "up: upgrading the database schema",
-        f"up: API starts on {settings['url']}",
-        "up: API stops",
-        "up: PostgreSQL stops",
+        f"up: starting the API on {settings['url']}",
+        "up: stopping the API",
+        "up: stopping PostgreSQL",
         "up: stopped",
     ]
 

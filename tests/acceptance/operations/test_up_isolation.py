@@ -82,7 +82,7 @@ def test_where_a_sandbox_can_be_had_there_is_no_warning_and_no_worker_comes_with
     up.process.send_signal(signal.SIGINT)
     out, err = up.process.communicate(timeout=60)
     assert (up.process.returncode, out) == (0, ""), "for programs stdout holds one value"
-    assert "up: PostgreSQL starts" in err
+    assert "up: starting PostgreSQL" in err
     assert "WARNING" not in err
 
 

@@ -179,7 +179,7 @@ def test_an_artifact_answers_everything_known_of_it(registry: Registry) -> None:
     assert [item.implementation for item in found.measurements] == ["artifact", "eager", "torch_compile"]
     assert found.measurements[0].samples == MEASUREMENTS[0].samples
     assert [(step.name, step.seconds) for step in found.steps] == [("fetch", 0.1), ("compile", 12.5)]
-    assert found.verification == {"passed": True, "relative_error": 1e-6}
+    assert found.verification == {"result": "passed", "relative_error": 1e-6}
     assert {item.artifact_type for item in found.referrers} == {AUTOTUNE_TYPE, MEASUREMENT_RUN_TYPE}
     assert found.config["version"]["model"] == MODEL
     assert found.manifest["config"]["digest"] == found.config_digest
@@ -192,7 +192,7 @@ def test_the_metadata_users_ask_for_can_be_queried(registry: Registry) -> None:
     digest = registry.published()
     (row,) = registry.sql(
         """
-        SELECT t.device, t.arch, a.torch, a.compiler, a.verification ->> 'passed', m.value, c.candidate, s.size
+        SELECT t.device, t.arch, a.torch, a.compiler, a.verification ->> 'result', m.value, c.candidate, s.size
         FROM artifacts a
         JOIN builds b ON b.id = a.build_id
         JOIN targets t ON t.name = b.target
@@ -204,4 +204,4 @@ def test_the_metadata_users_ask_for_can_be_queried(registry: Registry) -> None:
         """,
         digest,
     )
-    assert row == ("cpu", "x86_64_v4", "2.13.0+cpu", TOOLCHAIN.compiler, "true", 10.5, "cpp_gemm", 4)
+    assert row == ("cpu", "x86_64_v4", "2.13.0+cpu", TOOLCHAIN.compiler, "passed", 10.5, "cpp_gemm", 4)

@@ -114,7 +114,7 @@ def test_a_job_says_what_it_measures_beside(shell: Shell, served: Registry, clie
     code, document = shell.json("measure", f"{MODEL}@3", "--baseline", f"{MODEL}@1")
     (job,) = document["builds"]
     assert (code, job["measures"], job["baseline"]) == (0, digests[2], digests[0])
-    line = f"measures {digests[2]}, beside {digests[0]}"
+    line = f"measures {digests[2]}, baseline {digests[0]}"
     assert line in shell("builds", job["id"]).out
     (same,) = client.performance.measure(f"{MODEL}@3", baseline=f"{MODEL}@1")
     assert same.id == job["id"]

@@ -1,4 +1,4 @@
-"""Models at a glance and numbers, over a real PostgreSQL."""
+"""Overviews of models and numbers, over a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MODEL = "vision/resnet18"
 
 
-def glance(registry: Registry, name: str = MODEL) -> ModelOverview:
+def overview(registry: Registry, name: str = MODEL) -> ModelOverview:
     (found,) = registry.services.overview.models(name).models
     return found
 
@@ -35,32 +35,32 @@ def flag(registry: Registry, number: int, kind: str, outcome: str) -> None:
 
 def test_a_model_says_where_its_newest_version_stands_beside_the_newest_ready_one(registry: Registry) -> None:
     versions(registry, 2)
-    found = glance(registry)
+    found = overview(registry)
     assert (found.model.newest_ready, found.newest_state, found.ready_at) == (2, "ready", found.newest_at)
     failing = registry.submit(checks={"tolerance": 0.5})
-    assert glance(registry).newest_state == "pending"
+    assert overview(registry).newest_state == "pending"
     registry.services.builds.fail(registry.claim(failing.builds[0].id), CompileFailed("no"))
-    after = glance(registry)
+    after = overview(registry)
     assert (after.model.newest, after.model.newest_ready, after.newest_state) == (3, 2, "failed")
     assert after.ready_at == found.ready_at != after.newest_at
 
 
 def test_a_trend_holds_the_newest_flagged_change_within_its_figures(registry: Registry) -> None:
     many = versions(registry, 25)
-    assert format_trend(glance(registry).trends[0]) == "steady"
-    (trend,) = glance(registry).trends
-    assert (trend.series.target, trend.series.batch, trend.change, trend.place) == (V4, 2, None, None)
+    assert format_trend(overview(registry).trends[0]) == "steady"
+    (trend,) = overview(registry).trends
+    assert (trend.series.target, trend.series.batch, trend.change, trend.change_index) == (V4, 2, None, None)
     assert len(trend.series.values) == 20  # versions 6 to 25
     flag(registry, 5, "change_point", "worse")  # before them
-    assert glance(registry).trends == (trend,)
+    assert overview(registry).trends == (trend,)
     flag(registry, 8, "comparison", "worse")
     flag(registry, 10, "comparison", "worse")
     flag(registry, 10, "change_point", "better")
-    (changed,) = glance(registry).trends
+    (changed,) = overview(registry).trends
     assert changed.change
-    assert (changed.change.number, changed.change.kind, changed.place) == (10, "change_point", 4)
+    assert (changed.change.number, changed.change.kind, changed.change_index) == (10, "change_point", 4)
     measured(registry, many[-1], latency(10.5, batch=2), run=Run(day=1))
-    assert glance(registry).trends[0].change == changed.change
+    assert overview(registry).trends[0].change == changed.change
 
 
 def test_a_page_of_models_takes_as_many_statements_as_one_model(
@@ -81,7 +81,7 @@ def test_a_page_of_models_takes_as_many_statements_as_one_model(
 
 def test_a_model_without_versions_is_shown_too(registry: Registry) -> None:
     registry.sql("INSERT INTO models (name) VALUES ('a/empty')")
-    found = glance(registry, "a/empty")
+    found = overview(registry, "a/empty")
     assert (found.model.newest, found.newest_state, found.newest_at, found.trends) == (None, None, None, ())
 
 

@@ -4,7 +4,7 @@ Compiling them takes half the time of a small model's build, and they have some 
 what another one reads, so a separate child process compiles them, confined like a build and without users' code. The
 files lie in one directory that builds can only read, under Inductor's names, which identify their contents. Each
 toolchain has a list of its files, written when they are complete. Libraries with which Inductor probes the CPU's
-instruction sets lie beside them: six of them take as long to compile as a small model.
+instruction sets are next to them: six of them take as long to compile as a small model.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def with_baseline(
 ) -> BenchmarkPlan:
     """Return a plan with its baseline, the artifact of the newest earlier version for the same target.
 
-    A missing baseline is no error: the plan's note gives the reason.
+    A missing baseline is not an error: the plan's note gives the reason.
     """
     version, target = plan.artifact.config.version, plan.artifact.config.target.name
     newest = partial(container.performance.baseline, version.model, version.number, target)

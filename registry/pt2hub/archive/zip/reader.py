@@ -48,7 +48,7 @@ class Archive:
         """Return a member's bytes.
 
         Raises:
-            NotFound: There is no such member.
+            NotFound: The member does not exist.
             CorruptArchive: Its bytes do not have the size or the CRC that the archive claims.
         """
         return b"".join(self.chunks(self.entry(name)))
@@ -110,7 +110,7 @@ def read_member(path: Path, name: str) -> bytes:
 
     Raises:
         CorruptArchive: The archive or the member is damaged.
-        NotFound: There is no such member.
+        NotFound: The member does not exist.
     """
     with open_archive(path) as archive:
         return archive.read(name)

@@ -254,7 +254,7 @@ def _local_sizes(central: Central, local: records.LocalHeader, extras: dict[int,
     values = struct.unpack(f"<{len(wide) // 8}Q", wide) if len(wide) in (8, 16, 24) else (-1,)
     if records.MAX32 in (local.size, local.compressed):
         return (values[0], values[1]) if len(values) == 2 else (-1, -1)  # noqa: PLR2004  # size and compressed
-    # torch leaves the 32-bit sizes 0 and puts what it knows so far beside them.
+    # torch leaves the 32-bit sizes 0 and puts the known sizes next to them.
     known = {0, central.size, central.compressed, central.offset}
     if not local.flags & records.WITH_DESCRIPTOR or not known.issuperset(values):
         raise CorruptArchive("a zip64 field that contradicts the member's header")

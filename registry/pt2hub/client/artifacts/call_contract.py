@@ -219,7 +219,7 @@ class InputCheck:
                 "The tensor requires a gradient, which compiled code does not compute",
                 f"Call under torch.no_grad() or pass {self.name}.detach().",
             )
-        if tensor.is_neg():  # the sign is a flag beside the memory, which compiled code does not see
+        if tensor.is_neg():  # the sign is a flag outside the memory, which compiled code does not see
             tensor = tensor.resolve_neg()
         if not tensor.is_contiguous(memory_format=self._format):
             self._refuse(
@@ -274,7 +274,7 @@ def call_with(signature: Signature, tensors: Mapping[str, torch.Tensor]) -> dict
     """Return the arguments of a call, assembled from its tensors.
 
     Returns:
-        Arguments by name, with the fixed values that stand beside the tensors in lists, tuples and dicts.
+        Arguments by name, with the fixed values next to the tensors in lists, tuples and dicts.
     """
     roots = {parse(name)[0] for name in tensors}
     beside = {name: value for name, value in signature.fixed.items() if parse(name)[0] in roots}

@@ -59,7 +59,7 @@ class Puller:
             progress: Whether downloads are shown on stderr; None where somebody watches.
 
         Raises:
-            NotFound: There is no such version, or it has no such target.
+            NotFound: The version does not exist, or lacks the target.
             Incompatible: None of its targets runs here; the error says what each one lacks.
             DigestMismatch: Bytes were changed on the way.
             ServerUnreachable: Something is missing here and the server did not answer.

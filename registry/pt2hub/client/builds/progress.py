@@ -114,9 +114,9 @@ class Lines:
     def _is_news(self, build: BuildView) -> bool:
         """Return whether more changed than the position in the queue, which reminders show."""
         status = build.state, build.attempt, format_note(build)
-        news = self._said.get(build.id) != status
+        changed = self._said.get(build.id) != status
         self._said[build.id] = status
-        return news
+        return changed
 
     def _remind(self) -> None:
         while not self._over.wait(self._silence / 5):

@@ -41,7 +41,7 @@ _STARTED = 4096
 _CODE = re.compile(rb"<Code>([A-Za-z0-9]{1,60})</Code>")
 _AGAIN = (
     HTTPStatus.BAD_REQUEST,  # bytes that were changed on the way (BadDigest), or came too slowly (RequestTimeout)
-    HTTPStatus.FORBIDDEN,  # a signature whose time is over
+    HTTPStatus.FORBIDDEN,  # an expired signature
     HTTPStatus.REQUEST_TIMEOUT,
     HTTPStatus.CONFLICT,  # ConditionalRequestConflict: another create of the same object is under way
     HTTPStatus.TOO_MANY_REQUESTS,

@@ -43,7 +43,7 @@ class ServerInfo:
 
     Args:
         url_from: Which setting named the address, None where the program did.
-        token_from: Which setting holds the token; an empty string where there is no token.
+        token_from: The setting that the token comes from; empty without a token.
     """
 
     def __init__(self, url: str, *, url_from: str | None = None, token_from: str | None = None) -> None:
@@ -195,7 +195,7 @@ def cut(exc: urllib3.exceptions.HTTPError) -> tuple[int, int] | None:
 def reason(exc: urllib3.exceptions.HTTPError) -> str:
     """Return a short reason for a missing response, without the address."""
     inner = getattr(exc, "reason", None) or exc
-    last = inner.args[-1] if inner.args else None  # of a time-out, whose text would name an object's address
+    last = inner.args[-1] if inner.args else None  # of a timeout; its text would contain an object's address
     if isinstance(last, OSError):  # of a connection that ended before there was an answer
         return last.strerror or str(last)
     words = getattr(inner, "message", None) or (last if isinstance(last, str) else str(inner))

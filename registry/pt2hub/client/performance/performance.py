@@ -24,7 +24,7 @@ class HistoryOptions(TypedDict, total=False):
     """Filter of a metric's measurements. An omitted field does not filter, except `implementation`.
 
     Attributes:
-        implementation: `artifact` where left out, or what ran beside it: `eager` or `torch_compile`.
+        implementation: `artifact` if omitted, or a baseline: `eager` or `torch_compile`.
         environment: In this environment class: `class_digest` of a series, or its beginning.
         before: Of versions below this number; the newest where left out.
         limit: At most so many versions of each series; 200 where left out, 1,000 at most.
@@ -52,7 +52,7 @@ class Performance(Resource):
     ) -> list[BuildView]:
         """Queue measuring jobs for artifacts, each on a worker for its target.
 
-            client.performance.measure("vision/resnet18@12", beside="vision/resnet18@prod")
+            client.performance.measure("vision/resnet18@12", baseline="vision/resnet18@prod")
 
         If a job for the same artifact is queued, it makes the greater number of runs, at the higher priority.
 
@@ -69,7 +69,7 @@ class Performance(Resource):
 
         Raises:
             InvalidInput: `baseline` is of another team or the same artifact.
-            NotFound: There is no such version, or one has no artifact for the target.
+            NotFound: A version does not exist or has no artifact for the target.
             NotReady: The version has no artifact yet.
             Unauthorized: The token is missing or wrong.
         """
@@ -92,7 +92,8 @@ class Performance(Resource):
 
         Raises:
             UnknownMetric: The metric is unknown; the hint has suggestions.
-            NotFound: There is no such model, or nothing was measured on the target, at the batch, of the implementation or in
+            NotFound: The model does not exist, or nothing was measured on the target, at the batch, of the
+            implementation or in
                 the environment; what there is is in the hint.
         """
         given: Mapping[str, Any] = {"metric": metric, **options}
@@ -119,9 +120,9 @@ class Performance(Resource):
             with_target: The second's, where that is another one.
 
         Raises:
-            NotFound: There is no such version, or it has no artifact for the target.
+            NotFound: A version does not exist or has no artifact for the target.
             Ambiguous: The versions have several targets in common; the hint lists them.
-            InvalidInput: Both are the same artifact, or a text is no reference.
+            InvalidInput: Both are the same artifact, or a reference is invalid.
         """
         given = {"before": before, "after": after, "target": target, "with_target": with_target}
         query = {name: value for name, value in given.items() if value is not None}

@@ -42,7 +42,7 @@ class StorageKey:
 
     @classmethod
     def from_path(cls, path: str) -> StorageKey | None:
-        """Return the key whose `path` this is; None for anything else that lies in the storage."""
+        """Return the key of a `path`; None for anything else in the storage."""
         match = _PATH.fullmatch(path)
         if match is None:
             return None

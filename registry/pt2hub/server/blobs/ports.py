@@ -223,5 +223,5 @@ class PresignedTransfers(Protocol):
         ...
 
     def discard(self, upload: str, multipart: str | None) -> None:
-        """Remove everything of an upload; what is gone already is no error."""
+        """Remove everything of an upload; missing parts are ignored."""
         ...

@@ -83,9 +83,9 @@ def _list_response(
         team=team,
         after=after,
         found=found,
-        lines={glance.model.name: lines_of(glance) for glance in found.models},
+        lines={overview.model.name: lines_of(overview) for overview in found.models},
         max_lines=_MAX_LINES,
-        aliases={glance.model.name: _order_aliases(glance.model.aliases) for glance in found.models},
+        aliases={overview.model.name: _order_aliases(overview.model.aliases) for overview in found.models},
         activity=activity,
         bounds=overview,
     )
@@ -125,16 +125,19 @@ class Line:
         return not self.failed, -worse
 
 
-def lines_of(glance: ModelOverview) -> list[Line]:
+def lines_of(overview: ModelOverview) -> list[Line]:
     """Return the targets of a model, the most urgent first."""
-    newest = max((trend.series.newest for trend in glance.trends), default=0)
-    known = {trend.series.target: trend for trend in glance.trends}
+    newest = max((trend.series.newest for trend in overview.trends), default=0)
+    known = {trend.series.target: trend for trend in overview.trends}
     current = {name for name, trend in known.items() if newest - trend.series.newest < _ABANDONED_AFTER}
     found = [
         Line(
-            name, known.get(name), failed=name in glance.failed, current=name in current.union(glance.failed)
+            name,
+            known.get(name),
+            failed=name in overview.failed,
+            current=name in current.union(overview.failed),
         )
-        for name in dict.fromkeys((*known, *glance.failed))
+        for name in dict.fromkeys((*known, *overview.failed))
     ]
     return sorted(found, key=lambda line: line.sort_key)
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pt2hub.server.up.isolation import IsolationSetup
 
 _WORKER_BEGINS = (
-    "worker starts (about 10 s; the first time on a machine a minute more, or several on a busy one)"
+    "starting the worker (about 10 s; the first time on a machine a minute more, or several on a busy one)"
 )
 
 
@@ -86,7 +86,7 @@ class UpOptions:
     Attributes:
         api_seconds: How long the API may take to answer.
         worker_seconds: How long the worker may take to appear. The first one on a machine compiles PyTorch's headers:
-            one minute when the machine is idle (166 s seen beside other builds).
+            one minute when the machine is idle (166 s seen during other builds).
         announce: Shows what runs, once all of it does.
     """
 
@@ -143,9 +143,9 @@ def _serve(config: ServerConfig, options: UpOptions, stack: ExitStack, interrupt
         listeners, environ, log=home.logs / "api.log", grace=config.grace_seconds, report=options.report
     )
     workers = _workers(config, options, environ)
-    _start_services(apis, options, stack, begins=f"API starts on {probe.url}", ends="API stops")
+    _start_services(apis, options, stack, begins=f"starting the API on {probe.url}", ends="stopping the API")
     if workers:
-        ends = f"worker stops; a build that runs is handed back ({_hand_back(config):g} s at most)"
+        ends = f"stopping the worker; a running build is handed back ({_hand_back(config):g} s at most)"
         _start_services(workers, options, stack, begins=_WORKER_BEGINS, ends=ends)
     isolation = _await_services(apis, workers, probe, options, interrupts)
     if isolation == "process":
@@ -191,9 +191,9 @@ def _demand_sandbox(config: ServerConfig, database_url: str) -> None:
 
 
 def _start_database(database: EmbeddedPostgres, options: UpOptions, stack: ExitStack) -> str:
-    options.progress("PostgreSQL starts")
+    options.progress("starting PostgreSQL")
     stack.callback(database.stop)
-    stack.callback(options.progress, "PostgreSQL stops")
+    stack.callback(options.progress, "stopping PostgreSQL")
     return database.start()
 
 

@@ -17,7 +17,7 @@ class ChartView:
         unit: Its unit.
         better: `lower`, `higher`, or None if undefined.
         batch: Batch size, or None where there is none.
-        implementation: `artifact`, or what ran beside it.
+        implementation: `artifact`, or a baseline.
         series: By target; of one target's that with the newest figures first.
         more: Whether series with older figures were left out.
     """
@@ -42,7 +42,7 @@ class ChartsView:
         metrics: Everything that is measured of the model, known metrics first and in their order.
         targets: Targets with figures.
         batches: Batch sizes with figures.
-        implementations: `artifact`, and what ran beside it.
+        implementations: `artifact`, and the baselines.
     """
 
     model: str

@@ -23,7 +23,7 @@ class MeasurementRunView:
         source: `build`, `again` (a measuring job) or `report`.
         environment: The machine's fingerprint.
         job: The build or measuring job that took it; empty for a report.
-        baseline: Number of the version whose artifact that job was for, where it is another one's; else None.
+        baseline: Number of the version that the job benchmarked, if another one; else None.
         reporter: Who reported it; empty for a job's.
     """
 
@@ -45,9 +45,9 @@ class MetricView:
     Attributes:
         metric: What was measured (`latency_p50`).
         unit: Its unit (`ms`).
-        implementation: `artifact`, or `eager` or `torch_compile` beside it.
+        implementation: `artifact`, `eager` or `torch_compile`.
         value: The figure of its latest run; where there are reports only, the median of the latest 200.
-        low: Lowest replicate of the latest 200 figures, or lowest figure where there are no replicates.
+        low: Lowest replicate of the latest 200 measurements, or the lowest value without replicates.
         high: Highest value, as for `low`.
         count: How many figures there are, 200 at most.
         measured_at: When the latest run was, or the latest report; ISO 8601, UTC.
@@ -91,7 +91,7 @@ class KeptSources:
     """The location of an artifact's generated sources.
 
     Attributes:
-        artifact: The artifact that was compiled from them: the one asked for, or the one whose code it reuses.
+        artifact: The artifact that was compiled from them: the requested one, or the one that it reuses code of.
         model: That artifact's model.
         number: The number of its version.
         referrer: Digest of the manifest that names them.

@@ -48,11 +48,11 @@ class LogMatches:
     """Matches of a search in an attempt's log.
 
     Attributes:
-        places: Positions of lines that hold it, in order.
-        noise: How many further ones are the compiler's noise, where that is left out.
-        more: Whether there are more lines than are counted here.
+        positions: Positions of matching lines, in order.
+        hidden: Number of further matches in hidden noise lines.
+        more: Whether there are further matches that were not counted.
     """
 
-    places: tuple[int, ...]
-    noise: int = 0
+    positions: tuple[int, ...]
+    hidden: int = 0
     more: bool = False

@@ -14,15 +14,15 @@ class Trend:
     """A series over its last versions, with its newest change.
 
     Attributes:
-        series: The series with the figures of its last versions.
-        change: The newest flagged change among those versions, None where none was flagged.
-        place: Which of the figures, counted from 0, is the first after that change; None without one.
-        level: Whether the figures are steady, where none was flagged.
+        series: The series with the measurements of its last versions.
+        change: The newest flagged change among those versions; None if there is none.
+        change_index: Index of the first measurement after that change; None without a change.
+        level: Whether the measurements are steady, if no change was flagged.
     """
 
     series: SeriesSummary
     change: ChangeView | None = None
-    place: int | None = None
+    change_index: int | None = None
     level: Settled = "too_few"
 
 

@@ -1,6 +1,6 @@
 """Detects a model's code that has replaced pt2hub's own functions in its build process.
 
-This is no protection: such code can do anything here, and its results are verified in other processes. It shows an
+This does not protect: such code can do anything here, and its results are verified in other processes. It shows an
 author which of their patches reach further than intended.
 """
 

@@ -41,7 +41,7 @@ def taken_apart(values: Mapping[str, Any]) -> Call:
     """Return the call with these arguments.
 
     Raises:
-        InvalidInput: There is no tensor, or a spec cannot hold an argument.
+        InvalidInput: No argument is a tensor, or a spec cannot contain an argument.
         UnsupportedTensor: A tensor is complex, sparse, quantised, of a subclass or without values.
     """
     tensors, fixed = {}, {}

@@ -175,7 +175,7 @@ def _difference(left: Outputs, right: Outputs) -> str:
         if bool(same.all()):
             continue
         gap = float((one[~same].double() - other[~same].double()).abs().max())
-        if not gap <= _tolerance(one):  # also where it is no number
+        if not gap <= _tolerance(one):  # also if it is NaN
             return f"output {place} is off by {gap:.3g}"
     return ""
 

@@ -33,7 +33,7 @@ def state_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return the model's `state_dict`, with tied tensors only once, under their last name.
 
     Raises:
-        UnsupportedTensor: A tensor cannot be published, or what is there is no tensor.
+        UnsupportedTensor: A value is not a tensor or cannot be published.
     """
     found = model.state_dict()
     last: dict[object, str] = {}

@@ -69,7 +69,7 @@ class _Snapshot:
         """Return the file of the repository that a name selects.
 
         Raises:
-            WeightsUnavailable: There is none, or it is no safetensors file.
+            WeightsUnavailable: The file does not exist or is not a safetensors file.
         """
         if name.file is None:
             found = next((file for file in _USUAL if file in self.files), None)

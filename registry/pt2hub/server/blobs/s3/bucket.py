@@ -82,7 +82,7 @@ class Bucket:
         return Stored(path, answer["ContentLength"], answer["ETag"], answer["LastModified"])
 
     def list_objects(self, start: str) -> Iterator[Stored]:
-        """Yield the objects whose path begins with this, in the order of their names."""
+        """Yield the objects with a path prefix, in order of their names."""
         for page in self.pages("list_objects_v2", start):
             for item in page.get("Contents", ()):
                 path = item["Key"].removeprefix(self.prefix)

@@ -30,7 +30,7 @@ def stream(bucket: Bucket, path: str, start: int = 0, stop: int | None = None) -
         stop: First byte no longer wanted, greater than `start`; None means to the end.
 
     Raises:
-        NotFound: There is no such object; raised when the first piece is asked for.
+        NotFound: The object does not exist; raised when the first chunk is requested.
     """
     answer = _request(bucket, path, start, stop)
     at, vain = start, 0
@@ -67,7 +67,7 @@ def _request(bucket: Bucket, path: str, start: int, stop: int | None, **more: An
 def _again(bucket: Bucket, path: str, rest: tuple[int, int | None], etag: str) -> Any | None:
     try:
         return _request(bucket, path, *rest, IfMatch=etag)
-    except NotFound as error:  # half of it was read: that is no answer to whether it is stored
+    except NotFound as error:  # half of it was read, which does not tell whether it is stored
         raise unavailable(bucket.address(path), "NoSuchKey") from error
 
 

@@ -33,7 +33,7 @@ it sends in parts the server must hash again."""
 _MAX_PARTS = 10_000
 """S3's limit of parts per object."""
 _MAX_STREAM_BYTES = _MAX_PARTS * (64 << 20)
-"""For parts of bytes whose number is not known a limit counts up to here, since some of them are held in memory."""
+"""Largest size of a body of unknown length that is sent in parts, since some parts are held in memory."""
 
 
 class S3Storage:

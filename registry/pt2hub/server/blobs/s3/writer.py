@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from pt2hub.server.blobs.s3.bucket import Bucket
 
 THREADS = 4
-"""Parts of an upload that are on their way at once: the most that are no slower to a server on the same machine (figures
+"""Parts of an upload that are on their way at once: the most that are not slower with a server on the same machine
+(figures
 in docs/decisions/0007; `benchmarks/upload_to_s3.py --tune` measures them), for those far away gain by each."""
 _P = TypeVar("_P")
 

@@ -127,21 +127,21 @@ class Panel:
     @property
     def number(self) -> int:
         """The number of the current match, from 1; 0 if the current line does not match."""
-        positions = self.matches.places if self.matches else ()
+        positions = self.matches.positions if self.matches else ()
         index = bisect_left(positions, self.query.at or 0)
         return index + 1 if index < len(positions) and positions[index] == self.query.at else 0
 
     @property
     def previous(self) -> int | None:
         """The match before the current line."""
-        positions = self.matches.places if self.matches else ()
+        positions = self.matches.positions if self.matches else ()
         index = bisect_left(positions, self.query.at or 0)
         return positions[index - 1] if index else None
 
     @property
     def next(self) -> int | None:
         """The match after the current line."""
-        positions = self.matches.places if self.matches else ()
+        positions = self.matches.positions if self.matches else ()
         index = bisect_right(positions, self.query.at or 0)
         return positions[index] if index < len(positions) else None
 
@@ -160,8 +160,8 @@ def panel(view: BuildView, query: LogQuery) -> Panel:
         NotFound: The attempt does not exist, or the log is missing from storage.
     """
     matches, problem = _matches(view.id, query)
-    if matches and matches.places and query.position == LogPosition():
-        query = query.model_copy(update={"at": matches.places[0]})
+    if matches and matches.positions and query.position == LogPosition():
+        query = query.model_copy(update={"at": matches.positions[0]})
     services = container()
     window = services.log_windows.window(
         view.id, attempt=query.attempt, position=query.position, summary=not query.whole

@@ -221,8 +221,8 @@ class _Sides:
         self, message: str, target: str, path: str, check: PromotionCheck
     ) -> PromotionCheckResult:
         """Return the result of a check that lacks measurements, with the jobs that will provide them."""
-        wanted = _both(self._move, check.metric)
-        if not wanted:
+        required = _both(self._move, check.metric)
+        if not required:
             return replace(_unknown(path, check, message), target=target)
         sides = ((self._move.after, self._after), (self._move.before, self._before))
         found = self._states.of(own[target].artifact for _, own in sides)
@@ -233,7 +233,7 @@ class _Sides:
         text = "; ".join(
             [message, *filter(None, (_measurement_text(number, status) for number, status in states))]
         )
-        return replace(_unknown(path, check, text), target=target, wanted=wanted, jobs=jobs)
+        return replace(_unknown(path, check, text), target=target, required=required, jobs=jobs)
 
 
 def _measurement_text(number: int | None, status: MeasurementStatus) -> str:
@@ -293,7 +293,7 @@ def _hint(move: AliasMoveRequest, refused: tuple[PromotionCheckResult, ...], job
 
 def _measure_hint(refused: tuple[PromotionCheckResult, ...]) -> str:
     """Return the commands that measure both versions alongside each other."""
-    commands = _commands([(item.wanted, item.target) for item in refused if item.wanted])
+    commands = _commands([(item.required, item.target) for item in refused if item.required])
     return f"Measure: {commands}." if commands else ""
 
 
@@ -312,10 +312,10 @@ def _report_hint(refused: tuple[PromotionCheckResult, ...]) -> str:
     return f"Report {' and '.join(dict.fromkeys(metrics))} of both with `pt2hub report`." if metrics else ""
 
 
-def _commands(wanted: list[tuple[tuple[str, ...], str | None]]) -> str:
+def _commands(required: list[tuple[tuple[str, ...], str | None]]) -> str:
     commands = [
         f"`pt2hub measure {both[0]} --target {target} --baseline {both[1]}`"
-        for both, target in dict.fromkeys(wanted)
+        for both, target in dict.fromkeys(required)
     ]
     return ", ".join(commands[:_MAX_COMMANDS])
 

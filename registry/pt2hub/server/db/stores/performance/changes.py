@@ -233,7 +233,7 @@ class EventStore:
         """Return events, newest first.
 
         Args:
-            filters: Any of `model`, `number`, `target`, `outcome`; None is no filter.
+            filters: Any of `model`, `number`, `target`, `outcome`; None does not filter.
             after: Time and id of the previous page's last event; None for the newest.
         """
         place = (SQLEvent.at, SQLEvent.id)

@@ -92,7 +92,7 @@ class PolicyStore:
         """Return the units of all metrics that were measured for a model's artifacts, by metric."""
         mine = (SQLSeries.model_id == model_id, SQLSeries.implementation == "artifact")
         rows = self._session.execute(select(SQLSeries.metric, SQLSeries.unit).where(*mine).distinct())
-        return {metric: unit for metric, unit in rows}  # noqa: C416  # rows are no tuples to mypy
+        return {metric: unit for metric, unit in rows}  # noqa: C416  # rows are not tuples to mypy
 
 
 def _drop_defaults(rule: Mapping[str, Any]) -> dict[str, Any]:
