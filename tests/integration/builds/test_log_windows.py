@@ -55,7 +55,7 @@ def test_windows_name_their_lines_and_whether_there_are_more(
 ) -> None:
     monkeypatch.setattr(log_windows, "MAX_WINDOW_LINES", 10)
     noise = [*range(2, 9), *range(61, 96)]
-    build = logged(registry, lines(100, hidden=noise), away=away).build
+    build = logged(registry, lines(100, noise=noise), away=away).build
 
     def window(*, summary: bool = False, **place: int) -> LogWindow:
         return registry.services.log_windows.window(build, position=LogPosition(**place), summary=summary)
@@ -129,7 +129,7 @@ def test_an_unknown_attempt_or_build_has_no_window(registry: Registry) -> None:
 @pytest.mark.parametrize("away", [False, True])
 def test_a_huge_log_is_leafed_through_and_searched_quickly(registry: Registry, *, away: bool) -> None:
     count = 100_000
-    build = logged(registry, lines(count, hidden=range(1000, count - 100)), away=away).build
+    build = logged(registry, lines(count, noise=range(1000, count - 100)), away=away).build
     windows = registry.services.log_windows
     windows.window(build)
     timed = {}
