@@ -30,6 +30,9 @@ pytest_plugins = [
 
 gc.disable()  # until the tests are collected: imports leave no garbage, and searching for it takes a quarter of them
 
+# Hundreds of processes import the checkout: the first one keeps what it compiled, wherever Python is told not to.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # Torch in the test processes themselves is held to the level that PT2HUB_CPU_LEVEL names, as in workers' children.
 os.environ.update(at_level(cpu_level_limit()))
 

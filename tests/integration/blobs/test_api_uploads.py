@@ -13,7 +13,7 @@ import pytest
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.errors import DigestMismatch, StorageFull, TooLarge, Unauthorized, UploadTruncated
 from pt2hub.server.api.resources.blobs import RESERVE_BYTES
-from pt2hub.server.serve import THREADS
+from pt2hub.server.gunicorn_server import THREADS
 from pt2hub.server.up import port
 from pt2hub.wire.problems import from_dict
 from support.api_process import ApiProcess, answer, running_api

@@ -17,8 +17,8 @@ from structlog.testing import capture_logs
 
 from pt2hub import errors
 from pt2hub.server.api.context import PAGES
+from pt2hub.server.gunicorn_server import THREADS
 from pt2hub.server.pages.sessions import COOKIE
-from pt2hub.server.serve import THREADS
 from pt2hub.server.services.promotion.aliases import MAX_REASON_CHARS
 from pt2hub.version import __version__
 from pt2hub.wire.problems import from_dict
