@@ -467,3 +467,11 @@ class ArtifactConfig:
     verification: dict[str, Any]
     provenance: dict[str, Any]
     dtype: str | None = None
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """Requested target of its build, with its overrides; provenance that lacks it leaves target and dtype."""
+        found = self.provenance.get("request")
+        if isinstance(found, dict):
+            return found
+        return {"target": self.target.name} | ({"dtype": self.dtype} if self.dtype else {})

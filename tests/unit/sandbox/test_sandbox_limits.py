@@ -16,6 +16,7 @@ from pt2hub_workers.sandbox import watcher
 from pt2hub_workers.sandbox.cgroup_locations import find_delegated_cgroup, memory_ceiling
 from pt2hub_workers.sandbox.cgroups import Cgroup
 from pt2hub_workers.sandbox.limits import AvailableResources, Bounds, Limits, limits_from_environ
+from pt2hub_workers.sandbox.proc import count_threads, descend, threads_of_user
 from pt2hub_workers.sandbox.watcher import measure_workspace
 
 if TYPE_CHECKING:
@@ -263,3 +264,44 @@ def test_the_ceiling_of_memory_is_the_lowest_limit_of_all_groups_around(tmp_path
     (folder / "memory.max").write_text("max\n")
     (folder.parent / "memory.max").write_text(f"{4 * GIB}\n")
     assert memory_ceiling(tmp_path) == 4 * GIB
+
+
+def test_a_limit_of_an_older_hosts_container_is_a_ceiling_too(tmp_path: Path) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("5:cpu,cpuacct:/\n4:memory:/docker/box\n0::/\n")
+    (tmp_path / "proc/self/mountinfo").write_text(
+        "30 25 0:26 /docker/box /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+    )
+    folder = tmp_path / "sys/fs/cgroup/memory"
+    folder.mkdir(parents=True)
+
+    (folder / "memory.stat").write_text("cache 1\nhierarchical_memory_limit 9223372036854771712\n")
+    assert memory_ceiling(tmp_path) is None
+    (folder / "memory.stat").write_text(f"cache 1\nhierarchical_memory_limit {2 * GIB}\n")
+    assert memory_ceiling(tmp_path) == 2 * GIB
+
+
+_MANY_THREADS = """
+import ctypes, sys, threading, time
+for number in range(40):
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+ctypes.CDLL(None).prctl(15, sys.argv[1].encode())
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("name", ["Threads:\t0", "Uid:\t77\t77\t77", "a) R 1 0 (b"])
+def test_a_process_cannot_hide_its_threads_behind_its_name(name: str) -> None:
+    argv = [sys.executable, "-c", _MANY_THREADS, name]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as child:  # this interpreter
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"ready\n"
+            processes = descend(os.getpid())
+
+            assert {os.getpid(), child.pid} <= {each.pid for each in processes}
+            assert [count_threads(each) for each in processes if each.pid == child.pid] == [41]
+            assert threads_of_user(os.getuid()) > 41
+        finally:
+            child.kill()

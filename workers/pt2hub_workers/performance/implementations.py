@@ -49,8 +49,7 @@ class Implementation:
     @property
     def request(self) -> dict[str, Any]:
         """Requested target of its build, with its overrides."""
-        found: dict[str, Any] = self.config.provenance["request"]
-        return found
+        return self.config.request
 
     def runs_the_code_of(self, other: Implementation) -> bool:
         """Return whether no kernel can differ: code, toolchain and the kernels called by name are equal."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,6 +30,9 @@ _MOVES = 10
 _CONTROLLERS: dict[str, Counted] = {"memory": "memory", "pids": "processes"}
 _DELEGATE = ("user.delegate", "trusted.delegate")
 """Extended attributes by which systemd marks a delegated group, since release 251 and before."""
+_HIERARCHICAL_LIMIT = re.compile(r"^hierarchical_memory_limit (\d+)$", re.MULTILINE)
+_NO_LIMIT = 1 << 60
+"""Version 1 writes a number near 2**63 where there is no limit."""
 _ROOT = Path("/")
 _log = structlog.get_logger()
 
@@ -64,13 +68,37 @@ def find_delegated_cgroup(root: Path = _ROOT) -> Cgroup | None:
 
 
 def memory_ceiling(root: Path = _ROOT) -> int | None:
-    """Return the lowest memory limit of this process's groups, in bytes; None without a limit."""
+    """Return the lowest memory limit of this process's groups, in bytes; None without a limit.
+
+    Groups of version 1 are read too, because containers on older hosts have their limit there.
+    """
     own = _own_location(root)
     limits = []
     for above in (own.folder, *own.folder.parents) if own else ():
         with contextlib.suppress(OSError, ValueError):  # `max` or no file: no limit
             limits.append(int((above / "memory.max").read_text()))
-    return min(limits, default=None)
+    if older := _memory_location(root):
+        with contextlib.suppress(OSError):
+            found = _HIERARCHICAL_LIMIT.search((older / "memory.stat").read_text())
+            limits += [int(found[1])] if found else []
+    return min((limit for limit in limits if limit < _NO_LIMIT), default=None)
+
+
+def _memory_location(root: Path) -> Path | None:
+    """Return the folder of this process's group in the memory tree of version 1; see cgroups(7)."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+        mounts = (root / "proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return None
+    fields = (line.split(":", 2) for line in lines)
+    path = next((path for _, names, path in fields if "memory" in names.split(",")), None)
+    for where, _, what in (line.partition(" - ") for line in mounts):
+        _, _, _, top, mount, *_ = where.split(" ")
+        kind, *_, options = what.split(" ")
+        if path and kind == "cgroup" and "memory" in options.split(",") and Path(path).is_relative_to(top):
+            return root / mount.lstrip("/") / Path(path).relative_to(top)
+    return None
 
 
 def _prepare_delegated(own: _CgroupLocation) -> Cgroup:

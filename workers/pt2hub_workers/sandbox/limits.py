@@ -19,17 +19,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import psutil
 import structlog
 
 from pt2hub.errors import BadConfiguration
 from pt2hub_workers.inside.builds.shortage import format_gib
 from pt2hub_workers.sandbox.cgroup_locations import memory_ceiling, own_cgroup
-from pt2hub_workers.sandbox.proc import descend, find_process, footprint, own_tmpfs, threads_of_user, total
+from pt2hub_workers.sandbox.proc import (
+    count_threads,
+    descend,
+    find_process,
+    footprint,
+    own_tmpfs,
+    threads_of_user,
+    total,
+)
 from pt2hub_workers.sandbox.watcher import MAX_ENTRIES, Watcher, measure_workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    import psutil
 
     from pt2hub_workers.sandbox.cgroups import Cgroup, Counted
 
@@ -297,10 +306,7 @@ class Bounds:
     def _find_overuse(self, processes: Sequence[psutil.Process]) -> Exceeded | None:
         """Return an exceeded limit that the kernel does not enforce."""
         counted = self._kernel_bounds
-        if (
-            "processes" not in counted
-            and total(processes, psutil.Process.num_threads) > self._limits.processes
-        ):
+        if "processes" not in counted and total(processes, count_threads) > self._limits.processes:
             return self._combine_processes()
         if "memory" in counted:
             return None

@@ -1,4 +1,9 @@
-"""Facts about processes from psutil and /proc: their tree, memory, and open deleted files."""
+"""Facts about processes from psutil and /proc: their tree, memory, and open deleted files.
+
+What limits rest on is read here and not by psutil: it finds the number of threads and the user by a search in
+/proc/PID/status, where a process's own name stands first and can look like either, and its walk over the tree ends at
+the first process that may not be read.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +22,10 @@ if TYPE_CHECKING:
 BLOCK = 512
 """Bytes of one block in stat(2), independent of the file system's block size."""
 _ALL = Path("/proc")
+_PARENT, _THREADS, _STARTED = 1, 17, 19
+"""Positions in /proc/PID/stat after the name: fields 4, 20 and 22 of proc(5)."""
+_USER_LINE = re.compile(r"^Uid:\t(\d+)", re.MULTILINE)
+"""A name cannot begin a line: the kernel escapes line ends in it."""
 _KIB_LINE = re.compile(r"^(\w+):\s+(\d+) kB$", re.MULTILINE)
 
 
@@ -44,21 +53,28 @@ def is_stopped(process: psutil.Process) -> bool:
 
 def started_ticks(pid: int) -> int | None:
     """Return the start time of a process in ticks since boot, which unlike psutil's is independent of clock changes."""
-    with contextlib.suppress(OSError):
-        return int((_ALL / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[19])
-    return None
+    return _stat_field(pid, _STARTED)
+
+
+def count_threads(process: psutil.Process) -> int:
+    """Return the number of a process's threads; 0 if it has ended."""
+    return _stat_field(process.pid, _THREADS) or 0
 
 
 def descend(pid: int) -> list[psutil.Process]:
     """Return a process and its descendants.
 
     A process whose parent ended belongs to init and is missed, except in a separate PID namespace, whose first process
-    adopts it.
+    adopts it. Processes that may not be read (hidepid in proc(5)) are skipped.
     """
-    with contextlib.suppress(psutil.Error):
-        top = psutil.Process(pid)
-        return [process for process in (top, *top.children(recursive=True)) if is_running(process)]
-    return []
+    below: dict[int, list[int]] = {}
+    for each in psutil.pids():
+        if (parent := _stat_field(each, _PARENT)) is not None:
+            below.setdefault(parent, []).append(each)
+    found = [pid]
+    for each in found:  # grows during the loop
+        found += [child for child in below.get(each, ()) if child not in found]
+    return [process for each in found if (process := find_process(each)) is not None]
 
 
 def total(processes: Iterable[psutil.Process], count: Callable[[psutil.Process], int]) -> int:
@@ -140,12 +156,21 @@ def is_deleted(status: os.stat_result) -> bool:
 
 def threads_of_user(user: int) -> int:
     """Return the number of a user's threads, zombies included, as RLIMIT_NPROC counts them."""
-    found = psutil.process_iter(["uids", "num_threads"])
-    return sum(
-        each.info["num_threads"] or 1
-        for each in found
-        if each.info["uids"] and each.info["uids"].real == user
-    )
+    return sum((_stat_field(pid, _THREADS) or 1) for pid in psutil.pids() if _real_user(pid) == user)
+
+
+def _real_user(pid: int) -> int | None:
+    with contextlib.suppress(OSError):
+        found = _USER_LINE.search((_ALL / str(pid) / "status").read_text(errors="replace"))
+        return int(found[1]) if found else None
+    return None
+
+
+def _stat_field(pid: int, index: int) -> int | None:
+    """Return a number from /proc/PID/stat, counted from the state, which follows the name in brackets."""
+    with contextlib.suppress(OSError):  # ESRCH is raised while a process ends
+        return int((_ALL / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[index])
+    return None
 
 
 def _tmpfs(pid: int) -> list[tuple[str, str]]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _LINES = 200
-"""Bytes of a worker's log to search; more than it writes between `isolation_reason` and the end of its start."""
+"""Lines of a worker's log to search; more than it writes between `isolation_reason` and the end of its start."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,7 +179,7 @@ def _restore_rows(session: Session, publication: Publication) -> bool:
             "id": _build(manifest, config),
             "version_id": version.id,
             "target": config.target.name,
-            "request": config.provenance["request"],
+            "request": config.request,
             "attempt": attempt,
             **_position(config),
             "started_at": None,
