@@ -11,10 +11,10 @@ import pytest
 from pt2hub.domain.builds import LogLine, StepReport
 from pt2hub.errors import Busy, CompileFailed, DatabaseUnavailable
 from pt2hub.server.api.streams import MAX_FOLLOWERS
-from support.browser import sign_in
+from support.browser import settle, sign_in
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Route
 
     from pt2hub.domain.builds import Claim
     from support.browser import Axe, Shoot, Watch
@@ -171,6 +171,30 @@ def test_a_search_goes_from_match_to_match_and_back_without_loading_the_page(
     assert page.evaluate("() => window.loaded") == "once"
     say(site, claim, 3001, "and it follows again")
     page.locator("#L3001").wait_for()
+
+
+def test_lines_that_arrive_after_a_search_leave_its_window_alone(
+    site: Site, page: Page, claim: Claim
+) -> None:
+    say(site, claim, 1, "needle", *(f"line {seq}" for seq in range(2, 3001)))
+    page.goto(f"/builds/{claim.build}")
+    page.locator("#L3000").wait_for()
+    settle(page)
+    held: list[Route] = []
+    page.route("**/lines?*rows=1*", lambda route: held.append(route))  # noqa: PLW0108  # a builtin is no handler
+    with page.expect_request("**/lines?*rows=1*"):
+        say(site, claim, 3001, "asked for before the search, and answered after it")
+    field = page.get_by_role("searchbox", name="Search this log")
+    field.fill("needle")
+    field.press("Enter")
+    page.get_by_text("1 of 1 line").wait_for()
+    assert in_sight(page, 1)
+    with page.expect_response("**/lines?*rows=1*") as answer:
+        held[0].continue_()
+    answer.value.finished()
+    settle(page)
+    assert in_sight(page, 1)
+    assert page.locator("#L3001").count() == 0
 
 
 def test_who_finds_no_place_among_the_followers_asks_again_and_again(

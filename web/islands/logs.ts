@@ -32,11 +32,13 @@ export class LogPanel {
   /** Appends new lines. */
   async appendNew(): Promise<void> {
     for (let later = this.follows; later; ) {
-      if (!this.lines || this.lines.isFull) return;
+      const { lines } = this;
+      if (!lines || lines.isFull) return;
       const { rows, seen } = this.section.dataset;
       const found = (await fetchPart(`${rows}&after=${seen}`)).querySelector("ol");
-      if (!found || this.section.dataset["rows"] !== rows) return;
-      this.lines.append([...found.children], this.following);
+      // Meanwhile the reader may have gone to another window, whose lines these do not continue.
+      if (!found || this.lines !== lines) return;
+      lines.append([...found.children], this.following);
       this.section.dataset["seen"] = found.dataset["seen"];
       this.count(found.dataset["last"] ?? "");
       later = found.dataset["later"] === "true";
