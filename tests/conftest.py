@@ -15,6 +15,7 @@ pytest_plugins = [
     "support.beside",
     "support.postgres",
     "support.registry",
+    "support.seeded_story",
     "support.api_process",
     "support.browser",
     "support.calm",

@@ -88,7 +88,7 @@ def running_api(
         before: Words in front of its command line, for another namespace.
         settings: Further variables.
     """
-    (folder / "blobs").mkdir()
+    (folder / "blobs").mkdir(exist_ok=True)
     (folder / "tmp").mkdir()
     given = {
         "PT2HUB_HOME": str(folder / "home"),

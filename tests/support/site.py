@@ -14,8 +14,7 @@ import pytest
 
 from pt2hub.server.pages.sessions import COOKIE
 from support.api_process import ApiProcess, running_api
-from support.postgres import create_database
-from support.story.replay import seed
+from support.seeded_story import beat
 from support.workbench import FACTORIES
 from support.working import Works, environ_of
 
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pt2hub.server.container import Container
-    from pt2hub.server.db.embedded import EmbeddedPostgres
     from support.registry import Registry
+    from support.seeded_story import SeededStory
 
 
 @dataclass(frozen=True)
@@ -79,15 +78,13 @@ class Site:
 
 
 @pytest.fixture(scope="session")
-def site(
-    tmp_path_factory: pytest.TempPathFactory, postgres: EmbeddedPostgres, migrated_template: str
-) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory, seeded_story: SeededStory) -> Iterator[Site]:
     """The server with the demo's data."""
     folder = tmp_path_factory.mktemp("site")
-    database = create_database(postgres, template=migrated_template)
+    database = seeded_story.copy(folder)
     with running_api(folder, database, PT2HUB_FACTORIES=f"torchvision.models,timm,{FACTORIES}") as api:
         services = api.registry.services
-        seed(services)
+        beat(services)
         works = Works(services, environ_of(folder, database), folder)
         token = services.access.create_token("browser", admin=True)
         try:

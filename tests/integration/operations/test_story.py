@@ -11,7 +11,6 @@ from pt2hub.domain.builds import BuildFilter, BuildState
 from pt2hub.errors import InvalidInput, PromotionCheckFailed
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import open_container
-from support.postgres import create_database
 from support.registry import Registry
 from support.story.plot import EMBEDDER, RESNET
 from support.story.replay import seed
@@ -19,20 +18,20 @@ from support.story.replay import seed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pt2hub.server.db.embedded import EmbeddedPostgres
+    from support.seeded_story import SeededStory
 
 
 @pytest.fixture(scope="module")
 def told(
-    postgres: EmbeddedPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
+    seeded_story: SeededStory, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Registry, int]]:
     """A registry with the story."""
-    url = create_database(postgres, template=migrated_template)
     folder = tmp_path_factory.mktemp("story")
+    url = seeded_story.copy(folder)
     factories = ("torchvision.models", "timm")
     config = ServerConfig(home=folder, storage=str(folder / "blobs"), database_url=url, factories=factories)
     with open_container(config, database_url=url) as services:
-        yield Registry(services, url), seed(services)
+        yield Registry(services, url), seeded_story.artifacts
 
 
 def test_a_year_has_passed_and_builds_took_their_time(told: tuple[Registry, int]) -> None:

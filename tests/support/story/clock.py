@@ -44,6 +44,11 @@ class Clock:
         """Let what follows happen at a moment, in seconds since the epoch; it may lie before the last one."""
         self._marks.append((self._services.maintenance.contact(), moment))
 
+    def end_pause(self, build: str) -> None:
+        """End the pause between two attempts of a build: who waited for it would see nothing else."""
+        with psycopg.connect(engines.conninfo(self._services.database_url)) as connection:
+            connection.execute("UPDATE builds SET not_before = NULL WHERE id = %s", (build,))
+
     def date_back(self) -> None:
         """Shift each timestamp that was written since the start to its moment in the story."""
         address = engines.conninfo(self._services.database_url)

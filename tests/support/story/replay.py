@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -141,7 +140,7 @@ class _Replay:
             case kind:
                 ended = self._attempts.fail(job, at, kind)
                 if FAILURES[kind].again:
-                    time.sleep(1.1 if FAILURES[kind].error else 0.0)  # the services' pause between attempts
+                    self._clock.end_pause(job.id)
                     self._succeed(job, ended + 60)
 
     def _succeed(self, job: Job, at: float) -> None:
