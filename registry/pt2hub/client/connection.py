@@ -90,14 +90,16 @@ class Connection:
         """Download an artifact's files into the cache; see `Puller.pull`."""
         return self._puller.pull(reference, target=target, verify=verify, progress=progress)
 
-    def load(
+    def load(  # noqa: PLR0913  # each is an option by name
         self,
         reference: str,
         *,
         device: str | None = None,
         verify: Verify = "stat",
-        run_single_threaded: bool = False,
+        run_single_threaded: bool | None = None,
         num_runners: int = 1,
+        cuda_graph: bool | None = None,
+        max_cuda_graphs: int = 8,
         progress: bool | None = None,
     ) -> LoadedModel:
         """Load an artifact, pulling files that are not in the cache. Imports torch.
@@ -108,6 +110,12 @@ class Connection:
             reference: `team/name@<number|alias|sha256:digest>`, or `team/name` for the newest ready version.
             device: For example `cuda:1`; the artifact's own device if omitted.
             verify: How cached weights are checked; code is always hashed.
+            run_single_threaded: Whether calls skip the locks that let several threads call at a time; without
+                CUDA graphs only one thread may call it then. None for only with CUDA graphs.
+            num_runners: Calls that may run at a time, on several threads.
+            cuda_graph: Whether calls replay CUDA graphs, captured at the first call with each combination of
+                input shapes. None for no.
+            max_cuda_graphs: Graphs that are held at a time; the least recently used one makes room.
             progress: Whether to show downloads on stderr; None for only on a terminal or in a notebook.
 
         Returns:
@@ -116,6 +124,7 @@ class Connection:
         Raises:
             Incompatible: No published artifact runs here; the error names the failing axes.
             NotFound: The version does not exist.
+            CudaGraphUnavailable: The artifact or another option excludes CUDA graphs.
             BadConfiguration: torch is not installed.
         """
         from pt2hub.extras import require_torch
@@ -127,5 +136,10 @@ class Connection:
             puller = self._puller
         artifact = puller.pull(reference, verify=verify, progress=progress)
         return load_artifact(
-            artifact, device=device, run_single_threaded=run_single_threaded, num_runners=num_runners
+            artifact,
+            device=device,
+            run_single_threaded=run_single_threaded,
+            num_runners=num_runners,
+            cuda_graph=cuda_graph,
+            max_cuda_graphs=max_cuda_graphs,
         )

@@ -15,7 +15,7 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   +-- NotFound, Ambiguous, Unauthorized, Forbidden, TooLarge, UploadTruncated, RangeNotSatisfiable
     |   +-- Conflict
     |   |   +-- AliasMoved, NotReady, NotMeasured, BuildActive, BuildOver, UploadIncomplete, PromotionCheckFailed, PolicyChanged
-    |   +-- ClientTooOld, ServerTooOld, BadCall, Incompatible, ForkedProcess
+    |   +-- ClientTooOld, ServerTooOld, BadCall, Incompatible, CudaGraphUnavailable, ForkedProcess
     |   +-- HomeInUse, HomeUnusable, PortTaken, NamespacesRefused, SchemaNewer, SchemaOlder, BadConfiguration
     |   +-- SandboxUnavailable, IsolationRefused, StorageUnsafe
     +-- TransientError          storage, network or a worker failed; a retry may succeed
@@ -81,6 +81,7 @@ from pt2hub.errors.usage import (
     BuildTimedOut,
     ClientTooOld,
     Conflict,
+    CudaGraphUnavailable,
     DimensionSpecialised,
     ExampleOutOfRange,
     ExportFailed,
@@ -150,6 +151,7 @@ __all__ = [
     "CompileFailed",
     "Conflict",
     "CorruptArchive",
+    "CudaGraphUnavailable",
     "DataDependent",
     "DatabaseUnavailable",
     "Detail",

@@ -251,6 +251,12 @@ class Incompatible(UsageError):
     code = "incompatible"
 
 
+class CudaGraphUnavailable(UsageError):
+    """Calls of the artifact cannot become a CUDA graph."""
+
+    code = "cuda_graph_unavailable"
+
+
 class ForkedProcess(UsageError):
     """A loaded artifact cannot be called in a forked child process."""
 

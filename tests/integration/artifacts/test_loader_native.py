@@ -13,11 +13,22 @@ import torch
 from safetensors.torch import save, save_file
 
 from pt2hub import archive
+from pt2hub.client.artifacts import native
+from pt2hub.client.artifacts.constants import ConstantStore
+from pt2hub.client.artifacts.graphs import GraphCache
 from pt2hub.client.artifacts.loader import LoadedModel, load_artifact
 from pt2hub.client.artifacts.local import LocalArtifact
 from pt2hub.domain.artifacts import Constant, Dim, TensorInput
-from pt2hub.errors import BadCall, CorruptArchive, ForkedProcess, Incompatible, WeightsMismatch
+from pt2hub.errors import (
+    BadCall,
+    CorruptArchive,
+    CudaGraphUnavailable,
+    ForkedProcess,
+    Incompatible,
+    WeightsMismatch,
+)
 from support.artifacts import a_config, a_constant, a_signature
+from support.graphs import RepeatingBackend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,6 +157,53 @@ def test_swapped_weights_are_used_and_reset_takes_them_back(loaded: LoadedModel)
     with pytest.raises(WeightsMismatch, match=r"linear\.weight"):
         loaded.swap_constants({**other.state_dict(), "linear.weight": torch.ones(4, 3)})
     torch.testing.assert_close(loaded(x)["y"], expected(x))
+
+
+@pytest.fixture
+def graphed(artifact: LocalArtifact) -> LoadedModel:
+    """Real code whose calls become graphs that run it again."""
+    place = torch.device("cpu")
+    code = native.open_code(artifact.code, place, single_threaded=True, runners=1)
+    graphs = GraphCache(RepeatingBackend(), names=["x"], limit=2, where="team/net@1")
+    return LoadedModel(artifact.config, code, ConstantStore(artifact, place), place, None, graphs)
+
+
+def captured(model: LoadedModel) -> list[int]:
+    info = model.info.cuda_graphs
+    assert info is not None
+    return [graph.replays for graph in info.captured]
+
+
+def test_captures_leave_mutated_buffers_as_calls_alone_make_them(graphed: LoadedModel) -> None:
+    for step, batch in enumerate((2, 8, 2, 1), 1):
+        x = torch.randn(batch, 4)
+        found = graphed(x)
+        torch.testing.assert_close(found["y"], expected(x))
+        assert found["calls"].item() == step
+    assert captured(graphed) == [2, 1]
+    graphed.reset()
+    assert captured(graphed) == [2, 1]  # the buffers started anew in place, and the graphs still read them
+    assert graphed(torch.randn(2, 4))["calls"].item() == 1.0
+
+
+def test_swapped_weights_are_captured_anew(graphed: LoadedModel) -> None:
+    x = torch.randn(2, 4)
+    torch.testing.assert_close(graphed(x)["y"], expected(x))
+    other = Net().eval()
+    before = other.linear.weight.detach().clone()
+    graphed.swap_constants(other.state_dict())
+    assert captured(graphed) == []
+    with torch.no_grad():
+        torch.testing.assert_close(graphed(x)["y"], other(x)["y"])
+    graphed.reset()
+    assert captured(graphed) == []
+    torch.testing.assert_close(graphed(x)["y"], expected(x))
+    torch.testing.assert_close(other.linear.weight.detach(), before)  # used in place, never written to
+
+
+def test_graphs_of_an_artifact_for_the_cpu_are_refused(artifact: LocalArtifact) -> None:
+    with pytest.raises(CudaGraphUnavailable, match="need a GPU"):
+        load_artifact(artifact, cuda_graph=True)
 
 
 def test_a_config_of_other_code_is_refused(artifact: LocalArtifact) -> None:

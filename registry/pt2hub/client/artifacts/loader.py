@@ -22,7 +22,9 @@ from pt2hub.renderable import Renderable, Sheet
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pt2hub.client.artifacts.graphs import GraphCache
     from pt2hub.client.artifacts.local import LocalArtifact
+    from pt2hub.client.artifacts.model_info import ModelInfo
     from pt2hub.domain.artifacts import ArtifactConfig, Signature
 
 _LEAF = pytree.treespec_dumps(pytree.tree_structure(torch.tensor(0)))
@@ -32,10 +34,12 @@ def load_artifact(
     artifact: LocalArtifact,
     *,
     device: str | None = None,
-    run_single_threaded: bool = False,
+    run_single_threaded: bool | None = None,
     num_runners: int = 1,
+    cuda_graph: bool | None = None,
+    max_cuda_graphs: int = 8,
 ) -> LoadedModel:
-    """Load an artifact from local files.
+    """Load an artifact from local files; see `Connection.load` for the options.
 
     Args:
         device: Such as `cuda:1`; the artifact's own device where omitted.
@@ -48,8 +52,19 @@ def load_artifact(
         DigestMismatch: The code layer was changed.
         CorruptArchive: The code layer is damaged or does not belong to its config.
         WeightsMismatch: The weights file does not fit the code.
+        CudaGraphUnavailable: The artifact or another option excludes CUDA graphs.
     """
     place = _place(artifact, device)
+    if cuda_graph:
+        from pt2hub.client.artifacts.graph_options import check_graph_options  # most loads need none of it
+
+        check_graph_options(
+            artifact.config,
+            limit=max_cuda_graphs,
+            runners=num_runners,
+            single_threaded=run_single_threaded,
+        )
+    single_threaded = bool(cuda_graph) if run_single_threaded is None else run_single_threaded
     check_host(artifact.config, gpu_index=place.index or 0)
     artifact.check_code()
     archive.validate(artifact.code)
@@ -57,12 +72,13 @@ def load_artifact(
     warn_of_settings(artifact.config)
     native.check_symbols(artifact.config.native.aoti_symbols, title(artifact.config))
     opened = partial(
-        native.open_code, artifact.code, place, single_threaded=run_single_threaded, runners=num_runners
+        native.open_code, artifact.code, place, single_threaded=single_threaded, runners=num_runners
     )
     runner = opened()
     if not artifact.config.constants.baked:  # what is frozen has names of the compiler's own
         _check_names(artifact, runner.get_constant_fqns(), store)
-    return LoadedModel(artifact.config, runner, store, place, opened)
+    graphs = _graphs(artifact.config, place, max_cuda_graphs) if cuda_graph else None
+    return LoadedModel(artifact.config, runner, store, place, opened, graphs)
 
 
 class LoadedModel(Renderable):
@@ -81,6 +97,7 @@ class LoadedModel(Renderable):
         store: ConstantStore,
         device: torch.device,
         opened: Callable[[], torch._C._aoti.AOTIModelPackageLoader] | None = None,
+        graphs: GraphCache | None = None,
     ) -> None:
         self.config = config
         self.device = device
@@ -92,7 +109,10 @@ class LoadedModel(Renderable):
         self._single = config.signature.out_spec == _LEAF
         self._process = os.getpid()
         self._opened = opened
+        self._graphs = graphs
+        self._swapped = False
         self._constants: dict[str, torch.Tensor] = {}
+        self._written: list[torch.Tensor] = []
         if not config.constants.baked:
             self._give(store.pristine())
 
@@ -111,7 +131,10 @@ class LoadedModel(Renderable):
             self._refuse_fork()
         tensors = self._contract.bind(args, kwargs)
         try:
-            outputs = self._runner.boxed_run(tensors)
+            if self._graphs is None:
+                outputs = self._runner.boxed_run(tensors)
+            else:
+                outputs = self._graphs.call(self._runner.boxed_run, tensors, self._written)
         except RuntimeError as exc:
             raise native.call_error(exc, title(self.config)) from exc
         return outputs[0] if self._single else pytree.tree_unflatten(outputs, self._out_spec)
@@ -126,8 +149,24 @@ class LoadedModel(Renderable):
         fixed = tuple((name, repr(value), "fixed") for name, value in given)
         notes = [f"It writes to {', '.join(self.mutated)}."] if self.mutated else []
         notes += ["Its weights are baked into the code."] if self.config.constants.baked else []
+        notes += [f"It replays CUDA graphs, {self._graphs.limit} at most."] if self._graphs else []
         name = f"{version.model}@{version.number} {self.config.target} on {self.device}"
         return Sheet(name, inputs + fixed, tuple(notes))
+
+    @property
+    def info(self) -> ModelInfo:
+        """What is loaded, and the CUDA graphs that were captured."""
+        from pt2hub.client.artifacts.model_info import ModelInfo
+
+        version = self.config.version
+        return ModelInfo(
+            model=version.model,
+            number=version.number,
+            target=str(self.config.target),
+            device=str(self.device),
+            mutated=self.mutated,
+            cuda_graphs=self._graphs.info() if self._graphs else None,
+        )
 
     def constants(self) -> dict[str, torch.Tensor]:
         """Return the code's current tensors by name, without copying; None if the weights are baked in."""
@@ -152,6 +191,7 @@ class LoadedModel(Renderable):
                 "or for this target.",
             )
         self._give(self._store.replace(tensors, self._constants))
+        self._swapped = True
 
     def reset(self) -> None:
         """Restore the stored constants, including buffers that the model wrote to.
@@ -160,16 +200,25 @@ class LoadedModel(Renderable):
         again. Do not reset while another thread is inside a call.
         """
         if not self.config.constants.baked:
-            self._give(self._store.pristine())
+            stored = self._store.pristine()
+            if self._graphs is None or self._swapped:
+                self._give(stored)
+                self._swapped = False
+            else:  # in place: the graphs hold pointers to these tensors
+                self._check_process()
+                self._graphs.refill([(tensor, stored[name]) for name, tensor in self._constants.items()])
         elif self.mutated and self._opened:
             self._check_process()
             self._runner = self._opened()
 
     def _give(self, constants: dict[str, torch.Tensor]) -> None:
         self._check_process()
+        if self._graphs is not None:
+            self._graphs.clear()
         # use_inactive, check_full_update, user_managed: the code keeps bare pointers, so the tensors live here.
         self._runner.load_constants(constants, False, True, True)
         self._constants = constants
+        self._written = [constants[name] for name in self.mutated if name in constants]
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
@@ -208,6 +257,16 @@ def _place(artifact: LocalArtifact, device: str | None) -> torch.device:
     if place.index is not None or not torch.cuda.is_available():
         return torch.device("cuda", place.index or 0)
     return torch.device("cuda", torch.cuda.current_device())
+
+
+def _graphs(config: ArtifactConfig, place: torch.device, limit: int) -> GraphCache:
+    from pt2hub.client.artifacts.cuda_graphs import CudaGraphBackend
+    from pt2hub.client.artifacts.graph_options import draws_random
+    from pt2hub.client.artifacts.graphs import GraphCache
+
+    backend = CudaGraphBackend(place, draws_random=draws_random(config))
+    names = [item.name for item in config.signature.inputs]
+    return GraphCache(backend, names=names, limit=limit, where=title(config))
 
 
 def _check_names(artifact: LocalArtifact, found: list[str], store: ConstantStore) -> None:
