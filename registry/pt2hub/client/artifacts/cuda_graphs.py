@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
-from weakref import WeakSet
 
 import torch
 
@@ -44,8 +43,7 @@ class CudaGraphBackend:
         self._draws_random = draws_random
         self._last = torch.cuda.current_stream(device)  # on which the weights were copied to the device
         self._last_raw = self._last.cuda_stream
-        self._held: WeakSet[CudaGraph] = WeakSet()
-        self._renew_pool()
+        self._anchor: CudaGraph | None = None  # holds the pool: torch refuses one whose last graph is gone
 
     def is_capturing(self) -> bool:
         """Return whether the caller is capturing a graph of their own."""
@@ -79,36 +77,39 @@ class CudaGraphBackend:
     def capture(self, call: Callable[[], list[torch.Tensor]]) -> CudaGraph:
         """Capture a call; see `graphs.GraphBackend.capture`."""
         with _one_capture, torch.cuda.device(self._device):
-            if not self._held:  # torch refuses a pool again once its last graph is gone
-                self._renew_pool()
             torch.cuda.current_stream().synchronize()
             torch.cuda.empty_cache()  # memory of the warm-up calls, which a capture cannot use
-            graph = torch.cuda.CUDAGraph()
-            generator = torch.cuda.default_generators[self._index]
-            random = generator.clone_state()
-            # Objects that a collection frees meanwhile may call CUDA in ways that no capture survives.
-            with collector_paused(), torch.cuda.stream(self._stream):
-                # thread_local: what other threads do with the device neither fails nor ends the capture.
-                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-                try:
-                    outputs = call()
-                    graph.capture_end()
-                except BaseException:
-                    self._abandon(graph, generator, random)
-                    raise
-        made = CudaGraph(graph, outputs)
-        self._held.add(made)
-        return made
+            if self._anchor is None:
+                self._renew_pool()
+            return self._record(call)
 
     def _renew_pool(self) -> None:
         # A stream for each pool: matrix products keep a workspace for each stream, in the pool of the first capture on it.
         self._pool = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]  # torch's
+        self._anchor = self._record(lambda: [torch.zeros(1, device=self._device)])
+
+    def _record(self, call: Callable[[], list[torch.Tensor]]) -> CudaGraph:
+        graph = torch.cuda.CUDAGraph()
+        generator = torch.cuda.default_generators[self._index]
+        random = generator.clone_state()
+        # Objects that a collection frees meanwhile may call CUDA in ways that no capture survives.
+        with collector_paused(), torch.cuda.stream(self._stream):
+            # thread_local: what other threads do with the device neither fails nor ends the capture.
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                outputs = call()
+                graph.capture_end()
+            except BaseException:
+                self._abandon(graph, generator, random)
+                raise
+        return CudaGraph(graph, outputs)
 
     def _abandon(
         self, graph: torch.cuda.CUDAGraph, generator: torch.Generator, random: torch.Generator
     ) -> None:
         """End a capture that failed. Where CUDA made it invalid, torch would stay in it: allocator and generator."""
+        self._anchor = None  # so that the pool's memory is given to calls without a graph
         try:
             graph.capture_end()
         except RuntimeError:

@@ -154,8 +154,7 @@ class GraphCache:
     def clear(self) -> None:
         """Drop all graphs: they read tensors that are about to be replaced."""
         with self._lock:
-            self._backend.settle()
-            self._graphs.clear()
+            self._drop()
             self._failures.clear()
 
     def refill(self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
@@ -211,7 +210,7 @@ class GraphCache:
             try:
                 for _ in range(WARM_UP_CALLS):
                     run(list(inputs))
-                graph = self._backend.capture(lambda: run(list(inputs)))
+                graph = self._record(run, inputs)
             finally:
                 _fill(kept)
         for index, output in enumerate(graph.outputs):
@@ -219,6 +218,17 @@ class GraphCache:
                 message = f"output {index} is computed on {output.device}, where a replay computes nothing"
                 raise RuntimeError(message)
         return _StaticCall(inputs, graph, time.perf_counter() - began)
+
+    def _record(self, run: Run, inputs: Tensors) -> Graph:
+        try:
+            return self._backend.capture(lambda: run(list(inputs)))
+        except RuntimeError:  # mostly for lack of memory, and graphs hold some that no other call can use
+            self._drop()
+            raise
+
+    def _drop(self) -> None:
+        self._backend.settle()
+        self._graphs.clear()
 
     def _make_room(self) -> None:
         if len(self._graphs) < self._limit:
