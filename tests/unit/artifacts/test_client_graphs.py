@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -296,3 +298,13 @@ def test_many_failures_are_remembered_within_a_bound(code: Doubling, backend: Re
     failures = graphs.info().failures
     assert len(failures) == 256
     assert "x (300,)" in failures[-1].message
+
+
+def test_a_graph_that_torch_cannot_free_outlives_the_interpreter() -> None:
+    script = (
+        "import gc, os\nfrom pt2hub.client.artifacts.cuda_graphs import keep_forever\n"
+        "class Aborting:\n    def __del__(self): os.abort()\n"
+        "graph = Aborting()\nkeep_forever(graph)\ndel graph\ngc.collect()\nprint('alive')"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 _one_capture = threading.Lock()
 """torch allows one capture at a time in a process: a capture holds the device's random generator."""
+UNREPAIRED = "Random numbers on this device and other CUDA graphs may fail until the process ends: the capture could not be ended."
 
 
 class CudaGraph:
@@ -43,6 +45,7 @@ class CudaGraphBackend:
         self._draws_random = draws_random
         self._last = torch.cuda.current_stream(device)  # on which the weights were copied to the device
         self._last_raw = self._last.cuda_stream
+        self._cell = torch.zeros(1, device=device)  # so that ending a failed capture needs no memory
         self._anchor: CudaGraph | None = None  # holds the pool: torch refuses one whose last graph is gone
 
     def is_capturing(self) -> bool:
@@ -91,30 +94,66 @@ class CudaGraphBackend:
 
     def _record(self, call: Callable[[], list[torch.Tensor]]) -> CudaGraph:
         graph = torch.cuda.CUDAGraph()
-        generator = torch.cuda.default_generators[self._index]
-        random = generator.clone_state()
         # Objects that a collection frees meanwhile may call CUDA in ways that no capture survives.
         with collector_paused(), torch.cuda.stream(self._stream):
-            # thread_local: what other threads do with the device neither fails nor ends the capture.
-            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            begun = False
             try:
+                # thread_local: what other threads do with the device neither fails nor ends the capture.
+                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+                begun = True
                 outputs = call()
                 graph.capture_end()
-            except BaseException:
-                self._abandon(graph, generator, random)
+            except BaseException as exc:
+                self._abandon(graph, exc, begun=begun)
                 raise
         return CudaGraph(graph, outputs)
 
-    def _abandon(
-        self, graph: torch.cuda.CUDAGraph, generator: torch.Generator, random: torch.Generator
-    ) -> None:
-        """End a capture that failed. Where CUDA made it invalid, torch would stay in it: allocator and generator."""
+    def _abandon(self, graph: torch.cuda.CUDAGraph, error: BaseException, *, begun: bool) -> None:
+        """End a capture that failed.
+
+        Raises:
+            RuntimeError: The error, where torch cannot be brought out of the capture.
+        """
         self._anchor = None  # so that the pool's memory is given to calls without a graph
+        if isinstance(error, torch.OutOfMemoryError) and not begun:
+            keep_forever(
+                graph
+            )  # memory for random numbers is the first that a capture asks for: there is nothing to end
+            return
         try:
             graph.capture_end()
+        except RuntimeError:  # CUDA made the capture invalid: torch leaves allocator and generator in it
+            keep_forever(graph)
+            with suppress(RuntimeError):
+                graph.reset()  # gives the pool back if only the last step failed
+            with suppress(RuntimeError):  # as in capture_end and reset; never the second without the first
+                torch._C._cuda_endAllocateToPool(self._index, self._pool)  # noqa: SLF001
+                torch._C._cuda_releasePool(self._index, self._pool)  # noqa: SLF001
+            if not self._free_generator() and isinstance(error, Exception):
+                message = f"{error} {UNREPAIRED}"
+                raise RuntimeError(message) from error
+
+    def _free_generator(self) -> bool:
+        """Bring the random generator out of a capture that failed: a whole capture ends with that.
+
+        Another state object for the generator would do so for it alone: graphs of other models stay with the former.
+        """
+        graph = torch.cuda.CUDAGraph(keep_graph=True)  # never instantiated: that takes memory
+        try:
+            with torch.cuda.stream(torch.cuda.Stream(self._device)):  # type: ignore[no-untyped-call]  # torch's
+                graph.capture_begin(capture_error_mode="thread_local")
+                self._cell.zero_()  # torch warns of empty graphs
+                graph.capture_end()
         except RuntimeError:
-            with suppress(RuntimeError):
-                torch._C._cuda_endAllocateToPool(self._index, self._pool)  # noqa: SLF001  # as in capture_end
-            with suppress(RuntimeError):
-                torch._C._cuda_releasePool(self._index, self._pool)  # noqa: SLF001  # as in reset
-            generator.graphsafe_set_state(random)
+            keep_forever(graph)
+            return False
+        return True
+
+
+def keep_forever(graph: object) -> None:
+    """Never free a graph whose capture torch did not begin or end, not even when the process ends.
+
+    Where memory runs out while it is registered with the random generator, its destructor throws, and C++ aborts the
+    process. torch's allocators may also ask it later which stream it captures. It is small: it holds no memory of the device.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(graph))
