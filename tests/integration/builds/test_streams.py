@@ -17,9 +17,9 @@ import pytest
 
 from pt2hub.domain.builds import LogLine
 from pt2hub.errors import Busy, CompileFailed, NotFound
-from pt2hub.server import serve
 from pt2hub.server.api import streams
 from pt2hub.server.db.stores.builds.logs import NOISE
+from pt2hub.server.gunicorn_server import THREADS
 from pt2hub.wire.problems import from_dict
 from support.api_process import ApiProcess, running_api
 from support.working import until
@@ -157,7 +157,7 @@ def test_a_page_of_lines_says_whether_more_may_come(own_api: ApiProcess) -> None
 
 def test_only_so_many_follow_and_all_others_are_answered(own_api: ApiProcess) -> None:
     path = f"builds/{running(own_api, 'busy').build}"
-    assert 2 * streams.MAX_FOLLOWERS <= serve.THREADS
+    assert 2 * streams.MAX_FOLLOWERS <= THREADS
     with ExitStack() as readers:
         for _ in range(streams.MAX_FOLLOWERS):
             reader = readers.enter_context(following(own_api.port, f"{path}/events"))
@@ -165,7 +165,7 @@ def test_only_so_many_follow_and_all_others_are_answered(own_api: ApiProcess) ->
         response, body = own_api.ask("GET", f"/api/v1/{path}/events")
         assert (response.status, response.headers["Retry-After"]) == (503, "2")
         assert isinstance(from_dict(json.loads(body)), Busy)
-        for _ in range(serve.THREADS):
+        for _ in range(THREADS):
             assert own_api.ask("GET", f"/api/v1/{path}")[0].status == 200
         states = (
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state <> 'idle'"

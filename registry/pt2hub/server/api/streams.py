@@ -42,7 +42,7 @@ EVENT_TYPE = "text/event-stream"
 PAGE = 1000
 """Maximum number of log lines per response."""
 MAX_FOLLOWERS = 8
-"""Half of a process's threads (`serve.THREADS`); the others serve requests."""
+"""Half of a process's threads (`gunicorn_server.THREADS`); the others serve requests."""
 STREAM_SECONDS = 30.0
 KEEP_ALIVE_SECONDS = 5.0
 SAFETY_SECONDS = 2.0
