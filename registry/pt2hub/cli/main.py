@@ -29,6 +29,7 @@ app = typer.Typer(
     help="Publish a PyTorch model once, pull verified AOTInductor artifacts.",
     no_args_is_help=True,
     add_completion=False,
+    suggest_commands=False,  # click suggests too, and the sentence would stand there twice
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

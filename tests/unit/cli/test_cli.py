@@ -69,6 +69,14 @@ def test_wrong_usage_is_2(args: list[str], capsys: pytest.CaptureFixture[str]) -
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "usage"
 
 
+@pytest.mark.parametrize("args", [["modles"], ["admin", "reindexx"]])
+def test_a_misspelt_command_is_answered_with_the_nearest_one_once(
+    args: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(args) == 2
+    assert capsys.readouterr().err.count("Did you mean") == 1
+
+
 def test_help_and_version_are_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["--version"]) == 0
     assert capsys.readouterr().out.strip() == pt2hub.__version__

@@ -30,7 +30,9 @@ _AT_RISK = 1
 
 def register(app: typer.Typer) -> None:
     """Add the admin commands to the app."""
-    admin = typer.Typer(help="Operator commands, for the server's machine.", no_args_is_help=True)
+    admin = typer.Typer(
+        help="Operator commands, for the server's machine.", no_args_is_help=True, suggest_commands=False
+    )
     panels.add(admin, token, tokens, revoke, reindex, migrate, audit_keys, queue, requeue)
     app.add_typer(admin, name="admin", rich_help_panel=panels.OPERATING)
 
