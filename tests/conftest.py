@@ -42,13 +42,13 @@ for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHU
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, usual)
 
-FIRST = ("test_loaded_code.py", "test_tied_weights.py", "test_verification.py")
+FIRST = ("test_loaded_code.py", "test_verification.py", "test_program_keys.py", "test_tied_weights.py")
 """Files that compare keys of programs within the test process, as a build's fresh child does. They come before all others:
-models of other tests leave patches of torch and deleted libraries behind, which a key rightly names or refuses to."""
+models of other tests leave patches of torch and deleted libraries behind, which a key rightly names or refuses to.
 
-
-LONG = ("test_program_keys.py",)
-"""Files of more than a minute, begun next: at the end one process would run them while the others have nothing left."""
+`test_program_keys.py`, which makes its keys in children, takes more than a minute: begun late, one process would run it
+while the others have nothing left. Here it keeps a core busy while `test_verification.py` has the headers compiled, for
+which `test_tied_weights.py` would only wait."""
 
 HERE = Path(__file__).parent
 FAST_FOLDERS = {"unit", "docs"}
@@ -60,8 +60,8 @@ BEYOND = {"url", "s3_server", "own_api", "site", "works"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files of `FIRST` and `LONG` first, in their order, and mark the fast tests: those of `make check`."""
-    places = {name: place for place, name in enumerate(FIRST + LONG)}
+    """Put the files of `FIRST` first, in their order, and mark the fast tests: those of `make check`."""
+    places = {name: place for place, name in enumerate(FIRST)}
     items.sort(key=lambda item: places.get(item.path.name, len(places)))
     for item in items:
         if is_fast(item):

@@ -1,6 +1,6 @@
 """Program keys of small sources, each in a process of its own: `python -m support.program_keys` reads and writes JSON.
 
-A process that imports torch once forks for each source before any operator ran.
+A process that imports torch once forks for each source.
 """
 
 from __future__ import annotations
@@ -22,6 +22,17 @@ from support.workbench import child_environ
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+_WARM_UP = """
+import torch
+
+def build():
+    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.SiLU()).eval()
+
+DIMS = lambda: ({0: torch.export.Dim("batch", min=2, max=64)},)
+"""
+"""A source that changes no setting. Its key fills torch's caches and loads modules: a third of the time of a first key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +58,15 @@ class Named:
         return found
 
 
-def keys_of(sources: Mapping[str, str], environ: Mapping[str, str] | None = None) -> dict[str, Named]:
+def keys_of(
+    sources: Mapping[str, str], environ: Mapping[str, str] | None = None, *, warm: bool = False
+) -> dict[str, Named]:
     """The keys of sources, by name.
 
     Args:
         sources: Python with a function `build`, and perhaps `EXAMPLE`, `DIMS` and `STRICT`.
         environ: Further variables of the process.
+        warm: Whether the process makes the key of another program before it forks. A build's child never does.
     """
     import torch
 
@@ -60,14 +74,15 @@ def keys_of(sources: Mapping[str, str], environ: Mapping[str, str] | None = None
     alone = torch.cuda.is_available()
     groups = [{name: source} for name, source in sources.items()] if alone else [dict(sources)]
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        answers = pool.map(lambda group: _answer(group, _environ() | dict(environ or {})), groups)
+        own = _environ() | dict(environ or {})
+        answers = pool.map(lambda group: _answer(group, own, warm=warm and not alone), groups)
         return {name: Named(**value) for answer in answers for name, value in answer.items()}
 
 
-def _answer(sources: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, Any]:
+def _answer(sources: Mapping[str, str], environ: Mapping[str, str], *, warm: bool) -> dict[str, Any]:
     """What a process of its own says of sources."""
     done = subprocess.run(
-        [sys.executable, "-m", "support.program_keys"],
+        [sys.executable, "-m", "support.program_keys", *(("warm",) if warm else ())],
         input=json.dumps(sources),
         env=dict(environ),
         capture_output=True,
@@ -152,13 +167,23 @@ def _in_child(source: str) -> dict[str, Any]:
     return found
 
 
-def _main(sources: Mapping[str, str]) -> None:
+def _warm_up() -> None:
+    """Make a key in this process, of which torch's caches and modules remain, and nothing of the source."""
+    path = sys.path.copy()
+    _name(_WARM_UP)
+    sys.path[:] = path
+    del sys.modules["the_model"]
+
+
+def _main(sources: Mapping[str, str], *, warm: bool) -> None:
     import torch._inductor.lowering
     import torch._inductor.package
     import torch.export  # once for all children
 
     import pt2hub_workers.inside.builds.build  # noqa: F401  # likewise
 
+    if warm:
+        _warm_up()
     gc.collect()
     gc.freeze()  # a collection over torch's objects costs a child as much as the key itself
     gc.disable()
@@ -167,4 +192,4 @@ def _main(sources: Mapping[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    _main(json.load(sys.stdin))
+    _main(json.load(sys.stdin), warm="warm" in sys.argv)
