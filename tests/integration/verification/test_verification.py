@@ -151,9 +151,13 @@ def test_a_sum_over_thousands_is_judged_by_the_size_it_has_there(bench: Workbenc
     assert allowed["largest.0"] > 100 * allowed["example.0"]
 
 
-def test_a_dtype_override_has_weights_and_a_single_file_of_its_own(bench: Workbench) -> None:
-    parts = bench.build(tiny_spec(), request={"dtype": "bfloat16"})
+def test_a_dtype_override_has_weights_of_its_own_and_autotuning_on_a_cpu_leaves_them_separate(
+    bench: Workbench,
+) -> None:
+    packing = {"max_autotune": True, "max_autotune_gemm_backends": "CPP"}  # as `_Autotuned`, but by a spec
+    parts = bench.build(tiny_spec(compile={"options": packing}), request={"dtype": "bfloat16"})
 
+    assert parts["verification"]["result"] == "passed"
     x = torch.randn(3, 8, dtype=torch.bfloat16)
     torch.manual_seed(3)
     model = Mlp().eval().to(torch.bfloat16)
@@ -195,12 +199,6 @@ class _Autotuned(Build):
 def test_weights_packed_by_autotuning_are_refused(bench: Workbench) -> None:
     with pytest.raises(errors.CompileFailed, match="derived its own constants"):
         bench.build(tiny_spec(), kind=_Autotuned)
-
-
-def test_autotuning_on_a_cpu_keeps_to_what_leaves_weights_separate(bench: Workbench) -> None:
-    parts = bench.build(tiny_spec(compile={"options": {"max_autotune": True}}))
-
-    assert parts["verification"]["result"] == "passed"
 
 
 class _FixedThreads(Build):
