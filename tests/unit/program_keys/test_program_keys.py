@@ -449,7 +449,8 @@ def test_a_body_that_reads_an_object_is_covered_by_all_loaded_code(keys: dict[st
 def test_equal_programs_have_equal_keys_in_every_process(keys: dict[str, Named]) -> None:
     sources = {text: text for text in (NET, TRITON_OP, CUSTOM_OP, COND, FLEX, PATCH)}
 
-    other = keys_of(sources, {"PYTHONHASHSEED": "2"})  # as in a build: these keys are the first of their process
+    # As in a build: these keys are the first of their process.
+    other = keys_of(sources, {"PYTHONHASHSEED": "2"})
 
     for text in sources:
         assert keys[text].fields == other[text].fields
