@@ -103,7 +103,7 @@ def test_an_unknown_target_is_refused_with_its_code_and_place(
     response = api.post("/api/v1/versions", json=SPEC | {"targets": [TARGET, "tpu"]}, headers=bearer)
     error = error_of(response, 422)
     assert isinstance(error, errors.UnknownTarget)
-    assert (error.where, error.details[0].given) == ("targets[1]", "tpu")
+    assert (error.where, error.details[0].given) == ("targets[1]", '"tpu"')
     assert "x86_64_v4" in (error.details[0].allowed or "")
 
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from pt2hub.domain.publishing.spec_base import STRICT
+from pt2hub.domain.publishing.target_names import RequestedTarget
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,7 +74,7 @@ class TargetSpec(_Part):
     """A target with its overrides of dtype, options, memory format and weights form."""
 
     target: Annotated[
-        str,
+        RequestedTarget,
         Field(
             description="`torch<x.y>-cpu-<level>` or `torch<x.y>-cu<release>-sm<capability>`; `auto` for every "
             "target with a live worker.",

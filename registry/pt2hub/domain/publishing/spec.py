@@ -30,6 +30,7 @@ from pt2hub.domain.publishing.sources import (
     check_factory,
 )
 from pt2hub.domain.publishing.spec_base import STRICT, whole
+from pt2hub.domain.publishing.target_names import RequestedTarget
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -313,7 +314,7 @@ class Spec(_Part):
     export: Annotated[ExportSpec, Field(description="How the model is exported.")] = ExportSpec()
     compile: Annotated[CompileSpec, Field(description="How the model is compiled.")] = CompileSpec()
     targets: Annotated[
-        list[str | TargetSpec],
+        list[RequestedTarget | TargetSpec],
         Field(
             min_length=1,
             max_length=64,
@@ -340,6 +341,7 @@ class Spec(_Part):
             if path in self.outputs[:place]:
                 raise _at(f"outputs[{place}]", "duplicate output", path)
         self._check_batches()
+        self._check_targets()
         used = {size for item in self.inputs for size in item.shape if isinstance(size, str)}
         if unused := sorted(set(self.dims) - used):
             raise _at(f"dims.{unused[0]}", "the dimension is not used in any shape", unused[0])
@@ -372,6 +374,12 @@ class Spec(_Part):
                 raise _at(path, f"the size is outside the range of {self.batch_dim}", size, _range_of(dim))
             if size in self.measure.batches[:place]:
                 raise _at(path, "duplicate batch size", size)
+
+    def _check_targets(self) -> None:
+        names = [request.target for request in self.requests()]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise _at(f"targets[{index}]", "duplicate target; a version has one build per target", name)
 
     def _check_arguments(self) -> None:
         """Reject contradictory argument names."""

@@ -19,8 +19,9 @@ from pt2hub.domain.artifacts import Environment
 from pt2hub.domain.names import Reference
 from pt2hub.domain.performance.measurements import Measurement
 from pt2hub.domain.performance.metrics import METRIC_PATTERN, METRICS
+from pt2hub.domain.publishing.target_names import TargetName
 from pt2hub.errors import InvalidInput, UnknownMetric
-from pt2hub.server.services.publishing.spec_errors import Form, TargetName, explain_validation_error
+from pt2hub.server.services.publishing.spec_errors import Form, explain_validation_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

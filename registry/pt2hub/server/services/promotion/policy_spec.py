@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pt2hub.domain.names import ALIAS_PATTERN
 from pt2hub.domain.performance.metrics import METRIC_PATTERN
 from pt2hub.domain.publishing.spec_base import whole
-from pt2hub.server.services.publishing.spec_errors import Form, TargetName, explain_validation_error
+from pt2hub.domain.publishing.target_names import TargetName
+from pt2hub.server.services.publishing.spec_errors import Form, explain_validation_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The targets of a submission: their checks, and the resolution of `auto`."""
+"""The targets of a submission, `auto` resolved."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.publishing.spec import TargetSpec
+from pt2hub.domain.publishing.target_names import AUTO
 from pt2hub.domain.targets import parse_target
-from pt2hub.errors import Conflict, Detail, InvalidInput, NoLiveWorker, UnknownTarget
+from pt2hub.errors import Conflict, InvalidInput, NoLiveWorker
 from pt2hub.server.db.stores.builds.builds import build_request
 from pt2hub.server.db.stores.operations.workers import WorkerStore
 
@@ -18,39 +19,6 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from pt2hub.domain.publishing.spec import Spec
-
-AUTO = "auto"
-_TARGETS_HINT = "GET /api/v1/targets lists the targets that workers offer."
-
-
-def check_targets(spec: Spec) -> None:
-    """Refuse unknown and repeated targets."""
-    seen: set[str] = set()
-    unknown, repeated = [], []
-    for index, request in enumerate(spec.requests()):
-        path = f"targets[{index}]"
-        if request.target in seen:
-            repeated.append(Detail(path, "duplicate target", given=request.target))
-        elif request.target != AUTO:
-            unknown += _unknown(path, request.target)
-        seen.add(request.target)
-    if unknown:
-        raise UnknownTarget(where=unknown[0].path, hint=_TARGETS_HINT, details=tuple(unknown))
-    if repeated:
-        raise InvalidInput(
-            "Duplicate target",
-            where=repeated[0].path,
-            hint="A version has one build per target: keep one of the entries.",
-            details=tuple(repeated),
-        )
-
-
-def _unknown(path: str, name: str) -> list[Detail]:
-    try:
-        parse_target(name)
-    except UnknownTarget as exc:
-        return [Detail(path, exc.message, given=name[:80], allowed=exc.hint)]
-    return []
 
 
 @dataclass(frozen=True, slots=True)

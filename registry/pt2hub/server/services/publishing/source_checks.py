@@ -19,9 +19,9 @@ from pt2hub.archive.exported_programs import check_program
 from pt2hub.archive.safetensors_header import Form
 from pt2hub.archive.weights_check import check_fit
 from pt2hub.domain.publishing.spec import CodeSource, FactorySource, ProgramSource, check_factory
+from pt2hub.domain.publishing.target_names import AUTO
 from pt2hub.domain.targets import parse_target
 from pt2hub.errors import Detail, InvalidInput, ProgramNewer, UnknownEntry
-from pt2hub.server.services.publishing.requested_targets import AUTO
 from pt2hub.server.services.suggestions import suggest_words
 
 if TYPE_CHECKING:

@@ -6,15 +6,13 @@ import difflib
 import functools
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import AfterValidator, BaseModel, ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ValidationError
 
 from pt2hub.domain.digests import canonical_json
 from pt2hub.domain.publishing.spec import Spec
-from pt2hub.domain.targets import parse_target
-from pt2hub.errors import Detail, InvalidInput, UnknownTarget, walk
+from pt2hub.errors import Detail, InvalidInput, walk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,8 +81,9 @@ _ADVICE = {
     "weights": "The server does not fetch weights: `pt2hub publish --weights NAME` fetches them, such as "
     "torchvision:ResNet18_Weights.DEFAULT or hf:team/name@main, or reads a safetensors file, uploads them and "
     "writes their digest.",
+    "targets": "GET /api/v1/targets lists the targets that workers offer.",
 }
-"""Advice for fields that are not written by hand."""
+"""Advice for fields whose values come from elsewhere."""
 _CODE_FIELDS = frozenset({"entry", "entry_is", "requirements"})
 _LIMITS = {
     "ge": "at least {}",
@@ -109,17 +108,6 @@ class Form:
 
 
 _SPEC = Form("spec", Spec, "The schema is at /api/v1/spec.schema.json")
-
-
-def _check_target(name: str) -> str:
-    try:
-        return parse_target(name).name
-    except UnknownTarget as exc:
-        context = {"given": name, "allowed": "such as torch2.13-cpu-x86_64_v4 or torch2.11-cu130-sm90"}
-        raise PydanticCustomError(UnknownTarget.code, "unknown target", context) from exc
-
-
-TargetName = Annotated[str, AfterValidator(_check_target)]
 
 
 def parse_spec(document: Mapping[str, Any]) -> Spec:
@@ -189,7 +177,7 @@ def refusal(
 
 
 def _advice(details: Sequence[Detail], document: Mapping[str, Any]) -> list[str]:
-    wrong = {detail.path for detail in details}
+    wrong = {"targets" if detail.path.startswith("targets[") else detail.path for detail in details}
     source = document.get("source")
     if "weights" in wrong and isinstance(source, dict) and "program" in source:  # made together
         wrong = (wrong - {"weights"}) | {"source.program"}

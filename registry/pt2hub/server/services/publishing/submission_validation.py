@@ -11,7 +11,6 @@ from pt2hub.errors import Detail, NotFound
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.sources import StoredSource
 from pt2hub.server.services.publishing.example_checks import check_tensors
-from pt2hub.server.services.publishing.requested_targets import check_targets
 from pt2hub.server.services.publishing.source_checks import check_source, check_uploaded
 from pt2hub.server.services.publishing.spec_errors import parse_spec
 
@@ -60,7 +59,6 @@ class SpecValidator:
         """
         spec = parse_spec(document)
         check_source(spec.source, self._factories)
-        check_targets(spec)
         blobs = self._resolve_blobs(spec)
         files = self._open_blobs(blobs)
         check_tensors(spec, files)
