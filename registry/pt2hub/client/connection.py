@@ -114,7 +114,8 @@ class Connection:
                 CUDA graphs only one thread may call it then. None for only with CUDA graphs.
             num_runners: Calls that may run at a time, on several threads.
             cuda_graph: Whether calls replay CUDA graphs, captured at the first call with each combination of
-                input shapes. None for no.
+                input shapes. None for the default of the artifact: its compile mode is `reduce-overhead` or
+                `max-autotune`, and it runs on a GPU.
             max_cuda_graphs: Graphs that are held at a time; the least recently used one makes room.
             progress: Whether to show downloads on stderr; None for only on a terminal or in a notebook.
 

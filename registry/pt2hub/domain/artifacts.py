@@ -268,6 +268,9 @@ class NativeCode:
         aoti_symbols: `aoti_torch_*` symbols that libtorch must export.
         glibc: Newest required GLIBC symbol version, such as `2.34`.
         glibcxx: Newest required GLIBCXX symbol version, or an empty string.
+        is_multi_arch: Whether every GPU kernel also comes as intermediate code (PTX), which the driver compiles for newer
+            GPUs.
+        shared_memory_bytes: Most shared memory that a block of one of its GPU kernels requests.
     """
 
     cpu_level: str
@@ -276,6 +279,8 @@ class NativeCode:
     aoti_symbols: tuple[str, ...]
     glibc: str
     glibcxx: str
+    is_multi_arch: bool = False
+    shared_memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pt2hub.domain.targets import Target
 
 _RELEASE = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){0,3}")
+_ARCH = re.compile(r"sm([0-9]{1,2})([0-9])")
 _MAX_SHOWN_CHARS = 40
 
 
@@ -36,6 +37,7 @@ class Host:
         cuda: CUDA release of torch without the dot, or None on a CPU build.
         sm: Compute capability of the GPU (`sm90`), or None without one.
         glibc: Version of the C library (`2.36`), or None.
+        shared_memory_bytes: Most shared memory that a block may request on the GPU, or None.
     """
 
     os: str
@@ -45,6 +47,7 @@ class Host:
     cuda: str | None = None
     sm: str | None = None
     glibc: str | None = None
+    shared_memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class AxisFinding:
     """Compatibility on one axis.
 
     Attributes:
-        axis: torch, device, cuda, compute capability, cpu, os, machine or libc.
+        axis: torch, cuda, compute capability, shared memory, cpu, os, machine or libc.
         state: Compatibility on this axis.
         needs: The artifact's requirement.
         has: The machine's property.
@@ -107,11 +110,45 @@ def assess_compatibility(target: Target, host: Host, native: NativeCode | None =
     ]
     if target.device == "cuda":
         findings.append(_axis("cuda", target.cuda or "", host.cuda or "a CPU build of torch"))
-        findings.append(_axis("compute capability", target.arch, host.sm or "no GPU"))
+        findings.append(_compute_capability(target, host, native))
+        if native and native.shared_memory_bytes and host.shared_memory_bytes is not None:
+            findings.append(_shared_memory(native.shared_memory_bytes, host.shared_memory_bytes))
     findings.append(_cpu(target, host, native))
     if native and native.glibc and _RELEASE.fullmatch(host.glibc or ""):
         findings.append(_libc(native.glibc, str(host.glibc)))
     return Compatibility(tuple(findings))
+
+
+def may_be_portable(target: Target, host: Host) -> bool:
+    """Return whether code for another compute capability could run on a machine's GPU, if it has every kernel as PTX.
+
+    Newer GPUs of the same family (major compute capability) run it. Later families could, but code tuned for one says
+    little of another, and from sm90 on PyTorch emits PTX for the architecture alone.
+    """
+    needs, has = _capability(target.arch), _capability(host.sm or "")
+    return target.is_portable and needs is not None and has is not None and needs[0] == has[0] and needs < has
+
+
+def _compute_capability(target: Target, host: Host, native: NativeCode | None) -> AxisFinding:
+    has = host.sm or "no GPU"
+    if native is None or not (native.is_multi_arch and target.is_portable):
+        return _axis("compute capability", target.arch, has)
+    runs = host.sm == target.arch or may_be_portable(target, host)
+    return AxisFinding("compute capability", _state_of(runs), f"{target.arch} or newer of its family", has)
+
+
+def _capability(arch: str) -> tuple[int, int] | None:
+    """Return major and minor compute capability: `sm86` is (8, 6)."""
+    match = _ARCH.fullmatch(arch)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _shared_memory(needs: int, has: int) -> AxisFinding:
+    """Compare what the largest kernel requests with what a block may have: 163 KiB on sm80, 99 KiB on sm86."""
+    kib = 1024
+    return AxisFinding(
+        "shared memory", _state_of(needs <= has), f"{needs / kib:g} KiB per block", f"{has / kib:g} KiB"
+    )
 
 
 def _libc(needs: str, has: str) -> AxisFinding:

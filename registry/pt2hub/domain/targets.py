@@ -48,6 +48,14 @@ class Target:
         return f"torch{self.torch}-{middle}-{self.arch}"
 
     @property
+    def is_portable(self) -> bool:
+        """Whether PyTorch's intermediate code for it, if asked for, runs on newer GPUs of the same family.
+
+        From sm90 on PyTorch emits it for the architecture alone (`sm_90a`, `sm_100a`: torch 2.11 to 2.13).
+        """
+        return self.device == "cuda" and self.arch.removeprefix("sm").rstrip("a").zfill(3) < "090"
+
+    @property
     def exists(self) -> bool:
         """Whether machines of this target exist: torch 0.0, used by the no-op toolchain, was never released."""
         return self.torch != "0.0"

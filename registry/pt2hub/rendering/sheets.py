@@ -5,8 +5,10 @@ Names, log lines and errors are untrusted and may contain markup or escape seque
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
+from pt2hub.domain.publishing.compile_modes import DEFAULT_MODE, MODES, ModeSettings
 from pt2hub.errors import INVISIBLE_CHARACTERS
 from pt2hub.renderable import Sheet
 from pt2hub.rendering import speeds
@@ -146,7 +148,30 @@ def provenance_rows(view: ArtifactView) -> tuple[tuple[str, str], ...]:
     form = "baked into the code" if view.weights_form == "baked" else "split from the code"
     isolation = view.provenance.get("isolation")
     spent = _spent_fields(view)
-    return (("weights", form), ("isolated", isolation_text(isolation) if isolation else "unknown"), *spent)
+    mode = compile_text(view)
+    compiled = (("compiled", mode),) if mode else ()
+    return (
+        ("weights", form),
+        *compiled,
+        ("isolated", isolation_text(isolation) if isolation else "unknown"),
+        *spent,
+    )
+
+
+def compile_text(view: ArtifactView) -> str:
+    """Return an artifact's compile mode, options and what the mode means for calls; empty if there are none."""
+    found = view.provenance.get("compile")
+    if not isinstance(found, dict):
+        return ""
+    mode, options = str(found.get("mode") or DEFAULT_MODE), found.get("options")
+    settings = MODES.get(mode, ModeSettings())
+    given = options.items() if isinstance(options, dict) else ()
+    parts = [
+        *([f"mode {mode}"] if mode != DEFAULT_MODE else []),
+        *(f"{name}={json.dumps(value)}" for name, value in given),
+        *(["calls CUDA graphs by default"] if settings.is_graphed and view.device == "cuda" else []),
+    ]
+    return ", ".join(parts).translate(INVISIBLE_CHARACTERS)
 
 
 def _spent_fields(view: ArtifactView) -> tuple[tuple[str, str], ...]:
@@ -193,7 +218,7 @@ def version(
         following: tuple[str, ...] = (f"To wait for it: {wait}",)
     else:
         following = (*_next(view, name), *_measuring(view, measured))
-    return Sheet(f"{name}  {view.readiness}", rows, (*failed, *following))
+    return Sheet(f"{name}  {view.readiness}", rows, (*failed, *view.notes, *following))
 
 
 def build(view: BuildView) -> Sheet:

@@ -174,6 +174,7 @@ class VersionView(Renderable):
         golden: Digest of the golden values, None until the first build records it.
         created: For a submission, whether the version is new (False: a version with the same content existed).
         settings: `limits` and `measure` of the latest submission; not part of the version's identity.
+        notes: For a submission, modes and options of the spec that change nothing on a target; empty otherwise.
     """
 
     model: str
@@ -188,6 +189,7 @@ class VersionView(Renderable):
     golden: Digest | None = None
     created: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     __repr__ = Renderable.__str__  # what a prompt shows; no list holds them
 

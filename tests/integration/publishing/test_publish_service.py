@@ -88,6 +88,17 @@ def test_the_preview_says_which_settings_the_version_would_take_over(registry: R
     assert registry.services.publish.document("vision/resnet18", 1)["limits"] == {"seconds": 60}
 
 
+def test_a_submission_and_its_preview_say_which_options_change_nothing(registry: Registry) -> None:
+    cpu, gpu = "torch2.13-cpu-x86_64_v4", "torch2.11-cu130-sm90"
+    spec = a_spec(compile={"mode": "max-autotune"}, targets=[cpu, gpu])
+    preview = registry.services.publish.check(spec)
+    view = registry.services.publish.submit(spec)
+    assert [note.partition(": ")[0] for note in view.notes] == [cpu, cpu]
+    assert preview.notes == view.notes
+    assert "autotuning has nothing to choose" in view.notes[0]
+    assert registry.services.publish.version(view.model, view.number).notes == ()
+
+
 def test_other_content_is_the_next_version(registry: Registry) -> None:
     registry.submit()
     other = registry.submit(checks={"tolerance": 0.01})

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from pt2hub.client.artifacts.graph_options import check_graph_options, draws_random
+from pt2hub.client.artifacts.graph_options import check_graph_options, draws_random, wants_graphs
 from pt2hub.client.artifacts.graphs import WARM_UP_CALLS, CudaGraphWarning, GraphCache
 from pt2hub.client.artifacts.loader import LoadedModel
 from pt2hub.domain.artifacts import Constants
+from pt2hub.domain.publishing.compile_modes import MODES
 from pt2hub.errors import BadCall, CudaGraphUnavailable, InternalError, InvalidInput
 from support.artifacts import a_config, a_signature
 from support.graphs import RepeatingBackend
@@ -278,6 +279,34 @@ def test_what_excludes_graphs_is_refused_at_load() -> None:
         check(on_a_gpu(constants=baked))
     with pytest.raises(InvalidInput, match="at least 1, got 0"):
         check(on_a_gpu(), limit=0)
+
+
+def wants(config: ArtifactConfig, asked: bool | None = None, *, runners: int = 1, limit: int = 8) -> bool:
+    return wants_graphs(config, asked, limit=limit, runners=runners, single_threaded=None)
+
+
+def in_mode(mode: str, **changes: Any) -> ArtifactConfig:
+    config = on_a_gpu(**changes)
+    return replace(config, version=replace(config.version, spec={"compile": {"mode": mode}}))
+
+
+def test_the_mode_makes_graphs_the_default_of_an_artifact() -> None:
+    assert [mode for mode in MODES if wants(in_mode(mode))] == ["reduce-overhead", "max-autotune"]
+    assert not wants(in_mode("max-autotune"), asked=False)
+    assert wants(in_mode("default"), asked=True)
+    overridden = {"request": {"target": "torch2.11-cu130-sm90", "mode": "default"}}
+    assert not wants(in_mode("max-autotune", provenance=overridden))
+    with pytest.raises(InvalidInput, match="at least 1, got 0"):
+        wants(in_mode("reduce-overhead"), limit=0)
+
+
+def test_what_excludes_graphs_ends_the_default_and_is_no_error() -> None:
+    assert not wants(in_mode("reduce-overhead", signature=a_signature()))
+    assert not wants(in_mode("reduce-overhead"), runners=2)
+    baked = Constants("", 0, (), baked=True, mutated=("cache",))
+    assert not wants(in_mode("reduce-overhead", constants=baked))
+    with pytest.raises(CudaGraphUnavailable, match="num_runners=2"):
+        wants(in_mode("reduce-overhead"), asked=True, runners=2)
 
 
 def test_a_spec_that_accepts_random_operators_draws_random_numbers() -> None:

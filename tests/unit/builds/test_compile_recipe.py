@@ -11,7 +11,8 @@ from pt2hub.domain.artifacts import Signature, Toolchain
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.domain.publishing.compile_options import weights_form
 from pt2hub.domain.targets import Target, parse_target
-from pt2hub_workers.inside.builds.compile.options import compile_options, frozen_options
+from pt2hub.errors import InvalidInput
+from pt2hub_workers.inside.builds.compile.options import compile_options, frozen_options, require_options
 from pt2hub_workers.inside.builds.export.export import ExportResult
 from pt2hub_workers.inside.builds.key.operator_sources import CodeIdentity
 from pt2hub_workers.inside.builds.key.program_key import compute_program_key
@@ -97,3 +98,9 @@ def test_the_weights_are_in_the_key_of_baked_code_alone() -> None:
     assert set(key(baked=one)) - set(key()) == {"baked"}
     assert key(baked=one) != key(baked=other)
     assert key() == {name: value for name, value in key(baked=one).items() if name != "baked"}
+
+
+def test_an_option_that_this_torch_lacks_is_refused_by_name() -> None:
+    require_options({"max_autotune": True, "aot_inductor.emit_multi_arch_kernel": True})
+    with pytest.raises(InvalidInput, match=r"has no option cpp\.teleport"):
+        require_options({"cpp.teleport": True})

@@ -130,7 +130,7 @@ def test_that_no_kernel_can_differ_is_said_where_the_key_names_all_kernels(
     [
         (
             replace(OTHER, tuned=None, options={}),
-            "No autotuning for version 3, since max_autotune is not in compile.options.",
+            "No autotuning for version 3, since neither compile.mode nor compile.options asks for it.",
         ),
         (
             replace(OTHER, tuned=None, chosen=False),
@@ -153,4 +153,4 @@ def test_where_there_is_no_table_it_is_said_why(after: ArtifactCode, text: str) 
     assert describe_code(ONE, after).tuning == text
     untuned = replace(ONE, tuned=None, options={})
     both = describe_code(untuned, replace(OTHER, tuned=None, options={})).tuning
-    assert both == "No autotuning for either, since max_autotune is not in compile.options."
+    assert both == "No autotuning for either, since neither compile.mode nor compile.options asks for it."

@@ -174,7 +174,7 @@ def test_what_was_given_and_what_is_allowed_are_said() -> None:
         ({"model": "Net"}, 'model: invalid format (given: "Net"; allowed: team/name in'),
         (
             {"compile": {"options": {"cxx": True}}},
-            'compile.options: options cxx cannot be set (given: {"cxx": true}; allowed: coordinate',
+            'compile.options: option cxx cannot be set (given: {"cxx": true}; allowed: aot_inductor.emit',
         ),
         (
             {"source": None},

@@ -22,6 +22,7 @@ from pt2hub.domain.digests import Digest, canonical_json, digest_bytes, digest_f
 from pt2hub.domain.performance.measurements import RUN_SCHEMA, Measurement, MeasurementRun
 from pt2hub.domain.performance.metrics import METRICS
 from pt2hub.domain.publications import MeasuredRun, Publication
+from pt2hub.domain.publishing.compile_modes import compile_mode, requested_options
 from pt2hub.domain.workers import Isolation
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.services.blobs.blob_writes import BlobChunk
@@ -117,6 +118,10 @@ def make_config(
             "compiler_processes": fields.compiler_processes,
             "autotuning": fields.autotuning,
             "request": claim.request,
+            "compile": {
+                "mode": compile_mode(claim.spec, claim.request),
+                "options": requested_options(claim.spec, claim.request),
+            },
             "image": origin.image,
         },
     }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from pt2hub.client.artifacts.graph_options import is_graph_default
 from pt2hub.domain.artifacts import CODE_TYPE, WEIGHTS_TYPE, ArtifactConfig
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.publishing.spec import Spec
@@ -55,7 +56,13 @@ class Implementation:
         """Return whether no kernel can differ: code, toolchain and the kernels called by name are equal."""
         same = self.code_digest is not None and self.code_digest == other.code_digest
         own, theirs = self.config, other.config
-        return same and own.toolchain == theirs.toolchain and own.key.binds_kernels_with(theirs.key)
+        called_alike = is_graph_default(own) == is_graph_default(theirs)
+        return (
+            same
+            and called_alike
+            and own.toolchain == theirs.toolchain
+            and own.key.binds_kernels_with(theirs.key)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from pt2hub.wire.artifacts import ArtifactView
 
 _REUSED = "the code is reused; see the version that it was compiled for, if candidates were timed"
-_UNTUNED = "no autotuning: max_autotune is not in compile.options, or the compiler had only one choice"
+_UNTUNED = (
+    "no autotuning: neither compile.mode nor compile.options asks for it, or the compiler had only one choice"
+)
 
 
 def print_autotune(out: Console, target: str, view: ArtifactView) -> None:

@@ -73,6 +73,8 @@ def publish(  # each is an argument or option of the command line
         version = _submit(
             client, spec, {**files, "priority": priority, "progress": False if is_json() else None}
         )
+        if not is_json():
+            note(*version.notes)
         if wait is None:
             emit(version, lambda out: _print_queued(out, version))
             return

@@ -13,6 +13,7 @@ from pt2hub import archive
 from pt2hub.client.artifacts import native
 from pt2hub.client.artifacts.call_contract import contract_of, format_range
 from pt2hub.client.artifacts.constants import ConstantStore
+from pt2hub.client.artifacts.graph_options import wants_graphs
 from pt2hub.client.artifacts.numerics import warn_of_settings
 from pt2hub.client.machine.host import check_host, refusal, title
 from pt2hub.domain.compatibility import AxisFinding, Compatibility, CompatibilityState
@@ -55,16 +56,14 @@ def load_artifact(
         CudaGraphUnavailable: The artifact or another option excludes CUDA graphs.
     """
     place = _place(artifact, device)
-    if cuda_graph:
-        from pt2hub.client.artifacts.graph_options import check_graph_options  # most loads need none of it
-
-        check_graph_options(
-            artifact.config,
-            limit=max_cuda_graphs,
-            runners=num_runners,
-            single_threaded=run_single_threaded,
-        )
-    single_threaded = bool(cuda_graph) if run_single_threaded is None else run_single_threaded
+    cuda_graph = wants_graphs(
+        artifact.config,
+        cuda_graph,
+        limit=max_cuda_graphs,
+        runners=num_runners,
+        single_threaded=run_single_threaded,
+    )
+    single_threaded = cuda_graph if run_single_threaded is None else run_single_threaded
     check_host(artifact.config, gpu_index=place.index or 0)
     artifact.check_code()
     archive.validate(artifact.code)

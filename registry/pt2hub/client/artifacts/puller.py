@@ -10,7 +10,7 @@ from pt2hub.client.http.transfers import count_chunks
 from pt2hub.client.machine.host import advice, check_host, refusal, this_host
 from pt2hub.domain.artifacts import CODE_TYPE, CONFIG_SCHEMA, TITLE, WEIGHTS_TYPE, ArtifactConfig, Manifest
 from pt2hub.domain.codec import decode
-from pt2hub.domain.compatibility import assess_compatibility
+from pt2hub.domain.compatibility import assess_compatibility, may_be_portable
 from pt2hub.domain.names import Reference
 from pt2hub.domain.targets import parse_target
 from pt2hub.errors import BadResponse, ClientTooOld, Incompatible, NotFound, NotReady, UnknownTarget
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pt2hub.client.blobs.cache import BlobCache, Verify
     from pt2hub.client.http.transport import Transport
     from pt2hub.domain.artifacts import Descriptor
+    from pt2hub.domain.compatibility import Compatibility, Host
     from pt2hub.domain.digests import Digest
     from pt2hub.domain.targets import Target
     from pt2hub.wire.resolution import ArtifactRef, ResolvedReference
@@ -90,7 +91,10 @@ class Puller:
             return self._select_artifact(candidates, target, where)
         choices = [(item, known_target(item.target)) for item in candidates]
         host = this_host(gpu=any(one is not None and one.device == "cuda" for _, one in choices))
-        judged = [(item, assess_compatibility(one, host) if one else None) for item, one in choices]
+        judged = [
+            (item, self._assess(resolved.model, item.digest, one, host) if one else None)
+            for item, one in choices
+        ]
         fitting = [item for item, compatibility in judged if compatibility and compatibility.runs]
         if fitting:
             return max(fitting, key=_preference).digest
@@ -104,6 +108,13 @@ class Puller:
             hint=advice(host),
             context={"targets": lacking},
         )
+
+    def _assess(self, model: str, digest: Digest, target: Target, host: Host) -> Compatibility:
+        """Check an artifact against a machine; its config is read only if it may run on newer GPUs than its target's."""
+        if not may_be_portable(target, host):
+            return assess_compatibility(target, host)
+        config = self._blob(self._manifest(model, digest).config, progress=False)
+        return assess_compatibility(target, host, _document(ArtifactConfig, config, "config").native)
 
     def _select_artifact(self, candidates: list[ArtifactRef], target: str, where: str) -> Digest:
         found = {item.target: item.digest for item in candidates}

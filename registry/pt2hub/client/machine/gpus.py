@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 _COMPUTE_CAPABILITY_MAJOR = 75
 _COMPUTE_CAPABILITY_MINOR = 76
+_SHARED_MEMORY_OPTIN = 97
 """Numbers of `CUdevice_attribute` in the CUDA driver API."""
 _TEXT = 96
 """Buffer size for a name; NVML's longest is 96 bytes."""
@@ -46,6 +47,17 @@ def compute_capability(index: int = 0) -> str | None:
         ctypes.byref(major), _COMPUTE_CAPABILITY_MAJOR, device
     ) or driver.cuDeviceGetAttribute(ctypes.byref(minor), _COMPUTE_CAPABILITY_MINOR, device)
     return None if failed else f"sm{major.value}{minor.value}"
+
+
+@functools.cache
+def shared_memory_bytes(index: int = 0) -> int | None:
+    """Return the most shared memory that a block may request on a GPU; None if there is no such GPU."""
+    found, size = _device(index), ctypes.c_int()
+    if found is None:
+        return None
+    driver, device = found
+    failed = driver.cuDeviceGetAttribute(ctypes.byref(size), _SHARED_MEMORY_OPTIN, device)
+    return None if failed else size.value
 
 
 def gpu_limits(index: int = 0) -> Limits:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pt2hub.client.machine.gpus import compute_capability
+from pt2hub.client.machine.gpus import compute_capability, shared_memory_bytes
 from pt2hub.client.machine.processor import cpu_flags
 from pt2hub.domain.compatibility import Host, assess_compatibility
 from pt2hub.domain.targets import cpu_level
@@ -41,6 +41,7 @@ def this_host(*, gpu: bool = False, gpu_index: int = 0) -> Host:
         cuda=cuda.replace(".", "") if cuda else None,
         sm=compute_capability(gpu_index) if gpu else None,
         glibc=_glibc(),
+        shared_memory_bytes=shared_memory_bytes(gpu_index) if gpu else None,
     )
 
 

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
+from pt2hub.domain.publishing.compile_modes import DEFAULT_MODE, CompileMode, contradictions
+from pt2hub.domain.publishing.inductor_options import OPTION_TYPES, describe_options, suggest_option
 from pt2hub.domain.publishing.spec_base import STRICT
 from pt2hub.domain.publishing.target_names import RequestedTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 FloatDtype = Literal["float32", "float16", "bfloat16"]
 Options = dict[str, bool | int | float | str]
+STORED = "stored"
+"""Key of pydantic's context for specs that were accepted earlier: values of options are not checked again."""
 WeightsForm = Literal["split", "baked"]
 
-COMPILE_OPTIONS = frozenset(
-    {
-        "coordinate_descent_tuning",
-        "epilogue_fusion",
-        "max_autotune",
-        "max_autotune_gemm",
-        "max_autotune_gemm_backends",
-        "max_autotune_pointwise",
-        "shape_padding",
-    }
-)
-"""Inductor options that a spec may set. Others are fixed by the recipe or would name programs to run."""
+COMPILE_OPTIONS = frozenset(OPTION_TYPES)
+"""Names of the Inductor options that a spec may set."""
 
-_OPTIONS = f"Inductor options; allowed are {', '.join(f'`{name}`' for name in sorted(COMPILE_OPTIONS))}"
+_OPTIONS = f"Inductor options: {describe_options()}."
+_MODE_DESCRIPTION = (
+    "torch's name for a set of options: `max-autotune` and `max-autotune-no-cudagraphs` set `max_autotune` and "
+    "`coordinate_descent_tuning`; `reduce-overhead` and `max-autotune` make CUDA graphs the default of `pt2hub.load` on "
+    "a GPU."
+)
 
 
 class _Part(BaseModel):
@@ -40,7 +39,10 @@ class _Part(BaseModel):
 class CompileSpec(_Part):
     """How the model is compiled."""
 
-    options: Annotated[Options, Field(description=f"{_OPTIONS}.", examples=[{"max_autotune": True}])] = {}
+    mode: Annotated[CompileMode, Field(description=_MODE_DESCRIPTION, examples=["max-autotune"])] = (
+        DEFAULT_MODE
+    )
+    options: Annotated[Options, Field(description=_OPTIONS, examples=[{"max_autotune": True}])] = {}
     weights: Annotated[
         WeightsForm,
         Field(
@@ -52,8 +54,8 @@ class CompileSpec(_Part):
 
     @field_validator("options")
     @classmethod
-    def _check_options(cls, value: dict[str, Any]) -> dict[str, Any]:
-        _check_options(value)
+    def _check_options(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        _check_options(value, info)
         return value
 
 
@@ -89,6 +91,13 @@ class TargetSpec(_Part):
             examples=["bfloat16"],
         ),
     ] = None
+    mode: Annotated[
+        CompileMode | None,
+        Field(
+            description="As in `compile`, for this target only; null keeps it.",
+            examples=["max-autotune"],
+        ),
+    ] = None
     options: Annotated[
         Options,
         Field(
@@ -110,9 +119,41 @@ class TargetSpec(_Part):
 
     @field_validator("options")
     @classmethod
-    def _check_options(cls, value: dict[str, Any]) -> dict[str, Any]:
-        _check_options(value)
+    def _check_options(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        _check_options(value, info)
         return value
+
+    @classmethod
+    def from_stored(cls, document: Mapping[str, Any]) -> Self:
+        """Read the request of a build, whose options may have values that older releases took."""
+        return cls.model_validate(document, context={STORED: True})
+
+
+def find_contradiction(
+    compile_spec: CompileSpec, targets: Sequence[RequestedTarget | TargetSpec]
+) -> tuple[str, str, object] | None:
+    """Return path, text and given value of the first option that a mode sets otherwise; None if there is none."""
+    if wrong := contradictions(compile_spec.mode, compile_spec.options):
+        return _contradiction("compile.options", compile_spec.mode, wrong, compile_spec.options)
+    for place, item in enumerate(targets):
+        if not isinstance(item, TargetSpec):
+            continue
+        mode = item.mode or compile_spec.mode
+        if wrong := contradictions(mode, item.options):
+            return _contradiction(f"targets[{place}].options", mode, wrong, item.options)
+        if wrong := contradictions(mode, compile_spec.options | item.options):
+            name, value = next(iter(wrong.items()))
+            text = f"the mode sets {name} to {str(value).lower()}, which compile.options.{name} contradicts"
+            return f"targets[{place}].mode", text, mode
+    return None
+
+
+def _contradiction(
+    path: str, mode: str, wrong: Mapping[str, bool], options: Mapping[str, Any]
+) -> tuple[str, str, object]:
+    name, value = next(iter(wrong.items()))
+    text = f"the option contradicts mode {mode}, which sets it to {str(value).lower()}"
+    return f"{path}.{name}", text, options[name]
 
 
 def weights_form(spec: Mapping[str, Any], request: Mapping[str, Any]) -> WeightsForm:
@@ -126,10 +167,24 @@ def weights_form(spec: Mapping[str, Any], request: Mapping[str, Any]) -> Weights
     return form
 
 
-def _check_options(options: dict[str, Any]) -> None:
+def _check_options(options: dict[str, Any], info: ValidationInfo) -> None:
+    """Refuse unknown options and values of other types; stored specs may hold values that older releases took."""
     if unknown := sorted(set(options) - COMPILE_OPTIONS):
         raise PydanticCustomError(
             "invalid_input",
-            "options {names} cannot be set; allowed: {allowed}",
-            {"names": ", ".join(unknown), "allowed": ", ".join(sorted(COMPILE_OPTIONS))},
+            "{text}",
+            {"text": _refuse_names(unknown), "allowed": ", ".join(sorted(COMPILE_OPTIONS))},
         )
+    if info.context and info.context.get(STORED):
+        return
+    for name, value in options.items():
+        if not OPTION_TYPES[name].accepts(value):
+            context = {"path": name, "given": value, "allowed": OPTION_TYPES[name].text}
+            raise PydanticCustomError("invalid_input", "invalid value", context)
+
+
+def _refuse_names(names: Sequence[str]) -> str:
+    """Return the text of an error about unknown options, with suggestions."""
+    known = [f"{name}: {text}" for name in names if (text := suggest_option(name))]
+    advice = f" ({'; '.join(known)})" if known else ""
+    return f"{'option' if len(names) == 1 else 'options'} {', '.join(names)} cannot be set{advice}"

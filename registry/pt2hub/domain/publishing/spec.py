@@ -14,10 +14,12 @@ from pt2hub.domain.digests import DIGEST_PATTERN, Digest, digest_json
 from pt2hub.domain.names import MODEL_PATTERN
 from pt2hub.domain.publishing.compile_options import (
     COMPILE_OPTIONS,
+    STORED,
     CompileSpec,
     ExportSpec,
     TargetSpec,
     WeightsForm,
+    find_contradiction,
 )
 from pt2hub.domain.publishing.inputs import DimName, Input
 from pt2hub.domain.publishing.paths import NAME_PATTERN, ContradictionError, nest
@@ -342,6 +344,8 @@ class Spec(_Part):
                 raise _at(f"outputs[{place}]", "duplicate output", path)
         self._check_batches()
         self._check_targets()
+        if wrong := find_contradiction(self.compile, self.targets):
+            raise _at(*wrong)
         used = {size for item in self.inputs for size in item.shape if isinstance(size, str)}
         if unused := sorted(set(self.dims) - used):
             raise _at(f"dims.{unused[0]}", "the dimension is not used in any shape", unused[0])
@@ -432,7 +436,7 @@ class Spec(_Part):
         fields = {key: value for key, value in document.items() if key != "schema"}
         if measure := fields.get("measure"):
             fields["measure"] = {name: value for name, value in measure.items() if name not in _REMOVED}
-        return cls.model_validate(fields)
+        return cls.model_validate(fields, context={STORED: True})
 
     def canonical(self) -> dict[str, Any]:
         """Return the fields that identify the version, without defaults, with the schema version.
@@ -452,12 +456,14 @@ class Spec(_Part):
         return digest_json(self.canonical())
 
     def requests(self) -> list[TargetSpec]:
-        """Return the requested targets with overrides; a weights form equal to that of `compile` is dropped."""
+        """Return the requested targets with overrides; a mode or weights form equal to that of `compile` is dropped."""
         asked = [TargetSpec(target=item) if isinstance(item, str) else item for item in self.targets]
-        return [
-            item.model_copy(update={"weights": None}) if item.weights == self.compile.weights else item
-            for item in asked
-        ]
+        return [item.model_copy(update=self._repeated(item)) for item in asked]
+
+    def _repeated(self, item: TargetSpec) -> dict[str, None]:
+        return {
+            name: None for name in ("mode", "weights") if getattr(item, name) == getattr(self.compile, name)
+        }
 
 
 def _range_of(dim: DimSpec) -> str:

@@ -39,6 +39,7 @@ class PublishPreview:
         blobs: Size of each blob that the spec names, by path.
         unread: Paths of blobs that were too large to look into now; `submit` does.
         settings: Which of `limits` and `measure` the version that there is would take over from the spec.
+        notes: Modes and options of the spec that change nothing on a target.
     """
 
     model: str
@@ -50,6 +51,7 @@ class PublishPreview:
     blobs: dict[str, int]
     unread: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def queued(self) -> int:

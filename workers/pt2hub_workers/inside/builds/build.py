@@ -14,14 +14,16 @@ import torch
 from pt2hub.domain.artifacts import Toolchain
 from pt2hub.domain.codec import decode, encode
 from pt2hub.domain.digests import digest_file
+from pt2hub.domain.publishing.compile_modes import requested_options
 from pt2hub.domain.publishing.compile_options import weights_form
+from pt2hub.domain.publishing.inductor_options import is_autotuned
 from pt2hub.domain.publishing.spec import Spec, TargetSpec
 from pt2hub.domain.targets import Target
 from pt2hub_workers.inside.builds.checked_export import CheckedExport, ExportRequest
 from pt2hub_workers.inside.builds.compile import compiler, weights
 from pt2hub_workers.inside.builds.compile import package as packing
-from pt2hub_workers.inside.builds.compile.autotune import Tuning, is_autotuned, key_settings
-from pt2hub_workers.inside.builds.compile.options import compile_options, frozen_options
+from pt2hub_workers.inside.builds.compile.autotune import Tuning, key_settings
+from pt2hub_workers.inside.builds.compile.options import compile_options, frozen_options, require_options
 from pt2hub_workers.inside.builds.compile.precompiled_headers import header_options
 from pt2hub_workers.inside.builds.export import inputs
 from pt2hub_workers.inside.builds.export.export import used_constants
@@ -72,7 +74,7 @@ class Job:
         """Decode the job from the parent's message."""
         return cls(
             spec=Spec.from_canonical(message["spec"]),
-            request=TargetSpec.model_validate(message["request"]),
+            request=TargetSpec.from_stored(message["request"]),
             target=decode(Target, message["target"]),
             toolchain=decode(Toolchain, message["toolchain"]),
             directory=Path(message["directory"]),
@@ -189,6 +191,7 @@ class Build:
     ) -> tuple[ProgramKey, dict[str, Any]]:
         job = self._job
         requested = self._requested_options()
+        require_options(requested)
         # A frozen buffer keeps no state: writes to it are folded away (seen with torch 2.13).
         if self._baked and not exported.mutated:
             options = frozen_options(job.target, requested, _dtypes(exported))
@@ -212,7 +215,7 @@ class Build:
         return key, options
 
     def _requested_options(self) -> dict[str, Any]:
-        return {**self._job.spec.compile.options, **self._job.request.options}
+        return requested_options(self._job.spec.canonical(), self._job.request.model_dump())
 
     def _log_options(self, options: dict[str, Any], exported: ExportResult) -> None:
         for name, value in self._requested_options().items():

@@ -46,7 +46,7 @@ def run_baselines(job: dict[str, Any], channel: Channel) -> dict[str, Any]:
     Returns:
         `threads`, and `implementations` as `measurements.ImplementationTimes` has them: the artifact first.
     """
-    spec, request = Spec.from_canonical(job["spec"]), TargetSpec.model_validate(job["request"])
+    spec, request = Spec.from_canonical(job["spec"]), TargetSpec.from_stored(job["request"])
     config = decode(ArtifactConfig, job["config"])
     channel.send("progress", text="build the model")
     module, example = _build_model(job, spec, request, config, channel)

@@ -18,7 +18,7 @@ from pt2hub.domain.artifacts import (
 from pt2hub.domain.builds import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_REPEAT, MEASURE_PRIORITY
 from pt2hub.domain.performance import autotune as autotuning
 from pt2hub.errors import Pt2hubError
-from pt2hub.rendering.sheets import isolation_text, state_text
+from pt2hub.rendering.sheets import compile_text, isolation_text, state_text
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
 from pt2hub.server.pages import sessions
@@ -119,6 +119,7 @@ def _page(
         view=view,
         model=_model(view.model),
         reference=f"{view.model}@{view.digest}",
+        compiled=compile_text(view) or None,
         isolation=isolation_text(str(view.provenance.get("isolation") or "unknown")),
         done=done,
         error=error,

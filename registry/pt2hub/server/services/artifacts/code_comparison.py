@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.artifacts import KEY_SCHEMA
+from pt2hub.domain.publishing.inductor_options import is_autotuned
 from pt2hub.server.db.stores.artifacts.code import ArtifactCodeStore
 from pt2hub.server.db.stores.performance.comparisons import ComparisonStore
 from pt2hub.server.services.artifacts.kernel_changes import differences
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
     from pt2hub.domain.digests import Digest
     from pt2hub.server.db.stores.artifacts.code import ArtifactCode
     from pt2hub.wire.performance import AutotuneDifference
-
-_TUNING = ("coordinate_descent_tuning", "max_autotune", "max_autotune_gemm", "max_autotune_pointwise")
-"""Compiler options that enable autotuning."""
 
 
 def compare_code(
@@ -47,8 +45,8 @@ def missing_autotune_reason(code: ArtifactCode, name: str) -> str:
     """Return why an artifact has no kernel times; empty where it has them."""
     if code.tuned is not None:
         return ""
-    if not any(code.options.get(option) for option in _TUNING):
-        return f"no autotuning for {name}, since max_autotune is not in compile.options"
+    if not is_autotuned(code.options):
+        return f"no autotuning for {name}, since neither compile.mode nor compile.options asks for it"
     if not code.chosen:
         return f"no autotuning for {name}: the compiler had no alternatives to choose from"
     if code.reused and code.origin is None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pt2hub.domain.publishing.compile_notes import explain_options
 from pt2hub.domain.publishing.spec import SETTINGS, Spec
-from pt2hub.server.db.stores.builds.builds import BuildStore
+from pt2hub.server.db.stores.builds.builds import BuildStore, build_request
 from pt2hub.server.db.stores.operations.workers import WorkerStore
 from pt2hub.server.db.stores.publishing.versions import StoredVersion, VersionStore
 from pt2hub.server.services.builds.waits import never_offered
@@ -52,6 +53,7 @@ def build_preview(
         blobs={path: blob["size"] for path, blob in submission.blobs.items()},
         unread=submission.unread,
         settings=_changed_settings(found, spec),
+        notes=explain_options(spec, map(build_request, targets.requests)),
     )
 
 

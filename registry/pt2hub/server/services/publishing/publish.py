@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.builds import readiness
+from pt2hub.domain.publishing.compile_notes import explain_options
 from pt2hub.domain.publishing.spec import DEFAULT_FACTORIES, Spec, TargetSpec
 from pt2hub.domain.targets import parse_target
 from pt2hub.server.db.notifications import notify, notify_progress
 from pt2hub.server.db.stores.builds.build_views import BuildViewStore
-from pt2hub.server.db.stores.builds.builds import BuildStore
+from pt2hub.server.db.stores.builds.builds import BuildStore, build_request
 from pt2hub.server.db.stores.operations.workers import WorkerStore
 from pt2hub.server.services.builds.priorities import check_priority
 from pt2hub.server.services.builds.waits import explain_waits
@@ -74,7 +75,8 @@ class PublishService:
             self._raise(session, version, targets.requests, priority)
             missing = [request for request in targets.requests if request.target not in present]
             self._add_builds(session, version, missing, position=len(present), priority=priority)
-            return self._view(session, version, created=created)
+            notes = explain_options(submission.spec, map(build_request, targets.requests))
+            return self._view(session, version, created=created, notes=notes)
 
     def check(self, document: Mapping[str, Any]) -> PublishPreview:
         """Preview `submit`, with the same errors; nothing is written.
@@ -143,7 +145,9 @@ class PublishService:
             self._queue.defer(session, build_id, queue=request.target, priority=priority)
             notify(session, build_id)  # a worker with measuring jobs in all slots frees one
 
-    def _view(self, session: Session, version: StoredVersion, *, created: bool = False) -> VersionView:
+    def _view(
+        self, session: Session, version: StoredVersion, *, created: bool = False, notes: tuple[str, ...] = ()
+    ) -> VersionView:
         views = BuildViewStore(session).views(version.id, heartbeat_timeout=self._heartbeat_timeout)
         return VersionView(
             model=version.model,
@@ -158,4 +162,5 @@ class PublishService:
             weights=version.weights,
             golden=version.golden,
             created=created,
+            notes=notes,
         )

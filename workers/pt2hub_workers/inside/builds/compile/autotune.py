@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pt2hub.domain.publishing.inductor_options import is_autotuned
 from pt2hub_workers.inside.builds.compile.autotune_candidates import (
     BUDGET_REASON,
     Operation,
@@ -19,14 +20,6 @@ from pt2hub_workers.inside.builds.compile.autotune_candidates import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-OPTIONS = ("coordinate_descent_tuning", "max_autotune", "max_autotune_gemm", "max_autotune_pointwise")
-"""Those of `domain.publishing.spec.COMPILE_OPTIONS` that make Inductor choose by timing."""
-
-
-def is_autotuned(options: Mapping[str, Any]) -> bool:
-    """Return whether options turn autotuning on."""
-    return any(options.get(name) for name in OPTIONS)
 
 
 def key_settings(options: Mapping[str, Any], budget: int | None) -> dict[str, int]:

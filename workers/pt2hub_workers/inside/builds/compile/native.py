@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 _FLAG = re.compile(r"(?<=\s)-m(?!arch=|tune=)([a-z][a-z0-9.\-]*)")
 _MARCH = re.compile(r"(?<=\s)-march=(\S+)")
 _VECTOR = re.compile(r"avx|fma$|f16c$|bmi")
+_KERNEL = re.compile(r'loadKernel\(\s*"([^"]*)"\s*,\s*"[^"]*"\s*,\s*(\d+)')
+"""A GPU kernel in a generated wrapper: its file and the shared memory of a block (torch 2.11 to 2.13)."""
+_FAT = ".fatbin"
+"""Suffix of files with a kernel's machine code and PTX, which `aot_inductor.emit_multi_arch_kernel` asks for."""
 _NOT_INSTRUCTIONS = frozenset({"cmodel", "no-red-zone"})
 
 
@@ -32,6 +36,8 @@ def inspect_libraries(
     Args:
         host_flags: The worker's CPU flags, all of which a compile with `-march=native` may have used.
     """
+    sources = tuple(sources)
+    kernels = [found for text in sources for found in _KERNEL.findall(text)]
     commands = "\n".join(
         line
         for text in sources
@@ -59,6 +65,8 @@ def inspect_libraries(
         aoti_symbols=tuple(sorted(symbols)),
         glibc=_newest_version(versions, "GLIBC_"),
         glibcxx=_newest_version(versions, "GLIBCXX_"),
+        is_multi_arch=bool(kernels) and all(file.endswith(_FAT) for file, _ in kernels),
+        shared_memory_bytes=max((int(size) for _, size in kernels), default=0),
     )
 
 

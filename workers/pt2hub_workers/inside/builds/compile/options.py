@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch._inductor.config as inductor
 
+from pt2hub.errors import InvalidInput
 from pt2hub_workers.inside.operations.files import STEM
 
 if TYPE_CHECKING:
@@ -75,6 +77,20 @@ def _portable(target: Target) -> dict[str, Any]:
         "aot_inductor.model_name_for_generated_files": STEM,
     }
     return {key: value for key, value in wanted.items() if _has_option(key)}
+
+
+def require_options(requested: Mapping[str, Any]) -> None:
+    """Refuse options of a spec that this torch lacks, with the option's name.
+
+    Raises:
+        InvalidInput: An option does not exist in this release.
+    """
+    if missing := sorted(name for name in requested if not _has_option(name)):
+        raise InvalidInput(
+            f"torch {torch.__version__} has no option {', '.join(missing)}",
+            where="compile.options",
+            hint="Leave it out, or set it only for targets of a newer torch: targets have options of their own.",
+        )
 
 
 def _has_option(option: str) -> bool:

@@ -139,7 +139,7 @@ def load(packed: PackedArtifact, config: ArtifactConfig) -> LoadedModel:
     from pt2hub.client.artifacts.loader import load_artifact
     from pt2hub.client.artifacts.local import LocalArtifact
 
-    return load_artifact(LocalArtifact.from_files(config, packed.code, packed.weights))
+    return load_artifact(LocalArtifact.from_files(config, packed.code, packed.weights), cuda_graph=False)
 
 
 def write_sources(sources: Mapping[str, bytes], out: Path) -> None:

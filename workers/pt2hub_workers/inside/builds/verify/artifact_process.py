@@ -50,7 +50,7 @@ def run_artifact(job: dict[str, Any], channel: Channel) -> dict[str, Any]:
         decode(ArtifactConfig, job["config"]), Path(job["code"]), Path(job["weights"])
     )
     candidate = _LoadedArtifact(
-        load_artifact(artifact), inputs, document, job["config"]["signature"], channel
+        load_artifact(artifact, cuda_graph=False), inputs, document, job["config"]["signature"], channel
     )
     threads = torch.get_num_threads()
     groups = [item["name"] for item in document["groups"]]

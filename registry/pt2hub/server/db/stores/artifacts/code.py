@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from pt2hub.domain.digests import Digest
+from pt2hub.domain.publishing.compile_modes import requested_options
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -22,7 +23,7 @@ _CODES = text("""
         coalesce(own.provenance -> 'operators', '[]') <> '[]' AS calls_others,
         own.provenance ->> 'never_reused' IS NULL AS is_named, own.provenance ->> 'code_reused_from' IS NOT NULL AS reused,
         own.provenance -> 'autotuning' ->> 'choices' IS NOT NULL AS chosen,
-        versions.spec #> '{compile,options}' AS asked, builds.request -> 'options' AS wanted,
+        versions.spec AS asked, builds.request AS wanted,
         origin.digest AS origin, origin.name AS made, origin.number AS made_number, tuned.digest AS tuned
     FROM artifacts AS own
     JOIN builds ON builds.id = own.build_id
@@ -90,6 +91,6 @@ class ArtifactCodeStore:
 
 def _code(row: dict[str, Any]) -> ArtifactCode:
     given = {name: row[name] for name in ArtifactCode.__dataclass_fields__ if name in row}
-    options = {**(row["asked"] or {}), **(row["wanted"] or {})}
+    options = requested_options(row["asked"], row["wanted"])
     compiled_for = f"{row['made']}@{row['made_number']}" if row["origin"] else ""
     return ArtifactCode(**given, options=options, compiled_for=compiled_for)
