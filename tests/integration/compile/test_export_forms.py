@@ -184,6 +184,17 @@ def test_the_points_of_the_gate_are_multiples_also_where_memory_bounds_them(
     assert sizes["batch"] % 8 == 0
 
 
+def test_memory_is_bounded_for_models_with_higher_order_operators() -> None:
+    class Either(nn.Module):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002  # the spec's name
+            return torch.ops.higher_order.cond(input.sum() > 0, torch.sin, torch.cos, (input,))
+
+    spec = spec_of(tensor("input"), dims={"batch": {"max": 64, "example": 16}})
+    model, _ = adapted(Either(), spec)
+
+    assert largest_sizes.choose_largest_sizes(spec, model, {}) == ({"batch": 64}, None)
+
+
 def by_value(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     limit = 3
     if x.sum() > limit:

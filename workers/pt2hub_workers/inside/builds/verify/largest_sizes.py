@@ -21,7 +21,12 @@ MAX_MEMORY_SHARE = 0.5
 
 
 class _WrittenBytes(TorchDispatchMode):
-    """Dispatch mode that adds up the bytes of every tensor that a run writes."""
+    """Dispatch mode that adds up the bytes of every tensor that a run writes.
+
+    A higher-order operator (torch.cond, a Triton kernel) runs as one operation: its results are counted, its parts are not.
+    """
+
+    supports_higher_order_operators = True
 
     def __init__(self) -> None:
         super().__init__()
