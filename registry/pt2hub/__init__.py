@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from pt2hub import errors
     from pt2hub.client.client import Client
     from pt2hub.client.machine.fingerprint import environment
-    from pt2hub.client.shortcuts import load, publish, pull
+    from pt2hub.client.shortcuts import load, publish, pull, save_program
 
-__all__ = ["Client", "__version__", "environment", "errors", "load", "publish", "pull"]
+__all__ = ["Client", "__version__", "environment", "errors", "load", "publish", "pull", "save_program"]
 
 
 def __getattr__(name: str) -> object:

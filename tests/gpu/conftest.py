@@ -26,3 +26,9 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     trial = TemporaryServer(tmp_path_factory.mktemp("gpu"), PYTHONPATH=path, PT2HUB_ISOLATION=LEVEL)
     with trial.server() as made:
         yield made
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Print a failure at once: pytest prints it after the last test, and a run may be cut by its time."""
+    if report.failed:
+        print(report.longreprtext)

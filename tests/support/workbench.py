@@ -116,6 +116,7 @@ class Workbench:
         golden: dict[str, Any] | None = None,
         weights: Path | None = None,
         source: Path | None = None,
+        modules: Path | None = None,
         examples: dict[str, Path] | None = None,
         request: dict[str, Any] | None = None,
         kind: type[Build] = Build,
@@ -124,7 +125,9 @@ class Workbench:
         spec = Spec.model_validate(document)
         workspace = Workspaces(self.directory, inside=None).open(f"build{next(self._numbers)}")
         place = workspace.host
-        target = TargetSpec.model_validate({"target": self.machine.target.name, **(request or {})})
+        target = TargetSpec.model_validate(
+            {"target": self.machine.target.name, "dtype": spec.dtype, **(request or {})}
+        )
         job = Job(
             spec=spec,
             request=target,
@@ -137,6 +140,7 @@ class Workbench:
             examples=examples or {},
             host_flags=frozenset(self.machine.cpu_flags),
             factories=(FACTORIES, *DEFAULT_FACTORIES),
+            modules=_incoming(workspace, modules, "modules.zip"),
         )
         channel = _Answers(self, spec, workspace, _reusable(workspace, reuse))
         with own_cache(place), forgetting(place):

@@ -9,8 +9,10 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   +-- UnknownFactory, FactoryFailed, FactoryArguments, UnknownInput, InputRefused, IndexOutOfRange
     |   +-- UnknownEntry, MissingRequirement, BadCodeArchive, NotAModule, BadProgram, ProgramNewer
     |   +-- UnsupportedTensor, InputMutated, UnusedInput, HiddenState, RandomOperators, WeightsUnavailable
+    |   +-- KernelFailed, OpaqueOperator
     |   +-- ExampleOutOfRange, DimensionSpecialised, NondeterministicModel, UnsupportedOutput, NanOutput
-    |   +-- WeightsMismatch, ExportFailed (DataDependent, ProgramDiffers), SourceDrifted, NoPower, ToleranceMissed
+    |   +-- WeightsMismatch, ExportFailed (DataDependent, KernelNotTraced, ProgramDiffers), SourceDrifted
+    |   +-- NoPower, ToleranceMissed
     |   +-- BuildTimedOut, LimitExceeded, ModelInterferes, OutputRefused
     |   +-- NotFound, Ambiguous, Unauthorized, Forbidden, TooLarge, UploadTruncated, RangeNotSatisfiable
     |   +-- Conflict
@@ -42,8 +44,11 @@ from pt2hub.errors.models import (
     DataDependent,
     HiddenState,
     InputMutated,
+    KernelFailed,
+    KernelNotTraced,
     MissingRequirement,
     NotAModule,
+    OpaqueOperator,
     ProgramDiffers,
     ProgramNewer,
     RandomOperators,
@@ -174,6 +179,8 @@ __all__ = [
     "InternalError",
     "InvalidInput",
     "IsolationRefused",
+    "KernelFailed",
+    "KernelNotTraced",
     "LayoutUnproven",
     "LimitExceeded",
     "MissingRequirement",
@@ -187,6 +194,7 @@ __all__ = [
     "NotFound",
     "NotMeasured",
     "NotReady",
+    "OpaqueOperator",
     "OutputRefused",
     "PolicyChanged",
     "PortTaken",

@@ -84,6 +84,24 @@ class DataDependent(ExportFailed):
     code = "data_dependent"
 
 
+class KernelNotTraced(ExportFailed):
+    """torch.export cannot trace a plain call of a Triton kernel."""
+
+    code = "kernel_not_traced"
+
+
+class KernelFailed(UsageError):
+    """Triton cannot compile a kernel of the model, or the GPU cannot run it."""
+
+    code = "kernel_failed"
+
+
+class OpaqueOperator(UsageError):
+    """The compiled code would call an operator that only the model's own code registers."""
+
+    code = "opaque_operator"
+
+
 class WeightsUnavailable(UsageError):
     """The weights cannot be downloaded."""
 

@@ -25,20 +25,25 @@ class BuildInputs:
 
     Attributes:
         source: The uploaded archive or program, None for a factory.
+        modules: The archive with the modules of a program's operators, None for none.
         weights: The version's weights; None until its first build recorded them.
     """
 
     source: Digest | None
     weights: Digest | None
     examples: dict[str, Digest]
+    modules: Digest | None = None
 
     @classmethod
     def of(cls, claim: Claim, weights: Digest | None) -> BuildInputs:
         """Return the inputs of a claimed version."""
         origin, given = claim.spec["source"], claim.spec["inputs"]
-        source = origin.get("code") or origin.get("program")
+        source = origin.get("program") or origin.get("code")
+        modules = origin.get("code") if "program" in origin else None
         examples = {item["name"]: Digest(item["example"]) for item in given if item.get("example")}
-        return cls(Digest(source) if source else None, weights, examples)
+        return cls(
+            Digest(source) if source else None, weights, examples, Digest(modules) if modules else None
+        )
 
     def fetch(self, workspace: Workspace, storage: Storage, token: CancellationToken) -> dict[str, Any]:
         """Fetch the files into a workspace; return their paths as its process sees them."""
@@ -52,6 +57,7 @@ class BuildInputs:
 
         return {
             "source": fetch(self.source, "source.zip"),
+            "modules": fetch(self.modules, "modules.zip"),
             "weights": fetch(self.weights, "weights.safetensors"),
             "examples": {
                 name: workspace.seen(path)

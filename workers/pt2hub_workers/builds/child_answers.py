@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pt2hub.domain.artifacts import NO_TENSORS, Constants, ProgramKey
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest, canonical_json, digest_bytes
-from pt2hub.domain.publishing.compile_options import weights_form
+from pt2hub.domain.publishing.compile_options import run_dtype, weights_form
 from pt2hub.errors import InternalError
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.services.blobs.blob_writes import BlobChunk
@@ -195,7 +195,7 @@ class Answers:
 
     def _files(self, fields: MessageFields) -> Files:
         workspace = self._of_build()
-        if fields.dtype != self._claim.request.get("dtype"):
+        if fields.dtype != run_dtype(self._claim.spec, self._claim.request):
             raise output_refused("the artifact's dtype differs from the request")
         weights = BlobFile.of(workspace.take(fields.weights_path))
         # Baked weights are verified at the version's own values only, so they need an explicit request.

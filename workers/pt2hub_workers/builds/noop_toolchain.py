@@ -33,7 +33,7 @@ from pt2hub.domain.artifacts import (
 )
 from pt2hub.domain.codec import decode, encode
 from pt2hub.domain.digests import canonical_json, digest_bytes, digest_file, digest_json
-from pt2hub.domain.publishing.compile_options import weights_form
+from pt2hub.domain.publishing.compile_options import run_dtype, weights_form
 from pt2hub.domain.publishing.paths import parse
 from pt2hub.domain.targets import Target
 from pt2hub.version import __version__
@@ -329,7 +329,7 @@ class _Run:
             "native": encode(NativeCode(TARGET.arch, (), (), (), "", "")),
             "key": encode(key),
             "single_file": encode(single),
-            "dtype": self._job["request"].get("dtype"),
+            "dtype": run_dtype(self._spec, self._job["request"]),
             "code_path": str(code.relative_to(self._directory)),
             "weights_path": str(weights.relative_to(self._directory)),
             "compiler_processes": [],

@@ -38,7 +38,7 @@ class SpecOptions(Options, total=False):
 
     Attributes:
         weights: A safetensors file with the model's `state_dict`, or the name of pretrained weights.
-        code: A folder of Python source, for a source with an `entry`.
+        code: A folder of Python source, for a source with an `entry`; beside a program, the modules of its operators.
         program: A file of `torch.export.save`, which is the source and has the weights.
     """
 
@@ -52,6 +52,8 @@ class ModelOptions(Options, total=False):
 
     Attributes:
         name: `team/name`.
+        code: A folder of Python source: with `entry` it is published in place of the program, without it beside the
+            program, whose operators or Triton kernels it registers.
         entry: What of the code builds the model: `module:function`.
     """
 
@@ -63,6 +65,7 @@ class ModelOptions(Options, total=False):
     requirements: Sequence[str]
     targets: Sequence[str | Mapping[str, Any]]
     outputs: Sequence[str]
+    dtype: str
     export: Mapping[str, Any]
     compile: Mapping[str, Any]
     checks: Mapping[str, Any]

@@ -92,7 +92,7 @@ class Publisher:
         from pt2hub.client.publishing.live_models import trace
 
         priority, progress = options.get("priority", 0), options.get("progress")
-        if options.get("code") is None:
+        if options.get("code") is None or options.get("entry") is None:
             output.announce(f"exporting {options['name']}", progress)
         with TemporaryDirectory(prefix="pt2hub-") as scratch:
             spec, parts = trace(model, args, kwargs, options, Path(scratch))

@@ -31,7 +31,7 @@ class SpecFiles:
 
     Attributes:
         weights: A safetensors file, or the name of pretrained weights; before a program's own where both are given.
-        code: A folder of Python source, for a spec whose source has an `entry`.
+        code: A folder of Python source, for a spec whose source has an `entry`; beside a program, for its operators.
         saved: A file of `torch.export.save`; it becomes the source, and its weights the weights.
         program: The same without its weights, as `archive.programs.split_program` writes it.
         examples: A safetensors file with a tensor for each input that has neither `generate` nor `example`.
@@ -86,7 +86,7 @@ class SpecFiles:
             if self.saved:
                 self._bring_saved(document, self.saved, Path(scratch), upload)
             if self.program:
-                document["source"] = {"program": upload(self.program)}
+                _bring_program(document, upload(self.program))
             if self.code:
                 _bring_code(document, self.code, Path(scratch), upload)
             self._bring_weights(document, Path(scratch), upload, fetch)
@@ -94,9 +94,12 @@ class SpecFiles:
                 _bring_examples(document, upload(self.examples))
         return document
 
-    def _check_source(self, source: object) -> None:
+    def _check_source(self, source: Any) -> None:
         brought = {"code": self.code, "program": self.saved or self.program}
         kinds = [kind for kind, path in brought.items() if path]
+        if "program" in kinds:  # code goes along with it
+            kinds = ["program"]
+            source = {kind: value for kind, value in (source or {}).items() if kind != "code"}
         if not isinstance(source, dict | None):
             raise InvalidInput("source must be an object", where="source", hint="Write its fields by name.")
         given = [kind for kind in ("factory", *brought) if kind in (source or {})]
@@ -112,7 +115,7 @@ class SpecFiles:
 
         program, weights = scratch / "program.pt2", scratch / "weights.safetensors"
         split_program(file, program, weights)
-        document["source"] = {"program": upload(program)}
+        _bring_program(document, upload(program))
         if not self.weights:
             document["weights"] = upload(weights)
 
@@ -139,6 +142,15 @@ def as_path(value: object, name: str, hint: str) -> Path | None:
     if not isinstance(value, str | Path | None):
         raise InvalidInput(f"{name} must be a path, got {type(value).__name__}", where=name, hint=hint)
     return Path(value) if value else None
+
+
+def _bring_program(document: Document, digest: Digest) -> None:
+    """Name a program as the source; a spec may name the modules of its operators."""
+    given = document.get("source") or {}
+    document["source"] = {
+        "program": digest,
+        **{key: given[key] for key in ("code", "operators") if key in given},
+    }
 
 
 def _bring_code(document: Document, folder: Path, scratch: Path, upload: Upload) -> None:

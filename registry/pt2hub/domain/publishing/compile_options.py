@@ -86,8 +86,7 @@ class TargetSpec(_Part):
     dtype: Annotated[
         FloatDtype | None,
         Field(
-            description="Dtype to which floating-point weights and inputs are converted; null keeps them. The tolerance "
-            "is then at least 0.01 (`float16`) or 0.05 (`bfloat16`).",
+            description="As the spec's `dtype`, for this target only; null keeps that.",
             examples=["bfloat16"],
         ),
     ] = None
@@ -165,6 +164,17 @@ def weights_form(spec: Mapping[str, Any], request: Mapping[str, Any]) -> Weights
     """
     form: WeightsForm = request.get("weights") or spec.get("compile", {}).get("weights", "split")
     return form
+
+
+def run_dtype(spec: Mapping[str, Any], request: Mapping[str, Any]) -> FloatDtype | None:
+    """Return the dtype that a model is converted to; None if it keeps its own.
+
+    Args:
+        spec: The version's canonical spec.
+        request: The `TargetSpec` as JSON.
+    """
+    dtype: FloatDtype | None = request.get("dtype") or spec.get("dtype")
+    return dtype
 
 
 def _check_options(options: dict[str, Any], info: ValidationInfo) -> None:

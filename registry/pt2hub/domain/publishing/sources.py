@@ -20,6 +20,7 @@ DEFAULT_FACTORIES = ("torchvision.models", "timm", "transformers")
 module runs its code, so only the operator can extend the list."""
 
 _CALLABLE = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"
+_MODULE = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 _REQUIREMENT = r"[A-Za-z0-9][\w.-]*(?:\[[\w, .-]+\])?(?: ?[<>=!~][\w<>=!~., *+-]*)?"
 """A pip requirement, roughly; the worker parses it completely."""
 
@@ -136,6 +137,33 @@ class ProgramSource(_Part):
             examples=["sha256:" + 64 * "0"],
         ),
     ]
+    code: Annotated[
+        str | None,
+        Field(
+            pattern=whole(DIGEST_PATTERN),
+            description="Digest of an uploaded zip with the modules that register the program's operators or have its Triton "
+            "kernels; `pt2hub publish --program FILE --code FOLDER` creates it.",
+            examples=["sha256:" + 64 * "0"],
+        ),
+    ] = None
+    operators: Annotated[
+        list[Annotated[str, Field(pattern=whole(_MODULE), max_length=200)]],
+        Field(
+            max_length=100,
+            description="Modules of `code` to import before the program is loaded; where omitted, those whose source names an "
+            "operator of the program.",
+            examples=[["kernels"]],
+        ),
+    ] = []
+
+    @model_validator(mode="after")
+    def _operators_of_code(self) -> Self:
+        if self.operators and self.code is None:
+            context = {"path": "operators", "given": self.operators}
+            raise PydanticCustomError(
+                "invalid_input", "operators are modules of code, which is missing", context
+            )
+        return self
 
 
 _KINDS: dict[str, type[_Part]] = {"factory": FactorySource, "code": CodeSource, "program": ProgramSource}
@@ -150,7 +178,7 @@ def _one_kind(value: Any) -> Any:
         raise PydanticCustomError(
             "invalid_input", "must be an object", {"allowed": f"an object with one of {_ONE_OF}"}
         )
-    if len([name for name in _KINDS if name in value]) == 1:
+    if _is_program(value) or len([name for name in _KINDS if name in value]) == 1:
         return value
     for name in () if any(kind in value for kind in _KINDS) else value:
         if near := difflib.get_close_matches(str(name), _KINDS, n=1):
@@ -163,8 +191,15 @@ def _one_kind(value: Any) -> Any:
 
 def _kind(value: Any) -> str:
     """Return the kind of a source by its distinguishing field."""
+    if isinstance(value, dict) and _is_program(value):
+        return ProgramSource.__name__
     found = (cls for name, cls in _KINDS.items() if isinstance(value, cls) or name in value)
     return next(found).__name__
+
+
+def _is_program(value: dict[str, Any]) -> bool:
+    """Return whether a source is a program, perhaps with the code of its operators."""
+    return "program" in value and not {"factory", "entry"} & value.keys()
 
 
 Source = Annotated[

@@ -17,6 +17,7 @@ from pt2hub.domain.publishing.compile_options import (
     STORED,
     CompileSpec,
     ExportSpec,
+    FloatDtype,
     TargetSpec,
     WeightsForm,
     find_contradiction,
@@ -313,6 +314,14 @@ class Spec(_Part):
             examples=[[".last_hidden_state"], []],
         ),
     ] = []
+    dtype: Annotated[
+        FloatDtype | None,
+        Field(
+            description="Dtype that the model runs in: floating-point weights and inputs are converted to it; null keeps their "
+            "own. The tolerance is then at least 0.01 (`float16`) or 0.05 (`bfloat16`).",
+            examples=["bfloat16"],
+        ),
+    ] = None
     export: Annotated[ExportSpec, Field(description="How the model is exported.")] = ExportSpec()
     compile: Annotated[CompileSpec, Field(description="How the model is compiled.")] = CompileSpec()
     targets: Annotated[
@@ -456,14 +465,13 @@ class Spec(_Part):
         return digest_json(self.canonical())
 
     def requests(self) -> list[TargetSpec]:
-        """Return the requested targets with overrides; a mode or weights form equal to that of `compile` is dropped."""
+        """Return the requested targets with overrides; a mode, weights form or dtype equal to the spec's is dropped."""
         asked = [TargetSpec(target=item) if isinstance(item, str) else item for item in self.targets]
         return [item.model_copy(update=self._repeated(item)) for item in asked]
 
     def _repeated(self, item: TargetSpec) -> dict[str, None]:
-        return {
-            name: None for name in ("mode", "weights") if getattr(item, name) == getattr(self.compile, name)
-        }
+        own = {"mode": self.compile.mode, "weights": self.compile.weights, "dtype": self.dtype}
+        return {name: None for name, value in own.items() if getattr(item, name) == value}
 
 
 def _range_of(dim: DimSpec) -> str:

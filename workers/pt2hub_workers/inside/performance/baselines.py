@@ -17,6 +17,7 @@ from pt2hub.client.artifacts.loader import LoadedModel, load_artifact
 from pt2hub.client.artifacts.local import LocalArtifact
 from pt2hub.domain.artifacts import ArtifactConfig
 from pt2hub.domain.codec import decode
+from pt2hub.domain.publishing.compile_options import run_dtype
 from pt2hub.domain.publishing.spec import Spec, TargetSpec
 from pt2hub_workers.inside.builds.compile import weights
 from pt2hub_workers.inside.builds.compile.torch_compile import try_torch_compile
@@ -46,7 +47,11 @@ def run_baselines(job: dict[str, Any], channel: Channel) -> dict[str, Any]:
     Returns:
         `threads`, and `implementations` as `measurements.ImplementationTimes` has them: the artifact first.
     """
-    spec, request = Spec.from_canonical(job["spec"]), TargetSpec.from_stored(job["request"])
+    dtype = run_dtype(job["spec"], job["request"])
+    spec, request = (
+        Spec.from_canonical(job["spec"]),
+        TargetSpec.from_stored({**job["request"], "dtype": dtype}),
+    )
     config = decode(ArtifactConfig, job["config"])
     channel.send("progress", text="build the model")
     module, example = _build_model(job, spec, request, config, channel)
@@ -74,9 +79,9 @@ def _build_model(
     device, directory = config.signature.device, Path(job["directory"])
     source = Path(job["source"]) if job["source"] else None
     path = Path(job["weights"])
-    module = build_module(
-        spec, SourceFiles(tuple(job["factories"]), source, path, directory / "tmp", device, spec), channel
-    )
+    modules = Path(job["modules"]) if job.get("modules") else None
+    given = SourceFiles(tuple(job["factories"]), source, path, directory / "tmp", device, spec, modules)
+    module = build_module(spec, given, channel)
     weights.load_weights(module, path)
     module = module.to(device)
     if request.dtype is not None:

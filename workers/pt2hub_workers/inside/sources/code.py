@@ -51,13 +51,8 @@ def build(source: CodeSource, archive: Path | None, scratch: Path) -> Any:
     """
     if archive is None:
         raise InternalError("a build from code requires an archive", where="source.code")
-    root = scratch / "source"
-    unpack_code(archive, root)
-    _check_names(root)
+    root = add_code(archive, scratch)
     check_requirements(source.requirements)
-    declare_torchvision()  # the code may import it, directly or indirectly
-    sys.path.insert(0, str(root))
-    importlib.invalidate_caches()
     torch.manual_seed(source.seed)  # modules may draw numbers when they are imported
     entry = _entry(source, root)
     if source.entry_is == "function":
@@ -70,9 +65,24 @@ def build(source: CodeSource, archive: Path | None, scratch: Path) -> Any:
     return FactoryCall(entry, source.entry, WHERE, root, aside).make(source.kwargs, source.seed)
 
 
+def add_code(archive: Path, scratch: Path) -> Path:
+    """Unpack an archive and put it on the import path; return its folder.
+
+    Raises:
+        BadCodeArchive: The archive is damaged, or its modules would replace modules that the build needs.
+    """
+    root = scratch / "source"
+    unpack_code(archive, root)
+    _check_names(root)
+    declare_torchvision()  # the code may import it, directly or indirectly
+    sys.path.insert(0, str(root))
+    importlib.invalidate_caches()
+    return root
+
+
 def _entry(source: CodeSource, root: Path) -> Callable[..., Any]:
     name, _, attribute = source.entry.partition(":")
-    module = _import(name, root)
+    module = import_module(name, root)
     found = getattr(module, attribute, None)
     if isinstance(found, torch.nn.Module):
         raise NotAModule(
@@ -91,11 +101,16 @@ def _entry(source: CodeSource, root: Path) -> Callable[..., Any]:
     return found
 
 
-def _import(name: str, root: Path) -> ModuleType:
+def import_module(name: str, root: Path, where: str = WHERE) -> ModuleType:
+    """Import a module of an unpacked archive.
+
+    Raises:
+        UnknownEntry: The archive lacks it, or it raises.
+    """
     modules = sorted(_modules(root))
     if name not in modules:
         raise UnknownEntry(
-            f"the archive has no module {name}", where=WHERE, hint=_suggest(name, modules, "Its modules are")
+            f"the archive has no module {name}", where=where, hint=_suggest(name, modules, "Its modules are")
         )
     try:
         return importlib.import_module(name)
@@ -103,7 +118,7 @@ def _import(name: str, root: Path) -> ModuleType:
         line = find_own_line(error, root)
         raise UnknownEntry(
             f"{name} cannot be imported: {error_text(error)}{f' at {line}' if line else ''}",
-            where=WHERE,
+            where=where,
             hint=_import_hint(error, modules),
         ) from error
 

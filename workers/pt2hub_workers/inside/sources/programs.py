@@ -14,11 +14,12 @@ from torch.export.pt2_archive._package import load_pt2
 
 from pt2hub.archive.calls import check_call
 from pt2hub.archive.exported_programs import check_program, join_program
+from pt2hub.client.publishing.live_models.kernel_calls import restore_kernel_calls
+from pt2hub.domain.publishing.spec import ProgramSource
 from pt2hub.errors import BadProgram, ProgramNewer, WeightsMismatch
-from pt2hub.torchvision_operators import declare_torchvision
+from pt2hub_workers.inside.sources.program_operators import register_operators
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from torch.export import ExportedProgram
@@ -54,8 +55,13 @@ def build(given: SourceFiles) -> torch.nn.Module:
     _check_version(summary)
     if given.spec is not None:
         check_call(summary.call, given.spec)
-    _check_operators(summary.operators)
-    return _module(_load(given.source, given.weights, given), summary)
+    modules = (
+        given.spec.source.operators if given.spec and isinstance(given.spec.source, ProgramSource) else []
+    )
+    register_operators(summary.operators, given, modules)
+    program = _load(given.source, given.weights, given)
+    restore_kernel_calls(program)
+    return _module(program, summary)
 
 
 def _check_version(summary: ProgramSummary) -> None:
@@ -73,25 +79,6 @@ def _check_version(summary: ProgramSummary) -> None:
             hint="Export it with the target's torch, or choose a target with a worker that has the newer torch.",
         )
     raise BadProgram(message, where=_WHERE, hint="Export it again with the target's torch.")
-
-
-def _check_operators(names: Iterable[str]) -> None:
-    """Refuse operators that are not registered here; torch's own error for them is not helpful."""
-    if any(name.startswith("torchvision::") for name in names):
-        declare_torchvision()
-        import torchvision  # noqa: F401  # registers them
-    missing = [name for name in names if not hasattr(_namespace(name), name.rpartition("::")[2])]
-    if missing:
-        raise BadProgram(
-            f"operators not found on this worker: {', '.join(missing[:5])}",
-            where=_WHERE,
-            hint="Export the program without operators of your own packages, or publish the model as code that includes "
-            "them.",
-        )
-
-
-def _namespace(operator: str) -> object:
-    return getattr(torch.ops, operator.partition("::")[0])
 
 
 def _load(source: Path, weights: Path, given: SourceFiles) -> ExportedProgram:

@@ -13,6 +13,7 @@ class SourceFiles:
     """Files and settings for a build's source.
 
     Attributes:
+        modules: The archive with the modules of a program's operators.
         spec: The spec to compare a program's own signature with; None for no comparison.
     """
 
@@ -22,3 +23,4 @@ class SourceFiles:
     scratch: Path
     device: str = "cpu"
     spec: Spec | None = None
+    modules: Path | None = None

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pt2hub.errors import DataDependent, DimensionSpecialised, ExportFailed
+from pt2hub.client.publishing.live_models.kernel_calls import savable_kernel_calls
+from pt2hub.client.publishing.live_models.kernel_failures import explain_untraced_kernel
+from pt2hub.errors import DataDependent, DimensionSpecialised, ExportFailed, Pt2hubError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +38,7 @@ def export(
     Raises:
         DataDependent: Its control flow depends on values of tensors.
         DimensionSpecialised: It fixes a dimension that should be dynamic.
+        KernelNotTraced: It calls a Triton kernel plainly, and the export is not strict.
         ExportFailed: torch.export refused it for another reason.
     """
     try:
@@ -46,16 +49,18 @@ def export(
 
 
 def save(program: torch.export.ExportedProgram, path: Path) -> None:
-    """Write a program to a file.
+    """Write a program to a file, calls of Triton kernels by the kernels' names.
 
     Raises:
         ExportFailed: It holds something that torch cannot write.
     """
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), savable_kernel_calls(program):
             # Weights that are views, such as a transposed one: their storages are written, as they should be.
             warnings.filterwarnings("ignore", "No complete tensor found in the group", UserWarning)
             torch.export.save(program, path)
+    except Pt2hubError:
+        raise
     except Exception as exc:  # likewise
         raise ExportFailed(
             f"torch.export.save cannot write the program: {_first_sentence(str(exc))}",
@@ -78,6 +83,8 @@ def _quiet() -> Iterator[None]:
 
 
 def _export_error(exc: Exception) -> ExportFailed | DimensionSpecialised:
+    if untraced := explain_untraced_kernel(exc, where="model", strict='export={"strict": True}'):
+        return untraced
     text = str(exc).strip()
     fixes = _FIXES.search(text)
     suggestion = (

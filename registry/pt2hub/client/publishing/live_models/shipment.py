@@ -14,6 +14,7 @@ from pt2hub.archive.exported_programs import split_program
 from pt2hub.client.publishing.live_models.arguments import bound, dtype_name, taken_apart
 from pt2hub.client.publishing.live_models.dimensions import as_spec, declared_sizes, torch_shapes, wanted_dims
 from pt2hub.client.publishing.live_models.export import export, save
+from pt2hub.client.publishing.live_models.operator_modules import find_modules
 from pt2hub.client.publishing.live_models.program_check import (
     UNUSED,
     check_program,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from pt2hub.client.publishing.live_models.dimensions import Sizes, Wanted
     from pt2hub.client.publishing.options import ModelOptions
 
-_FIELDS = ("targets", "outputs", "export", "compile", "checks", "limits", "measure")
+_FIELDS = ("targets", "outputs", "dtype", "export", "compile", "checks", "limits", "measure")
 """Options that are fields of the spec; the server validates them."""
 _OF_CODE = ("entry", "entry_kwargs", "requirements")
 
@@ -65,9 +66,9 @@ def trace(
     args, kwargs = distinct(args, kwargs)
     call = taken_apart(bound(module.forward, args, kwargs))
     wanted = wanted_dims(declared, call)
-    if options.get("code") is not None:
+    if options.get("code") is not None and options.get("entry"):
         return _as_code(model, call, wanted, options, scratch)
-    _check_no_code(options)
+    _check_no_entry(options)
     strict = bool((options.get("export") or {}).get("strict"))
     if wanted:
         _check_named(module, call)
@@ -91,12 +92,17 @@ def trace(
 def _as_program(
     program: ExportedProgram, call: Call, wanted: Wanted, options: ModelOptions, scratch: Path
 ) -> tuple[dict[str, Any], SpecFiles]:
-    """Save an exported program and, separately, its weights."""
+    """Save an exported program and, separately, its weights; `code` goes along for the operators' modules."""
     saved = scratch / "saved.pt2"
     save(program, saved)
     stripped, weights = scratch / "program.pt2", scratch / "weights.safetensors"
-    known = split_program(saved, stripped, weights, where="model").call
+    summary = split_program(saved, stripped, weights, where="model")
+    known = summary.call
     saved.unlink()  # as large as the model, and needed no more
+    folder = as_path(options.get("code"), "code", CODE_HINT)
+    modules = find_modules(program, summary.operators, folder)
+    if folder is not None and not summary.operators:
+        raise _entry_required()
     sizes = {item.name: item.shape for item in known.inputs}
     if sizes.keys() != call.tensors.keys():
         raise InvalidInput(
@@ -105,7 +111,9 @@ def _as_program(
             hint="Pass every tensor as a separate argument, or in dicts, lists and tuples.",
         )
     document, examples = _document(options, call, sizes, wanted), _examples(call, scratch)
-    return document, SpecFiles(program=stripped, weights=weights, examples=examples)
+    if modules:
+        document |= {"source": {"operators": modules}}
+    return document, SpecFiles(program=stripped, weights=weights, code=folder, examples=examples)
 
 
 def _accepted_checks(options: ModelOptions) -> list[str]:
@@ -118,12 +126,6 @@ def _as_code(
     model: object, call: Call, wanted: Wanted, options: ModelOptions, scratch: Path
 ) -> tuple[dict[str, Any], SpecFiles]:
     """Pack source code and the model's current weights."""
-    if not options.get("entry"):
-        raise InvalidInput(
-            "entry is required with code",
-            where="entry",
-            hint='Set it: entry="net:build" names the function or class `build` in net.py.',
-        )
     source: dict[str, Any] = {"entry": options["entry"], "kwargs": dict(options.get("entry_kwargs") or {})}
     source["requirements"] = list(options.get("requirements") or ())
     source["entry_is"] = "function" if isinstance(model, FunctionType) else "builder"
@@ -134,6 +136,15 @@ def _as_code(
     document = _document(options, call, declared_sizes(wanted, call), wanted) | {"source": source}
     folder = as_path(options["code"], "code", CODE_HINT)
     return document, SpecFiles(code=folder, weights=weights, examples=_examples(call, scratch))
+
+
+def _entry_required() -> InvalidInput:
+    return InvalidInput(
+        "entry is required with code",
+        where="entry",
+        hint='Set it: entry="net:build" names the function or class `build` in net.py. Only the custom operators of an '
+        "exported program need code without an entry.",
+    )
 
 
 def _examples(call: Call, scratch: Path) -> Path:
@@ -238,7 +249,7 @@ def _arguments_of(program: ExportedProgram, args: Sequence[Any], kwargs: Mapping
 
 
 def _check_decided(options: ModelOptions) -> None:
-    for name in ("dynamic_shapes", "code", *_OF_CODE):
+    for name in ("dynamic_shapes", *_OF_CODE):
         if options.get(name) is not None:
             raise InvalidInput(
                 f"{name} cannot be combined with an exported program",
@@ -247,11 +258,14 @@ def _check_decided(options: ModelOptions) -> None:
             )
 
 
-def _check_no_code(options: ModelOptions) -> None:
+def _check_no_entry(options: ModelOptions) -> None:
     for name in _OF_CODE:
-        if options.get(name) is not None:
-            raise InvalidInput(
-                f"{name} requires code",
-                where=name,
-                hint='Set the folder: code="folder".',
-            )
+        if options.get(name) is None:
+            continue
+        if options.get("code") is not None:
+            raise _entry_required()
+        raise InvalidInput(
+            f"{name} requires code",
+            where=name,
+            hint='Set the folder: code="folder".',
+        )

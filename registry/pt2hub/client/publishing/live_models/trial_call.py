@@ -10,6 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from pt2hub.client.publishing.live_models.arguments import dtype_name
+from pt2hub.client.publishing.live_models.kernel_failures import explain_kernel_failure
 from pt2hub.errors import InputRefused
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def check_taken(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str
 
     Raises:
         InputRefused: The model fails on them without torch.export too.
+        KernelFailed: So does one of its Triton kernels.
     """
     copies = pytree.tree_map_only(torch.Tensor, torch.clone, (tuple(args), dict(kwargs)))
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
@@ -37,6 +39,8 @@ def check_taken(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str
         with torch.no_grad(), torch.random.fork_rng(cards):
             torch.func.functional_call(model, buffers, *copies)
     except Exception as exc:  # whatever the model's own code raises
+        if failure := explain_kernel_failure(exc, where="model"):
+            raise failure from exc
         shapes = ", ".join(
             f"{path} {dtype_name(item)} {[*item.shape]}" for path, item in call.tensors.items()
         )

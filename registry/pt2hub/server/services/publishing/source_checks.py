@@ -57,7 +57,7 @@ def check_uploaded(spec: Spec, files: Mapping[str, ByteSource]) -> None:
 
     Raises:
         BadCodeArchive: The archive is damaged or contains forbidden files.
-        UnknownEntry: It lacks the entry's module.
+        UnknownEntry: It lacks the entry's module, or one of a program's operators.
         BadProgram: The program is malformed, or still has its weights or pickles.
         ProgramNewer: It was exported by a newer torch than that of a target that the spec names.
         UsageError: The program's call does not fit the spec; see `archive.calls.check_call`.
@@ -66,6 +66,10 @@ def check_uploaded(spec: Spec, files: Mapping[str, ByteSource]) -> None:
     if isinstance(spec.source, CodeSource):
         _check_entry(spec.source.entry, check_code(files["source.code"]))
     if isinstance(spec.source, ProgramSource):
+        if spec.source.code is not None:
+            names = check_code(files["source.code"])
+            for index, module in enumerate(spec.source.operators):
+                _check_module(module, names, f"source.operators[{index}]", module)
         _check_program(spec, files)
 
 
@@ -124,7 +128,10 @@ def _check_requirements(requirements: Sequence[str]) -> None:
 
 
 def _check_entry(entry: str, names: Sequence[str]) -> None:
-    module = entry.partition(":")[0]
+    _check_module(entry.partition(":")[0], names, "source.entry", entry)
+
+
+def _check_module(module: str, names: Sequence[str], where: str, given: str) -> None:
     modules = [
         name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         for name in names
@@ -137,11 +144,9 @@ def _check_entry(entry: str, names: Sequence[str]) -> None:
     advice = f"Did you mean {' or '.join(suggestions)}? " if suggestions else f"It has {listed}. "
     raise UnknownEntry(
         f"Module {module} not found in the code archive",
-        where="source.entry",
+        where=where,
         hint=f"{advice}Module names are relative to the packed folder.",
-        details=(
-            Detail("source.entry", "module not found", given=entry, allowed=", ".join(suggestions) or None),
-        ),
+        details=(Detail(where, "module not found", given=given, allowed=", ".join(suggestions) or None),),
     )
 
 

@@ -60,6 +60,7 @@ _FORMS = {
     "entry": "module:function, such as net:build",
     "requirements": "a package and its versions, such as timm>=1.0",
     "program": _DIGEST,
+    "operators": "a module of the code, such as kernels",
     "weights": _DIGEST,
     "name": _ARGUMENT,
     "shape": "a size, or the name of a dimension in lowercase letters, digits and _",

@@ -71,7 +71,7 @@ class SpecValidator:
         """Return digest and size of every blob the spec names, by path."""
         named = {
             "weights": spec.weights,
-            "source.code": spec.source.code if isinstance(spec.source, CodeSource) else None,
+            "source.code": spec.source.code if isinstance(spec.source, CodeSource | ProgramSource) else None,
             "source.program": spec.source.program if isinstance(spec.source, ProgramSource) else None,
         } | {f"inputs[{index}].example": item.example for index, item in enumerate(spec.inputs)}
         sizes = {

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.publishing.inductor_options import is_autotuned
+from pt2hub_workers.inside.builds.compile import autotune_kernels
 from pt2hub_workers.inside.builds.compile.autotune_candidates import (
     BUDGET_REASON,
     Operation,
@@ -114,6 +115,7 @@ class Tuning:
                 (ir.MultiTemplateBuffer, "finalize_as_triton_caller", self._around_decision),
                 (ir.MultiTemplateBuffer, "finalize_as_triton_callers", self._around_decision),
                 (CachingAutotuner, "autotune_to_one_config", self._around_kernel),
+                (CachingAutotuner, "benchmark_all_configs", self._around_configurations),
                 (CachingAutotuner, "coordinate_descent_tuning", self._around_descent),
             ):
                 stack.enter_context(_wrap(holder, name, around))
@@ -218,6 +220,21 @@ class Tuning:
             return None
         with self._count_choice():
             return tune(kernel, *args, **kwargs)
+
+    def _around_configurations(
+        self, benchmark: Callable[..., Any], kernel: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Time the configurations of one Triton kernel, and record those of a kernel of the model."""
+        began = time.monotonic()
+        times = benchmark(kernel, *args, **kwargs)
+        if autotune_kernels.is_users(kernel):
+            number, seconds = len(self.operations) + 1, time.monotonic() - began
+            self.operations.append(
+                autotune_kernels.describe_tuning(
+                    number, kernel, times, (*args, *kwargs.values()), seconds=seconds
+                )
+            )
+        return times
 
     def _around_descent(
         self,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import _pytree as pytree
 
+from pt2hub.client.publishing.live_models.kernel_failures import explain_kernel_failure
 from pt2hub.errors import (
     IndexOutOfRange,
     InputRefused,
@@ -41,6 +42,7 @@ def run(module: torch.nn.Module, inputs: Tensors) -> Any:
 
     Raises:
         IndexOutOfRange: An integer input points beyond a table.
+        KernelFailed: A Triton kernel cannot be compiled, or this GPU cannot run it.
         UnsupportedOutput: The model lacks an output that the spec selects.
     """
     args, kwargs = order_arguments(module, inputs)  # as for the export: hooks tell the two apart
@@ -50,6 +52,8 @@ def run(module: torch.nn.Module, inputs: Tensors) -> Any:
     except Pt2hubError:
         raise
     except Exception as error:  # the model is the user's code and may raise anything
+        if failure := explain_kernel_failure(error, where="source", display=source_positions.display_path):
+            raise failure from error
         if isinstance(error, IndexError) and (ids := _integer_inputs(inputs)):
             raise IndexOutOfRange(
                 f"index out of range in the example inputs: {error}",

@@ -13,6 +13,7 @@ from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from pt2hub.domain.artifacts import Dim, Signature, TensorInput
+from pt2hub.domain.publishing.spec import ProgramSource
 from pt2hub.errors import ExportFailed
 from pt2hub_workers.inside.builds.export import adapter
 from pt2hub_workers.inside.builds.export.call import arguments, order_arguments
@@ -55,7 +56,7 @@ def export(
     try:
         with contextlib.redirect_stderr(printed):
             program = torch.export.export(
-                module, args, kwargs, dynamic_shapes=attempt.shapes, strict=spec.export.strict
+                module, args, kwargs, dynamic_shapes=attempt.shapes, strict=_is_strict(spec)
             )
     except Exception as error:  # torch.export raises a dozen types, all about the model
         explained = explain_export_failure(error, attempt, spec)
@@ -73,6 +74,11 @@ def export(
     ordered = {name: inputs[name] for name in order}
     signature = _signature(program, module, ordered, spec, request, device)
     return ExportResult(program, signature, mutated, _notes(mutated))
+
+
+def _is_strict(spec: Spec) -> bool:
+    """Return whether the export is strict: of a program it never is, since no Python is left to interpret."""
+    return spec.export.strict and not isinstance(spec.source, ProgramSource)
 
 
 def _check_state(module: torch.nn.Module, mutated: frozenset[str]) -> None:

@@ -6,13 +6,16 @@ import re
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from pt2hub.errors import DataDependent, DimensionSpecialised, ExportFailed
+from pt2hub.client.publishing.live_models.kernel_failures import explain_untraced_kernel
+from pt2hub.errors import DataDependent, DimensionSpecialised, ExportFailed, UsageError
+from pt2hub_workers.inside.builds.export import source_positions
 from pt2hub_workers.inside.builds.export.model_lines import (
     DimensionNames,
     draft_report,
     find_raising_line,
     read_report,
 )
+from pt2hub_workers.inside.builds.export.opaque_operators import opaque_operator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
 SCALED_SUFFIX = "_STEPS"
 """Suffix of the torch dimension from which a dimension of multiples is computed; names in a spec have no capitals."""
+_STRICT = "export: {strict: true} in the spec"
+_NO_FAKE = re.compile(r"no fake impl registered for <CustomOpDef\(([\w:.]+)\)>")
 _DEPENDENT = re.compile(r"data-dependent|DataDependent|dynamic control flow", re.IGNORECASE)
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 _FOLLOW = (
@@ -30,11 +35,19 @@ _FOLLOW = (
 )
 
 
-def explain_export_failure(
-    error: Exception, attempt: ExportCall, spec: Spec
-) -> ExportFailed | DimensionSpecialised:
+def explain_export_failure(error: Exception, attempt: ExportCall, spec: Spec) -> UsageError:
     """Return the error to raise for an error of torch.export."""
+    untraced = explain_untraced_kernel(
+        error, where="source", strict=_STRICT, display=source_positions.display_path
+    )
+    if untraced is not None:
+        return untraced
     text = str(error).strip()
+    if opaque := _NO_FAKE.search(
+        text
+    ):  # torch advises to write one, and the compiled code still could not call it
+        line = find_raising_line(error, DimensionNames(spec))
+        return opaque_operator(opaque[1], f"{line.file}:{line.line}" if line else "")
     names = DimensionNames(spec)
     report = draft_report(attempt)
     found = list(read_report(report, names)) if report is not None else []

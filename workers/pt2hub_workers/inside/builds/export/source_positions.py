@@ -14,6 +14,7 @@ _SITE = sysconfig.get_path("purelib")
 _OTHERS = (
     *(f"{Path(package.__file__ or '').parent}{os.sep}" for package in (pt2hub, pt2hub_workers)),
     f"{_SITE}{os.sep}torch{os.sep}",
+    f"{_SITE}{os.sep}triton{os.sep}",
     "<",
 )
 """Prefixes of files that are not the model's, in addition to Python's own."""

@@ -34,6 +34,7 @@ class CodeIdentity:
 
     Attributes:
         operators: Digest of each operator that is not torch's own, by name.
+        opaque: Operators whose bodies cannot be compiled: the compiled code would call them.
         reasons: Why the code can never be reused; empty if it can.
         lines: Lines for the build's log, one per operator, kernel or patch.
     """
@@ -42,6 +43,7 @@ class CodeIdentity:
     operators: dict[str, str] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
+    opaque: list[torch._ops.OpOverload] = field(default_factory=list)
 
 
 def identify_code(program: ExportedProgram, loaded_code: Callable[[], str]) -> CodeIdentity:
@@ -53,6 +55,7 @@ def identify_code(program: ExportedProgram, loaded_code: Callable[[], str]) -> C
     left, kernels = dict(foreign), set(exported.kernels)
     if foreign:
         left, inner = _decompose(program, identity)
+        identity.opaque = list(left.values())
         kernels |= inner
     covered = _name_operators(foreign, left, identity)
     patches = torch_patches.find_patches()
@@ -112,7 +115,7 @@ def _operator_bodies(name: str) -> list[Any]:
     """Return the functions that define an operator; torch wraps the one of a `triton_op`."""
     definition = OPDEFS[name]
     functions = [definition._init_fn, definition._abstract_fn]  # noqa: SLF001  # torch has no public names for them
-    cells = [cell.cell_contents for item in functions if item is not None for cell in item.__closure__ or ()]
+    cells = [cell.cell_contents for item in functions for cell in getattr(item, "__closure__", None) or ()]
     return [*functions, *(item for item in cells if callable(item))]
 
 
