@@ -128,7 +128,8 @@ class DatabasePool:
     free: list[tuple[str, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Notes the template's state, which nothing connects to afterwards."""
+        """Connects to the server, and notes the template's state, which nothing connects to afterwards."""
+        self._server = psycopg.connect(self.postgres.url, autocommit=True)
         with psycopg.connect(self._url(self.template), autocommit=True) as connection:
             tables = [row[0] for row in connection.execute(_TABLES)]
             self._written = [
@@ -143,21 +144,20 @@ class DatabasePool:
             return create_database(self.postgres, template=self.template), 0
         old, uses = self.free.pop()
         name = f"test_{next(_numbers)}"
-        with psycopg.connect(self.postgres.url, autocommit=True) as connection:
-            _wait_until_quiet(connection, old)  # for the connection that emptied it
-            connection.execute(f"ALTER DATABASE {old} RENAME TO {name}")
+        _wait_until_quiet(self._server, old)  # for the connection that emptied it
+        self._server.execute(f"ALTER DATABASE {old} RENAME TO {name}")
         return self._url(name), uses
 
     def give_back(self, url: str, uses: int) -> None:
         """Empty a database for the next test, or drop it."""
-        if uses < MAX_USES and self._is_quiet(url) and self._empty(url):
+        if uses < MAX_USES and _wait_until_quiet(self._server, _name(url)) and self._empty(url):
             self.free.append((_name(url), uses))
         else:
             drop_database(self.postgres, url)
 
-    def _is_quiet(self, url: str) -> bool:
-        with psycopg.connect(self.postgres.url, autocommit=True) as connection:
-            return _wait_until_quiet(connection, _name(url))
+    def close(self) -> None:
+        """Close the connection to the server."""
+        self._server.close()
 
     def _empty(self, url: str) -> bool:
         """Delete all rows; return whether the database is as a copy of the template."""
@@ -188,9 +188,11 @@ def _wait_until_quiet(connection: psycopg.Connection[tuple[object, ...]], name: 
 
 
 @pytest.fixture(scope="session")
-def database_pool(postgres: EmbeddedPostgres, migrated_template: str) -> DatabasePool:
+def database_pool(postgres: EmbeddedPostgres, migrated_template: str) -> Iterator[DatabasePool]:
     """The session's migrated databases."""
-    return DatabasePool(postgres, migrated_template)
+    pool = DatabasePool(postgres, migrated_template)
+    yield pool
+    pool.close()
 
 
 @pytest.fixture
