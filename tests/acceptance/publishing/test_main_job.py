@@ -122,7 +122,8 @@ def first(tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Firs
     """A server and its worker that publish a model, refuse others, and are stopped."""
     folder = tmp_path_factory.mktemp("main")
     storage = {"PT2HUB_STORAGE": f"s3://{s3_server.bucket}/{secrets.token_hex(8)}", **s3_server.environ()}
-    scratch = {"PT2HUB_SCRATCH": str(folder), "PT2HUB_HEADERS": str(PLACE)}
+    # A directory for temporary files, and so a device lock, of its own: tests beside this one measure, too.
+    scratch = {"PT2HUB_SCRATCH": str(folder), "PT2HUB_HEADERS": str(PLACE), "TMPDIR": str(folder)}
     trial = TemporaryServer(folder, PYTHONPATH=PATHS, PT2HUB_FACTORIES=FACTORIES, **scratch, **storage)
     document = tiny_spec(measure=MEASURE)
     with trial.server() as client:
