@@ -88,3 +88,54 @@ def test_candidates_are_kept_with_their_parameters_and_compared_by_them(client: 
     ]
     print(json.dumps({"before": [was.candidate, _identity(was)], "after": [now.candidate, _identity(now)]}))
     assert bool(told) == (_identity(was) != _identity(now)), told
+
+
+def test_a_later_build_of_the_team_times_only_what_is_new(client: Client) -> None:
+    """The second version has the first one's product, and another one before it."""
+    options = {
+        "max_autotune": True,
+        "max_autotune_gemm_backends": "ATEN,TRITON",
+        "coordinate_descent_tuning": True,
+    }
+    found = []
+    for before in (False, True):
+        version = client.publish(
+            _Products(before=before).eval(),
+            (torch.randn(128, 512),),
+            name="team/warm",
+            compile={"options": options},
+            measure=UNMEASURED,
+            wait=True,
+        )
+        (build,) = version.builds
+        assert build.artifact is not None, build.error
+        view = client.artifacts.get(build.artifact)
+        print(json.dumps(view.provenance["autotuning"]))
+        found.append(view)
+    one, other = found
+    assert "known" not in one.provenance["autotuning"]
+    assert other.provenance["autotuning"]["known"] >= 1
+    sizes = [["128", "512"], ["512", "512"]]
+    times = [[row.milliseconds for row in view.autotune if row.shapes == sizes] for view in found]
+    assert times[0] == times[1]
+
+
+def test_a_mode_tunes_and_makes_graphs_the_default_of_a_load(client: Client) -> None:
+    x = torch.randn(64, 512)
+    model = _Products(before=True).eval()
+    version = client.publish(
+        model, (x,), name="team/moded", compile={"mode": "max-autotune"}, measure=UNMEASURED, wait=True
+    )
+    (build,) = version.builds
+    assert build.artifact is not None, build.error
+    made = client.artifacts.get(build.artifact).provenance["compile"]
+    assert made == {
+        "mode": "max-autotune",
+        "options": {"coordinate_descent_tuning": True, "max_autotune": True},
+    }
+    graphed, plain = client.load("team/moded@1"), client.load("team/moded@1", cuda_graph=False)
+    for _ in range(2):
+        for one, other in zip(graphed(x.cuda()), plain(x.cuda()), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
+    assert graphed.info.cuda_graphs is not None
+    assert plain.info.cuda_graphs is None

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torch._inductor.codecache import CacheBase
+
 from pt2hub.domain.builds import Claim
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest
@@ -33,10 +35,12 @@ from support.headers import PLACE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from pt2hub_workers.builds.autotune_tables import AutotuneTables
     from pt2hub_workers.sandbox import Isolation, Launcher
     from pt2hub_workers.sandbox.workspaces import Workspace
 
 FACTORIES = "support.tiny_models"
+TEAM = "tiny"
 NOWHERE = Digest("sha256:" + "0" * 64)
 VERIFICATION_SECONDS = 120.0
 
@@ -96,9 +100,14 @@ def toolchain_in(
 
 
 class Workbench:
-    """Runs builds and remembers what they said."""
+    """Runs builds and remembers what they said.
+
+    Attributes:
+        tables: What earlier builds measured, None for nothing.
+    """
 
     def __init__(self, directory: Path, toolchain: AotiToolchain) -> None:
+        self.tables: AutotuneTables | None = None
         self.directory = directory
         self.machine = toolchain.machine()
         self.events: list[dict[str, Any]] = []
@@ -145,6 +154,8 @@ class Workbench:
         channel = _Answers(self, spec, workspace, _reusable(workspace, reuse))
         with own_cache(place), forgetting(place):
             parts = kind(job, channel, CompilerCount(None)).run()  # type: ignore[arg-type]  # the same methods
+        if self.tables and workspace.has(files.AUTOTUNE_TIMES):
+            assert self.tables.add(TEAM, workspace.take(files.AUTOTUNE_TIMES))
         paths = {name: str(place / parts[name]) for name in ("code_path", "weights_path")}
         return {**parts, **paths, "config": channel.config(parts), "golden": channel.golden}
 
@@ -224,6 +235,10 @@ class _Answers:
         self._bench.keys.append(("own", values["key"]))
         return self._reuse
 
+    def _autotune(self, _: dict[str, Any]) -> str | None:
+        tables, path = self._bench.tables, self._workspace.incoming("autotune-times.json")
+        return str(path) if tables and tables.fetch(TEAM, path) else None
+
     def _verify(self, values: dict[str, Any]) -> dict[str, Any]:
         parts, take = values["parts"], self._workspace.take
         run = VerificationRun(
@@ -252,7 +267,9 @@ def own_cache(directory: Path) -> Iterator[None]:
     name = "TORCHINDUCTOR_CACHE_DIR"
     before = os.environ.get(name)
     os.environ[name] = str(directory / "cache")
+    CacheBase.get_local_cache_path.cache_clear()  # a real build has a process of its own
     try:
         yield
     finally:
         os.environ.pop(name) if before is None else os.environ.update({name: before})
+        CacheBase.get_local_cache_path.cache_clear()

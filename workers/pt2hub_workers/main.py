@@ -26,6 +26,7 @@ from pt2hub.system.redaction import Redactor
 from pt2hub.version import __version__
 from pt2hub_workers.builds import precompiled_headers
 from pt2hub_workers.builds.aoti_toolchain import AotiToolchain
+from pt2hub_workers.builds.autotune_tables import AutotuneTables
 from pt2hub_workers.builds.job import WorkerContext
 from pt2hub_workers.builds.noop_toolchain import NoopToolchain
 from pt2hub_workers.builds.precompiled_headers import PrecompiledHeaders
@@ -144,6 +145,7 @@ def _prepare(config: WorkerConfig, stack: ExitStack) -> WorkerContext:
         config.verification_seconds,
         Redactor(config.secrets),
         config.image,
+        AutotuneTables(config.server.home / "autotune", machine),
     )
     if not toolchain.wait_warm(WARM_SECONDS):
         # Builds report the cause; a slow disk must not keep the worker away.

@@ -68,6 +68,7 @@ class Attempt(Job):
             with self._journal.time_step("publish"), self._journal.unsent_steps() as steps:
                 builds = self._context.container.builds
                 retry_outage(lambda: builds.publish(self._claim, publication, steps), self._token)
+            self._answers.keep_autotune_times()
         compare_measurements(self._context.container)
 
     def _run_verified(self, stack: ExitStack) -> Result:

@@ -85,6 +85,7 @@ class Answers:
             "weights": lambda _: self._answer_weights(),
             "golden": self._answer_golden,
             "code": self._answer_code,
+            "autotune": lambda _: self._answer_autotune(),
             "verify": lambda message: self._verify(read(MessageFields, message.get("parts"))),
         }
 
@@ -176,6 +177,22 @@ class Answers:
         self._journal.line(f"Program key {key.digest}: reusing code {found.code.digest}.")
         path = self._fetch(found.code.digest, "code.zip")
         return {"code": path, "config": encode(found.config), "artifact": found.code.digest}
+
+    def _answer_autotune(self) -> str | None:
+        """Return the path of the times that earlier builds of the team measured on such a machine."""
+        tables, workspace = self._context.autotune_tables, self._of_build()
+        path = workspace.incoming("autotune-times.json")
+        return workspace.seen(path) if tables and tables.fetch(self._team, path) else None
+
+    def keep_autotune_times(self) -> None:
+        """Keep what the build measured, for later builds of the team."""
+        tables, workspace = self._context.autotune_tables, self._of_build()
+        if tables and workspace.has(files.AUTOTUNE_TIMES):
+            tables.add(self._team, workspace.take(files.AUTOTUNE_TIMES))
+
+    @property
+    def _team(self) -> str:
+        return self._claim.model.partition("/")[0]
 
     def _verify(self, fields: MessageFields) -> dict[str, Any]:
         """Verify an artifact; return the report."""

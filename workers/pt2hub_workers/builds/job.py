@@ -10,6 +10,7 @@ import structlog
 
 from pt2hub.server.container import Container
 from pt2hub.system.redaction import Redactor
+from pt2hub_workers.builds.autotune_tables import AutotuneTables
 from pt2hub_workers.builds.build_verification import Listener
 from pt2hub_workers.builds.toolchains import Toolchain
 from pt2hub_workers.operations.device_hold import DeviceHold
@@ -39,6 +40,7 @@ class WorkerContext:
     verification_seconds: float
     redactor: Redactor = field(default_factory=Redactor)
     image: str | None = None
+    autotune_tables: AutotuneTables | None = None
 
 
 class Job(ABC):

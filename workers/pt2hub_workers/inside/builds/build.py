@@ -6,6 +6,7 @@ The parent answers requests over the channel for everything that needs the stora
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,10 @@ from pt2hub_workers.inside.builds.checked_export import CheckedExport, ExportReq
 from pt2hub_workers.inside.builds.compile import compiler, weights
 from pt2hub_workers.inside.builds.compile import package as packing
 from pt2hub_workers.inside.builds.compile.autotune import Tuning, key_settings
+from pt2hub_workers.inside.builds.compile.known_times import KnownTimes
 from pt2hub_workers.inside.builds.compile.options import compile_options, frozen_options, require_options
 from pt2hub_workers.inside.builds.compile.precompiled_headers import header_options
+from pt2hub_workers.inside.builds.compile.tuning_progress import TuningProgress
 from pt2hub_workers.inside.builds.export import inputs
 from pt2hub_workers.inside.builds.export.export import used_constants
 from pt2hub_workers.inside.builds.export.opaque_operators import check_opaque
@@ -278,12 +281,18 @@ class Build:
             options
         ):  # a GPU's few standard choices are timed in milliseconds, while others run
             return compiler.compile_program(exported.program, options, package)
-        budget = self._job.spec.limits.autotune_seconds
-        tuning = Tuning(budget, on_begin=lambda: self._channel.ask("device", mode="exclusive"))
+        known = self._channel.ask("autotune")
+        tuning = Tuning(
+            self._job.spec.limits.autotune_seconds,
+            on_begin=lambda: self._channel.ask("device", mode="exclusive"),
+            known=KnownTimes.read(Path(known)) if known else KnownTimes(),
+            progress=TuningProgress(self._channel.log, partial(self._channel.detail, "compile")),
+        )
         compiler.compile_program(exported.program, options, package, tuning)
         if tuning.begun:
             self._channel.ask("device", mode="shared")
-        if tuning.made or tuning.skipped:
+        tuning.known.write(self._job.directory / files.AUTOTUNE_TIMES)
+        if tuning.summary():
             self._channel.log(f"autotuning: {tuning}", "warning" if tuning.skipped else "info")
         return tuning
 

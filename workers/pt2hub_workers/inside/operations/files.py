@@ -14,6 +14,8 @@ ARTIFACT_OUTPUTS = "out/found.safetensors"
 """Outputs of the artifact, written by its process."""
 SOURCES = "out/sources.zip"
 """Generated sources, if code was compiled."""
+AUTOTUNE_TIMES = "out/autotune-times.json"
+"""What autotuning measured (`inside.builds.compile.known_times`), if it measured anything."""
 TRACE = "out/trace.json"
 """The profiler's raw trace."""
 MAX_TRACE_BYTES = 16 << 20

@@ -18,6 +18,8 @@ from pt2hub_workers.inside.builds.compile.autotune_candidates import (
     Operation,
     describe_failure,
 )
+from pt2hub_workers.inside.builds.compile.known_times import KnownTimes, Times, inputs_key
+from pt2hub_workers.inside.builds.compile.tuning_progress import TuningProgress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,12 +41,19 @@ class Tuning:
     Attributes:
         budget: Seconds for all choices, None for no limit. A choice that has begun is finished; every further choice
             takes the compiler's default.
+        known: Times of earlier builds; what they decide is not timed again.
+        on_begin: Called before anything is timed.
+        progress: Reports each operation.
+        reused: Number of operations that known times decided.
     """
 
     budget: float | None = None
     on_begin: Callable[[], object] = lambda: None
+    known: KnownTimes = field(default_factory=KnownTimes)
+    progress: TuningProgress = field(default_factory=TuningProgress)
     operations: list[Operation] = field(default_factory=list)
     made: int = 0
+    reused: int = 0
     skipped: int = 0
     seconds: float = 0.0
     begun: bool = False
@@ -64,18 +73,20 @@ class Tuning:
 
     def __str__(self) -> str:
         text = f"{self.made} choices made in {self.seconds:.1f} s"
+        text += f", {self.reused} known from earlier builds" if self.reused else ""
         if not self.skipped:
             return text
         return f"{text}, {self.skipped} skipped in favour of the default: the budget of {self.budget:g} s was used up"
 
     def summary(self) -> dict[str, Any] | None:
         """Return the summary for the artifact's provenance; None if there were no choices."""
-        if not (self.made or self.skipped):
+        if not (self.made or self.reused or self.skipped):
             return None
         return {
             "seconds": round(self.seconds, 3),
             "budget": self.budget,
-            "choices": self.made,
+            "choices": self.made + self.reused,
+            **({"known": self.reused} if self.reused else {}),
             "left_to_default": self.skipped,
         }
 
@@ -85,9 +96,7 @@ class Tuning:
         if self._since is not None:
             yield
             return
-        if not self.begun:
-            self.begun = True
-            self.on_begin()
+        self._begin()
         self.made += 1
         self._timed = 0
         self._since = time.monotonic()
@@ -97,6 +106,11 @@ class Tuning:
             self.seconds += time.monotonic() - self._since
             self._since = None
 
+    def _begin(self) -> None:
+        if not self.begun:
+            self.begun = True
+            self.on_begin()
+
     @contextmanager
     def watch(self) -> Iterator[None]:
         """Record Inductor's autotuning within the block and keep it within the budget."""
@@ -104,6 +118,7 @@ class Tuning:
         from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
         selector = select_algorithm.AlgorithmSelectorCache
+        self.known.install()
         with ExitStack() as stack:
             stack.callback(select_algorithm.clear_preprocessing_fns)
             select_algorithm.add_preprocessing_fn(self._without_candidates)
@@ -132,10 +147,13 @@ class Tuning:
         """Time the candidates of an operation; for Triton templates this happens after all lowering."""
         bound = inspect.signature(choose).bind(*args, **kwargs)
         candidates = bound.arguments["choices"]
+        if (times := self._known_times(bound.arguments)) is not None:
+            return self._reuse(times, bound, choose)
         if self.is_over_budget():
             self.skipped += 1
             return {_default_choice(candidates): 0.0}
         operation = self._operation(bound.arguments)
+        self.progress.begin(operation)
         if "precompile_fn" in bound.arguments:
             bound.arguments["precompile_fn"] = _Timed(bound.arguments["precompile_fn"], operation)
         with self._count_choice():  # may wait for the device, which does not count as the operation's time
@@ -146,6 +164,23 @@ class Tuning:
             finally:
                 operation.benchmark_seconds = time.monotonic() - began - operation.precompile_seconds
                 self._collect_failures(operation)
+        self.known.add(*_identity(bound.arguments), operation.times, operation.reasons, operation.choices)
+        self.progress.end(operation)
+        return times
+
+    def _known_times(self, given: Mapping[str, Any]) -> Times | None:
+        """Return an operation's times of earlier builds; None where one is missing."""
+        return self.known.find(*_identity(given), given["choices"])
+
+    def _reuse(self, known: Times, bound: inspect.BoundArguments, choose: Callable[..., Any]) -> Any:
+        """Let Inductor choose by the known times, which it finds in its cache."""
+        operation = self._operation(bound.arguments)
+        operation.reasons = {
+            id(item): text for item in operation.choices if isinstance(text := known[item.hash_key()], str)
+        }
+        self.reused += 1
+        times = choose(*bound.args, **bound.kwargs)
+        operation.times = dict(times or {})
         return times
 
     def _collect_failures(self, operation: Operation) -> None:
@@ -171,6 +206,8 @@ class Tuning:
             self._record_failure(choice, BUDGET_REASON)
             return math.inf  # Inductor's own mark for candidates that could not be timed
         self._timed += 1
+        self._begin()
+        self.progress.time_candidate()
         try:
             return benchmark(*args, **kwargs)
         except Exception as error:  # for most errors Inductor drops only this candidate
@@ -268,6 +305,11 @@ class _Timed:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.wait, name)
+
+
+def _identity(given: Mapping[str, Any]) -> tuple[str, str]:
+    """Return an operation's name and inputs as Inductor's cache has them."""
+    return str(given.get("name", "")), inputs_key(given)
 
 
 def _record_output_node(choice: Any, operation: Operation) -> None:
