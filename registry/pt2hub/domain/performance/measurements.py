@@ -8,13 +8,14 @@ from typing import Any, Literal, TypeAlias
 
 from pt2hub.domain.artifacts import Environment
 from pt2hub.domain.builds import BuildState
-from pt2hub.domain.codec import encode
+from pt2hub.domain.codec import decode, encode
 from pt2hub.domain.digests import Digest, digest_json
 
 RunSource: TypeAlias = Literal["build", "again", "report"]
 """Source of a measurement: the build (sizes, step times), a measuring job, or an external report."""
 
 RUN_SCHEMA = 2
+"""Schema of a `MeasurementRun`. Schema 1 had `subject` for `implementation` and `beside` for `baseline_measurements`."""
 MEASURED_BY = "latency_p50"
 """The metric that every benchmark run has; an artifact with it counts as measured."""
 NO_BATCH = 0
@@ -126,6 +127,31 @@ class MeasurementRun:
     baseline_measurements: list[Measurement] = field(default_factory=list)
     pairs: list[Pair] = field(default_factory=list)
     note: str | None = None
+
+
+def read_run(document: Any, *, where: str = "") -> MeasurementRun:
+    """Read a run of this or an earlier schema.
+
+    Raises:
+        BadResponse: The document is malformed.
+    """
+    if isinstance(document, dict) and document.get("schema") == 1:
+        document = {
+            **document,
+            "schema": RUN_SCHEMA,
+            "measurements": _from_schema_1(document.get("measurements")),
+            "baseline_measurements": _from_schema_1(document.get("beside", [])),
+        }
+    return decode(MeasurementRun, document, where=where)
+
+
+def _from_schema_1(measurements: Any) -> Any:
+    if not isinstance(measurements, list):
+        return measurements
+    return [
+        {**item, "implementation": item.get("subject")} if isinstance(item, dict) else item
+        for item in measurements
+    ]
 
 
 _APART = ("memory_bytes",)

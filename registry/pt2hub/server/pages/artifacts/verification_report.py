@@ -62,7 +62,7 @@ class VerificationReport:
         rows = [item for item in _list(report, "comparisons") if isinstance(item, dict)]
         found = [item for row in rows if (item := _comparison(row))]
         return cls(
-            result=str(report.get("result") or ""),
+            result=str(report.get("result") or report.get("verdict") or ""),  # verdict: until 0.2
             relative_error=_number(report.get("relative_error")),
             tolerance=_number(report.get("tolerance")),
             worst=tuple(sorted(found, key=lambda item: -item.share)[:_MAX_WORST]),

@@ -17,8 +17,7 @@ from pt2hub.domain.artifacts import (
     Manifest,
 )
 from pt2hub.domain.builds import StepReport
-from pt2hub.domain.codec import decode
-from pt2hub.domain.performance.measurements import MeasurementRun
+from pt2hub.domain.performance.measurements import read_run
 from pt2hub.domain.publications import Publication
 from pt2hub.errors import BadResponse, Conflict, NotFound, TooLarge
 from pt2hub.server.blobs.keys import StorageKey
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from pt2hub.domain.digests import Digest
+    from pt2hub.domain.performance.measurements import MeasurementRun
     from pt2hub.server.blobs.ports import Storage
     from pt2hub.server.db.engine import Sessions
 
@@ -151,7 +151,7 @@ class ReindexService:
         if referrer.artifactType != MEASUREMENT_RUN_TYPE:
             return []
         keys = [StorageKey.blob(layer.digest) for layer in referrer.layers]
-        return [decode(MeasurementRun, read_json(self._storage, key), where=key.digest) for key in keys]
+        return [read_run(read_json(self._storage, key), where=key.digest) for key in keys]
 
     def _table(self, referrers: Iterable[Manifest], artifact_type: str) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
