@@ -1,3 +1,3 @@
 """The release of pt2hub."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -20,9 +20,9 @@ VERSION_HEADER = "Pt2hub-Version"
 """Response header with the server's release."""
 USER_AGENT = f"pt2hub/{__version__}"
 """User agent of this client."""
-OLDEST_CLIENT = (0, 1)
+OLDEST_CLIENT = (0, 2)
 """The oldest client release that this server supports."""
-OLDEST_SERVER = (0, 1)
+OLDEST_SERVER = (0, 2)
 """The oldest server release that this client supports."""
 _RELEASE = re.compile(r"(\d{1,6})\.(\d{1,6})(?![\d])")
 _AGENT = re.compile(r"pt2hub/(\S{1,40})")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from threading import Barrier
 from typing import TYPE_CHECKING, Any
@@ -126,6 +127,8 @@ def test_each_kind_of_wrong_figure_is_refused_by_its_place_and_nothing_is_kept(r
         ({"measured_at": ago(days=900)}, "measured_at", "before the artifact was built"),
         ({"measured_at": "0001-01-01T00:00:00+23:59"}, "measured_at", "before the artifact was built"),
         ({"measured_at": "2026-11-22T10:00:00"}, "measured_at", "a time with its zone"),
+        ({"measured_at": 1795341600}, "measured_at", "must be text such as"),
+        ({"measured_at": "1795341600"}, "measured_at", "must be text such as"),
         ({"artifact": NOWHERE}, "artifact", "artifact not found"),
         ({"artifact": f"audio/other@{artifact}"}, "artifact", f"allowed: {MODEL}"),
         ({"artifact": f"{MODEL}@7"}, "artifact", "Its only version is 1"),
@@ -172,6 +175,9 @@ def test_a_cuda_artifact_wants_a_gpu_of_its_kind_and_one_for_the_cpu_leaves_it_o
     on_gpu = place | {"gpu": "A100", "driver": "580.1", "cuda": "12.8"}
     wrong = refused(registry, a_figure(artifact, environment="a"), environments={"a": on_gpu})
     assert set(wrong) == {"environments.a.cuda"}
+    registry.worker("a100", GPU.replace("90", "80"), environment=replace(ENVIRONMENT, gpu="A100"))
+    wrong = refused(registry, a_figure(artifact, environment=on_gpu | {"cuda": "13.0"}))
+    assert "this GPU is sm80" in wrong["measurements[0].environment.gpu"]
     assert (
         report(registry, a_figure(artifact, environment=on_gpu | {"gpu": "H100", "cuda": "13.0"})).accepted
         == 1

@@ -45,8 +45,8 @@ def test_a_client_that_is_too_old_reads_what_to_install() -> None:
     with pytest.raises(ClientTooOld) as caught:
         check_client("pt2hub/0.0.9 python/3.11")
     assert "0.0.9" in str(caught.value)
-    assert "pip install --upgrade 'pt2hub>=0.1'" in str(caught.value)
-    assert caught.value.context == {"client": "0.0.9", "server": __version__, "oldest_client": "0.1"}
+    assert "pip install --upgrade 'pt2hub>=0.2'" in str(caught.value)
+    assert caught.value.context == {"client": "0.0.9", "server": __version__, "oldest_client": "0.2"}
 
 
 @pytest.mark.parametrize("version", [None, "", "nonsense", "99.0.0"])

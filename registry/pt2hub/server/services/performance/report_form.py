@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
     AwareDatetime,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -25,7 +27,6 @@ from pt2hub.server.services.publishing.spec_errors import Form, explain_validati
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
 MAX_REPORT_BYTES = 8 << 20
 _MAX_MEASUREMENTS = 5000
@@ -37,6 +38,7 @@ _MAX_SAMPLES = 1000
 _MAX_VALUE = 1e100
 """Ratios and squares of such values are still finite; no measurement comes near."""
 _DAY_S = 86_400
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _BOUNDS = {
     "ms": (1e-6, _DAY_S * 1e3),
     "s": (1e-9, 30 * _DAY_S),
@@ -106,6 +108,13 @@ class ReportedEnvironment(_Part):
         return Environment(**self.model_dump())
 
 
+def _check_iso(value: Any) -> Any:
+    """Refuse numbers, in text too: pydantic would take them for seconds or milliseconds since 1970."""
+    if not (isinstance(value, str) and _DATE.match(value)):
+        raise PydanticCustomError("invalid_input", "must be text such as 2026-11-22T10:00:00+00:00")
+    return value
+
+
 class ReportedMeasurement(_Part):
     """A reported measurement."""
 
@@ -150,7 +159,7 @@ class ReportedMeasurement(_Part):
         ),
     ] = None
     measured_at: Annotated[
-        AwareDatetime | None,
+        Annotated[AwareDatetime, BeforeValidator(_check_iso)] | None,
         Field(strict=False, description="ISO 8601 with its zone; default: when the report arrives."),
     ] = None
 

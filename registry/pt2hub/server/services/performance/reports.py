@@ -22,7 +22,7 @@ from pt2hub.server.services.suggestions import suggest_words
 from pt2hub.wire.performance import Reported
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from sqlalchemy.orm import Session
 
@@ -79,6 +79,9 @@ class _Delivery:
         self._now = self._store.now()
         self._wrong: dict[tuple[str, str], Detail] = {}
         self._notes: dict[str, None] = {}
+        machines = {report.machine(item) for item in report.measurements}
+        gpus = sorted({machine.gpu for machine in machines if machine.gpu})
+        self._gpu_targets = WorkerStore(session).gpu_targets(gpus)
 
     def keep(self) -> Reported:
         items = self._report.measurements
@@ -166,7 +169,7 @@ class _Delivery:
         named = (
             f"environments.{item.environment}" if isinstance(item.environment, str) else f"{path}.environment"
         )
-        for wrong in _misfits(machine, target):
+        for wrong in _misfits(machine, target, self._gpu_targets.get(machine.gpu or "", ())):
             self._refuse(named, wrong)
         whole = machine.environment()
         if whole.isolation not in (None, "none"):
@@ -286,8 +289,12 @@ def _parse(name: str) -> tuple[str | None, int | None, str | None]:
     return reference.model, reference.number, reference.digest
 
 
-def _misfits(machine: ReportedEnvironment, target: Target) -> Iterator[Detail]:
-    """Yield the reasons why an artifact for a target cannot have run in an environment."""
+def _misfits(machine: ReportedEnvironment, target: Target, offered: Collection[str]) -> Iterator[Detail]:
+    """Yield the reasons why an artifact for a target cannot have run in an environment.
+
+    Args:
+        offered: The targets that workers with such a GPU offered; empty where no worker had one.
+    """
     if target.exists and ".".join(machine.torch.split(".")[:2]) != target.torch:
         yield Detail("torch", f"the artifact is for {target.name}", machine.torch, f"{target.torch}.*")
     if target.device == "cuda":
@@ -296,9 +303,22 @@ def _misfits(machine: ReportedEnvironment, target: Target) -> Iterator[Detail]:
                 yield Detail(name, f"required field is missing: artifacts for {target.name} run on a GPU")
         if machine.cuda and machine.cuda.replace(".", "") != target.cuda:
             yield Detail("cuda", f"the artifact is for {target.name}", machine.cuda, target.cuda)
+        architectures = sorted({parse_target(name).arch for name in offered})
+        if architectures and not any(_runs(target.arch, arch) for arch in architectures):
+            yield Detail(
+                "gpu", f"the artifact is for {target.arch}", machine.gpu, f"this GPU is {architectures[0]}"
+            )
     elif machine.cpu_level and _rank(machine.cpu_level) < _rank(target.arch):
         message = f"code for {target.name} does not run on this CPU"
         yield Detail("cpu_level", message, machine.cpu_level, f"{target.arch} or above")
+
+
+def _runs(code: str, gpu: str) -> bool:
+    """Return whether a GPU runs another architecture's code: that of its major capability, up to its minor one.
+
+    Source: CUDA C++ Programming Guide, "Binary Compatibility".
+    """
+    return code[:-1] == gpu[:-1] and code[-1] <= gpu[-1]
 
 
 def _rank(level: str) -> int:

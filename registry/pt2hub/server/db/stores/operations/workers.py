@@ -147,6 +147,21 @@ class WorkerStore:
         )
         return {target: packages for target, packages in rows}  # noqa: C416  # a target's last row is its newest worker
 
+    def gpu_targets(self, gpus: Collection[str]) -> dict[str, set[str]]:
+        """Return the targets that workers with GPUs of these names ever offered, by name of the GPU."""
+        found: dict[str, set[str]] = {}
+        if gpus:
+            gpu = SQLEnvironment.fields["gpu"].astext
+            rows = self._session.execute(
+                select(gpu, SQLWorker.target)
+                .join(SQLEnvironment, SQLEnvironment.digest == SQLWorker.environment)
+                .where(gpu.in_(gpus))
+                .distinct()
+            )
+            for name, target in rows:
+                found.setdefault(name, set()).add(target)
+        return found
+
     def list_known(self) -> list[str]:
         """Return all targets that a worker ever offered."""
         return list(self._session.scalars(select(SQLWorker.target).distinct().order_by(SQLWorker.target)))
