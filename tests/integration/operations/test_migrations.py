@@ -290,6 +290,7 @@ def test_policies_and_forced_moves_of_before_get_the_new_words_and_can_be_taken_
             ({"verdict": "not_comparable", "why": "too_few", "because": "few"}, None)
         )
     ]
+    refused[0]["wanted"] = ["vision/net@1", "vision/net@2"]
     forced = {"revision": 1, "count": 2, "refused": refused}
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(
@@ -315,7 +316,11 @@ def test_policies_and_forced_moves_of_before_get_the_new_words_and_can_be_taken_
             (gates[0], "checks[0]", "slower"),
             (gates[0], "checks[1]", "slower"),
         ]
-        assert (none, kept["refused"][0].keys()) == (None, {"check", "path", "message", "comparison"})
+        assert (none, kept["refused"][0].keys()) == (
+            None,
+            {"check", "path", "message", "comparison", "required"},
+        )
+        assert kept["refused"][0]["required"] == ["vision/net@1", "vision/net@2"]
         assert [item["comparison"] for item in kept["refused"]] == [
             {"outcome": "inconclusive", "reason": "too_few", "explanation": "few"},
             None,

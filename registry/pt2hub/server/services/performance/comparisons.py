@@ -185,14 +185,20 @@ def _in_common(before: ResolvedReference, after: ResolvedReference) -> tuple[Art
             f"Choose them with target and with_target: {_targets(before.artifacts)} for the first side, "
             f"{_targets(after.artifacts)} for the second."
         )
-        raise _ambiguous(f"{_name(before)} and {_name(after)} have no target in common", hint, [])
+        message = f"{_name(before)} and {_name(after)} have no target in common"
+        both = {"before_targets": before.artifacts, "after_targets": after.artifacts}
+        raise _ambiguous(message, hint, **both)
     if _name(before) == _name(after):
         hint = f"Choose two with target and with_target: {_targets(common)}."
         raise _ambiguous(
-            f"Both sides are {_name(before)}, which has artifacts for {len(common)} targets", hint, common
+            f"Both sides are {_name(before)}, which has artifacts for {len(common)} targets",
+            hint,
+            targets=common,
         )
     hint = f"Choose one with target: {_targets(common)}."
-    raise _ambiguous(f"{_name(before)} and {_name(after)} have {len(common)} targets in common", hint, common)
+    raise _ambiguous(
+        f"{_name(before)} and {_name(after)} have {len(common)} targets in common", hint, targets=common
+    )
 
 
 def _remaining(before: ResolvedReference, other: ArtifactRef) -> ArtifactRef:
@@ -205,7 +211,9 @@ def _remaining(before: ResolvedReference, other: ArtifactRef) -> ArtifactRef:
         if left
         else "Both sides are the same artifact"
     )
-    raise _ambiguous(message, f"Choose the first side's with target: {_targets(before.artifacts)}.", left)
+    raise _ambiguous(
+        message, f"Choose the first side's with target: {_targets(before.artifacts)}.", targets=left
+    )
 
 
 def _of_target(side: ResolvedReference, target: str) -> ArtifactRef:
@@ -220,8 +228,8 @@ def _of_target(side: ResolvedReference, target: str) -> ArtifactRef:
     return found
 
 
-def _ambiguous(message: str, hint: str, artifacts: Sequence[ArtifactRef]) -> Ambiguous:
-    context = {"targets": [item.target for item in artifacts]} if artifacts else {}
+def _ambiguous(message: str, hint: str, **choices: Sequence[ArtifactRef]) -> Ambiguous:
+    context = {name: [item.target for item in artifacts] for name, artifacts in choices.items()}
     return Ambiguous(message, where="target", hint=hint, context=context)
 
 
