@@ -14,6 +14,7 @@ import yaml
 import pt2hub
 from pt2hub import errors
 from pt2hub.cli.main import app
+from pt2hub.cli.operations.environment_check import SETTINGS
 from pt2hub.domain.performance.metrics import METRICS
 from pt2hub.domain.publishing.spec import Spec
 from pt2hub.server.config import ServerConfig
@@ -96,6 +97,10 @@ def rows(text: str) -> Iterator[list[str]]:
 def settings() -> dict[str, list[str]]:
     every = rows(SETTINGS_PAGE.read_text())
     return {row[0].strip("`"): row[1:] for row in every if row[0].startswith("`PT2HUB_")}
+
+
+def test_the_settings_that_are_known_at_start_are_those_of_the_page() -> None:
+    assert set(settings()) == SETTINGS
 
 
 @pytest.mark.parametrize("fence", all_fences("yaml"), ids=lambda fence: name_of(fence.page))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,7 @@ import typer
 
 from pt2hub.cli import output, panels
 from pt2hub.cli.operations import admin
+from pt2hub.cli.operations.environment_check import note_unknown_settings
 from pt2hub.cli.output import complain, emit, is_json, print_json
 from pt2hub.errors import Pt2hubError
 from pt2hub.extras import require
@@ -33,6 +35,7 @@ def up(
         require("A worker", "worker", otherwise=", or start without one: pt2hub up --no-worker")
     from pt2hub.server.up.supervisor import UpOptions, run
 
+    note_unknown_settings(os.environ)
     config = admin.server_config()
     options = UpOptions(worker=worker)
     config = config if port is None else replace(config, port=port)
@@ -77,6 +80,7 @@ def api(
     require("pt2hub api", "server")
     from pt2hub.server.up.foreground import run_api
 
+    note_unknown_settings(os.environ)
     given = {"host": host, "port": port, "api_processes": processes}
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     announce = print_json if is_json() else None

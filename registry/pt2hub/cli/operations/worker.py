@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from pt2hub.cli import panels
+from pt2hub.cli.operations.environment_check import note_unknown_settings
 from pt2hub.cli.output import is_json
 from pt2hub.extras import require
 
@@ -59,6 +60,8 @@ def worker(  # each is an option
     continue for the drain time before they are queued again. A second signal queues them
     again at once.
     """
+    if not check:
+        note_unknown_settings(os.environ)
     needs_torch = not check and (toolchain or os.environ.get("PT2HUB_TOOLCHAIN")) != "noop"
     require("pt2hub worker", "server", *(["worker"] if needs_torch else []))
     given = {
