@@ -17,7 +17,7 @@ since there the guard alone would let one comparison in a hundred through at eve
 Workers look at paired figures after K, 2K and 3K processes, later ones only while the verdict is too noisy. So that three
 looks together are wrong as seldom as the threshold's confidence says, each has a third of the error (Bonferroni): equal
 artifacts were flagged in 0.6 % of simulated comparisons at the worst level of normal noise, and in 0.2 % of comparisons
-drawn from real builds: `docs/decisions/0037-verdicts-over-fresh-processes.md`.
+drawn from real builds: `docs/decisions/0037-comparisons-over-fresh-processes.md`.
 """
 
 from __future__ import annotations
