@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pt2hub.wire.artifacts import MeasurementView
 
 _OWN, _TIME, _RATIO = "artifact", "latency_p50", "speedup"
+_FIRST = "first_inference"
 _NAMES = {"torch_compile": "torch.compile"}
 _LATEST = 200
 """Number of latest reports whose median is shown, as on the server."""
@@ -20,7 +21,7 @@ _LATEST = 200
 
 def rows(measured: Sequence[MeasurementView]) -> tuple[tuple[str, str, str], ...]:
     """Return an artifact's latest values, one per metric and batch size, and those of baselines."""
-    return (*_own(measured), *_beside(measured))
+    return (*_own(measured), *_beside(measured), *_first_calls(measured))
 
 
 def line(measured: Sequence[MeasurementView]) -> str:
@@ -63,6 +64,23 @@ def _own(measured: Iterable[MeasurementView]) -> Iterator[tuple[str, str, str]]:
             found.setdefault((item.metric, item.batch, item.unit), []).append(item)
     for (metric, batch, unit), items in found.items():
         yield metric, quantity(latest_value(items), unit), f"batch {batch}" if batch else ""
+
+
+def _first_calls(measured: Sequence[MeasurementView]) -> Iterator[tuple[str, str, str]]:
+    """Yield the first calls of other implementations in fresh processes, and how they compare with the artifact's."""
+    latest = {(item.metric, item.implementation): item for item in measured if item.source != "report"}
+    own = latest.get((_FIRST, _OWN))
+    for (metric, implementation), cold in latest.items():
+        if metric != _FIRST or implementation == _OWN:
+            continue
+        warm = latest.get((f"{_FIRST}_warm", implementation))
+        notes = [
+            "with cold caches",
+            *([f"{quantity(warm.value, warm.unit)} with warm ones"] if warm else []),
+            *([f"this artifact {against(cold.value / own.value)}"] if own and own.value > 0 else []),
+        ]
+        name = _NAMES.get(implementation, implementation)
+        yield f"{name}, first call", quantity(cold.value, cold.unit), ", ".join(notes)
 
 
 def _beside(measured: Iterable[MeasurementView]) -> Iterator[tuple[str, str, str]]:

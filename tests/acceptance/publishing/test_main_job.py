@@ -221,7 +221,16 @@ def test_a_model_travels_the_whole_way(first: First) -> None:
     measured = {(m.metric, m.implementation) for m in first.artifact.measurements}
     assert {("latency_p50", s) for s in ("artifact", "eager", "torch_compile")} <= measured
     assert {("speedup", s) for s in ("eager", "torch_compile")} <= measured
-    own = ("throughput", "load_time", "first_inference", "host_memory_peak", "package_bytes", "compile_time")
+    assert {(f"first_inference{caches}", "torch_compile") for caches in ("", "_warm")} <= measured
+    own = (
+        "throughput",
+        "load_time",
+        "first_inference",
+        "first_inference_speedup",
+        "host_memory_peak",
+        "package_bytes",
+        "compile_time",
+    )
     assert {(metric, "artifact") for metric in own} <= measured
     (latency,) = (
         m for m in first.artifact.measurements if (m.metric, m.implementation) == ("latency_p50", "artifact")

@@ -250,6 +250,10 @@ def test_a_publication_is_ready_unmeasured_and_its_job_times_it_beside_eager_and
     assert {(metric, "artifact") for metric in metrics} <= set(again)
     assert {("latency_p50", name) for name in ("eager", "torch_compile")} <= set(again), shop.log(done.id)
     assert all(item.value > 0 for item in again.values())
+    cold, warm = again["first_inference", "torch_compile"], again["first_inference_warm", "torch_compile"]
+    fresh, ratio = again["first_inference", "artifact"], again["first_inference_speedup", "artifact"]
+    assert cold.value > warm.value > fresh.value
+    assert ratio.value == pytest.approx(cold.value / fresh.value, rel=1e-4)
     assert {MEASUREMENT_RUN_TYPE, PROFILE_TYPE} <= {item.artifact_type for item in view.referrers}
 
 

@@ -40,6 +40,23 @@ def test_what_ran_beside_it_is_told_with_its_own_time_of_that_process() -> None:
     assert speeds.line([]) == ""
 
 
+def test_first_calls_of_torch_compile_are_told_beside_the_artifacts() -> None:
+    own = taken(2.0, 1, "first_inference")
+    cold, warm = (
+        taken(value, 1, metric, "torch_compile")
+        for value, metric in ((5000.0, "first_inference"), (500.0, "first_inference_warm"))
+    )
+    assert speeds.rows([own, cold, warm])[1:] == (
+        (
+            "torch.compile, first call",
+            "5 s",
+            "with cold caches, 500 ms with warm ones, this artifact 2,500 times faster",
+        ),
+    )
+    assert speeds.rows([cold])[-1] == ("torch.compile, first call", "5 s", "with cold caches")
+    assert speeds.line([own, cold, warm]) == ""
+
+
 def test_a_ratio_says_which_of_the_two_is_slower() -> None:
     assert speeds.against(0.7446, "eager") == "1.34 times slower than eager"
     assert speeds.against(1.52, "eager") == "1.52 times faster than eager"

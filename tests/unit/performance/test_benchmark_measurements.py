@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from pt2hub.domain.performance.measurements import Measurement
 from pt2hub.errors import OutputRefused
 from pt2hub_workers.inside.performance.timer import MAX_SAMPLES, TimedCall, time_alternating
 from pt2hub_workers.performance.measurements import (
     Times,
     combine_measurements,
     combine_pairs,
+    compare_first_calls,
     read_baselines,
     read_times,
 )
@@ -201,3 +204,33 @@ def test_baselines_have_their_latency_and_how_many_times_the_artifacts_it_is() -
 
     assert (latency.implementation, latency.value, latency.samples) == ("eager", 3.0, [[3.0, 3.0, 6.0]])
     assert (speedup.metric, speedup.value, speedup.replicates, speedup.batch) == ("speedup", 1.5, [1.5], 4)
+
+
+def test_first_calls_of_torch_compile_are_measurements_with_the_artifacts_ratio() -> None:
+    compiled = {"name": "torch_compile", "batches": [_times(3.0)], "first_ms": 1800.0, "first_warm_ms": 500.0}
+    found = read_baselines(
+        _said(_artifact(), {"name": "eager", "batches": [_times(3.0)]}, compiled), seconds=SECONDS
+    )
+    firsts = {item.metric: item for item in found if item.metric.startswith("first")}
+    assert {name: (item.value, item.implementation, item.batch) for name, item in firsts.items()} == {
+        "first_inference": (1800.0, "torch_compile", 4),
+        "first_inference_warm": (500.0, "torch_compile", 4),
+    }
+    own = Measurement("first_inference", 2.0, "ms", "artifact", 4)
+    (ratio,) = compare_first_calls([own], found)
+    assert (ratio.metric, ratio.value, ratio.implementation, ratio.batch) == (
+        "first_inference_speedup",
+        900.0,
+        "artifact",
+        4,
+    )
+    assert compare_first_calls([replace(own, batch=1)], found) == []
+    assert compare_first_calls([own], []) == []
+
+
+def test_a_first_call_that_took_longer_than_the_process_is_refused() -> None:
+    compiled = {"name": "torch_compile", "batches": [_times(3.0)], "first_warm_ms": SECONDS * 2000}
+    with pytest.raises(OutputRefused):
+        read_baselines(
+            _said(_artifact(), {"name": "eager", "batches": [_times(3.0)]}, compiled), seconds=SECONDS
+        )

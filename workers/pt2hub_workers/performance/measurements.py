@@ -43,12 +43,18 @@ class BatchTimes:
 
 @dataclass(frozen=True, slots=True)
 class ImplementationTimes:
-    """Times of an implementation in one process; load, first call and memory are known for the first one only."""
+    """Times of an implementation in one process; load, first call and memory are known for the first one only.
+
+    Attributes:
+        first_ms: First call in a fresh process; of torch.compile with cold caches.
+        first_warm_ms: First call of torch.compile in a fresh process, with the caches of another one.
+    """
 
     name: str
     batches: list[BatchTimes]
     load_ms: float | None = None
     first_ms: float | None = None
+    first_warm_ms: float | None = None
     host_bytes: int | None = None
     device_bytes: int | None = None
 
@@ -108,7 +114,7 @@ def _check_implementation(item: ImplementationTimes, batches: Sequence[int | Non
         )
     if any(asked not in (None, given.batch) for asked, given in zip(batches, item.batches, strict=True)):
         raise _output_refused(f"{item.name} has measurements of other batch sizes than {list(batches)}")
-    for name in ("load_ms", "first_ms"):
+    for name in ("load_ms", "first_ms", "first_warm_ms"):
         value = getattr(item, name)
         if value is not None and not _positive(value, seconds * 1000 * _CALL_BESIDE):
             raise _output_refused(f"invalid {name} of {item.name}: {value!r}")
@@ -194,8 +200,23 @@ def read_baselines(value: Any, *, seconds: float) -> list[Measurement]:
         for measurement in (
             _combine_batch("latency_p50", [times]),
             _measurement("speedup", [times.p50 / artifact], times.batch),
+            *_first_calls(item, times.batch),
         )
     ]
+
+
+def _first_calls(item: ImplementationTimes, batch: int | None) -> list[Measurement]:
+    given = {"first_inference": item.first_ms, "first_inference_warm": item.first_warm_ms}
+    return [_measurement(metric, [value], batch) for metric, value in given.items() if value is not None]
+
+
+def compare_first_calls(own: Sequence[Measurement], others: Sequence[Measurement]) -> list[Measurement]:
+    """Return how many times faster the artifact's first call is than torch.compile's, where both are measured."""
+    fresh = next((item for item in own if item.metric == "first_inference"), None)
+    cold = next((item for item in others if item.metric == "first_inference"), None)
+    if fresh is None or cold is None or fresh.value <= 0 or fresh.batch != cold.batch:
+        return []
+    return [_measurement("first_inference_speedup", [cold.value / fresh.value], fresh.batch)]
 
 
 def _combine_batch(metric: str, times: Sequence[BatchTimes]) -> Measurement:

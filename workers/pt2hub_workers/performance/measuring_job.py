@@ -29,7 +29,7 @@ from pt2hub_workers.performance.implementations import (
     fetch_implementation,
     with_baseline,
 )
-from pt2hub_workers.performance.measurements import BASELINE
+from pt2hub_workers.performance.measurements import BASELINE, compare_first_calls
 from pt2hub_workers.performance.replicates import BenchmarkContext, replicate
 
 if TYPE_CHECKING:
@@ -129,6 +129,7 @@ class Benchmark(Job):
         if number == 1:
             self._trace = result.trace
             others, note = self._baselines(plan, benchmark)
+            others += compare_first_calls(result.measurements, others)
             result = replace(result, note="; ".join(filter(None, (result.note, note))) or None)
         return MeasurementRun(
             schema=RUN_SCHEMA,

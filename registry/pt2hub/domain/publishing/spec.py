@@ -191,7 +191,11 @@ class Measure(_Part):
     """Benchmark settings."""
 
     torch_compile: Annotated[
-        bool, Field(description="Whether `torch.compile` is benchmarked as a baseline.", examples=[True])
+        bool,
+        Field(
+            description="Whether `torch.compile` is benchmarked as a baseline, and its first call timed.",
+            examples=[True],
+        ),
     ] = True
     processes: Annotated[
         int,

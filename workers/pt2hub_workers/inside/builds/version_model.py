@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -15,11 +15,17 @@ from pt2hub_workers.inside.builds.shortage import check_memory
 if TYPE_CHECKING:
     from pt2hub.domain.publishing.spec import Spec, TargetSpec
     from pt2hub_workers.inside.builds.export.inputs import Tensors
-    from pt2hub_workers.inside.operations.channel import Channel
     from pt2hub_workers.inside.sources.source_files import SourceFiles
 
 
-def build_module(spec: Spec, given: SourceFiles, channel: Channel) -> torch.nn.Module:
+class Log(Protocol):
+    """Where lines about the model go: the channel of a build, or a process's output."""
+
+    def log(self, text: str, level: str = "info") -> None:
+        """Write a line."""
+
+
+def build_module(spec: Spec, given: SourceFiles, log: Log) -> torch.nn.Module:
     """Build the model in its own dtype and adapt it to the spec, without the version's weights.
 
     Raises:
@@ -32,7 +38,7 @@ def build_module(spec: Spec, given: SourceFiles, channel: Channel) -> torch.nn.M
     with settings.watch_settings() as notices:
         built = sources.build_model(spec.source, given)
     for line in notices:
-        channel.log(line, "warning")
+        log.log(line, "warning")
     return adapter.adapt_model(built, spec)
 
 

@@ -17,15 +17,13 @@ from pt2hub.client.artifacts.loader import LoadedModel, load_artifact
 from pt2hub.client.artifacts.local import LocalArtifact
 from pt2hub.domain.artifacts import ArtifactConfig
 from pt2hub.domain.codec import decode
-from pt2hub.domain.publishing.compile_options import run_dtype
-from pt2hub.domain.publishing.spec import Spec, TargetSpec
-from pt2hub_workers.inside.builds.compile import weights
+from pt2hub.domain.publishing.spec import Spec
 from pt2hub_workers.inside.builds.compile.torch_compile import try_torch_compile
-from pt2hub_workers.inside.builds.export import adapter, inputs
+from pt2hub_workers.inside.builds.export import inputs
 from pt2hub_workers.inside.builds.export.call import order_arguments
-from pt2hub_workers.inside.builds.version_model import build_module, convert_dtype, move_inputs
+from pt2hub_workers.inside.performance.baseline_models import build_baseline_model
+from pt2hub_workers.inside.performance.first_calls import measure_first_calls
 from pt2hub_workers.inside.performance.timer import make_clock, time_alternating
-from pt2hub_workers.inside.sources.source_files import SourceFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,14 +45,11 @@ def run_baselines(job: dict[str, Any], channel: Channel) -> dict[str, Any]:
     Returns:
         `threads`, and `implementations` as `measurements.ImplementationTimes` has them: the artifact first.
     """
-    dtype = run_dtype(job["spec"], job["request"])
-    spec, request = (
-        Spec.from_canonical(job["spec"]),
-        TargetSpec.from_stored({**job["request"], "dtype": dtype}),
-    )
+    spec = Spec.from_canonical(job["spec"])
     config = decode(ArtifactConfig, job["config"])
+    first = measure_first_calls(job, channel) if spec.measure.torch_compile else {}
     channel.send("progress", text="build the model")
-    module, example = _build_model(job, spec, request, config, channel)
+    module, example = build_baseline_model(job, spec, channel, scratch=Path(job["directory"]) / "tmp")
     channel.send("progress", text="load the artifact")
     artifact = load_artifact(LocalArtifact.from_files(config, Path(job["code"]), Path(job["layer"])))
     compiled, why = None, ""
@@ -69,28 +64,10 @@ def run_baselines(job: dict[str, Any], channel: Channel) -> dict[str, Any]:
     measured = time_implementations(
         module, artifact, example, batch=batch, others={"torch_compile": compiled}
     )
+    for item in measured:
+        if item["name"] == "torch_compile":
+            item.update(first)
     return {"threads": torch.get_num_threads(), "implementations": measured}
-
-
-def _build_model(
-    job: dict[str, Any], spec: Spec, request: TargetSpec, config: ArtifactConfig, channel: Channel
-) -> tuple[torch.nn.Module, Tensors]:
-    """Return the model with the version's weights, and the example inputs, both converted for the target."""
-    device, directory = config.signature.device, Path(job["directory"])
-    source = Path(job["source"]) if job["source"] else None
-    path = Path(job["weights"])
-    modules = Path(job["modules"]) if job.get("modules") else None
-    given = SourceFiles(tuple(job["factories"]), source, path, directory / "tmp", device, spec, modules)
-    module = build_module(spec, given, channel)
-    weights.load_weights(module, path)
-    module = module.to(device)
-    if request.dtype is not None:
-        module = convert_dtype(module, request)
-    examples = {name: Path(file) for name, file in job["examples"].items()}
-    tensors = inputs.make_inputs(spec, inputs.make_points(spec, {})[0], examples)
-    example = move_inputs(tensors, request, device, converted=request.dtype is not None)
-    adapter.copy_shared_outputs(module, example)
-    return module, example
 
 
 def time_implementations(

@@ -31,6 +31,7 @@ DEFAULT_METRICS = (
     "latency_p50",
     "throughput",
     "first_inference",
+    "first_inference_speedup",
     "load_time",
     "host_memory_peak",
     "device_memory_peak",

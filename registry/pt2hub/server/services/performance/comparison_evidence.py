@@ -29,6 +29,8 @@ _OF_INPUTS = frozenset(
         "latency_p99",
         "throughput",
         "first_inference",
+        "first_inference_warm",
+        "first_inference_speedup",
         "host_memory_peak",
         "device_memory_peak",
     )
