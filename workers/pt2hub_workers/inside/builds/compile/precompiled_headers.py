@@ -53,8 +53,10 @@ def use_prepared(environ: Mapping[str, str], own: Path, cache: Path) -> None:
         elif path.suffix == PROBE_SUFFIX:
             folder = cache / path.name[1:3]  # as `torch._inductor.codecache.get_path` has it
             folder.mkdir(parents=True, exist_ok=True)
-            # No link: a filesystem of temporary files may refuse to load libraries.
-            shutil.copy2(path, folder)
+            # No link: a filesystem of temporary files may refuse to load libraries. A copy is read-only, as its
+            # original is, and another process of this job may have made it.
+            if not (folder / path.name).exists():
+                shutil.copy2(path, folder)
 
 
 def header_options() -> dict[str, Any]:
