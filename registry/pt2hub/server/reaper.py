@@ -60,7 +60,7 @@ class Reaper:
             thread.start()
 
     def stop(self) -> None:
-        """End the threads, after the look that they may be in where that is soon over: cutting it does no harm."""
+        """Stop the threads; wait a few seconds for a check in progress, which may safely be cut off."""
         self._stopped.set()
         patience = time.monotonic() + _PATIENCE_SECONDS
         for thread in self._threads:

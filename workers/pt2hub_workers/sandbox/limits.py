@@ -301,13 +301,13 @@ class Bounds:
         passed = group.exceeded_bounds() if group is not None else set()
         if "memory" in passed:
             return self._of_memory()
-        return self._combine_processes() if "processes" in passed else None
+        return self._of_processes() if "processes" in passed else None
 
     def _find_overuse(self, processes: Sequence[psutil.Process]) -> Exceeded | None:
         """Return an exceeded limit that the kernel does not enforce."""
         counted = self._kernel_bounds
         if "processes" not in counted and total(processes, count_threads) > self._limits.processes:
-            return self._combine_processes()
+            return self._of_processes()
         if "memory" in counted:
             return None
         files = own_tmpfs(processes[-1].pid) if processes else 0  # the first ones may be bubblewrap
@@ -335,7 +335,7 @@ class Bounds:
         limit = self._limits.memory_bytes
         return Exceeded("memory", limit, f"The build exceeded its memory limit of {format_gib(limit)}.")
 
-    def _combine_processes(self) -> Exceeded:
+    def _of_processes(self) -> Exceeded:
         limit = self._limits.processes
         return Exceeded("processes", limit, f"The build exceeded its limit of {limit} processes and threads.")
 

@@ -168,7 +168,7 @@ class LoadedModel(Renderable):
         )
 
     def constants(self) -> dict[str, torch.Tensor]:
-        """Return the code's current tensors by name, without copying; None if the weights are baked in."""
+        """Return the code's current tensors by name, without copying; empty if the weights are baked in."""
         return dict(self._constants)
 
     def swap_constants(self, tensors: Mapping[str, torch.Tensor]) -> None:

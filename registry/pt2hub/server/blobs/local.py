@@ -90,7 +90,7 @@ class LocalStorage:
             path.unlink(missing_ok=True)  # another process may have tried it at the same moment
 
     def sweep(self, older_than: float) -> int:
-        """See `Checks.sweep`."""
+        """See `StorageHealth.sweep`."""
         until = time.time() - older_than
         removed = 0
         for path in self._root.rglob(f"*{INCOMPLETE}"):

@@ -61,7 +61,7 @@ class MemoryStorage:
         """See `Checks.check`: memory can be written, and `write` overwrites nothing."""
 
     def sweep(self, older_than: float) -> int:  # noqa: ARG002  # of the port
-        """See `Checks.sweep`: what is half-written is not in here."""
+        """See `StorageHealth.sweep`: what is half-written is not in here."""
         return 0
 
     def _find(self, key: StorageKey) -> bytes | None:

@@ -16,7 +16,7 @@ from pt2hub.server.container import open_container
 from pt2hub.server.db import migrations
 from pt2hub.server.db.embedded import EmbeddedPostgres
 from pt2hub.server.up.children import HAND_BACK_SECONDS, api_services, await_service, worker_service
-from pt2hub.server.up.database import Database
+from pt2hub.server.up.database_supervision import Database
 from pt2hub.server.up.isolation import confining, warning
 from pt2hub.server.up.port import Probe, listen_for_each
 from pt2hub.server.up.supervised_services import Service, stop_all, tend_all

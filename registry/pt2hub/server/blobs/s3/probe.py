@@ -42,7 +42,7 @@ def check(bucket: Bucket) -> bool:
 
 
 def sweep(bucket: Bucket, older_than: float) -> int:
-    """See `ports.Checks.sweep`: uploads in parts, and what clients left under `incoming/`."""
+    """See `ports.StorageHealth.sweep`: uploads in parts, and what clients left under `incoming/`."""
     until = datetime.now(UTC) - timedelta(seconds=older_than)
     left = [
         (item["Key"].removeprefix(bucket.prefix), item["UploadId"])

@@ -130,7 +130,7 @@ class S3Storage:
         self.single_bytes = SINGLE_BYTES if probe.check(self._bucket) else 0
 
     def sweep(self, older_than: float) -> int:
-        """See `Checks.sweep`."""
+        """See `StorageHealth.sweep`."""
         return probe.sweep(self._bucket, older_than)
 
     def sign_read(self, key: StorageKey, *, seconds: float) -> PresignedRequest:

@@ -178,7 +178,7 @@ class UploadService:
         """Remove expired uploads and their parts.
 
         Raises:
-            StorageUnavailable: The storage does not answer; `Checks.sweep` finds the leftovers.
+            StorageUnavailable: The storage does not answer; `StorageHealth.sweep` finds the leftovers.
         """
         with self._sessions.begin() as session:
             expired = UploadStore(session).list_expired(limit=_SWEEP_BATCH)
