@@ -56,6 +56,7 @@ def test_the_public_names_exist_and_others_do_not() -> None:
         "load",
         "publish",
         "pull",
+        "save_program",
     }
     with pytest.raises(AttributeError, match="no attribute 'lode'"):
         pt2hub.lode  # noqa: B018  # reading it is the test
