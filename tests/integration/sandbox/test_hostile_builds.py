@@ -103,7 +103,7 @@ def test_one_that_stops_itself_is_ended_long_before_its_time_is_over(start: Star
 def test_a_success_that_it_prints_is_a_line_of_the_log_and_nothing_more(start: Start) -> None:
     report = json.dumps({"event": "result", "value": {"result": "passed"}})
     printed: list[str] = []
-    child = start(f"print({report!r}, flush=True); os.write(2, {report!r}.encode())")
+    child = start(f"{JOB}; print({report!r}, flush=True); os.write(2, {report!r}.encode())")
 
     with pytest.raises(ChildDied):
         child.work(CancellationToken(), seconds=SECONDS, on_output=printed.append)
