@@ -16,10 +16,10 @@ BROWSER := $(shell command -v chromium || command -v chromium-browser || command
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install demo seed-demo check test test-slow lint web browser docs figures test-gpu clean
+.PHONY: help install demo seed-demo check test test-slow lint web browser docs figures test-gpu gpu-results clean
 
 help: ## Show these lines.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(VENV)/.worker $(ASSETS) ## Put pt2hub with its worker and its web pages into .venv: .venv/bin/pt2hub up.
 
@@ -68,6 +68,10 @@ figures: $(VENV)/.worker $(ASSETS) ## Measure what the pages quote (10 minutes, 
 
 test-gpu: ## Run the tests that need a CUDA device, with the torch of $(PYTHON); nothing is installed.
 	PYTHONPATH=registry:workers:tests:$$PYTHONPATH $(PYTHON) -m pytest -m gpu -s --confcutdir=tests/gpu tests/gpu $(PYTEST)
+
+gpu-results: ## Measure what docs/gpu-results.md shows, on a GPU, with the torch of $(PYTHON) (ROWS="vit" measures some).
+	PYTHONPATH=$(CURDIR)/registry:$(CURDIR)/workers:$(CURDIR)/benchmarks:$(CURDIR)/docs:$$PYTHONPATH \
+		$(PYTHON) benchmarks/gpu_results.py $(ROWS)
 
 clean: ## Remove .venv and what tools left in the clone.
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist web/static web/node_modules

@@ -11,12 +11,5 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 wheels=${1:-.whl}
 shift || true
-carried=$(mktemp -d)/carried
-python3 -m pip install --quiet --no-index --no-deps --no-compile --no-cache-dir --target "$carried" "$wheels"/*.whl
-
-export PYTHONPATH=$carried${PYTHONPATH:+:$PYTHONPATH}
-# Some images preset a compiler that links the C++ library statically: packages built with it crash when loaded.
-export CXX=/usr/bin/g++ CUDAHOSTCXX=/usr/bin/g++
-export PYTHONUNBUFFERED=1
 chosen=$(printf '%q ' --durations=0 -p no:cacheprovider "$@")
-make test-gpu PYTHON=python3 PYTEST="$chosen"
+exec tests/gpu/uninstalled.sh "$wheels" make test-gpu PYTHON=python3 PYTEST="$chosen"

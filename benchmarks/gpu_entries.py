@@ -1,0 +1,211 @@
+"""What `make gpu-results` publishes and times: one entry for each row of docs/gpu-results.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+CODE = Path(__file__).resolve().parent / "gpu_models"
+"""The folder of code of the models that no package has."""
+_IMAGE = [{"name": "x", "shape": ["batch", 3, 224, 224], "generate": {"normal": {}}}]
+_BATCH = {"batch": {"min": 1, "max": 32, "example": 2}}
+_TOKENS = [
+    {
+        "name": "input_ids",
+        "shape": ["batch", 128],
+        "dtype": "int64",
+        "generate": {"randint": {"low": 0, "high": 30522}},
+    }
+]
+_BERT = {"factory": "transformers:BertModel", "config": {"num_hidden_layers": 12}}
+_TUNED = {"mode": "max-autotune"}
+_SILU = [{"name": "x", "shape": ["batch", 64], "generate": {"normal": {}}}]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A model to publish.
+
+    Attributes:
+        name: Its name in the file of results; its model is `results/<name>` unless the spec names another.
+        title: How the page names it.
+        spec: Fields of its spec.
+        sizes: Sizes of its dynamic dimensions at which it is timed; empty if it is published only.
+        modes: Modes of `torch.compile` that it is compared with.
+        after: Entry that is published before it.
+        refused: Whether the publication is to be refused, with a reason.
+        measured: Whether the product's own measuring job runs, with first calls of `torch.compile`.
+    """
+
+    name: str
+    title: str
+    spec: dict[str, Any]
+    sizes: dict[str, int] = field(default_factory=dict)
+    modes: tuple[str, ...] = ()
+    after: str = ""
+    refused: bool = False
+    measured: bool = False
+
+    @property
+    def uses_code(self) -> bool:
+        """Whether its source is the folder of code."""
+        return "entry" in self.spec["source"]
+
+
+MODES = ("default", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")
+_QUICK = ("default", "reduce-overhead")
+
+
+def _resnet18(**fields: Any) -> dict[str, Any]:
+    source = {"factory": "torchvision.models:resnet18", "kwargs": {}, "seed": 0}
+    return {"model": "vision/resnet18", "source": source, "inputs": _IMAGE, "dims": _BATCH, **fields}
+
+
+def _image_model(name: str) -> dict[str, Any]:
+    source = {"factory": "timm:create_model", "kwargs": {"model_name": name}}
+    return {"source": source, "inputs": _IMAGE, "dims": _BATCH, "dtype": "bfloat16", "compile": _TUNED}
+
+
+def _own(entry: str, inputs: list[dict[str, Any]], **fields: Any) -> dict[str, Any]:
+    kwargs = fields.pop("kwargs", {})
+    return {"source": {"entry": f"net:{entry}", "kwargs": kwargs}, "inputs": inputs, **fields}
+
+
+def _input(*shape: int | str, name: str = "x") -> list[dict[str, Any]]:
+    return [{"name": name, "shape": list(shape), "generate": {"normal": {}}}]
+
+
+def _silu(name: str, title: str, call: str, *, strict: bool, refused: bool = False) -> Entry:
+    spec = _own(
+        "silu",
+        _SILU,
+        kwargs={"call": call},
+        dims={"batch": {"min": 1, "max": 1024, "example": 128}},
+        dtype="bfloat16",
+        export={"strict": strict},
+    )
+    return Entry(
+        name, title, spec, {} if refused else {"batch": 128}, () if refused else _QUICK, refused=refused
+    )
+
+
+ENTRIES: dict[str, Entry] = {
+    entry.name: entry
+    for entry in (
+        Entry("resnet18", "resnet18, float32", _resnet18(), {"batch": 1}, (), measured=True),
+        Entry(
+            "resnet18-tuned",
+            "resnet18, float32, max-autotune",
+            _resnet18(model="vision/resnet18-tuned", compile=_TUNED),
+            {"batch": 1},
+            MODES,
+        ),
+        Entry(
+            "resnet18-retrained",
+            "resnet18 retrained",
+            _resnet18(source={"factory": "torchvision.models:resnet18", "kwargs": {}, "seed": 1}),
+            after="resnet18",
+        ),
+        Entry(
+            "resnet18-tuned-again",
+            "resnet18 with 10 classes, max-autotune, after the tuned one",
+            _resnet18(
+                model="vision/resnet18-tuned",
+                compile=_TUNED,
+                source={"factory": "torchvision.models:resnet18", "kwargs": {"num_classes": 10}, "seed": 0},
+            ),
+            after="resnet18-tuned",
+        ),
+        Entry(
+            "bert-base",
+            "BERT-base, float16, 128 tokens, max-autotune",
+            {
+                "source": _BERT,
+                "inputs": _TOKENS,
+                "dims": _BATCH,
+                "dtype": "float16",
+                "compile": _TUNED,
+            },
+            {"batch": 1},
+            MODES,
+        ),
+        Entry(
+            "bert-base-regions",
+            "BERT-base by regions",
+            {
+                "model": "regions/bert-base",
+                "source": _BERT,
+                "inputs": _TOKENS,
+                "dims": _BATCH,
+                "dtype": "float16",
+                "compile": {"regions": "auto"},
+            },
+            {"batch": 1},
+        ),
+        Entry(
+            "bert-base-whole",
+            "BERT-base whole",
+            {
+                "model": "whole/bert-base",
+                "source": _BERT,
+                "inputs": _TOKENS,
+                "dims": _BATCH,
+                "dtype": "float16",
+                "compile": {"regions": "none"},
+            },
+            {"batch": 1},
+        ),
+        Entry(
+            "vit",
+            "ViT-B/16 of timm, bfloat16, max-autotune",
+            _image_model("vit_base_patch16_224"),
+            {"batch": 1},
+            MODES,
+        ),
+        Entry(
+            "convnext",
+            "ConvNeXt-T of timm, bfloat16, max-autotune",
+            _image_model("convnext_tiny"),
+            {"batch": 1},
+            MODES,
+        ),
+        _silu("silu-operator", "Triton kernel as an operator", "operator", strict=False),
+        _silu("silu-operator-strict", "Triton kernel as an operator, strict export", "operator", strict=True),
+        _silu("silu-plain-strict", "Triton kernel called plainly, strict export", "plain", strict=True),
+        _silu("silu-plain", "Triton kernel called plainly", "plain", strict=False, refused=True),
+        Entry(
+            "deep-regions",
+            "64 layers by regions",
+            {**_own("deep", _input(16, 64)), "model": "regions/deep", "compile": {"regions": "auto"}},
+            {"batch": 16},
+        ),
+        Entry(
+            "deep-whole",
+            "64 layers whole",
+            {**_own("deep", _input(16, 64)), "model": "whole/deep", "compile": {"regions": "none"}},
+            {"batch": 16},
+        ),
+        Entry(
+            "decoder",
+            "decoder layer with a cache of keys and values, bfloat16",
+            _own("decoder", _input(1, 1, 1024), dtype="bfloat16"),
+            {"batch": 1},
+            _QUICK,
+        ),
+        Entry(
+            "int8",
+            "perceptron with 8-bit weights of plain operators, bfloat16",
+            _own("int8", _input(8, 2048, name="input"), dtype="bfloat16"),
+            {"batch": 8},
+            _QUICK,
+        ),
+        Entry(
+            "int8-torchao",
+            "the same quantized by torchao",
+            _own("int8_torchao", [{**_input(8, 2048, name="input")[0], "dtype": "bfloat16"}]),
+            {"batch": 8},
+            _QUICK,
+        ),
+    )
+}
