@@ -194,7 +194,7 @@ class Registry:
         claim: Claim,
         *,
         code: bytes = b"code",
-        key: str = "key",
+        key: str | ProgramKey = "key",
         weights_data: bytes = b"weights",
         **changes: Any,
     ) -> Publication:
@@ -214,7 +214,9 @@ class Registry:
             target=claim.target,
             toolchain=TOOLCHAIN,
             environment=ENVIRONMENT,
-            key=ProgramKey(digest_bytes(key.encode()), {"graph": key}),
+            key=key
+            if isinstance(key, ProgramKey)
+            else ProgramKey(digest_bytes(key.encode()), {"graph": key}),
             single_file=SingleFile(digest_bytes(b"single" + code), 99, members),
             steps=(StepTiming("fetch", 0.1), StepTiming("compile", 12.5)),
             verification={"result": "passed", "relative_error": 1e-6},

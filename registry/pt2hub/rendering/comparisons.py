@@ -156,6 +156,28 @@ def kernels(item: AutotuneDifference) -> tuple[str, str]:
     )
 
 
+def kernel_row(item: AutotuneDifference) -> tuple[str, str, str, str, str]:
+    """Return the row of an operation with another kernel: its name, its shapes, both kernels with their times, the cost."""
+    before, after = kernels(item)
+    return (
+        item.op,
+        operation_shapes(item),
+        _timed(before, item.before_ms),
+        _timed(after, item.after_ms),
+        cost(item.cost_ms),
+    )
+
+
+def operation_shapes(item: AutotuneDifference) -> str:
+    """Return the shapes of an operation's inputs as text."""
+    shapes = ["x".join(map(str, shape)) if isinstance(shape, list) else str(shape) for shape in item.shapes]
+    return " ".join(shapes)
+
+
+def _timed(name: str, milliseconds: float | None) -> str:
+    return f"{name} {quantity(milliseconds, 'ms')}" if milliseconds is not None else name
+
+
 def _kernel(name: str | None, parameters: dict[str, Any] | None, beside: dict[str, Any] | None) -> str:
     if name is None:
         return NOTHING

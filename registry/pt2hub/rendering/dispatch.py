@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from pt2hub.rendering import comparisons, histories, sheets
+from pt2hub.rendering import comparisons, differences, histories, sheets
 from pt2hub.wire.artifacts import ArtifactView
+from pt2hub.wire.differences import DiffView
 from pt2hub.wire.performance import ComparisonView, EventView, HistoryView, PolicyView
 from pt2hub.wire.resolution import ArtifactRef, ResolvedReference
 from pt2hub.wire.responses import (
@@ -39,6 +40,7 @@ sheet_of.register(ArtifactRef, sheets.artifact)
 sheet_of.register(ArtifactView, sheets.whole_artifact)
 sheet_of.register(BuildView, sheets.build)
 sheet_of.register(ComparisonView, comparisons.comparison)
+sheet_of.register(DiffView, differences.diff)
 sheet_of.register(EventView, comparisons.event)
 sheet_of.register(HistoryView, histories.history)
 sheet_of.register(LogView, sheets.log)

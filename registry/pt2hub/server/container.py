@@ -33,6 +33,7 @@ from pt2hub.server.services.operations.statistics import StatisticsService
 from pt2hub.server.services.operations.workers import WorkerService
 from pt2hub.server.services.performance.charts import ChartService
 from pt2hub.server.services.performance.comparisons import ComparisonService
+from pt2hub.server.services.performance.diffs import DiffService
 from pt2hub.server.services.performance.history import PerformanceService
 from pt2hub.server.services.performance.measuring_jobs import MeasuringJobService
 from pt2hub.server.services.performance.reports import ReportService
@@ -114,6 +115,7 @@ class Container:
         self.performance = PerformanceService(sessions)
         self.charts = ChartService(sessions)
         self.comparisons = ComparisonService(sessions, self.resolve.resolve)
+        self.diffs = DiffService(sessions, self.storage, self.comparisons)
         self.measuring_jobs = MeasuringJobService(sessions, queue, self.resolve, heartbeat_timeout=timeout)
         self.reports = ReportService(sessions)
         self.overview = OverviewService(sessions, self.performance.trends, heartbeat_timeout=timeout)

@@ -25,6 +25,7 @@ from pt2hub.cli.operations.temporary_server import TemporaryServer
 from pt2hub.domain.artifacts import LOG_TYPE
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.wire.artifacts import ArtifactView
+from pt2hub.wire.differences import DiffView
 from pt2hub.wire.responses import VersionView
 from support.bounded import TORCH, mended, spec
 from support.headers import PLACE
@@ -50,6 +51,12 @@ MENDED = mended(TORCH)
 COMMENTED = MENDED.replace("def act", "# mended\ndef act").replace("def build", "# no other model\ndef build")
 OPERATORS = {"first": TORCH, "mended": MENDED, "commented": COMMENTED}
 """Sources whose operators differ in nothing but their bodies, or in nothing at all."""
+DIFFERENT = (
+    ("tiny/bounded@1", "tiny/bounded@2"),
+    ("tiny/bounded@2", "tiny/bounded@3"),
+    ("tiny/mlp@1", "tiny/bounded@1"),
+)
+"""Pairs of versions whose differences are shown."""
 TOO_LARGE = torch.full((3, 8), 76.28)
 LOAD = """
 import sys, torch
@@ -108,6 +115,7 @@ class First:
     refused: list[errors.Pt2hubError]
     imported: frozenset[str]
     bounded: list[Bounded]
+    diffs: list[DiffView]
     audited: list[dict[str, Any]]
 
     @property
@@ -147,6 +155,7 @@ def first(tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Firs
             ],
             imported=_imported_by_a_load(trial),
             bounded=[_bounded(client, folder / name, source) for name, source in OPERATORS.items()],
+            diffs=[client.artifacts.diff(*pair) for pair in DIFFERENT],
             audited=_audited(trial),
         )
 
@@ -268,6 +277,26 @@ def test_another_operators_body_is_not_answered_with_code_of_the_first(first: Fi
     assert commented.provenance["code_reused_from"] is not None
     torch.testing.assert_close(commented.outputs, TOO_LARGE * 3)
     assert [item["certainty"] for item in first.audited] == ["named"]
+
+
+def test_a_diff_says_why_code_was_or_was_not_reused(first: First) -> None:
+    other, commented, models = first.diffs
+    assert not other.key.same
+    paths = [item.path for item in other.key.fields]
+    assert paths == ["operators.(decomposed graph)", "operators.bounded.act.default"]
+    assert other.key.reasons[0] == (
+        "The code of custom operators differs: (decomposed graph); bounded.act.default."
+    )
+    assert commented.key.same
+    assert "reuses the code that was compiled for version 2" in commented.key.reasons[1]
+    assert [item.part for item in commented.sizes if item.same] == ["code", "weights", "package"]
+    changed = {item.path.partition(".")[0] for item in models.key.fields}
+    assert {"graph", "operators", "constants"} <= changed
+    assert "toolchain" not in changed
+    for diff in first.diffs:
+        assert (diff.key.missing, diff.spec.missing, diff.numerics.missing) == ("", "", "")
+        assert diff.spec.fields, "versions of one model differ in their specs"
+        assert all(item.after is not None for item in diff.numerics.errors[:1])
 
 
 def test_after_a_restart_retrained_weights_need_no_compiler_and_what_was_published_is_there(

@@ -14,11 +14,11 @@ from pt2hub.domain.codec import decode
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.domain.performance import autotune
 from pt2hub.domain.performance.autotune import AutotuneChoice
+from pt2hub.domain.verification_reports import VerificationReport
 from pt2hub.errors import BadResponse
 from pt2hub.rendering.quantities import format_bytes
 from pt2hub.server.pages.artifacts import documents, file_tree, step_bars
 from pt2hub.server.pages.artifacts.source_highlights import highlight
-from pt2hub.server.pages.artifacts.verification_report import VerificationReport
 
 FLOODS = (
     "a ", "/*", "*/", '"', "'", "\\\n", "#if ", 'R"(', "::a", "a(", "<a>", "// \\\n", "\t", "a\n", "((", "{", "'''", '"""',

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pt2hub.cli.tables import Cell
-    from pt2hub.wire.performance import AutotuneDifference, ComparisonView, EventView
+    from pt2hub.wire.performance import ComparisonView, EventView
 
 _FAILED = 1
 
@@ -105,7 +105,7 @@ def changes(
 
 def _print_comparison(out: Console, view: ComparisonView) -> None:
     from pt2hub.cli.tables import print_fields, print_table
-    from pt2hub.rendering.comparisons import comparison_row, notes
+    from pt2hub.rendering.comparisons import comparison_row, kernel_row, notes
 
     names = [f"{item.model}@{item.number} for {item.target}" for item in (view.before, view.after)]
     print_fields(out, [("before", names[0]), ("after", names[1])], indent="")
@@ -117,30 +117,10 @@ def _print_comparison(out: Console, view: ComparisonView) -> None:
     if view.autotune:
         out.print("Changed kernels:")
         print_table(
-            out, ("OP", "SHAPES", "BEFORE", "AFTER", "COST"), [_kernel_row(item) for item in view.autotune]
+            out, ("OP", "SHAPES", "BEFORE", "AFTER", "COST"), [kernel_row(item) for item in view.autotune]
         )
     for line in notes(view):
         out.print(line)
-
-
-def _kernel_row(item: AutotuneDifference) -> tuple[Cell, ...]:
-    from pt2hub.rendering.comparisons import cost, kernels
-
-    before, after = kernels(item)
-    shapes = ["x".join(map(str, shape)) if isinstance(shape, list) else str(shape) for shape in item.shapes]
-    return (
-        item.op,
-        " ".join(shapes),
-        _kernel(before, item.before_ms),
-        _kernel(after, item.after_ms),
-        cost(item.cost_ms),
-    )
-
-
-def _kernel(name: str, milliseconds: float | None) -> str:
-    from pt2hub.rendering.quantities import quantity
-
-    return f"{name} {quantity(milliseconds, 'ms')}" if milliseconds is not None else name
 
 
 def _print_events(out: Console, found: list[EventView], *, more: bool) -> None:

@@ -28,6 +28,7 @@ _VIEWS = (
     "builds.targets",
     "performance.performance",
     "performance.comparison",
+    "performance.diff",
     "performance.changes",
     "access.login",
 )

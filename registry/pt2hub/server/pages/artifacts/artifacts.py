@@ -17,6 +17,7 @@ from pt2hub.domain.artifacts import (
 )
 from pt2hub.domain.builds import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_REPEAT, MEASURE_PRIORITY
 from pt2hub.domain.performance import autotune as autotuning
+from pt2hub.domain.verification_reports import VerificationReport
 from pt2hub.errors import Pt2hubError
 from pt2hub.rendering.sheets import compile_text, isolation_text, state_text
 from pt2hub.server.api.context import container
@@ -24,7 +25,6 @@ from pt2hub.server.api.problems import status_of
 from pt2hub.server.pages import sessions
 from pt2hub.server.pages.artifacts import documents, file_tree, measurements, runs, step_bars, time_breakdown
 from pt2hub.server.pages.artifacts.source_highlights import highlight
-from pt2hub.server.pages.artifacts.verification_report import VerificationReport
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.numbers import parse_whole_number, query_number
 from pt2hub.server.pages.templates import page

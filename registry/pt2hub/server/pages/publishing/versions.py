@@ -9,11 +9,11 @@ from flask import request
 
 from pt2hub.domain.builds import BuildState
 from pt2hub.domain.performance.measurements import MeasurementState
+from pt2hub.domain.verification_reports import VerificationReport
 from pt2hub.errors import Pt2hubError
 from pt2hub.rendering.sheets import attempts, isolation_text, state_text
 from pt2hub.rendering.waits import Piece, compose_note
 from pt2hub.server.api.context import container
-from pt2hub.server.pages.artifacts.verification_report import VerificationReport
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.numbers import MAX_VERSION
 from pt2hub.server.pages.performance.change_groups import MAX_EVENTS, group_changes

@@ -42,7 +42,8 @@ class VerificationReport:
     Attributes:
         result: `passed` or `no_power`; empty if unknown.
         relative_error: The largest error relative to the signal, None without comparisons.
-        worst: The comparisons closest to the limit.
+        comparisons: The comparisons that have an error and a limit.
+        worst: Those closest to the limit.
         count: Number of comparisons.
         perturbed: Number of comparisons with perturbed weights.
     """
@@ -50,6 +51,7 @@ class VerificationReport:
     result: str
     relative_error: float | None
     tolerance: float | None
+    comparisons: tuple[Comparison, ...]
     worst: tuple[Comparison, ...]
     count: int
     perturbed: int
@@ -65,6 +67,7 @@ class VerificationReport:
             result=str(report.get("result") or report.get("verdict") or ""),  # verdict: until 0.2
             relative_error=_number(report.get("relative_error")),
             tolerance=_number(report.get("tolerance")),
+            comparisons=tuple(found),
             worst=tuple(sorted(found, key=lambda item: -item.share)[:_MAX_WORST]),
             count=len(rows),
             perturbed=sum(bool(row.get("group")) for row in rows),

@@ -1,0 +1,1 @@
+"""Differences between two artifacts: pure functions over what is recorded with each."""

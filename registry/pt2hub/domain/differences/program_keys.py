@@ -1,0 +1,154 @@
+"""Differences between two program keys, and why code was or was not reused."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pt2hub.domain.artifacts import KEY_SCHEMA
+from pt2hub.domain.codec import encode
+from pt2hub.domain.differences.fields import FieldDifference, compare_fields, limit_fields
+from pt2hub.domain.digests import DIGEST_PATTERN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pt2hub.domain.artifacts import ArtifactConfig
+
+_NAMES = {
+    "graph": "the exported graph",
+    "operators": "the code of custom operators",
+    "signature": "the call signature",
+    "constants": "the form of the constants",
+    "literals": "the values in the code",
+    "options": "compiler options",
+    "threads": "the number of threads",
+    "settings": "process-wide settings",
+    "target": "the target",
+    "toolchain": "the toolchain",
+    "baked": "the weights that are baked into the code",
+}
+_PLURAL = frozenset({"literals", "options", "settings", "baked"})
+_NOT_CODE = frozenset({"schema", "reuse"})
+"""Fields with a sentence of their own; `reuse` has a random value, which would always differ."""
+_FORM = ("shape", "stride", "dtype")
+MAX_NAMED = 4
+"""Fields that a sentence names; the others are counted."""
+_MAX_VALUE_CHARS = 60
+_DIGEST = re.compile(DIGEST_PATTERN)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyDifferences:
+    """Differences between two program keys.
+
+    Attributes:
+        same: Whether the keys are equal.
+        reasons: Why the code of the one was or was not reused for the other, as sentences.
+        fields: Fields that differ; a digest that the artifacts resolve is replaced by what it covers.
+        left_out: Number of further fields.
+        missing: Why the fields cannot be compared; empty if they can.
+    """
+
+    same: bool
+    reasons: tuple[str, ...] = ()
+    fields: tuple[FieldDifference, ...] = ()
+    left_out: int = 0
+    missing: str = ""
+
+
+def compare_keys(before: ArtifactConfig, after: ArtifactConfig) -> KeyDifferences:
+    """Compare the program keys of two artifacts, field by field."""
+    one, other = before.key, after.key
+    never = tuple(_never_reused(before, after))
+    if one.digest == other.digest:
+        return KeyDifferences(same=True, reasons=("The program keys are the same.", *never))
+    if not one.fields or not other.fields:
+        return KeyDifferences(
+            same=False,
+            reasons=("The program keys differ.", *never),
+            missing="The fields of a program key are not recorded: an artifact was built before pt2hub kept them.",
+        )
+    found = compare_fields(_code_fields(one.fields), _code_fields(other.fields))
+    expanded = [item for field in found for item in _expand(field, before, after)]
+    fields, left_out = limit_fields(expanded)
+    reasons = (*_schema_reasons(one.schema, other.schema), *_field_reasons(expanded), *never)
+    unexplained = "The program keys differ, but their recorded fields do not."
+    return KeyDifferences(False, reasons or (unexplained,), fields, left_out)
+
+
+def _code_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in _NOT_CODE}
+
+
+def _expand(
+    field: FieldDifference, before: ArtifactConfig, after: ArtifactConfig
+) -> Sequence[FieldDifference]:
+    """Replace the digest of the signature or the constants by the differences that the configs have."""
+    if field.path == "signature":
+        found = compare_fields(encode(before.signature), encode(after.signature))
+    elif field.path == "constants":
+        found = compare_fields(_constant_forms(before), _constant_forms(after))
+    else:
+        return [field]
+    return [replace(item, path=f"{field.path}.{item.path}") for item in found] or [field]
+
+
+def _constant_forms(config: ArtifactConfig) -> dict[str, Any]:
+    table = encode(config.constants.table)
+    return {item["fqn"]: {name: item[name] for name in _FORM} for item in table}
+
+
+def _schema_reasons(before: int, after: int) -> Iterator[str]:
+    if before != after:
+        yield (
+            f"The keys have schemas {before} and {after}: code with a key of an older schema than {KEY_SCHEMA} is not reused."
+        )
+
+
+def _never_reused(before: ArtifactConfig, after: ArtifactConfig) -> Iterator[str]:
+    reasons = before.key.never_reused, after.key.never_reused
+    if reasons[0] == reasons[1] and reasons[0]:
+        yield f"The code of both is never reused: {'; '.join(reasons[0])}."
+        return
+    for side, own in zip(("first", "second"), reasons, strict=True):
+        if own:
+            yield f"The code of the {side} is never reused: {'; '.join(own)}."
+
+
+def _field_reasons(found: Iterable[FieldDifference]) -> Iterator[str]:
+    """Yield a sentence for each field of the key that differs."""
+    groups: dict[str, list[FieldDifference]] = {}
+    for item in found:
+        groups.setdefault(item.path.partition(".")[0], []).append(item)
+    for name, items in groups.items():
+        what = _NAMES.get(name, f"the field {name}")
+        if len(items) == 1 and items[0].path == name and items[0].change != "changed":
+            side = "second" if items[0].change == "added" else "first"
+            yield f"Only the key of the {side} covers {what}."
+            continue
+        named = [text for item in items[:MAX_NAMED] if (text := _describe(item, name))]
+        more = [f"{len(items) - MAX_NAMED} more"] if len(items) > MAX_NAMED else []
+        verb = "differ" if name in _PLURAL else "differs"
+        details = f": {'; '.join((*named, *more))}" if named else ""
+        yield f"{what[:1].upper()}{what[1:]} {verb}{details}."
+
+
+def _describe(item: FieldDifference, group: str) -> str:
+    """Return what differs; empty if there are only digests to show."""
+    name = item.path.removeprefix(group).removeprefix(".")
+    if item.change != "changed":
+        return f"{name} {item.change}"
+    values = item.before, item.after
+    if any(isinstance(value, str) and _DIGEST.fullmatch(value) for value in values):
+        return name
+    return f"{name} {_value(item.before)}, then {_value(item.after)}".strip()
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "none"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _MAX_VALUE_CHARS else f"{text[:_MAX_VALUE_CHARS]}..."
