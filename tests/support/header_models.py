@@ -21,22 +21,14 @@ class Looking(nn.Module):
         files = list(Path(codecache._HEADER_DIR).glob("*.gch"))
         own = [path.name for path in files if not path.is_symlink()]
         print(f"headers: {len(files) - len(own)} prepared, {len(own)} compiled here, {_harm()}")
-        used, compiled = _probes()
-        print(f"probes: {used} used, {compiled} compiled here")
+        print(f"probes: {_probes()} compiled here")
         return torch.relu(self.linear(x))
 
 
-def _probes() -> tuple[int, int]:
-    """How many instruction sets Inductor has probed in this process, and how many libraries it compiled for that."""
+def _probes() -> int:
+    """How many libraries Inductor compiled in this process to probe the CPU's instruction sets."""
     sources = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).glob("*/*.cpp")
-    probes = [path.with_suffix(".so") for path in sources if "_chk_kernel" in path.read_text()]
-    prepared = Path(os.environ["PT2HUB_HEADERS"])
-    copies = [path for path in probes if _time(path) == _time(prepared / path.name)]
-    return len(probes), len(probes) - len(copies)
-
-
-def _time(path: Path) -> int:
-    return path.stat().st_mtime_ns if path.exists() else 0
+    return len([path for path in sources if "_chk_kernel" in path.read_text()])
 
 
 def _harm() -> str:

@@ -10,8 +10,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 from pt2hub_workers.builds import precompiled_headers
 from pt2hub_workers.inside.builds.compile.precompiled_headers import HEADERS_VARIABLE, use_prepared
 from pt2hub_workers.operations.device_lock import DeviceLock
@@ -41,11 +39,6 @@ def ready(toolchain: Toolchain, environ: Mapping[str, str], scratch: Path) -> No
 @functools.cache
 def use_here() -> None:
     """Lets builds in this very process use them, too; what else its tests include is compiled once for all of them."""
-    from torch._inductor.cpu_vec_isa import valid_vec_isa_list
-
     own = tempfile.mkdtemp(prefix="pt2hub-headers-")
     atexit.register(shutil.rmtree, own, ignore_errors=True)
-    use_prepared({HEADERS_VARIABLE: str(PLACE)}, Path(own, "headers"), Path(own))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TORCHINDUCTOR_CACHE_DIR", own)
-        valid_vec_isa_list()  # finds the prepared probes; the answer holds for the process
+    use_prepared({HEADERS_VARIABLE: str(PLACE)}, Path(own, "headers"))

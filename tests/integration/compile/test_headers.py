@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pt2hub_workers.sandbox.workspaces import Workspace
     from support.working import Works
 
-FILES = {"caa.h": b"#include <a>\n", "caa.h.gch": b"compiled", "cpp.so": b"a probe"}
+FILES = {"caa.h": b"#include <a>\n", "caa.h.gch": b"compiled", "cpp.probe": b"1"}
 A_MONTH = 31 * 86400
 
 
@@ -92,7 +92,9 @@ def ensure(place: Path, tmp_path: Path) -> Callable[[Compiler], PrecompiledHeade
 
 
 def kept(place: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in place.iterdir() if path.suffix in (".h", ".gch", ".so")}
+    return {
+        path.name: path.read_bytes() for path in place.iterdir() if path.suffix in (".h", ".gch", ".probe")
+    }
 
 
 def test_headers_are_compiled_once_and_can_only_be_read(
@@ -243,18 +245,16 @@ def test_a_process_has_a_directory_of_its_own_with_links_to_what_is_prepared(
     for name in ("_HEADER_DIR", "_HEADER_LOCK_DIR"):
         monkeypatch.setattr(codecache, name, getattr(codecache, name))  # put back afterwards
     ensure(Compiler(tmp_path))
-    own, cache = tmp_path / "own", tmp_path / "cache"
+    own = tmp_path / "own"
 
-    use_prepared({HEADERS_VARIABLE: str(place)}, own, cache)
+    use_prepared({HEADERS_VARIABLE: str(place)}, own)
 
     assert header_options() == {}
     assert (str(own), str(own / "locks")) == (codecache._HEADER_DIR, codecache._HEADER_LOCK_DIR)
-    headers = [name for name in FILES if not name.endswith(".so")]
+    headers = [name for name in FILES if not name.endswith(".probe")]
     assert {path.name: path.resolve() for path in own.iterdir() if path.is_symlink()} == {
         name: place / name for name in headers
     }
-    (probe,) = cache.glob("*/*")
-    assert (probe, probe.is_symlink(), probe.read_bytes()) == (cache / "pp/cpp.so", False, FILES["cpp.so"])
     (own / "locks" / "caa.lock").touch()
 
 
@@ -267,12 +267,11 @@ def test_without_prepared_headers_a_process_has_a_directory_of_its_own_and_a_bui
     for name in ("_HEADER_DIR", "_HEADER_LOCK_DIR"):
         monkeypatch.setattr(codecache, name, getattr(codecache, name))
 
-    use_prepared(environ, tmp_path / "own", tmp_path / "cache")
+    use_prepared(environ, tmp_path / "own")
 
     assert [path.name for path in (tmp_path / "own").iterdir()] == ["locks"]
     assert str(tmp_path / "own") == codecache._HEADER_DIR
     assert header_options() == {"aot_inductor.precompile_headers": False}
-    assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.compiles
@@ -290,9 +289,9 @@ def test_a_build_in_the_sandbox_compiles_no_header_and_no_probe_and_cannot_harm_
     assert view.state == "succeeded", view.error
     lines = [line.text for line in works.services.logs.lines(build)[1]]
     (only,) = {line for line in lines if line.startswith("headers: ")}  # before the compile and after it
-    probes = [line.split() for line in lines if line.startswith("probes: ")]
-    assert {words[3] for words in probes} == {"0"}
-    assert (max(int(words[1]) for words in probes) > 0) == torch.cpu._is_avx2_supported()
+    assert {line for line in lines if line.startswith("probes: ")} == {"probes: 0 compiled here"}
+    answers = [path for path in PLACE.glob("*.probe") if path.read_text() == "1"]
+    assert bool(answers) == torch.cpu._is_avx2_supported()
     assert only.endswith("0 compiled here, harmed []")
     assert int(only.split()[1]) >= 3
     assert before.items() <= _times().items()  # workers beside this one may add theirs
@@ -301,5 +300,7 @@ def test_a_build_in_the_sandbox_compiles_no_header_and_no_probe_and_cannot_harm_
 def _times() -> dict[str, int]:
     """When each header was written; the lists beside them are touched by every worker that starts."""
     return {
-        path.name: path.stat().st_mtime_ns for path in PLACE.iterdir() if path.suffix in (".h", ".gch", ".so")
+        path.name: path.stat().st_mtime_ns
+        for path in PLACE.iterdir()
+        if path.suffix in (".h", ".gch", ".probe")
     }

@@ -3,8 +3,8 @@
 Compiling them takes half the time of a small model's build, and they have some hundred megabytes. No build may write
 what another one reads, so a separate child process compiles them, confined like a build and without users' code. The
 files lie in one directory that builds can only read, under Inductor's names, which identify their contents. Each
-toolchain has a list of its files, written when they are complete. Libraries with which Inductor probes the CPU's
-instruction sets are next to them: six of them take as long to compile as a small model.
+toolchain has a list of its files, written when they are complete. The answers of Inductor's probes of the CPU's
+instruction sets are next to them: six probes take as long as a small model.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def identity(machine: Machine, environ: Mapping[str, str]) -> dict[str, Any]:
     toolchain = machine.toolchain
     shaping = (key for key in environ if key in _SHAPING or key.startswith(_INDUCTORS))
     return {
-        "contents": ["headers", "probes"],
+        "contents": ["headers", "answers of probes"],
         "target": machine.target.name,
         "versions": [toolchain.torch, toolchain.python, toolchain.compiler, toolchain.pt2hub],
         "prefix": sys.prefix,

@@ -171,7 +171,7 @@ def _use_workspace(directory: Path) -> None:
 
     isolate_caches(directory)
     cache = directory / "cache"
-    precompiled_headers.use_prepared(os.environ, cache / "precompiled_headers", cache)
+    precompiled_headers.use_prepared(os.environ, cache / "precompiled_headers")
 
 
 def _prepare_artifact() -> Work:

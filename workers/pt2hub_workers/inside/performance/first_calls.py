@@ -2,8 +2,9 @@
 
 `python -m pt2hub_workers.inside.performance.first_calls JOB` builds the model, calls the compiled one once, and writes
 the milliseconds beside the job. Each process imports torch and builds the model before the clock starts; what torch.compile imports,
-traces and compiles is timed. Cold caches are empty but for PyTorch's precompiled headers, which the worker prepares for
-every job: compiling them belongs to a machine's first compile, not to a model's.
+traces and compiles is timed. Cold caches are empty. PyTorch's precompiled headers are there, and the answers of
+Inductor's probes of the CPU, which the worker prepares for every job: they belong to a machine's first compile, not to a
+model's.
 """
 
 from __future__ import annotations
@@ -82,8 +83,7 @@ class _Output:
 def main(path: Path) -> int:
     """Measure one first call and write it beside the job; return the exit code."""
     folder, job = path.parent, json.loads(path.read_bytes())
-    cache = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
-    use_prepared(os.environ, folder / "precompiled_headers", cache)
+    use_prepared(os.environ, folder / "precompiled_headers")
     spec, device = Spec.from_canonical(job["spec"]), job["config"]["signature"]["device"]
     module, example = build_baseline_model(job, spec, _Output(), scratch=folder)
     args, kwargs = order_arguments(module, example)

@@ -7,22 +7,19 @@ to 2.13). Here every process has its own directory with links to the headers tha
 write the same file, and missing headers are compiled for this process alone. Without any prepared header a build compiles
 without precompiling: it includes each header once, so that a header of its own costs more than it saves.
 
-Inductor also compiles a small library for each instruction set of the CPU and loads it, to learn whether compiler and
-torch support the set. It keeps these probes in the compiler's cache, under a digest of their source, the compiler and
-its flags. Every build has an empty cache, so the worker prepares the probes, too; a build still loads each of them.
+The answers of Inductor's probes of the CPU's instruction sets are prepared with them (`vec_isa_probes`).
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.codec import decode
 from pt2hub.domain.targets import Target
 from pt2hub.errors import CompileFailed
+from pt2hub_workers.inside.builds.compile import vec_isa_probes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,30 +30,24 @@ HEADERS_VARIABLE = "PT2HUB_HEADERS"
 """Variable with the directory of the headers that the worker prepared."""
 SUFFIXES = (".h", ".gch")
 """Suffixes of a header that Inductor writes (one line that includes PyTorch's) and of its compiled form."""
-PROBE_SUFFIX = ".so"
-"""Suffix of a library that probes an instruction set."""
 
 
-def use_prepared(environ: Mapping[str, str], own: Path, cache: Path) -> None:
+def use_prepared(environ: Mapping[str, str], own: Path) -> None:
     """Make the prepared files available to Inductor in this process; must be called before anything is compiled.
 
     Args:
         environ: Environment that may contain their directory, which this process only reads.
         own: Directory for this process's headers; it is created.
-        cache: The compiler's cache, where Inductor looks for the probes.
     """
     _set_directory(own)
-    prepared = environ.get(HEADERS_VARIABLE)
-    for path in Path(prepared).iterdir() if prepared and Path(prepared).is_dir() else ():
+    named = environ.get(HEADERS_VARIABLE)
+    if not named or not Path(named).is_dir():
+        return
+    prepared = Path(named)
+    for path in prepared.iterdir():
         if path.suffix in SUFFIXES:
             (own / path.name).symlink_to(path)
-        elif path.suffix == PROBE_SUFFIX:
-            folder = cache / path.name[1:3]  # as `torch._inductor.codecache.get_path` has it
-            folder.mkdir(parents=True, exist_ok=True)
-            # No link: a filesystem of temporary files may refuse to load libraries. A copy is read-only, as its
-            # original is, and another process of this job may have made it.
-            if not (folder / path.name).exists():
-                shutil.copy2(path, folder)
+    vec_isa_probes.use_answers(prepared)
 
 
 def header_options() -> dict[str, Any]:
@@ -76,21 +67,19 @@ def compile_headers(message: dict[str, Any], channel: Channel) -> dict[str, Any]
         message: `directory`, the workspace; `target`, the worker's target.
 
     Returns:
-        `files`: paths of the headers and probes relative to the workspace.
+        `files`: paths of the headers and of the probes' answers relative to the workspace.
     """
-    _require_compiler(os.environ.get("CXX") or "g++")
+    _require_compiler()
     from pt2hub_workers.inside.builds.compile.caches import isolate_caches
 
     workspace = Path(message["directory"])
     target, out = decode(Target, message["target"]), workspace / "out"
     isolate_caches(workspace)
     _set_directory(out)
+    vec_isa_probes.keep_answers(out)
     with channel.step("headers"):
-        probes = _compile_probes(target, workspace / "cache")
         _compile_example(target, workspace / "tmp" / "headers.pt2")
-    for path in probes:
-        shutil.move(path, out / path.name)
-    found = (path.name for path in out.iterdir() if path.suffix in (*SUFFIXES, PROBE_SUFFIX))
+    found = (path.name for path in out.iterdir() if path.suffix in (*SUFFIXES, vec_isa_probes.SUFFIX))
     return {"files": sorted(f"out/{name}" for name in found)}
 
 
@@ -100,18 +89,6 @@ def _set_directory(folder: Path) -> None:
     locks = folder / "locks"
     locks.mkdir(parents=True)
     codecache._HEADER_DIR, codecache._HEADER_LOCK_DIR = str(folder), str(locks)  # noqa: SLF001  # there is no setting
-
-
-def _compile_probes(target: Target, cache: Path) -> list[Path]:
-    """Let Inductor probe the CPU's instruction sets with an empty cache; return the libraries that it compiled."""
-    import torch._inductor.config
-    from torch._inductor import cpu_vec_isa
-
-    from pt2hub_workers.inside.builds.compile.options import compile_options
-
-    with torch._inductor.config.patch(compile_options(target, {})):  # as in a build  # noqa: SLF001
-        cpu_vec_isa.valid_vec_isa_list()
-    return sorted(cache.glob(f"*/*{PROBE_SUFFIX}"))
 
 
 def _compile_example(target: Target, package: Path) -> None:
@@ -130,13 +107,10 @@ def _compile_example(target: Target, package: Path) -> None:
         try_torch_compile(model, {"input": example})
 
 
-def _require_compiler(command: str) -> None:
+def _require_compiler() -> None:
     """Raise CompileFailed if there is no C++ compiler, as on workers that only reuse code."""
-    program = shutil.which(command.split(maxsplit=1)[0])
-    version = (
-        subprocess.run([program, "--version"], capture_output=True, check=False).stdout if program else b""
-    )
-    if not version:
+    if not vec_isa_probes.compiler_version():
+        command = os.environ.get("CXX") or "g++"
         raise CompileFailed(
             f"C++ compiler not found: {command[:80]!r}",
             where="headers",
