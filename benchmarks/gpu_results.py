@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 RESULTS = ROOT / "docs" / "gpu-results.json"
 TIMINGS = (str(ROOT / "benchmarks" / "gpu_timings.py"),)
+UNMEASURED = {"processes": 0}
 MEASURED = {"processes": 3, "seconds": 0.3, "profile": False}
 BUILD_TIMEOUT_S = 1800.0
 MEASURE_TIMEOUT_S = 600.0
@@ -39,18 +40,24 @@ FIRST_ROUNDS = 3
 
 
 def main() -> None:
-    """Publish, time, and write each row as soon as it is there."""
+    """Publish all, then time one after the other; each row is written as soon as it is there, and again when it grows."""
     given = _arguments()
     entries = [ENTRIES[name] for name in given.names or ENTRIES]
     compile_bytecode()
     with served(PT2HUB_CONCURRENCY=str(given.beside)) as (trial, client, folder):
+        rows: dict[str, dict[str, Any]] = {}
         for group in _groups(entries):
-            began = time.monotonic()
-            versions = [(entry, _publish(client, entry)) for entry in group]
-            for entry, version in versions:
-                row = _published(client, entry, version, given, began)
-                _write(given.output, entry, row | _timed(trial, client, entry, row, folder))
-                began = time.monotonic()
+            for entry, version, began in [(entry, *_publish(client, entry)) for entry in group]:
+                rows[entry.name] = _published(client, entry, version, given, began)
+                _write(given.output, entry, rows[entry.name])
+        timed = [entry for entry in entries if entry.sizes and "error" not in rows[entry.name]]
+        for entry in timed:
+            rows[entry.name] |= _timed(trial, entry, rows[entry.name]["model"], folder)
+            _write(given.output, entry, rows[entry.name])
+        for entry in timed:
+            if entry.measured and not given.skip_measured:
+                rows[entry.name] |= _measured(trial, client, entry, folder)
+                _write(given.output, entry, rows[entry.name])
 
 
 def _arguments() -> argparse.Namespace:
@@ -65,6 +72,9 @@ def _arguments() -> argparse.Namespace:
         default=1,
         help="models that are published beside each other (default 1); more is quicker, and their seconds are longer",
     )
+    parser.add_argument(
+        "--skip-measured", action="store_true", help="leave out the product's own measurements"
+    )
     return parser.parse_args()
 
 
@@ -73,11 +83,16 @@ def _groups(entries: list[Entry]) -> list[list[Entry]]:
     return [[entry for entry in entries if bool(entry.after) is later] for later in (False, True)]
 
 
-def _publish(client: Client, entry: Entry) -> VersionView:
-    measure = MEASURED if entry.measured else {"processes": 0}
-    spec = {"model": f"results/{entry.name}", "measure": measure, **entry.spec}
+def _spec(entry: Entry, measure: dict[str, Any]) -> dict[str, Any]:
+    return {"model": f"results/{entry.name}", "measure": measure, **entry.spec}
+
+
+def _publish(client: Client, entry: Entry) -> tuple[VersionView, float]:
+    """Publish without waiting; return the version, and when."""
+    spec = _spec(entry, UNMEASURED)
     say(f"{entry.title}: publish {spec['model']}")
-    return client.publish(spec, code=CODE if entry.uses_code else None, wait=False)
+    began = time.monotonic()
+    return client.publish(spec, code=CODE if entry.uses_code else None, wait=False), began
 
 
 def _published(
@@ -122,41 +137,35 @@ def _keep_log(client: Client, build: BuildView, path: Path) -> None:
     )
 
 
-def _timed(
-    trial: TemporaryServer, client: Client, entry: Entry, row: dict[str, Any], folder: Path
-) -> dict[str, Any]:
-    """Return what fresh processes measure with an artifact; nothing without one."""
-    if "error" in row or not entry.sizes:
-        return {}
-    found: dict[str, Any] = {}
-    caches = folder / "caches" / entry.name
-    environ = {"TORCHINDUCTOR_CACHE_DIR": str(caches), "PYTHONPATH": _python_path(trial)}
+def _timed(trial: TemporaryServer, entry: Entry, model: str, folder: Path) -> dict[str, Any]:
+    """Return what a fresh process measures with an artifact and what it is compared with."""
+    environ = {
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "caches" / entry.name),
+        "PYTHONPATH": f"{ROOT / 'benchmarks'}:{trial.environ.get('PYTHONPATH', '')}",
+    }
+    modes, sizes = ",".join(entry.modes), json.dumps(entry.sizes)
     try:
-        found["timed"] = trial.child(
-            row["model"], ",".join(entry.modes), json.dumps(entry.sizes), environ=environ, program=TIMINGS
-        )
-        say(f"{entry.title}: {json.dumps(found['timed']['p50_ms'])}")
-        if entry.measured:
-            found["first_calls"] = first_inference.measure(
-                FIRST_ROUNDS, trial, folder, cold_every=FIRST_ROUNDS
-            )
-            found["measurements"] = _measurements(client, row["model"])
+        timed = trial.child(model, modes, sizes, environ=environ, program=TIMINGS)
     except Pt2hubError as error:
-        found["failed"] = str(error)
         say(f"{entry.title}: {error}")
-    return found
+        return {"failed": str(error)}
+    say(f"{entry.title}: {json.dumps(timed['p50_ms'])}")
+    return {"timed": timed}
 
 
-def _python_path(trial: TemporaryServer) -> str:
-    return f"{ROOT / 'benchmarks'}:{trial.environ.get('PYTHONPATH', '')}"
+def _measured(trial: TemporaryServer, client: Client, entry: Entry, folder: Path) -> dict[str, Any]:
+    """Return first calls in fresh processes, and what the product measures itself."""
+    first_calls = first_inference.measure(FIRST_ROUNDS, trial, folder, cold_every=FIRST_ROUNDS)
+    version = client.publish(
+        _spec(entry, MEASURED), wait=False
+    )  # the same version, which is to be measured now
+    reference = f"{version.model}@{version.number}"
+    client.builds.follow(client.performance.measure(reference), timeout=MEASURE_TIMEOUT_S)
+    return {"first_calls": first_calls, "measurements": _measurements(client, reference)}
 
 
 def _measurements(client: Client, reference: str) -> list[dict[str, Any]]:
-    """Wait for the product's own measurements of a version, and return them."""
-    resolved = client.artifacts.resolve(reference)
-    version = client.versions.get(resolved.model, resolved.number)
-    client.versions.follow(version, timeout=MEASURE_TIMEOUT_S, until="measured")
-    view = client.artifacts.get(resolved.artifacts[0].digest)
+    view = client.artifacts.get(client.artifacts.resolve(reference).artifacts[0].digest)
     return [
         {
             "metric": item.metric,
