@@ -12,7 +12,6 @@ from pt2hub.renderable import Sheet
 from pt2hub.rendering.changes import SAME, format_change
 from pt2hub.rendering.comparisons import (
     BETTER,
-    NO_KERNELS,
     comparison_row,
     kernel_row,
     remarks,
@@ -101,7 +100,7 @@ def _choices(view: ComparisonView) -> Section:
     reason = view.code.tuning if view.code else ""
     count = len(view.autotune)
     line = f"The compiler chose another kernel for {format_count(count, 'operation')}."
-    lines = (line,) if count else (reason or NO_KERNELS,)
+    lines = (line,) if count else (reason or "The compiler chose the same kernel for every timed operation.",)
     headings = ("Operation", "Shapes", "Before", "After", "Cost")
     return Section("choices", "Autotune choices", lines, headings, tuple(map(kernel_row, view.autotune)))
 

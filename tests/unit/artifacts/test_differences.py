@@ -78,6 +78,8 @@ def test_objects_in_lists_are_matched_by_name_or_by_position() -> None:
 def test_long_values_are_cut_and_many_fields_are_counted() -> None:
     (found,) = compare_fields({"text": "a" * 10_000}, {"text": list(range(1000))})
     assert max(len(found.before), len(found.after)) < 500
+    (named,) = compare_fields({"a" * 10_000: 1}, {})
+    assert len(named.path) < 500
     many = {str(number): number for number in range(MAX_FIELDS + 7)}
     fields, left_out = limit_fields(compare_fields({}, many))
     assert (len(fields), left_out) == (MAX_FIELDS, 7)

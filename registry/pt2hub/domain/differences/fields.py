@@ -92,11 +92,15 @@ def _equal(before: Any, after: Any) -> bool:
 
 def _difference(path: tuple[str, ...], before: Any, after: Any) -> FieldDifference:
     change: Change = "added" if before is _MISSING else "removed" if after is _MISSING else "changed"
-    return FieldDifference(".".join(path), change, _shown(before), _shown(after))
+    return FieldDifference(_cut(".".join(path)), change, _shown(before), _shown(after))
 
 
 def _shown(value: Any) -> Any:
     if value is _MISSING:
         return None
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return value if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}..."
+    return value if len(text) <= MAX_VALUE_CHARS else _cut(text)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}..."

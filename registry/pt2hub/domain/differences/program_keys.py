@@ -37,6 +37,7 @@ _FORM = ("shape", "stride", "dtype")
 MAX_NAMED = 4
 """Fields that a sentence names; the others are counted."""
 _MAX_VALUE_CHARS = 60
+_MAX_REASON_CHARS = 300
 _DIGEST = re.compile(DIGEST_PATTERN)
 
 
@@ -111,11 +112,15 @@ def _schema_reasons(before: int, after: int) -> Iterator[str]:
 def _never_reused(before: ArtifactConfig, after: ArtifactConfig) -> Iterator[str]:
     reasons = before.key.never_reused, after.key.never_reused
     if reasons[0] == reasons[1] and reasons[0]:
-        yield f"The code of both is never reused: {'; '.join(reasons[0])}."
+        yield f"The code of both is never reused: {_join(reasons[0])}."
         return
     for side, own in zip(("first", "second"), reasons, strict=True):
         if own:
-            yield f"The code of the {side} is never reused: {'; '.join(own)}."
+            yield f"The code of the {side} is never reused: {_join(own)}."
+
+
+def _join(reasons: Sequence[str]) -> str:
+    return "; ".join(_cut(reason, _MAX_REASON_CHARS) for reason in reasons[:MAX_NAMED])
 
 
 def _field_reasons(found: Iterable[FieldDifference]) -> Iterator[str]:
@@ -138,7 +143,7 @@ def _field_reasons(found: Iterable[FieldDifference]) -> Iterator[str]:
 
 def _describe(item: FieldDifference, group: str) -> str:
     """Return what differs; empty if there are only digests to show."""
-    name = item.path.removeprefix(group).removeprefix(".")
+    name = _cut(item.path.removeprefix(group).removeprefix("."))
     if item.change != "changed":
         return f"{name} {item.change}"
     values = item.before, item.after
@@ -150,5 +155,8 @@ def _describe(item: FieldDifference, group: str) -> str:
 def _value(value: Any) -> str:
     if value is None:
         return "none"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _MAX_VALUE_CHARS else f"{text[:_MAX_VALUE_CHARS]}..."
+    return _cut(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def _cut(text: str, most: int = _MAX_VALUE_CHARS) -> str:
+    return text if len(text) <= most else f"{text[:most]}..."

@@ -75,10 +75,11 @@ class DiffService:
         try:
             before, after = self._config(view.before, one), self._config(view.after, other)
             spec, key = _compare_specs(before, after), compare_keys(before, after)
-        except BadResponse as error:
+        except (BadResponse, RecursionError) as error:
+            missing = error.message if isinstance(error, BadResponse) else "A config is nested too deeply."
             reason = f"The program keys {'are the same' if is_same else 'differ'}."
-            unread = KeyDifferences(is_same, (reason, *_reuse(view, same_key=is_same)), missing=error.message)
-            return SpecDifferences(missing=error.message), unread
+            unread = KeyDifferences(is_same, (reason, *_reuse(view, same_key=is_same)), missing=missing)
+            return SpecDifferences(missing=missing), unread
         reasons = (*key.reasons, *_reuse(view, same_key=key.same))
         return spec, replace(key, reasons=reasons)
 
