@@ -61,6 +61,7 @@ endif
 docs: $(VENV)/.dev ## Write docs/reference from the code, and measured figures into the pages that quote them.
 	PYTHONPATH=docs $(BIN)/python -m reference_generator
 	PYTHONPATH=docs $(BIN)/python -m figure_spans
+	PYTHONPATH=docs $(BIN)/python -m gpu_results_page
 
 figures: $(VENV)/.worker $(ASSETS) ## Measure what the pages quote (10 minutes, on an idle machine) and write it there.
 	PYTHONPATH=docs $(BIN)/python benchmarks/figures.py
