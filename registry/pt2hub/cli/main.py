@@ -11,7 +11,7 @@ import click
 import typer
 
 from pt2hub.cli import lists, output, panels, web_page
-from pt2hub.cli.artifacts import diff, pull, show
+from pt2hub.cli.artifacts import diff, kernels, pull, show
 from pt2hub.cli.builds import control, logs
 from pt2hub.cli.operations import admin, server, worker
 from pt2hub.cli.performance import comparisons, history, measuring_jobs, reports
@@ -53,6 +53,7 @@ panels.add(
     reports.report,
     show.show,
     diff.diff,
+    kernels.kernels,
     web_page.open_page,
     logs.logs,
     pull.pull,

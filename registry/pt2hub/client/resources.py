@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pt2hub.domain.digests import Digest
     from pt2hub.wire.artifacts import ArtifactView
     from pt2hub.wire.differences import DiffView
+    from pt2hub.wire.kernels import KernelsView
     from pt2hub.wire.performance import PolicyView
     from pt2hub.wire.resolution import ResolvedReference
     from pt2hub.wire.responses import LogView, TargetView, VersionSummary
@@ -385,6 +386,16 @@ class Artifacts(Resource):
         given = {"before": before, "after": after, "target": target, "with_target": with_target}
         query = {name: value for name, value in given.items() if value is not None}
         return self._transport.fetch(DiffView, "/api/v1/diff", query)
+
+    def kernels(self, digest: Digest) -> KernelsView:
+        """Return the kernels of an artifact, and the operations of the exported graph that each holds.
+
+        Raises:
+            NotFound: The artifact does not exist, or no kernels are recorded for its code.
+        """
+        from pt2hub.wire.kernels import KernelsView
+
+        return self._transport.fetch(KernelsView, f"/api/v1/artifacts/{digest}/kernels")
 
     def resolve(self, reference: str) -> ResolvedReference:
         """Resolve a reference to a version and its artifacts, by digest.

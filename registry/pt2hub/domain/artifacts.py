@@ -23,6 +23,8 @@ EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
 
 SOURCES_TYPE = "application/vnd.pt2hub.sources.v1+zip"
 """Referrer: generated wrapper and kernel sources."""
+FUSION_TYPE = "application/vnd.pt2hub.fusion.v1+json"
+"""Referrer: a `domain.fusion.Fusion`, the exported graph and the operations of each kernel."""
 AUTOTUNE_TYPE = "application/vnd.pt2hub.autotune.v2+json"
 """Fields of `AutotuneChoice`."""
 MEASUREMENT_RUN_TYPE = "application/vnd.pt2hub.measurement-run.v1+json"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from pt2hub.rendering import comparisons, differences, histories, sheets
+from pt2hub.rendering import comparisons, differences, histories, kernels, sheets
 from pt2hub.wire.artifacts import ArtifactView
 from pt2hub.wire.differences import DiffView
+from pt2hub.wire.kernels import KernelsView
 from pt2hub.wire.performance import ComparisonView, EventView, HistoryView, PolicyView
 from pt2hub.wire.resolution import ArtifactRef, ResolvedReference
 from pt2hub.wire.responses import (
@@ -43,6 +44,7 @@ sheet_of.register(ComparisonView, comparisons.comparison)
 sheet_of.register(DiffView, differences.diff)
 sheet_of.register(EventView, comparisons.event)
 sheet_of.register(HistoryView, histories.history)
+sheet_of.register(KernelsView, kernels.kernels)
 sheet_of.register(LogView, sheets.log)
 sheet_of.register(ModelView, sheets.model)
 sheet_of.register(PolicyView, histories.policy)

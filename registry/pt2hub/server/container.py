@@ -17,6 +17,7 @@ from pt2hub.server.services.access.web_sessions import WebSessionService
 from pt2hub.server.services.artifacts.artifact_summaries import ArtifactSummaryService
 from pt2hub.server.services.artifacts.generated_sources import GeneratedSourceService
 from pt2hub.server.services.artifacts.inspection import InspectionService
+from pt2hub.server.services.artifacts.kernels import KernelService
 from pt2hub.server.services.artifacts.resolution import ResolutionService
 from pt2hub.server.services.artifacts.single_file import SingleFileService
 from pt2hub.server.services.blobs.blob_writes import BlobService
@@ -96,6 +97,7 @@ class Container:
         self.artifact_summaries = ArtifactSummaryService(sessions)
         self.inspection = InspectionService(sessions, storage, heartbeat_timeout=timeout)
         self.generated_sources = GeneratedSourceService(sessions, storage)
+        self.kernels = KernelService(sessions, storage)
 
     def _open_builds(self) -> None:
         sessions, queue, timeout = self._sessions, self.queue, self._heartbeat_timeout

@@ -227,12 +227,14 @@ class Answers:
         code = BlobFile.of(workspace.take(fields.code_path))
         if self._reused not in (None, code.digest):
             raise output_refused("the artifact's code differs from the code to reuse")
-        sources = (
-            None
-            if self._reused or not workspace.has(files.SOURCES)
-            else BlobFile.of(workspace.take(files.SOURCES))
-        )
-        return Files(code, weights, sources)
+        return Files(code, weights, self._if_compiled(files.SOURCES), self._if_compiled(files.FUSION))
+
+    def _if_compiled(self, relative: str) -> BlobFile | None:
+        """Return a file about generated code; None if code was reused or the child wrote none."""
+        workspace = self._of_build()
+        if self._reused or not workspace.has(relative):
+            return None
+        return BlobFile.of(workspace.take(relative))
 
     def _config(self, fields: MessageFields, verification: dict[str, Any] | None = None) -> ArtifactConfig:
         if self._weights is None:

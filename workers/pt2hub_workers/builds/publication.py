@@ -61,6 +61,7 @@ class Files:
     code: BlobFile
     weights: BlobFile
     sources: BlobFile | None = None
+    fusion: BlobFile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +192,9 @@ def compose(
         referrers.append(chunks.refer(manifest, layer))
     if files.sources:
         layer = chunks.add_file(files.sources, artifacts.SOURCES_TYPE, "sources.zip")
+        referrers.append(chunks.refer(manifest, layer))
+    if files.fusion:
+        layer = chunks.add_file(files.fusion, artifacts.FUSION_TYPE, "fusion.json")
         referrers.append(chunks.refer(manifest, layer))
     return Publication(manifest, config, tuple(referrers), result.autotune, (run,)), chunks.found
 

@@ -87,14 +87,14 @@ class StoredDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptSources:
-    """The location of an artifact's generated sources.
+class CodeReferrer:
+    """The location of a document about an artifact's code, such as its generated sources.
 
     Attributes:
-        artifact: The artifact that was compiled from them: the requested one, or the one that it reuses code of.
+        artifact: The artifact that the code was compiled for: the requested one, or the one that it reuses code of.
         model: That artifact's model.
         number: The number of its version.
-        referrer: Digest of the manifest that names them.
+        referrer: Digest of the manifest that names the document.
     """
 
     artifact: Digest
@@ -133,7 +133,7 @@ class InspectionView:
     constants: int = 0
     measurements: tuple[MetricView, ...] = ()
     environments: dict[str, dict[str, Any]] = field(default_factory=dict)
-    sources: KeptSources | None = None
+    sources: CodeReferrer | None = None
     before: Digest | None = None
     jobs: tuple[BuildView, ...] = ()
     tuned: Digest | None = None
@@ -201,7 +201,7 @@ class SourcesView:
     model: str
     number: int
     target: str
-    kept: KeptSources | None = None
+    kept: CodeReferrer | None = None
     files: tuple[SourceFile, ...] = ()
     text: SourceText | None = None
     problem: str | None = None

@@ -24,6 +24,7 @@ from pt2hub_workers.inside.builds.checked_export import CheckedExport, ExportReq
 from pt2hub_workers.inside.builds.compile import compiler, weights
 from pt2hub_workers.inside.builds.compile import package as packing
 from pt2hub_workers.inside.builds.compile.autotune import Tuning, key_settings
+from pt2hub_workers.inside.builds.compile.fusion import FusionRecorder
 from pt2hub_workers.inside.builds.compile.known_times import KnownTimes
 from pt2hub_workers.inside.builds.compile.options import compile_options, frozen_options, require_options
 from pt2hub_workers.inside.builds.compile.precompiled_headers import header_options
@@ -254,13 +255,14 @@ class Build:
                 self._channel.detail("reuse", f"code of {reused['artifact']}")
             with self._channel.step("pack"):
                 return packing.pack_reused(code, reused["config"], around, self._out), Tuning()
-        package = self._out / "package.pt2"
+        package, fusion = self._out / "package.pt2", FusionRecorder()
         with self._channel.step("compile"):
-            tuned = self._compile(exported, options, package)
+            tuned = self._compile(exported, options, package, fusion)
         with self._channel.step("pack"):
             pack = packing.pack_baked if self._baked else packing.pack_compiled
             packed = pack(package, around, self._out)
             packing.write_sources(packed.sources, self._job.directory / files.SOURCES)
+            fusion.write(exported.program, self._job.directory / files.FUSION)
             package.unlink()
         return packed, tuned
 
@@ -274,13 +276,15 @@ class Build:
             host_flags=self._job.host_flags,
         )
 
-    def _compile(self, exported: ExportResult, options: dict[str, Any], package: Path) -> Tuning:
+    def _compile(
+        self, exported: ExportResult, options: dict[str, Any], package: Path, fusion: FusionRecorder
+    ) -> Tuning:
         """Compile while other builds run; with autotuning, take the device exclusively as soon as something is timed."""
         options = options | header_options()
         if not is_autotuned(
             options
         ):  # a GPU's few standard choices are timed in milliseconds, while others run
-            return compiler.compile_program(exported.program, options, package)
+            return compiler.compile_program(exported.program, options, package, fusion=fusion)
         known = self._channel.ask("autotune")
         tuning = Tuning(
             self._job.spec.limits.autotune_seconds,
@@ -288,7 +292,7 @@ class Build:
             known=KnownTimes.read(Path(known)) if known else KnownTimes(),
             progress=TuningProgress(self._channel.log, partial(self._channel.detail, "compile")),
         )
-        compiler.compile_program(exported.program, options, package, tuning)
+        compiler.compile_program(exported.program, options, package, tuning, fusion)
         if tuning.begun:
             self._channel.ask("device", mode="shared")
         tuning.known.write(self._job.directory / files.AUTOTUNE_TIMES)

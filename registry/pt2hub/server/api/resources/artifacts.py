@@ -11,6 +11,7 @@ from pt2hub.server.api.context import container, render
 from pt2hub.server.api.request_shapes import ARTIFACTS, DigestPath, ManifestPath, ReferenceQuery
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.wire.artifacts import ArtifactView
+from pt2hub.wire.kernels import KernelsView
 from pt2hub.wire.resolution import ResolvedReference
 
 routes = APIBlueprint("artifacts", __name__, url_prefix="/api/v1", abp_tags=[ARTIFACTS])
@@ -26,6 +27,12 @@ def resolve(query: ReferenceQuery) -> Response:
 def artifact(path: DigestPath) -> Response:
     """Return an artifact in full detail: config, manifest, members, autotuning, measurements."""
     return render(container().resolve.artifact(Digest(path.digest)))
+
+
+@routes.get("/artifacts/<digest>/kernels", responses={200: RootModel[KernelsView]})
+def kernels(path: DigestPath) -> Response:
+    """Return the kernels of an artifact, and the operations of the exported graph that each holds."""
+    return render(container().kernels.kernels(path.digest))
 
 
 @routes.get(

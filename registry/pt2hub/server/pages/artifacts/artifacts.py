@@ -9,6 +9,7 @@ from flask import redirect, request, url_for
 
 from pt2hub.domain.artifacts import (
     AUTOTUNE_TYPE,
+    FUSION_TYPE,
     LOG_TYPE,
     MEASUREMENT_RUN_TYPE,
     PROFILE_TYPE,
@@ -23,7 +24,15 @@ from pt2hub.rendering.sheets import compile_text, isolation_text, state_text
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
 from pt2hub.server.pages import sessions
-from pt2hub.server.pages.artifacts import documents, file_tree, measurements, runs, step_bars, time_breakdown
+from pt2hub.server.pages.artifacts import (
+    documents,
+    file_tree,
+    kernel_table,
+    measurements,
+    runs,
+    step_bars,
+    time_breakdown,
+)
 from pt2hub.server.pages.artifacts.source_highlights import highlight
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.numbers import parse_whole_number, query_number
@@ -38,6 +47,7 @@ if TYPE_CHECKING:
 _DONE = {"measuring": "Measuring job queued; it is listed below."}
 _REFERRERS = {
     SOURCES_TYPE: ("Generated sources", "sources.zip"),
+    FUSION_TYPE: ("Exported graph and kernels", "fusion.json"),
     AUTOTUNE_TYPE: ("Timings of autotuning", "autotune.json"),
     MEASUREMENT_RUN_TYPE: ("Measurements of one run", "measurements.json"),
     LOG_TYPE: ("Log of the build", "build.log.jsonl"),
@@ -111,6 +121,7 @@ def _page(
     after = query_number("tuned", 0, _MAX_NUMBER, hint="Follow the link below the table.") or 0
     found = container().inspection.artifact(digest, tuned_after=after)
     view = found.artifact
+    kernels, no_kernels = container().kernels.shown(digest)
     return page(
         "artifact.html",
         section="models",
@@ -125,6 +136,8 @@ def _page(
         error=error,
         typed=typed or _FORM_DEFAULTS,
         first_candidates=not after,
+        kernels=kernel_table.tabulate(kernels) if kernels else None,
+        no_kernels=no_kernels,
         limits={"repeat": MAX_REPEAT, "lowest": LOWEST_PRIORITY, "highest": HIGHEST_PRIORITY},
         jobs=[(job, state_text(job)) for job in found.jobs],
         **_sections(found),

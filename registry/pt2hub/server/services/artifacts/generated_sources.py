@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pt2hub.server.blobs.ports import BlobReader
     from pt2hub.server.db.engine import Sessions
-    from pt2hub.server.views.inspection import KeptSources
+    from pt2hub.server.views.inspection import CodeReferrer
 
 MAX_BYTES = 32 << 20
 """Of all sources: those of the largest known models have a few megabytes."""
@@ -69,7 +69,7 @@ class GeneratedSourceService:
         """
         with self._sessions.begin() as session:
             facts = artifact_facts(session, digest)
-            kept = InspectionStore(session).sources(Digest(digest))
+            kept = InspectionStore(session).code_referrer(Digest(digest), SOURCES_TYPE)
         view = SourcesView(Digest(digest), facts["model"], facts["number"], facts["target"], kept)
         if kept is None:
             return view
@@ -94,7 +94,7 @@ class GeneratedSourceService:
         """
         with self._sessions.begin() as session:
             artifact_facts(session, digest)
-            kept = InspectionStore(session).sources(Digest(digest))
+            kept = InspectionStore(session).code_referrer(Digest(digest), SOURCES_TYPE)
         if kept is None or not _NAME.fullmatch(name):
             return None
         try:
@@ -104,7 +104,7 @@ class GeneratedSourceService:
         except _SHOWN:
             return None
 
-    def _open(self, kept: KeptSources) -> archive.Archive:
+    def _open(self, kept: CodeReferrer) -> archive.Archive:
         layer = payload(self._storage, kept.referrer)
         if layer.mediaType != SOURCES_TYPE:
             raise CorruptArchive("The referrer contains no sources", where=kept.referrer)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 import time
@@ -18,6 +17,7 @@ from pt2hub_workers.inside.builds.compile.autotune_candidates import (
     Operation,
     describe_failure,
 )
+from pt2hub_workers.inside.builds.compile.inductor_hooks import wrap
 from pt2hub_workers.inside.builds.compile.known_times import KnownTimes, Times, inputs_key
 from pt2hub_workers.inside.builds.compile.tuning_progress import TuningProgress
 
@@ -133,7 +133,7 @@ class Tuning:
                 (CachingAutotuner, "benchmark_all_configs", self._around_configurations),
                 (CachingAutotuner, "coordinate_descent_tuning", self._around_descent),
             ):
-                stack.enter_context(_wrap(holder, name, around))
+                stack.enter_context(wrap(holder, name, around))
             yield
 
     def _without_candidates(self, candidates: list[Any]) -> list[Any]:
@@ -323,39 +323,6 @@ def _record_output_node(choice: Any, operation: Operation) -> None:
         return make()
 
     choice.output_node = output_node
-
-
-@contextmanager
-def _wrap(holder: Any, name: str, around: Callable[..., Any]) -> Iterator[None]:
-    """Wrap a method or function within the block; `around` gets the original before the arguments.
-
-    A method that this torch lacks is skipped, and so is its information.
-    """
-    before = vars(holder).get(name)
-    if before is None:
-        yield
-        return
-    if not isinstance(holder, type):
-        setattr(holder, name, functools.partial(around, before))
-    elif isinstance(before, classmethod):
-        bound = getattr(holder, name)
-        setattr(holder, name, staticmethod(functools.partial(around, bound)))
-    else:
-        setattr(holder, name, functools.partialmethod(_call_method, around, before))
-    try:
-        yield
-    finally:
-        setattr(holder, name, before)
-
-
-def _call_method(
-    self: object,
-    around: Callable[..., Any],
-    method: Callable[..., Any],
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
-    return around(method, self, *args, **kwargs)
 
 
 def _default_choice(candidates: Sequence[Any]) -> Any:

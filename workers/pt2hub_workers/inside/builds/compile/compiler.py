@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pt2hub.errors import CompileFailed
 from pt2hub_workers.inside.builds.compile.autotune import Tuning
+from pt2hub_workers.inside.builds.compile.fusion import FusionRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,13 +41,15 @@ def compile_program(
     options: Mapping[str, Any],
     package: Path,
     tuning: Tuning | None = None,
+    fusion: FusionRecorder | None = None,
 ) -> Tuning:
     """Compile a program into `package`, a complete `.pt2` file with the constants' blob."""
     import torch._inductor
     import torch._inductor.package  # its parent does not load it, and aoti_compile_and_package needs it
 
     tuning = tuning or Tuning()
-    with tuning.watch(), _gradient_mode(options):
+    fusion = fusion or FusionRecorder()
+    with tuning.watch(), fusion.watch(), _gradient_mode(options):
         try:
             torch._inductor.aoti_compile_and_package(  # noqa: SLF001  # documented, in spite of its name
                 program, package_path=str(package), inductor_configs=dict(options)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import case, select, text
 
-from pt2hub.domain.artifacts import MEASUREMENT_RUN_TYPE, SOURCES_TYPE, Member
+from pt2hub.domain.artifacts import MEASUREMENT_RUN_TYPE, Member
 from pt2hub.domain.builds import BuildKind
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.performance.autotune import AutotuneChoice
@@ -18,7 +18,7 @@ from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.schema import Referrer as SQLReferrer
 from pt2hub.server.db.schema import Version as SQLVersion
 from pt2hub.server.db.stores.values import stamp
-from pt2hub.server.views.inspection import KeptSources, MeasurementRunView, MetricView
+from pt2hub.server.views.inspection import CodeReferrer, MeasurementRunView, MetricView
 from pt2hub.wire.artifacts import ReferrerView
 
 if TYPE_CHECKING:
@@ -139,19 +139,23 @@ class InspectionStore:
         found = self._session.scalar(select(SQLReferrer.artifact).where(SQLReferrer.digest == referrer))
         return Digest(found) if found else None
 
-    def sources(self, artifact: Digest) -> KeptSources | None:
-        """Return the generated sources of an artifact's code: its own referrer, or that of the first with equal code."""
-        own = _with_sources().where(SQLArtifact.digest == artifact)
+    def code_referrer(self, artifact: Digest, kind: str) -> CodeReferrer | None:
+        """Return a referrer about an artifact's code: its own, or that of the first artifact with equal code.
+
+        Args:
+            kind: Media type of the referrer.
+        """
+        own = _with_referrer(kind).where(SQLArtifact.digest == artifact)
         this = select(SQLArtifact.program_key, SQLArtifact.code).where(SQLArtifact.digest == artifact)
         key, code = this.subquery().c
         same = (
-            _with_sources()
+            _with_referrer(kind)
             .where(SQLArtifact.program_key == select(key).scalar_subquery())
             .where(SQLArtifact.code == select(code).scalar_subquery())
             .order_by(SQLArtifact.created_at, SQLArtifact.digest)
         )
         row = self._session.execute(own.limit(1)).first() or self._session.execute(same.limit(1)).first()
-        return KeptSources(Digest(row[0]), row[1], row[2], Digest(row[3])) if row else None
+        return CodeReferrer(Digest(row[0]), row[1], row[2], Digest(row[3])) if row else None
 
     def jobs(self, artifact: Digest, *, limit: int) -> list[str]:
         """Return the newest measuring jobs of an artifact, newest first."""
@@ -171,12 +175,12 @@ class InspectionStore:
         return list(self._session.scalars(statement))
 
 
-def _with_sources() -> Select[str, str, int, str]:
+def _with_referrer(kind: str) -> Select[str, str, int, str]:
     return (
         select(SQLArtifact.digest, SQLModel.name, SQLVersion.number, SQLReferrer.digest)
         .join(SQLReferrer, SQLReferrer.artifact == SQLArtifact.digest)
         .join(SQLBuild, SQLBuild.id == SQLArtifact.build_id)
         .join(SQLVersion, SQLVersion.id == SQLBuild.version_id)
         .join(SQLModel, SQLModel.id == SQLVersion.model_id)
-        .where(SQLReferrer.artifact_type == SOURCES_TYPE)
+        .where(SQLReferrer.artifact_type == kind)
     )
