@@ -391,7 +391,8 @@ class Artifacts(Resource):
         """Return the kernels of an artifact, and the operations of the exported graph that each holds.
 
         Raises:
-            NotFound: The artifact does not exist, or no kernels are recorded for its code.
+            NotFound: The artifact does not exist.
+            NotRecorded: No kernels are recorded for its code.
         """
         from pt2hub.wire.kernels import KernelsView
 

@@ -14,7 +14,7 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   +-- WeightsMismatch, ExportFailed (DataDependent, KernelNotTraced, ProgramDiffers), SourceDrifted
     |   +-- NoPower, ToleranceMissed
     |   +-- BuildTimedOut, LimitExceeded, ModelInterferes, OutputRefused
-    |   +-- NotFound, Ambiguous, Unauthorized, Forbidden, TooLarge, UploadTruncated, RangeNotSatisfiable
+    |   +-- NotFound (NotRecorded), Ambiguous, Unauthorized, Forbidden, TooLarge, UploadTruncated, RangeNotSatisfiable
     |   +-- Conflict
     |   |   +-- AliasMoved, NotReady, NotMeasured, BuildActive, BuildOver, UploadIncomplete, PromotionCheckFailed, PolicyChanged
     |   +-- ClientTooOld, ServerTooOld, BadCall, Incompatible, CudaGraphUnavailable, ForkedProcess
@@ -111,6 +111,7 @@ from pt2hub.errors.usage import (
     NotFound,
     NotMeasured,
     NotReady,
+    NotRecorded,
     OutputRefused,
     PolicyChanged,
     PortTaken,
@@ -194,6 +195,7 @@ __all__ = [
     "NotFound",
     "NotMeasured",
     "NotReady",
+    "NotRecorded",
     "OpaqueOperator",
     "OutputRefused",
     "PolicyChanged",

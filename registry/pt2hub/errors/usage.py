@@ -131,6 +131,12 @@ class NotFound(UsageError):
     code = "not_found"
 
 
+class NotRecorded(NotFound):
+    """The artifact has no such record: its build was older, or was not asked to keep one."""
+
+    code = "not_recorded"
+
+
 class Conflict(UsageError):
     """The resource was changed by someone else in the meantime."""
 

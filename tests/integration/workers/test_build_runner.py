@@ -257,12 +257,32 @@ def test_a_publication_is_ready_unmeasured_and_its_job_times_it_beside_eager_and
     assert {MEASUREMENT_RUN_TYPE, PROFILE_TYPE} <= {item.artifact_type for item in view.referrers}
 
 
+def test_a_build_records_the_operations_of_each_kernel_with_the_lines_of_the_model(
+    shop: Shop, first: BuildView
+) -> None:
+    assert first.artifact is not None
+    found = shop.services.kernels.kernels(first.artifact)
+
+    nodes = {node.name: node for node in found.graph}
+    x = nodes["x"]
+    assert (x.opcode, x.dtype, (x.shape or ())[1:]) == ("placeholder", "float32", ("8",))
+    assert nodes["gelu"].target == "aten.gelu.default"
+    lines = {name: nodes[name].source for name in ("linear", "gelu", "linear_1")}
+    assert len(set(lines.values())) == 1, "the model computes them in one line"
+    assert re.fullmatch(r"support/tiny_models\.py:\d+", lines["gelu"])
+    holding = {name: [kernel for kernel in found.kernels if name in kernel.operations] for name in lines}
+    assert any(kernel.name.startswith("cpp_fused") for kernel in holding["gelu"])
+    assert any(kernel.name.startswith("aoti_torch_cpu") for kernel in holding["linear_1"])
+    assert all(kernel.registers is None for kernel in found.kernels), "no Triton on a CPU"
+
+
 def test_a_retrained_version_gets_one_short_run_and_the_full_comparison_on_request(
     shop: Shop, first: BuildView
 ) -> None:
     own = shop.build(seed=22)
     assert own.artifact is not None
     assert "reuse" in {step.name for step in own.steps}
+    assert shop.services.kernels.kernels(own.artifact).compiled_for == first.artifact
     done = shop.job(own)
     assert done.state == "succeeded", done.error
     assert "code unchanged" in shop.log(done.id)

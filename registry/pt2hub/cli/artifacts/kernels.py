@@ -32,8 +32,9 @@ def kernels(
         str | None, typer.Option(help="Target of the artifact; needed if the version has several.")
     ] = None,
 ) -> None:
-    """Show the kernels of an artifact, and the model's operations that each computes.
+    """Show the kernels of an artifact and what each computes.
 
+    A kernel has the lines of the model, and the operations of the exported graph, that it holds.
     With --json, also the exported graph: the opcode, target, output shape and source line of each node.
     """
     from pt2hub.client.client import Client
@@ -48,9 +49,9 @@ def _select(resolved: ResolvedReference, target: str | None) -> Digest:
 
     Raises:
         NotFound: The version has no artifact for the target.
-        InvalidInput: The version has several artifacts and no target is given.
+        Ambiguous: The version has several artifacts and no target is given.
     """
-    from pt2hub.errors import InvalidInput, NotFound
+    from pt2hub.errors import Ambiguous, NotFound
 
     found = {item.target: item.digest for item in resolved.artifacts}
     names = ", ".join(sorted(found))
@@ -58,7 +59,7 @@ def _select(resolved: ResolvedReference, target: str | None) -> Digest:
     if target is None and len(found) == 1:
         return next(iter(found.values()))
     if target is None:
-        raise InvalidInput(
+        raise Ambiguous(
             f"{where} has {len(found)} artifacts", where="target", hint=f"Add --target with one of: {names}"
         )
     if target not in found:

@@ -51,6 +51,7 @@ STATUS: dict[type[errors.Pt2hubError], HTTPStatus] = {
     errors.PromotionCheckFailed: HTTPStatus.CONFLICT,
     errors.PolicyChanged: HTTPStatus.CONFLICT,
     errors.NotFound: HTTPStatus.NOT_FOUND,
+    errors.NotRecorded: HTTPStatus.NOT_FOUND,
     errors.Conflict: HTTPStatus.CONFLICT,
     errors.AliasMoved: HTTPStatus.CONFLICT,
     errors.NotReady: HTTPStatus.CONFLICT,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pt2hub.domain.artifacts import FUSION_TYPE
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.fusion import MAX_FUSION_BYTES, read_fusion
-from pt2hub.errors import BadResponse, CorruptArchive, DigestMismatch, NotFound, TooLarge
+from pt2hub.errors import BadResponse, CorruptArchive, DigestMismatch, NotFound, NotRecorded, TooLarge
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.artifacts.inspection import InspectionStore
 from pt2hub.server.db.stores.values import storable
@@ -35,7 +35,8 @@ class KernelService:
         """Return the kernels of an artifact's code.
 
         Raises:
-            NotFound: The artifact does not exist, or no kernels are recorded for its code.
+            NotFound: The artifact does not exist.
+            NotRecorded: No kernels are recorded for its code.
             CorruptArchive: The record is damaged.
             DigestMismatch: The record in storage was changed.
             TooLarge: The record is too large.
@@ -44,7 +45,7 @@ class KernelService:
             facts = artifact_facts(session, digest)
             kept = InspectionStore(session).code_referrer(Digest(digest), FUSION_TYPE)
         if kept is None:
-            raise NotFound(
+            raise NotRecorded(
                 f"No kernels are recorded for the artifact {digest}", where="kernels", hint=_MISSING
             )
         found = self._read(kept)
@@ -68,6 +69,8 @@ class KernelService:
 
     def _read(self, kept: CodeReferrer) -> Fusion:
         layer = payload(self._storage, kept.referrer)
+        if layer.mediaType != FUSION_TYPE:
+            raise CorruptArchive("The referrer contains no record of kernels", where=kept.referrer)
         data = read_verified(self._storage, StorageKey.blob(layer.digest), most=MAX_FUSION_BYTES)
         try:
             return read_fusion(storable(json.loads(data)))

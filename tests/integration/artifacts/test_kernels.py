@@ -1,0 +1,162 @@
+"""The kernels of an artifact by command, API and page, and what becomes of a record that lies."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pt2hub.domain import artifacts as oci
+from pt2hub.domain.artifacts import Descriptor, Manifest
+from pt2hub.domain.digests import Digest, canonical_json
+from pt2hub.domain.fusion import MAX_FUSION_BYTES, MAX_KERNELS
+from support.pages import Page
+from support.registry import V4
+
+if TYPE_CHECKING:
+    from flask.testing import FlaskClient
+
+    from support.registry import Registry
+    from support.shell import Shell
+
+MODEL = "vision/resnet18"
+GRAPH = [
+    {"opcode": "placeholder", "name": "x", "target": "x", "shape": ["s0", "8"], "dtype": "float32"},
+    {"opcode": "call_function", "name": "linear", "target": "aten.linear.default", "source": "net.py:7"},
+    {"opcode": "call_function", "name": "relu", "target": "aten.relu.default", "source": "net.py:8"},
+]
+KERNEL = {
+    "name": "triton_poi_fused_relu_0",
+    "calls": 2,
+    "operations": ["linear", "relu"],
+    "lowered": ["relu"],
+}
+LIBRARY = {"name": "aoti_torch_cuda_addmm_out", "calls": 1, "lowered": ["addmm"]}
+
+
+def record(**changes: Any) -> bytes:
+    return canonical_json(
+        {"schema": 1, "graph": GRAPH, "kernels": [KERNEL, LIBRARY], "left_out": 0, **changes}
+    )
+
+
+def published(served: Registry, data: bytes | None, *, seed: int = 0, layer: str = oci.FUSION_TYPE) -> Digest:
+    """An artifact of the one program, with a record of its kernels if there is one."""
+    claim = served.claim(served.submit(source={"factory": "timm:create_model", "seed": seed}).builds[0].id)
+    publication = served.publication(claim)
+    if data is not None:
+        manifest = publication.manifest
+        referrer = Manifest(
+            artifactType=oci.FUSION_TYPE,
+            config=served.blob(b"{}", oci.EMPTY_TYPE, holder=claim.holder),
+            layers=(served.blob(data, layer, holder=claim.holder),),
+            subject=Descriptor(oci.MANIFEST_TYPE, manifest.digest, len(manifest.as_bytes())),
+        )
+        served.manifest(referrer, holder=claim.holder)
+        publication = replace(publication, referrers=(*publication.referrers, referrer))
+    served.services.builds.publish(claim, publication)
+    return publication.manifest.digest
+
+
+def read(web: FlaskClient, digest: Digest) -> Page:
+    response = web.get(f"/artifacts/{digest}")
+    html = response.get_data(as_text=True)
+    assert response.status_code == 200, html
+    assert "<script>alert" not in html
+    return Page(html)
+
+
+def test_command_api_and_page_show_which_operations_each_kernel_holds(
+    shell: Shell, web: FlaskClient, served: Registry
+) -> None:
+    used = KERNEL | {"registers": 40, "shared_bytes": 2048, "spills": 0}
+    digest = published(served, record(kernels=[used, LIBRARY]))
+
+    found = shell("kernels", f"{MODEL}@1")
+    assert (found.code, found.err) == (0, "")
+    _, headings, first, second = found.out.splitlines()
+    assert headings.split() == ["KERNEL", "CALLS", "REGISTERS", "SHARED", "MEMORY", "SPILLS", "OPERATIONS"]
+    assert "triton_poi_fused_relu_0 2 40 2 KiB 0 net.py:7 linear, net.py:8 relu" in " ".join(first.split())
+    assert second.split() == ["aoti_torch_cuda_addmm_out", "1", "-", "-", "-", "addmm"]
+
+    told = json.loads(shell("kernels", f"{MODEL}@{digest}", "--json").out)
+    assert told == web.get(f"/api/v1/artifacts/{digest}/kernels").get_json()
+    assert (told["artifact"], told["compiled_for"], told["target"]) == (digest, digest, V4)
+    assert told["graph"][0] == GRAPH[0] | {"source": ""}
+    assert told["kernels"][0] == used
+
+    page = read(web, digest)
+    assert "triton_poi_fused_relu_0 2 40 2 KiB 0 net.py:7 linear net.py:8 relu" in page.text
+    assert "Exported graph and kernels" in page.text
+    assert "reused" not in page.text.split("2 kernels, each")[1][:200]
+
+
+def test_reused_code_has_the_kernels_of_the_artifact_that_it_was_compiled_for(
+    shell: Shell, web: FlaskClient, served: Registry
+) -> None:
+    first = published(served, record())
+    second = published(served, None, seed=1)
+    assert first != second
+
+    assert web.get(f"/api/v1/artifacts/{second}/kernels").get_json()["compiled_for"] == first
+    assert f"The code is reused from {first}." in shell("kernels", f"{MODEL}@2").out
+    assert f"/artifacts/{first}" in read(web, second).links
+
+
+def test_an_artifact_without_a_record_has_an_error_code_of_its_own(
+    shell: Shell, web: FlaskClient, served: Registry
+) -> None:
+    digest = published(served, None)
+    answer = web.get(f"/api/v1/artifacts/{digest}/kernels")
+    assert (answer.status_code, answer.get_json()["code"]) == (404, "not_recorded")
+    found = shell("kernels", f"{MODEL}@1")
+    assert found.code != 0
+    assert f"No kernels are recorded for the artifact {digest}" in found.err
+    assert f"No kernels are recorded for the artifact {digest}" in read(web, digest).text
+    missing = web.get(f"/api/v1/artifacts/sha256:{'0' * 64}/kernels")
+    assert (missing.status_code, missing.get_json()["code"]) == (404, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"[" * 100_000, "not valid JSON"),
+        (b"\xff", "not valid JSON"),
+        (record(schema=2), "Unknown schema 2"),
+        (record(kernels=[{"name": 3}]), "kernels[0].name must be str"),
+        (record(kernels=[KERNEL] * (MAX_KERNELS + 1)), "too many nodes or kernels"),
+        (record(graph=[GRAPH[0] | {"target": "x" * 5000}]), "a text that is too long"),
+        (record(kernels=[KERNEL | {"calls": -1}]), "out of range"),
+        (b" " * MAX_FUSION_BYTES + record(), "more than the"),
+    ],
+)
+def test_a_record_that_lies_is_refused_and_the_page_says_so(
+    web: FlaskClient, served: Registry, data: bytes, said: str
+) -> None:
+    digest = published(served, data)
+    answer = web.get(f"/api/v1/artifacts/{digest}/kernels").get_json()
+    assert answer["code"] in {"corrupt_archive", "too_large"}
+    assert said in answer["detail"]
+    assert said in read(web, digest).text
+
+
+def test_a_record_of_another_type_is_refused(web: FlaskClient, served: Registry) -> None:
+    digest = published(served, record(), layer=oci.SOURCES_TYPE)
+    assert "contains no record of kernels" in read(web, digest).text
+
+
+def test_names_in_a_record_stay_text(shell: Shell, web: FlaskClient, served: Registry) -> None:
+    hostile = "<script>alert(1)</script>\x1b[2J\u202e"
+    node = GRAPH[1] | {"source": hostile}
+    digest = published(
+        served,
+        record(graph=[node], kernels=[KERNEL | {"name": hostile}, LIBRARY | {"lowered": [hostile, "\x00"]}]),
+    )
+    page = read(web, digest)
+    assert "<script>alert(1)</script>" in page.text.replace("\u200b", "")
+    out = shell("kernels", f"{MODEL}@1").out
+    assert "alert(1)" in out
+    assert not {"\x1b", "\u202e", "\x00"} & set(out)
+    assert web.get(f"/api/v1/artifacts/{digest}/kernels").status_code == 200
