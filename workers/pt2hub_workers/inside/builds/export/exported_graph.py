@@ -12,7 +12,6 @@ import torch
 from pt2hub.domain.fusion import MAX_TEXT_CHARS, GraphNode
 from pt2hub.domain.performance.profiles import fit_name
 from pt2hub_workers.inside.builds.export import source_positions
-from pt2hub_workers.inside.builds.verify.tensor_conversions import dtype_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +43,6 @@ def _describe(node: torch.fx.Node, display: Callable[[str], str]) -> GraphNode:
         fit_name(node.name),
         fit_name(str(node.target)),
         None if tensor is None else tuple(str(size)[:MAX_TEXT_CHARS] for size in tensor.shape),
-        None if tensor is None else dtype_name(tensor),
+        None if tensor is None else str(tensor.dtype).removeprefix("torch."),
         model_line(node.meta.get("stack_trace"), display),
     )
