@@ -366,7 +366,7 @@ class Artifacts(Resource):
     def diff(
         self, before: str, after: str, target: str | None = None, with_target: str | None = None
     ) -> DiffView:
-        """Return the differences between two artifacts: spec, program key, sizes, speed, autotune choices and numerics.
+        """Return the differences between two artifacts: spec, program key, graph, kernels, sizes, speed and numerics.
 
             print(client.artifacts.diff("vision/resnet18@2", "vision/resnet18@3").key.reasons)
 

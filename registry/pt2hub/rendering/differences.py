@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.digests import DIGEST_PATTERN
 from pt2hub.renderable import Sheet
+from pt2hub.rendering import code_differences
 from pt2hub.rendering.changes import SAME, format_change
 from pt2hub.rendering.comparisons import (
     BETTER,
@@ -17,6 +17,7 @@ from pt2hub.rendering.comparisons import (
     remarks,
     repeat_commands,
 )
+from pt2hub.rendering.diff_sections import Section
 from pt2hub.rendering.quantities import format_bytes, format_count
 from pt2hub.rendering.reasons import NOTHING
 
@@ -30,32 +31,10 @@ if TYPE_CHECKING:
     from pt2hub.wire.differences import DiffView, SpecDifferences
     from pt2hub.wire.performance import ComparisonView
 
-_FIELDS = ("Field", "Before", "After")
 _ELSEWHERE = frozenset({"package_bytes", "code_bytes", "weights_bytes", "relative_error"})
 """Metrics of other sections."""
 _SHORT_DIGEST_CHARS = len("sha256:") + 12
 _DIGEST = re.compile(DIGEST_PATTERN)
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """One section of a diff.
-
-    Attributes:
-        name: Its name, which links lead to.
-        title: Its heading.
-        lines: Text before the table.
-        headings: Headings of the table.
-        rows: Rows of the table; may be empty.
-        notes: Text after the table.
-    """
-
-    name: str
-    title: str
-    lines: tuple[str, ...] = ()
-    headings: tuple[str, ...] = _FIELDS
-    rows: tuple[tuple[str, ...], ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 def diff(view: DiffView) -> Sheet:
@@ -75,6 +54,8 @@ def sections(view: DiffView) -> tuple[Section, ...]:
     return (
         _key(view.key),
         _spec(view.spec),
+        code_differences.graph(view),
+        code_differences.kernels(view),
         _choices(view.comparison),
         _sizes(view.sizes),
         _speed(view.comparison),

@@ -117,7 +117,7 @@ class Container:
         self.performance = PerformanceService(sessions)
         self.charts = ChartService(sessions)
         self.comparisons = ComparisonService(sessions, self.resolve.resolve)
-        self.diffs = DiffService(sessions, self.storage, self.comparisons)
+        self.diffs = DiffService(sessions, self.storage, self.comparisons, self.kernels)
         self.measuring_jobs = MeasuringJobService(sessions, queue, self.resolve, heartbeat_timeout=timeout)
         self.reports = ReportService(sessions)
         self.overview = OverviewService(sessions, self.performance.trends, heartbeat_timeout=timeout)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pt2hub.domain.differences.fields import FieldDifference
+from pt2hub.domain.differences.graphs import GraphDifferences
+from pt2hub.domain.differences.kernels import KernelDifferences
 from pt2hub.domain.differences.numerics import NumericsDifferences
 from pt2hub.domain.differences.program_keys import KeyDifferences
 from pt2hub.domain.differences.sizes import SizeDifference
@@ -35,6 +37,8 @@ class DiffView(Renderable):
         comparison: Speed, autotune choices and code, as `GET /api/v1/compare` returns them.
         spec: Differences between the specs.
         key: Differences between the program keys: why code was or was not reused.
+        graph: Differences between the exported graphs.
+        kernels: Differences between the kernels of the code.
         sizes: Sizes of code, weights and package.
         numerics: Errors against the references, and tolerances.
     """
@@ -42,5 +46,7 @@ class DiffView(Renderable):
     comparison: ComparisonView
     spec: SpecDifferences
     key: KeyDifferences
+    graph: GraphDifferences
+    kernels: KernelDifferences
     sizes: tuple[SizeDifference, ...]
     numerics: NumericsDifferences

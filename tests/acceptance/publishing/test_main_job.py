@@ -293,6 +293,11 @@ def test_a_diff_says_why_code_was_or_was_not_reused(first: First) -> None:
     changed = {item.path.partition(".")[0] for item in models.key.fields}
     assert {"graph", "operators", "constants"} <= changed
     assert "toolchain" not in changed
+    assert (models.graph.missing, models.kernels.missing) == ("", "")
+    assert models.graph.added
+    assert f"The exported graph differs: {models.graph.summary}." in models.key.reasons
+    assert models.kernels.before_calls
+    assert other.graph.summary == "", "the graph calls the operator by name"
     for diff in first.diffs:
         assert (diff.key.missing, diff.spec.missing, diff.numerics.missing) == ("", "", "")
         assert diff.spec.fields, "versions of one model differ in their specs"

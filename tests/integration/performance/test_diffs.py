@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pt2hub.domain.artifacts import ProgramKey
-from pt2hub.domain.digests import digest_bytes, digest_json
+from pt2hub.domain.artifacts import EMPTY_TYPE, FUSION_TYPE, MANIFEST_TYPE, Descriptor, Manifest, ProgramKey
+from pt2hub.domain.codec import encode
+from pt2hub.domain.digests import canonical_json, digest_bytes, digest_json
+from pt2hub.domain.fusion import FUSION_SCHEMA, FusedKernel, Fusion, GraphNode
 from pt2hub.errors import Ambiguous, InvalidInput, NotFound, NotReady
+from pt2hub.rendering.differences import sections
 from support.figures import latency, measured
 from support.pages import Page
 from support.registry import TOOLCHAIN, V3, V4
@@ -17,6 +20,7 @@ from support.registry import TOOLCHAIN, V3, V4
 if TYPE_CHECKING:
     from flask.testing import FlaskClient
 
+    from pt2hub.domain.digests import Digest
     from support.registry import Registry
     from support.shell import Shell
 
@@ -85,11 +89,64 @@ def test_a_diff_has_every_section_in_text_json_and_on_the_page(
     assert pair.sql("SELECT count(*) FROM artifacts") == [(2,)]
 
 
+def recorded(registry: Registry, fusion: bytes, **changes: Any) -> Digest:
+    """Publish a version with a record of its graph and kernels."""
+    number = len(registry.sql("SELECT 1 FROM versions")) + 1
+    claim = registry.claim(registry.submit(checks={"tolerance": 0.001 * number}).builds[0].id)
+    publication = registry.publication(claim, code=fusion, **changes)
+    artifact = publication.manifest
+    record = Manifest(
+        artifactType=FUSION_TYPE,
+        config=registry.blob(b"{}", EMPTY_TYPE, holder=claim.holder),
+        layers=(registry.blob(fusion, FUSION_TYPE, holder=claim.holder),),
+        subject=Descriptor(MANIFEST_TYPE, artifact.digest, len(artifact.as_bytes())),
+    )
+    registry.manifest(record, holder=claim.holder)
+    referrers = (*publication.referrers, record)
+    registry.services.builds.publish(claim, replace(publication, referrers=referrers))
+    return artifact.digest
+
+
+def fusion(*nodes: str, registers: int) -> bytes:
+    graph = tuple(
+        GraphNode("call_function", name, f"aten.{name}.default", ("s0", "8"), "float32", "net.py:7")
+        for name in nodes
+    )
+    kernel = FusedKernel("triton_poi_fused_0", len(nodes), nodes, registers=registers)
+    return canonical_json(encode(Fusion(FUSION_SCHEMA, graph, (kernel,))))
+
+
+def test_graphs_and_kernels_are_compared_where_they_are_recorded(served: Registry, shell: Shell) -> None:
+    recorded(served, fusion("relu", registers=16), key=key(graph="relu"))
+    recorded(served, fusion("relu", "mul", registers=32), key=key(graph="relu and mul"))
+    recorded(served, b'{"schema": 99}', key=key(graph="damaged"))
+    found = shell("diff", FIRST, SECOND).out
+    assert "\nThe exported graph differs: 1 node added.\n" in found
+    assert "\nGraph\n1 node added.\n" in found
+    rows = [line.split() for line in found.splitlines()]
+    assert ["added", "aten.mul.default", "-", "float32[s0,", "8]", "net.py:7"] in rows
+    assert "\n1 changed; the code has 1 call before, 2 after.\n" in found
+    assert ["changed", "triton_poi_fused_0", "1,", "then", "2", "16,", "then", "32", "-", "-"] in rows
+
+    document = shell.json("diff", FIRST, SECOND)[1]
+    assert [item["after"]["target"] for item in document["graph"]["nodes"]] == ["aten.mul.default"]
+    assert document["kernels"]["kernels"][0]["after"]["registers"] == 32
+
+    damaged = served.services.diffs.diff(SECOND, f"{MODEL}@3")
+    assert f"{MODEL}@3 for {V4}: " in damaged.graph.missing
+    assert damaged.kernels.missing == damaged.graph.missing
+    assert f"{SECOND} for" not in damaged.graph.missing
+
+
 def test_equal_keys_say_that_the_code_is_reused(registry: Registry) -> None:
     one = registry.published(registry.submit(), key=key(graph="same"))
     other = registry.published(registry.submit(checks={"tolerance": 0.01}), key=key(graph="same"))
     found = registry.services.diffs.diff(f"{MODEL}@{one}", f"{MODEL}@{other}")
     assert found.key.same
+    assert "No kernels are recorded" in found.kernels.missing
+    text = "\n".join(line for section in sections(found) for line in section.lines)
+    assert "The program keys are the same, and so the graphs." in text
+    assert "No kernels are recorded" not in text, "the same code has the same kernels"
     assert found.key.reasons[0] == "The program keys are the same."
     assert "the same code" in found.key.reasons[1]
     assert [item.path for item in found.spec.fields] == ["checks.tolerance"]

@@ -40,7 +40,7 @@ def diff(
 ) -> None:
     """Show how two artifacts differ, and why code was not reused.
 
-    Sections: program key, spec, autotune choices, sizes, speed and memory, numerics.
+    Sections: program key, spec, graph, kernels, autotune choices, sizes, speed and memory, numerics.
     A section without data says why.
     """
     from pt2hub.client.client import Client

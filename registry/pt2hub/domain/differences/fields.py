@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -48,6 +49,12 @@ def limit_fields(found: Iterable[FieldDifference]) -> tuple[tuple[FieldDifferenc
     """Return the fields to list, and the number of the others."""
     fields = tuple(found)
     return fields[:MAX_FIELDS], max(0, len(fields) - MAX_FIELDS)
+
+
+def count_changes(changes: Iterable[Change]) -> tuple[int, int, int]:
+    """Return how many things were added, removed and changed."""
+    found = Counter(changes)
+    return found["added"], found["removed"], found["changed"]
 
 
 def _compare(path: tuple[str, ...], before: Any, after: Any) -> Iterator[FieldDifference]:

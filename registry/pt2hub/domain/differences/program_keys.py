@@ -60,8 +60,12 @@ class KeyDifferences:
     missing: str = ""
 
 
-def compare_keys(before: ArtifactConfig, after: ArtifactConfig) -> KeyDifferences:
-    """Compare the program keys of two artifacts, field by field."""
+def compare_keys(before: ArtifactConfig, after: ArtifactConfig, *, graph: str = "") -> KeyDifferences:
+    """Compare the program keys of two artifacts, field by field.
+
+    Args:
+        graph: How the exported graphs differ (`3 nodes added`); empty if unknown.
+    """
     one, other = before.key, after.key
     never = tuple(_never_reused(before, after))
     if one.digest == other.digest:
@@ -75,7 +79,7 @@ def compare_keys(before: ArtifactConfig, after: ArtifactConfig) -> KeyDifference
     found = compare_fields(_code_fields(one.fields), _code_fields(other.fields))
     expanded = [item for field in found for item in _expand(field, before, after)]
     fields, left_out = limit_fields(expanded)
-    reasons = (*_schema_reasons(one.schema, other.schema), *_field_reasons(expanded), *never)
+    reasons = (*_schema_reasons(one.schema, other.schema), *_field_reasons(expanded, graph), *never)
     unexplained = "The program keys differ, but their recorded fields do not."
     return KeyDifferences(False, reasons or (unexplained,), fields, left_out)
 
@@ -123,7 +127,7 @@ def _join(reasons: Sequence[str]) -> str:
     return "; ".join(_cut(reason, _MAX_REASON_CHARS) for reason in reasons[:MAX_NAMED])
 
 
-def _field_reasons(found: Iterable[FieldDifference]) -> Iterator[str]:
+def _field_reasons(found: Iterable[FieldDifference], graph: str) -> Iterator[str]:
     """Yield a sentence for each field of the key that differs."""
     groups: dict[str, list[FieldDifference]] = {}
     for item in found:
@@ -134,7 +138,8 @@ def _field_reasons(found: Iterable[FieldDifference]) -> Iterator[str]:
             side = "second" if items[0].change == "added" else "first"
             yield f"Only the key of the {side} covers {what}."
             continue
-        named = [text for item in items[:MAX_NAMED] if (text := _describe(item, name))]
+        texts = [graph] if name == "graph" else [_describe(item, name) for item in items[:MAX_NAMED]]
+        named = [text for text in texts if text]
         more = [f"{len(items) - MAX_NAMED} more"] if len(items) > MAX_NAMED else []
         verb = "differ" if name in _PLURAL else "differs"
         details = f": {'; '.join((*named, *more))}" if named else ""

@@ -23,7 +23,7 @@ def compare(query: CompareQuery) -> Response:
 
 @routes.get("/diff", responses={200: RootModel[DiffView]})
 def diff(query: CompareQuery) -> Response:
-    """Return the differences between two artifacts: spec, program key, sizes, speed, kernels and numerics."""
+    """Return the differences between two artifacts: spec, program key, graph, kernels, sizes, speed, numerics."""
     view = container().diffs.diff(
         query.before, query.after, target=query.target, with_target=query.with_target
     )

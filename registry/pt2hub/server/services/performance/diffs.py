@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pt2hub.domain.artifacts import ArtifactConfig
 from pt2hub.domain.codec import decode
 from pt2hub.domain.differences.fields import compare_fields, limit_fields
+from pt2hub.domain.differences.graphs import GraphDifferences, compare_graphs
+from pt2hub.domain.differences.kernels import KernelDifferences, compare_kernels
 from pt2hub.domain.differences.numerics import compare_numerics
 from pt2hub.domain.differences.program_keys import KeyDifferences, compare_keys
 from pt2hub.domain.differences.sizes import compare_sizes
@@ -24,6 +26,7 @@ from pt2hub.wire.differences import DiffView, SpecDifferences
 if TYPE_CHECKING:
     from pt2hub.server.blobs.ports import BlobReader
     from pt2hub.server.db.engine import Sessions
+    from pt2hub.server.services.artifacts.kernels import KernelService
     from pt2hub.server.services.performance.comparisons import ComparisonService
     from pt2hub.wire.performance import ComparisonView, SideView
 
@@ -34,10 +37,13 @@ _UNREADABLE = (NotFound, TooLarge, DigestMismatch, BadResponse, ValueError, Recu
 class DiffService:
     """Returns the differences between two artifacts."""
 
-    def __init__(self, sessions: Sessions, storage: BlobReader, comparisons: ComparisonService) -> None:
+    def __init__(
+        self, sessions: Sessions, storage: BlobReader, comparisons: ComparisonService, kernels: KernelService
+    ) -> None:
         self._sessions = sessions
         self._storage = storage
         self._comparisons = comparisons
+        self._kernels = kernels
 
     def diff(
         self, before: str, after: str, *, target: str | None = None, with_target: str | None = None
@@ -58,23 +64,43 @@ class DiffService:
         view = self._comparisons.compare(before, after, target=target, with_target=with_target)
         with self._sessions.begin() as session:
             one, other = (artifact_facts(session, side.artifact) for side in (view.before, view.after))
-        spec, key = self._compare_configs(view, one, other)
+        graph, kernels = self._compare_code(view)
+        spec, key = self._compare_configs(view, one, other, graph.summary)
         return DiffView(
             comparison=view,
             spec=spec,
             key=key,
+            graph=graph,
+            kernels=kernels,
             sizes=compare_sizes(one, other),
             numerics=compare_numerics(one["verification"], other["verification"]),
         )
 
+    def _compare_code(self, view: ComparisonView) -> tuple[GraphDifferences, KernelDifferences]:
+        """Return the differences between the exported graphs and between the kernels."""
+        sides = view.before, view.after
+        (before, _), (after, _) = found = [self._kernels.shown(side.artifact) for side in sides]
+        if before is None or after is None:
+            missing = " ".join(
+                f"{side.model}@{side.number} for {side.target}: {problem}."
+                for side, (_, problem) in zip(sides, found, strict=True)
+                if problem
+            )
+            return GraphDifferences(missing=missing), KernelDifferences(missing=missing)
+        unrecorded = before.left_out + after.left_out
+        return (
+            replace(compare_graphs(before.graph, after.graph), unrecorded=unrecorded),
+            replace(compare_kernels(before.kernels, after.kernels), unrecorded=unrecorded),
+        )
+
     def _compare_configs(
-        self, view: ComparisonView, one: dict[str, Any], other: dict[str, Any]
+        self, view: ComparisonView, one: dict[str, Any], other: dict[str, Any], graph: str
     ) -> tuple[SpecDifferences, KeyDifferences]:
         """Return the differences that the configs have: specs and program keys."""
         is_same = one["program_key"] == other["program_key"]
         try:
             before, after = self._config(view.before, one), self._config(view.after, other)
-            spec, key = _compare_specs(before, after), compare_keys(before, after)
+            spec, key = _compare_specs(before, after), compare_keys(before, after, graph=graph)
         except (BadResponse, RecursionError) as error:
             missing = error.message if isinstance(error, BadResponse) else "A config is nested too deeply."
             reason = f"The program keys {'are the same' if is_same else 'differ'}."
