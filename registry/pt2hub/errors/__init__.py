@@ -9,7 +9,7 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   +-- UnknownFactory, FactoryFailed, FactoryArguments, UnknownInput, InputRefused, IndexOutOfRange
     |   +-- UnknownEntry, MissingRequirement, BadCodeArchive, NotAModule, BadProgram, ProgramNewer
     |   +-- UnsupportedTensor, InputMutated, UnusedInput, HiddenState, RandomOperators, WeightsUnavailable
-    |   +-- KernelFailed, OpaqueOperator
+    |   +-- KernelFailed, OpaqueOperator, ModelNotCopyable
     |   +-- ExampleOutOfRange, DimensionSpecialised, NondeterministicModel, UnsupportedOutput, NanOutput
     |   +-- WeightsMismatch, ExportFailed (DataDependent, KernelNotTraced, ProgramDiffers), SourceDrifted
     |   +-- NoPower, ToleranceMissed
@@ -47,6 +47,7 @@ from pt2hub.errors.models import (
     KernelFailed,
     KernelNotTraced,
     MissingRequirement,
+    ModelNotCopyable,
     NotAModule,
     OpaqueOperator,
     ProgramDiffers,
@@ -186,6 +187,7 @@ __all__ = [
     "LimitExceeded",
     "MissingRequirement",
     "ModelInterferes",
+    "ModelNotCopyable",
     "NamespacesRefused",
     "NanOutput",
     "NoLiveWorker",

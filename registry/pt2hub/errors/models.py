@@ -42,6 +42,12 @@ class ProgramNewer(UsageError):
     code = "program_newer"
 
 
+class ModelNotCopyable(UsageError):
+    """An attribute of the model cannot be copied; a target in another dtype needs a copy of the model."""
+
+    code = "model_not_copyable"
+
+
 class UnsupportedTensor(UsageError):
     """A weight, buffer or example input is complex, sparse, quantized or a Tensor subclass."""
 

@@ -18,7 +18,7 @@ from pt2hub.client.artifacts.loader import load_artifact
 from pt2hub.client.artifacts.local import LocalArtifact
 from pt2hub.domain.artifacts import ArtifactConfig
 from pt2hub.domain.codec import decode
-from pt2hub.errors import BadProgram, OpaqueOperator, UnknownEntry
+from pt2hub.errors import BadProgram, ModelNotCopyable, OpaqueOperator, UnknownEntry
 from pt2hub_workers.inside.builds.export.opaque_operators import check_opaque
 from support.bounded import TORCH, spec
 from support.code import DIGEST
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 DIMS = {"batch": {"min": 1, "max": 16, "example": 2}}
 OPAQUE = TORCH.replace("triton_op", "custom_op").replace("bounded::act", "opaque::act")
 FAKE = "\nact.register_fake(torch.empty_like)\n"
+HOLDS = TORCH.replace("super().__init__()", "super().__init__(); self.act = act").replace(
+    "return act(", "return self.act("
+)
+"""The model holds its operator, which Python cannot copy."""
 OPERATORS = TORCH.replace("bounded::act", "beside::act")
 EXPORT = """
 import torch, acts
@@ -133,10 +137,23 @@ def test_operators_of_c_libraries_are_left_to_verification() -> None:
 def test_a_spec_declares_the_dtype_of_its_model_and_a_target_may_keep_another(
     bench: Workbench, tmp_path: Path
 ) -> None:
-    code = packed(tmp_path, net=TORCH.replace("bounded::act", "declared::act"))
+    code = packed(tmp_path, net=HOLDS.replace("bounded::act", "declared::act"))
 
     parts = bench.build(document(dtype="bfloat16"), source=code)
 
     assert parts["dtype"] == "bfloat16"
     assert [item["dtype"] for item in parts["signature"]["inputs"]] == ["bfloat16"]
     assert parts["verification"]["result"] == "passed"
+
+
+def test_an_attribute_that_cannot_be_copied_into_another_dtype_is_named(
+    bench: Workbench, tmp_path: Path
+) -> None:
+    source = TORCH.replace("super().__init__()", "super().__init__(); self.numbers = (n for n in [1])")
+
+    with pytest.raises(
+        ModelNotCopyable, match=r"its attribute numbers \(generator\) raises TypeError"
+    ) as caught:
+        bench.build(document(dtype="bfloat16"), source=packed(tmp_path, net=source))
+
+    assert caught.value.where == "source"

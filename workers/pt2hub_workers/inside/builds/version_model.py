@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Protocol
 
 import torch
 
+from pt2hub.client.publishing.live_models.module_copies import copy_module
 from pt2hub_workers.inside import sources
 from pt2hub_workers.inside.builds.export import adapter
 from pt2hub_workers.inside.builds.key import settings
@@ -43,9 +43,13 @@ def build_module(spec: Spec, given: SourceFiles, log: Log) -> torch.nn.Module:
 
 
 def convert_dtype(module: torch.nn.Module, request: TargetSpec) -> torch.nn.Module:
-    """Copy the model into the target's dtype, with storage of its own."""
+    """Copy the model into the target's dtype, with storage of its own.
+
+    Raises:
+        ModelNotCopyable: An attribute of the model cannot be copied.
+    """
     dtype: torch.dtype = getattr(torch, request.dtype or "float32")
-    return sources.own_storage(copy.deepcopy(module).to(dtype))
+    return sources.own_storage(copy_module(module).to(dtype))
 
 
 def move_inputs(tensors: Tensors, request: TargetSpec, device: str, *, converted: bool) -> Tensors:

@@ -5,12 +5,12 @@ A worker gets only the program, so it cannot detect what the export lost or fixe
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from pt2hub.client.publishing.live_models.module_copies import copy_module
 from pt2hub.client.publishing.live_models.unread_inputs import unread_inputs
 from pt2hub.errors import HiddenState, ProgramDiffers, UnusedInput
 
@@ -54,7 +54,7 @@ def check_program(
         HiddenState: Two calls of the model on the same arguments differ.
     """
     try:
-        one, other = _copy_model(model), _copy_model(model)
+        one, other = (copy_module(model, share_parameters=True) for _ in range(2))
         first = _outputs(one, args, kwargs)
         _outputs(other, *_roll_tensors(args, kwargs))
     except Exception:  # noqa: BLE001  # it cannot be copied, or does not take these values: nothing is found
@@ -93,13 +93,14 @@ def ignored_inputs(
 
     Raises:
         UnusedInput: The model does not ignore one.
+        ModelNotCopyable: An attribute of the model cannot be copied, so that this cannot be checked.
     """
     unread = unread_inputs(program, list(call.tensors))
     for path in unread:
-        tensor = call.tensors[path]
+        one, other = (copy_module(model, share_parameters=True) for _ in range(2))
         try:
-            before = _outputs(_copy_model(model), args, kwargs)
-            after = _outputs(_copy_model(model), *_replace_tensor(args, kwargs, tensor))
+            before = _outputs(one, args, kwargs)
+            after = _outputs(other, *_replace_tensor(args, kwargs, call.tensors[path]))
         except Exception as exc:
             raise _unused_input(path, f"the model does not accept other values for it: {exc}") from exc
         if len(before) != len(after) or not all(map(torch.equal, before, after)):
@@ -129,10 +130,6 @@ def _unused_input(path: str, why: str) -> UnusedInput:
         hint="torch.export merges two arguments that are the same tensor: export with separate tensors "
         f"(x.clone()). If the model ignores {path}, accept it: checks={{'accept': ['{UNUSED}{path}']}}.",
     )
-
-
-def _copy_model(model: torch.nn.Module) -> torch.nn.Module:
-    return copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
 
 
 def _outputs(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Outputs:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import re
 import traceback
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from pt2hub.client.publishing.live_models.kernel_failures import explain_kernel_failure
+from pt2hub.client.publishing.live_models.module_copies import copy_module
 from pt2hub.errors import (
     IndexOutOfRange,
     InputRefused,
@@ -171,8 +171,12 @@ def find_device(module: torch.nn.Module) -> torch.device:
 
 
 def to_double(module: torch.nn.Module) -> torch.nn.Module:
-    """Copy a module to float64; `.double()` on the original would convert the user's model in place."""
-    return copy.deepcopy(module).double()
+    """Copy a module to float64; `.double()` on the original would convert the user's model in place.
+
+    Raises:
+        ModelNotCopyable: An attribute of the model cannot be copied.
+    """
+    return copy_module(module).double()
 
 
 def convert_inputs(inputs: Tensors, dtype: torch.dtype) -> Tensors:

@@ -5,7 +5,6 @@ An artifact has no first call: values that a model counts or keeps in Python are
 
 from __future__ import annotations
 
-import copy
 import random
 import time
 from dataclasses import dataclass
@@ -13,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pt2hub.errors import HiddenState, NondeterministicModel
+from pt2hub.client.publishing.live_models.module_copies import copy_module
+from pt2hub.errors import HiddenState, ModelNotCopyable, NondeterministicModel
 from pt2hub_workers.inside.builds import differences
 from pt2hub_workers.inside.builds.export import adapter, attribute_state, eager
 from pt2hub_workers.inside.builds.export.eager import Outputs
@@ -140,13 +140,10 @@ class _FreshModel:
 
 
 def _copy_module(module: torch.nn.Module) -> torch.nn.Module | None:
-    """Copy a model except for its parameters, which no call changes; return None if it cannot be copied.
-
-    Examples are models with a lock, or with a tensor computed from parameters (torch.nn.utils.weight_norm).
-    """
+    """Copy a model except for its parameters, which no call changes; return None if it cannot be copied."""
     try:
-        return copy.deepcopy(module, {id(parameter): parameter for parameter in module.parameters()})
-    except Exception:  # noqa: BLE001  # the model's own parts may raise anything
+        return copy_module(module, share_parameters=True)
+    except ModelNotCopyable:
         return None
 
 
