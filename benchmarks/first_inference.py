@@ -43,7 +43,7 @@ def run(trial: TemporaryServer, kind: str, caches: Path) -> tuple[float, float, 
 
 
 def measure(
-    count: int, trial: TemporaryServer, folder: Path, *, cold_every: int = COLD_EVERY
+    count: int, trial: TemporaryServer, folder: Path, *, cold_every: int | None = COLD_EVERY
 ) -> dict[str, Any]:
     """Run all kinds in turns.
 
@@ -51,21 +51,26 @@ def measure(
         count: Rounds.
         trial: Its server runs, and has resnet18 as version 1.
         folder: Where compilers keep their caches.
-        cold_every: Rounds per compile with cold caches.
+        cold_every: Rounds per compile with cold caches; None for the one that fills the others' caches alone.
     """
     first: dict[str, list[float]] = {kind: [] for kind in KINDS}
     process: dict[str, list[float]] = {kind: [] for kind in KINDS}
     threads = 0
-    for kind in ("artifact", "torch_compile_warm"):  # fills the caches
-        run(trial, kind, folder)
+
+    def add(kind: str, found: tuple[float, float, int], text: str) -> int:
+        first[kind].append(found[0])
+        process[kind].append(found[1])
+        say(f"{text} {kind:20} first {found[0]:9.1f} ms   process {found[1]:9.1f} ms")
+        return found[2]
+
+    filling = [run(trial, kind, folder) for kind in ("artifact", "torch_compile_warm")]
+    if cold_every is None:
+        add("torch_compile_cold", filling[1], "first")
     for number in range(count):
         for kind in KINDS:
-            if kind.endswith("cold") and number % cold_every:
+            if kind.endswith("cold") and (cold_every is None or number % cold_every):
                 continue
-            milliseconds, whole, threads = run(trial, kind, folder)
-            first[kind].append(milliseconds)
-            process[kind].append(whole)
-            say(f"{number + 1}/{count} {kind:20} first {milliseconds:9.1f} ms   process {whole:9.1f} ms")
+            threads = add(kind, run(trial, kind, folder), f"{number + 1}/{count}")
     medians = {kind: summary(values)["median"] for kind, values in first.items()}
     whole_medians = {kind: summary(values)["median"] for kind, values in process.items()}
     return {

@@ -19,8 +19,8 @@ _TOKENS = [
     }
 ]
 _BERT = {"factory": "transformers:BertModel", "config": {"num_hidden_layers": 12}}
-_TUNED = {"mode": "max-autotune"}
 _SILU = [{"name": "x", "shape": ["batch", 64], "generate": {"normal": {}}}]
+_HALF = "float16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,9 @@ class Entry:
         sizes: Sizes of its dynamic dimensions at which it is timed; empty if it is published only.
         modes: Modes of `torch.compile` that it is compared with.
         after: Entry that is published before it.
+        timed_with: Entry in whose process it is timed, taking turns with it: one of the same model and weights.
         refused: Whether the publication is to be refused, with a reason.
-        measured: Whether the product's own measuring job runs, with first calls of `torch.compile`.
+        measured: Whether first calls in fresh processes are measured, and the product's own measuring job runs.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Entry:
     sizes: dict[str, int] = field(default_factory=dict)
     modes: tuple[str, ...] = ()
     after: str = ""
+    timed_with: str = ""
     refused: bool = False
     measured: bool = False
 
@@ -52,9 +54,25 @@ class Entry:
         """Whether its source is the folder of code."""
         return "entry" in self.spec["source"]
 
+    @property
+    def is_tuned(self) -> bool:
+        """Whether its build autotunes, for which it has the device alone."""
+        return "mode" in self.spec.get("compile", {})
+
 
 MODES = ("default", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")
+_TUNED_MODES = ("default", "reduce-overhead", "max-autotune")
+"""Without CUDA graphs the same kernels are slower at batch 1, as resnet18's row shows."""
 _QUICK = ("default", "reduce-overhead")
+
+
+def _tuned(seconds: int) -> dict[str, Any]:
+    """Return the fields of a spec that autotunes.
+
+    Args:
+        seconds: Budget. An operation that has begun is finished, which can take a minute for a convolution.
+    """
+    return {"compile": {"mode": "max-autotune"}, "limits": {"autotune_seconds": seconds}}
 
 
 def _resnet18(**fields: Any) -> dict[str, Any]:
@@ -64,7 +82,23 @@ def _resnet18(**fields: Any) -> dict[str, Any]:
 
 def _image_model(name: str) -> dict[str, Any]:
     source = {"factory": "timm:create_model", "kwargs": {"model_name": name}}
-    return {"source": source, "inputs": _IMAGE, "dims": _BATCH, "dtype": "bfloat16", "compile": _TUNED}
+    return {"source": source, "inputs": _IMAGE, "dims": _BATCH, "dtype": "bfloat16", **_tuned(60)}
+
+
+def _bert(**fields: Any) -> dict[str, Any]:
+    return {"source": _BERT, "inputs": _TOKENS, "dims": _BATCH, "dtype": _HALF, **fields}
+
+
+def _layers(name: str, title: str, spec: dict[str, Any], sizes: dict[str, int]) -> tuple[Entry, Entry]:
+    """Return the entries of a model of equal layers, compiled by regions and whole."""
+    by_regions, whole = (
+        {**spec, "model": f"{label}/{name}", "compile": {"regions": regions}}
+        for label, regions in (("regions", "auto"), ("whole", "none"))
+    )
+    return (
+        Entry(f"{name}-regions", f"{title}, by regions", by_regions, sizes, timed_with=f"{name}-whole"),
+        Entry(f"{name}-whole", f"{title}, whole", whole, sizes, _QUICK),
+    )
 
 
 def _own(entry: str, inputs: list[dict[str, Any]], **fields: Any) -> dict[str, Any]:
@@ -93,13 +127,13 @@ def _silu(name: str, title: str, call: str, *, strict: bool, refused: bool = Fal
 ENTRIES: dict[str, Entry] = {
     entry.name: entry
     for entry in (
-        Entry("resnet18", "resnet18, float32", _resnet18(), {"batch": 1}, (), measured=True),
+        Entry("resnet18", "resnet18, float32", _resnet18(), {"batch": 1}, MODES),
         Entry(
             "resnet18-tuned",
             "resnet18, float32, max-autotune",
-            _resnet18(model="vision/resnet18-tuned", compile=_TUNED),
+            _resnet18(model="vision/resnet18-tuned", **_tuned(100)),
             {"batch": 1},
-            MODES,
+            timed_with="resnet18",
         ),
         Entry(
             "resnet18-retrained",
@@ -112,80 +146,45 @@ ENTRIES: dict[str, Entry] = {
             "resnet18 with 10 classes, max-autotune, after the tuned one",
             _resnet18(
                 model="vision/resnet18-tuned",
-                compile=_TUNED,
                 source={"factory": "torchvision.models:resnet18", "kwargs": {"num_classes": 10}, "seed": 0},
+                **_tuned(100),
             ),
             after="resnet18-tuned",
         ),
+        Entry("resnet18-first-calls", "resnet18, float32, in fresh processes", _resnet18(), measured=True),
         Entry(
             "bert-base",
             "BERT-base, float16, 128 tokens, max-autotune",
-            {
-                "source": _BERT,
-                "inputs": _TOKENS,
-                "dims": _BATCH,
-                "dtype": "float16",
-                "compile": _TUNED,
-            },
+            _bert(**_tuned(60)),
             {"batch": 1},
-            MODES,
+            _TUNED_MODES,
         ),
-        Entry(
-            "bert-base-regions",
-            "BERT-base by regions",
-            {
-                "model": "regions/bert-base",
-                "source": _BERT,
-                "inputs": _TOKENS,
-                "dims": _BATCH,
-                "dtype": "float16",
-                "compile": {"regions": "auto"},
-            },
-            {"batch": 1},
+        *_layers("bert-base", "BERT-base, float16, 128 tokens", _bert(), {"batch": 1}),
+        *_layers(
+            "encoder",
+            "12 encoder layers, 768 wide, float16",
+            _own("encoder", _input(2, 128, 768), dtype=_HALF),
+            {"batch": 2},
         ),
-        Entry(
-            "bert-base-whole",
-            "BERT-base whole",
-            {
-                "model": "whole/bert-base",
-                "source": _BERT,
-                "inputs": _TOKENS,
-                "dims": _BATCH,
-                "dtype": "float16",
-                "compile": {"regions": "none"},
-            },
-            {"batch": 1},
-        ),
+        *_layers("deep", "64 layers, 64 wide, float32", _own("deep", _input(16, 64)), {"batch": 16}),
         Entry(
             "vit",
             "ViT-B/16 of timm, bfloat16, max-autotune",
             _image_model("vit_base_patch16_224"),
             {"batch": 1},
-            MODES,
+            _TUNED_MODES,
         ),
         Entry(
             "convnext",
             "ConvNeXt-T of timm, bfloat16, max-autotune",
             _image_model("convnext_tiny"),
             {"batch": 1},
-            MODES,
+            _TUNED_MODES,
         ),
         _silu("silu-operator", "Triton kernel as an operator", "operator", strict=False),
         _silu("silu-operator-strict", "Triton kernel as an operator, strict export", "operator", strict=True),
         _silu("silu-plain-strict", "Triton kernel called plainly, strict export", "plain", strict=True),
         _silu("silu-plain", "Triton kernel called plainly", "plain", strict=False, refused=True),
-        Entry(
-            "deep-regions",
-            "64 layers by regions",
-            {**_own("deep", _input(16, 64)), "model": "regions/deep", "compile": {"regions": "auto"}},
-            {"batch": 16},
-        ),
-        Entry(
-            "deep-whole",
-            "64 layers whole",
-            {**_own("deep", _input(16, 64)), "model": "whole/deep", "compile": {"regions": "none"}},
-            {"batch": 16},
-        ),
         Entry(
             "decoder",
             "decoder layer with a cache of keys and values, bfloat16",
@@ -209,3 +208,20 @@ ENTRIES: dict[str, Entry] = {
         ),
     )
 }
+PARTS: dict[str, tuple[str, ...]] = {
+    "layers": (
+        *(
+            "bert-base-regions",
+            "bert-base-whole",
+            "encoder-regions",
+            "encoder-whole",
+            "deep-regions",
+            "deep-whole",
+        ),
+        *("silu-operator", "silu-operator-strict", "silu-plain-strict", "silu-plain"),
+        *("decoder", "int8", "int8-torchao", "convnext"),
+    ),
+    "resnet18": ("resnet18", "resnet18-tuned", "resnet18-retrained", "resnet18-tuned-again"),
+    "transformers": ("bert-base", "vit", "resnet18-first-calls"),
+}
+"""Rows of one command each, where a command may take only ten minutes (docs/how-to/gpu-machine.md#the-gpu-results)."""

@@ -1,38 +1,45 @@
-"""A fresh process of the GPU results: `python benchmarks/gpu_timings.py REF MODES SIZES` prints one JSON object.
+"""A fresh process of the GPU results: `python benchmarks/gpu_timings.py REFS MODES SIZES` prints one JSON object.
 
-The artifact, without and with CUDA graphs, the model in eager mode and under each mode of `torch.compile` live in one
-process and take turns. Every call is waited for, as one that answers a request is.
+Artifacts of one model, without and with CUDA graphs, the model in eager mode and under each mode of `torch.compile` live in
+one process and take turns. Every call is waited for, as one that answers a request is.
 """
 
 from __future__ import annotations
 
-import copy
+import contextlib
 import importlib
 import json
+import signal
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._inductor.async_compile import shutdown_compile_workers
 
 import pt2hub
 from gpu_entries import CODE
+from pt2hub.client.publishing.live_models.module_copies import copy_module
 from pt2hub.domain.publishing.spec import FactorySource
 from pt2hub_workers.inside.builds.compile.weights import load_weights
 from pt2hub_workers.inside.builds.differences import max_difference, rms_difference
 from pt2hub_workers.inside.builds.export.adapter import adapt_model
 from pt2hub_workers.inside.builds.export.call import arguments
 from pt2hub_workers.inside.builds.export.inputs import Point, make_inputs
-from pt2hub_workers.inside.performance.timer import MAX_BLOCK_SECONDS, time_alternating
+from pt2hub_workers.inside.performance.timer import MAX_BLOCK_SECONDS, TimedCall, time_alternating
 from pt2hub_workers.performance.demonstration import build_model, read_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pt2hub.client.artifacts.local import LocalArtifact
 
-SECONDS = 1.0
+SECONDS = 0.5
 """Of each implementation's calls."""
+FIRST_CALL_SECONDS = 150.0
+"""Limit of a first call under `torch.compile`: autotuning all convolutions of resnet18 has taken four minutes."""
+COMPILED = "compile "
+"""Before a mode of `torch.compile`, in names of implementations."""
 
 
 def _wait() -> None:
@@ -60,61 +67,108 @@ class WaitedClock:
         return samples, last - began
 
 
-def main(reference: str, modes: str, sizes: str) -> dict[str, Any]:
-    """Time an artifact and what it is compared with.
+def main(references: str, modes: str, sizes: str) -> dict[str, dict[str, Any]]:
+    """Time artifacts of one model, and what they are compared with; return what is known about each by its name.
 
     Args:
+        references: References by name, as JSON.
         modes: Modes of `torch.compile`, with commas between them.
         sizes: Sizes of the dynamic dimensions, as JSON.
     """
-    local = pt2hub.pull(reference)
+    given: dict[str, str] = json.loads(references)
+    local = pt2hub.pull(next(iter(given.values())))
     module = _module(local)
     first, second = (_inputs(local, json.loads(sizes), draw) for draw in (0, 1))
-    calls: dict[str, Callable[..., Any]] = {
-        "artifact": pt2hub.load(reference, cuda_graph=False),
-        "eager": copy.deepcopy(module),  # each has buffers of its own: a model may write to them
-    }
-    calls |= {
-        f"compile {mode}": torch.compile(copy.deepcopy(module), mode=mode)
-        for mode in modes.split(",")
-        if mode
-    }
-    if torch.cuda.is_available():
-        calls["artifact_graph"] = pt2hub.load(reference, cuda_graph=True)
     with torch.inference_mode():
-        expected, other = copy.deepcopy(module)(**first), copy.deepcopy(module)(**second)
-        found, failed = _call_first(calls, first, expected)
-        ready = {name: call for name, call in calls.items() if name not in failed}
-        timed = time_alternating(
-            [lambda call=call: call(**first) for call in ready.values()], WaitedClock(), seconds=SECONDS
-        )
+        expected, other = copy_module(module)(**first), copy_module(module)(**second)
+        run = _Run(first, expected)
+        for name, call in _calls(given, module, modes.split(",") if modes else []):
+            run.call_first(name, call)
+        shutdown_compile_workers()  # their processes take time from the calls
+        timed = run.time()
     scale = rms_difference(expected, other)
-    return {
-        "p50_ms": {name: round(item.quantile(0.5), 4) for name, item in zip(ready, timed, strict=True)},
-        "p99_ms": {name: round(item.quantile(0.99), 4) for name, item in zip(ready, timed, strict=True)},
-        "calls": {name: item.calls for name, item in zip(ready, timed, strict=True)},
-        "first_call_s": {name: seconds for name, (seconds, _) in found.items()},
-        "relative_error": {name: error / scale for name, (_, error) in found.items()},
-        "failed": failed,
-    }
+    return {name: run.describe(name, list(given), timed, scale) for name in given}
 
 
-def _call_first(
-    calls: dict[str, Callable[..., Any]], inputs: dict[str, Any], expected: Any
-) -> tuple[dict[str, tuple[float, float]], dict[str, str]]:
-    """Return seconds and error of each first call; and the reasons of those that failed."""
-    found, failed = {}, {}
-    for name, call in calls.items():
+def _calls(
+    given: dict[str, str], module: torch.nn.Module, modes: list[str]
+) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield what is called: the artifacts, eager mode, the modes of `torch.compile`, and the artifacts with graphs."""
+    for name, reference in given.items():
+        yield f"{name} artifact", pt2hub.load(reference, cuda_graph=False)
+    yield "eager", copy_module(module)  # each has buffers of its own: a model may write to them
+    for mode in modes:
+        yield f"{COMPILED}{mode}", torch.compile(copy_module(module), mode=mode)
+    if torch.cuda.is_available():
+        for name, reference in given.items():
+            yield f"{name} artifact_graph", pt2hub.load(reference, cuda_graph=True)
+
+
+class _Run:
+    """First calls of implementations, and their times in turns."""
+
+    def __init__(self, inputs: dict[str, Any], expected: Any) -> None:
+        self._inputs = inputs
+        self._expected = expected
+        self._ready: dict[str, Callable[..., Any]] = {}
+        self._first: dict[str, float] = {}
+        self._errors: dict[str, float] = {}
+        self._failed: dict[str, str] = {}
+
+    def call_first(self, name: str, call: Callable[..., Any]) -> None:
+        """Call an implementation, with a time limit if it compiles."""
         began = time.perf_counter()
         try:
-            output = call(**inputs)
-            _wait()
+            with _time_limit(FIRST_CALL_SECONDS if name.startswith(COMPILED) else 0):
+                output = call(**self._inputs)
+                _wait()
         except Exception as error:  # noqa: BLE001  # Dynamo and Inductor raise their own
-            failed[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            continue
-        found[name] = round(time.perf_counter() - began, 3), max_difference(output, expected)
-        print(f"{name}: first call {found[name][0]} s", file=sys.stderr, flush=True)
-    return found, failed
+            self._failed[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            print(f"{name}: {self._failed[name]}", file=sys.stderr, flush=True)
+            return
+        self._ready[name] = call
+        self._first[name] = round(time.perf_counter() - began, 6)
+        self._errors[name] = max_difference(output, self._expected)
+        print(f"{name}: first call {self._first[name]} s", file=sys.stderr, flush=True)
+
+    def time(self) -> dict[str, TimedCall]:
+        """Return the times of what could be called, by name."""
+        calls = [lambda call=call: call(**self._inputs) for call in self._ready.values()]
+        return dict(zip(self._ready, time_alternating(calls, WaitedClock(), seconds=SECONDS), strict=True))
+
+    def describe(
+        self, own: str, names: list[str], timed: dict[str, TimedCall], scale: float
+    ) -> dict[str, Any]:
+        """Return what is known about one artifact and what it is compared with, without the other artifacts."""
+
+        def select(found: dict[str, Any]) -> dict[str, Any]:
+            others = tuple(f"{name} " for name in names if name != own)
+            return {k.removeprefix(f"{own} "): v for k, v in found.items() if not k.startswith(others)}
+
+        return {
+            "p50_ms": select({name: round(item.quantile(0.5), 4) for name, item in timed.items()}),
+            "p99_ms": select({name: round(item.quantile(0.99), 4) for name, item in timed.items()}),
+            "calls": select({name: item.calls for name, item in timed.items()}),
+            "first_call_s": select(self._first),
+            "relative_error": select({name: error / scale for name, error in self._errors.items()}),
+            "failed": select(self._failed),
+        }
+
+
+@contextlib.contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in the block after some seconds, and again each second: a compiler may catch it; 0 is no limit."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"no answer within {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _module(local: LocalArtifact) -> torch.nn.Module:

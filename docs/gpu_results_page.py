@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpu_speed_goals import best_of_artifact, best_of_compile, find_goals
 from pt2hub.rendering.quantities import format_bytes, quantity
 
 if TYPE_CHECKING:
@@ -21,12 +22,6 @@ INTRODUCTION = """# GPU results
 What pt2hub itself publishes, verifies, loads and measures on a GPU. This page is written by `make docs` from
 `docs/gpu-results.json`, which `make gpu-results` writes ([how to run it](how-to/gpu-machine.md#the-gpu-results)).
 """
-PAIRS = {
-    "by regions": (("deep-regions", "deep-whole"), ("bert-base-regions", "bert-base-whole")),
-    "with the times of an earlier build": (("resnet18-tuned-again", "resnet18-tuned"),),
-}
-"""Rows whose compile steps are compared: the second one with the first one's compile step as the unit."""
-_BEST = "best of torch.compile"
 
 
 def write_page(rows: dict[str, dict[str, Any]]) -> str:
@@ -35,22 +30,40 @@ def write_page(rows: dict[str, dict[str, Any]]) -> str:
     Args:
         rows: The file's rows, by name.
     """
-    sections = (_published(rows), _timed(rows), _first_calls(rows), _pairs(rows), _refused(rows), _runs(rows))
+    sections = (
+        _goals(rows),
+        _published(rows),
+        _timed(rows),
+        _first_calls(rows),
+        _autotuning(rows),
+        _refused(rows),
+        _runs(rows),
+    )
     return "\n".join((INTRODUCTION, *(section for section in sections if section)))
 
 
-def best_of_compile(timed: dict[str, Any]) -> tuple[str, float] | None:
-    """Return the fastest mode of `torch.compile` and its p50 in milliseconds; None if it was not compared."""
-    modes = {
-        name.removeprefix("compile "): ms
-        for name, ms in timed["p50_ms"].items()
-        if name.startswith("compile ")
-    }
-    return min(modes.items(), key=lambda item: item[1]) if modes else None
+def _goals(rows: dict[str, dict[str, Any]]) -> str:
+    body: list[tuple[str, ...]] = []
+    for goal in find_goals(rows):
+        stated = (goal.what, f"{goal.bound} {goal.value:,g}")
+        body += [
+            (
+                *stated,
+                item.of,
+                f"{float(f'{item.value:.3g}'):,g}",
+                "yes" if goal.is_reached(item) else "no",
+                item.basis,
+            )
+            for item in goal.figures
+        ] or [(*stated, "", "not measured", "", "")]
+    return _section("Goals", ("what", "goal", "model", "figure", "reached", "from"), body)
 
 
 def _published(rows: dict[str, dict[str, Any]]) -> str:
-    built = [row for row in rows.values() if "error" not in row]
+    built: dict[str, dict[str, Any]] = {}
+    for row in rows.values():
+        if "error" not in row:
+            built.setdefault(row["model"], row)  # a version that is measured in two rows was built once
     body = [
         (
             row["title"],
@@ -60,7 +73,7 @@ def _published(rows: dict[str, dict[str, Any]]) -> str:
             format_bytes(row["code_bytes"]),
             format_bytes(row["weights_bytes"]),
         )
-        for row in built
+        for row in built.values()
     ]
     return _section("Published", ("model", "compile", "verify", "all steps", "code", "weights"), body)
 
@@ -71,7 +84,7 @@ def _timed(rows: dict[str, dict[str, Any]]) -> str:
         if not (timed := row.get("timed")):
             continue
         p50 = timed["p50_ms"]
-        best, own = best_of_compile(timed), p50.get("artifact_graph", p50["artifact"])
+        best, own = best_of_compile(timed), best_of_artifact(timed)[1]
         body.append(
             (
                 row["title"],
@@ -83,12 +96,20 @@ def _timed(rows: dict[str, dict[str, Any]]) -> str:
                 _ratio(own, best[1]) if best else "",
             )
         )
-    headings = ("model", "artifact", "with CUDA graph", "ratio", "eager", _BEST, "artifact / best")
+    headings = (
+        "model",
+        "artifact",
+        "with CUDA graph",
+        "ratio",
+        "eager",
+        "best of torch.compile",
+        "artifact / best",
+    )
     text = _section("Latency", headings, body)
     if text:
         text += (
-            "\np50 of calls that are waited for, all kinds in one process and taking turns. `artifact / best` is that of"
-            " the artifact with CUDA\ngraph. torch.compile has a fixed batch, the artifact the whole range of its spec.\n"
+            "\np50 of calls that are waited for, all kinds in one process and taking turns. `artifact / best` takes the faster"
+            " way of calling\nthe artifact. torch.compile has a fixed batch, the artifact the whole range of its spec.\n"
         )
     return text
 
@@ -110,37 +131,50 @@ def _first_calls(rows: dict[str, dict[str, Any]]) -> str:
     return _section("First calls in fresh processes", headings, body)
 
 
-def _pairs(rows: dict[str, dict[str, Any]]) -> str:
+def _autotuning(rows: dict[str, dict[str, Any]]) -> str:
     body = []
-    for label, pairs in PAIRS.items():
-        for one, other in pairs:
-            if one in rows and other in rows and "error" not in rows[one] and "error" not in rows[other]:
-                mine, base = (rows[name]["steps"].get("compile") for name in (one, other))
-                graphs = [
-                    (rows[name].get("timed") or {"p50_ms": {}})["p50_ms"].get("artifact_graph")
-                    for name in (one, other)
-                ]
-                body.append(
-                    (
-                        rows[one]["title"],
-                        label,
-                        _seconds(mine),
-                        _seconds(base),
-                        _ratio(base, mine),
-                        _ratio(*graphs),
-                    )
+    for row in rows.values():
+        if found := (row.get("provenance") or {}).get("autotuning"):
+            counts = (found["choices"], found.get("known", 0), found["left_to_default"])
+            body.append(
+                (
+                    row["title"],
+                    _seconds(found["seconds"]),
+                    _seconds(found["budget"]) or "none",
+                    *map(str, counts),
+                    _seconds(row["steps"].get("compile")),
                 )
-    headings = ("model", "compiled", "compile step", "without", "times faster", "p50 with CUDA graph, ratio")
-    return _section("Compiles that have something to build on", headings, body)
+            )
+    headings = (
+        "model",
+        "autotuned for",
+        "budget",
+        "choices",
+        "known before",
+        "left to the default",
+        "compile step",
+    )
+    return _section("Autotuning", headings, body)
 
 
 def _refused(rows: dict[str, dict[str, Any]]) -> str:
     body = [
-        (row["title"], f"`{row['error']['code']}`", " ".join(str(row["error"]["message"]).split()))
+        (
+            row["title"],
+            f"`{row['error']['code']}`",
+            _code(": ".join(filter(None, (row["error"].get("where"), row["error"]["message"])))),
+            _code(row["error"].get("hint") or ""),
+        )
         for row in rows.values()
         if "error" in row
     ]
-    return _section("Refused", ("model", "code", "message"), body)
+    return _section("Refused", ("model", "code", "message", "hint"), body)
+
+
+def _code(text: str) -> str:
+    """Return text of an error as code in a table: it may have brackets, bars and line ends."""
+    plain = " ".join(text.split()).replace("`", "'").replace("|", "\\|")
+    return f"`{plain}`" if plain else ""
 
 
 def _runs(rows: dict[str, dict[str, Any]]) -> str:

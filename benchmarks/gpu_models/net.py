@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Block(nn.Module):
@@ -26,15 +29,37 @@ class Block(nn.Module):
 class Deep(nn.Module):
     """Many equal layers."""
 
-    def __init__(self, layers: int, width: int) -> None:
+    def __init__(self, layers: Iterable[nn.Module]) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(Block(width) for _ in range(layers))
+        self.layers = nn.ModuleList(layers)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute on [batch, width]."""
+        """Call one after the other."""
         for layer in self.layers:
             x = layer(x)
         return x
+
+
+class EncoderLayer(nn.Module):
+    """A layer of an encoder: attention over all tokens and a perceptron, each added to its input and normalized."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Compute on [batch, tokens, width]."""
+        batch, tokens, width = x.shape
+        query, key, value = (
+            part.view(batch, tokens, self.heads, -1).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1)
+        )
+        mixed = nn.functional.scaled_dot_product_attention(query, key, value)
+        x = self.norm(x + self.out(mixed.transpose(1, 2).reshape(batch, tokens, width)))
+        y: torch.Tensor = self.norm2(x + self.down(nn.functional.gelu(self.up(x))))
+        return y
 
 
 class Decoder(nn.Module):
@@ -97,15 +122,21 @@ class Int8Linear(nn.Module):
 
 def deep(layers: int = 64, width: int = 64) -> nn.Module:
     """Return many equal layers."""
-    return Deep(layers, width).eval()
+    return Deep(Block(width) for _ in range(layers)).eval()
+
+
+def encoder(layers: int = 12, width: int = 768, heads: int = 12) -> nn.Module:
+    """Return the layers of an encoder as large as BERT-base, without embeddings."""
+    return _with_biases(Deep(EncoderLayer(width, heads) for _ in range(layers)).eval())
 
 
 def decoder(width: int = 1024, heads: int = 16, length: int = 2048) -> nn.Module:
-    """Return a decoder's layer with its cache.
+    """Return a decoder's layer with its cache."""
+    return _with_biases(Decoder(width, heads, length).eval())
 
-    Biases are as large as trained ones: next to bfloat16's rounding, fresh ones change no output.
-    """
-    model = Decoder(width, heads, length).eval()
+
+def _with_biases(model: nn.Module) -> nn.Module:
+    """Make biases as large as trained ones: next to the rounding of 16 bits, fresh ones change no output."""
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             nn.init.normal_(parameter)

@@ -1,6 +1,6 @@
 """Figures that the pages quote: `make figures` measures them, and every page takes them from `docs/figures.json`.
 
-A quoted figure stands between two marks, which a reader of the page does not see:
+Those of a GPU come from `docs/gpu-results.json`, and are empty until they are measured. A quoted figure stands between two marks, which a reader of the page does not see:
 
     published in <!-- figure: first_publish_s -->58.1 s<!-- /figure -->
 
@@ -14,10 +14,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+from gpu_speed_goals import first_call_text
 from pt2hub.rendering.quantities import quantity
 
 ROOT = Path(__file__).resolve().parents[2]
 FIGURES = ROOT / "docs" / "figures.json"
+GPU_RESULTS = ROOT / "docs" / "gpu-results.json"
 _SPAN = re.compile(
     r"(?P<open><!-- figure: (?P<name>\w+) -->)(?P<text>.*?)(?P<close><!-- /figure -->)", re.DOTALL
 )
@@ -37,9 +39,10 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def read_figures(path: Path = FIGURES) -> dict[str, Any]:
+def read_figures(path: Path = FIGURES, gpu_results: Path = GPU_RESULTS) -> dict[str, Any]:
     """Return the measured figures by name, and what they were measured on."""
     document = json.loads(path.read_text())
+    rows = json.loads(gpu_results.read_text()) if gpu_results.exists() else {}
     load = document["load_average_before"]
     busy = f", busy with other work (load average {load:g})" if load > QUIET_LOAD else ""
     return {
@@ -47,6 +50,7 @@ def read_figures(path: Path = FIGURES) -> dict[str, Any]:
         "figures_date": document["date"],
         "figures_commit": document["commit"],
         "figures_machine": document["machine"]["text"] + busy,
+        "gpu_first_call_text": first_call_text(rows),
     }
 
 

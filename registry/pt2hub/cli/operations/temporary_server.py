@@ -104,7 +104,7 @@ class TemporaryServer:
         """Run a Python program in a fresh process and return its JSON output.
 
         Raises:
-            InternalError: The program failed.
+            InternalError: The program failed, or took too long.
         """
         with self._run_process(
             [sys.executable, *program, what, *arguments],
@@ -113,7 +113,12 @@ class TemporaryServer:
             stderr=subprocess.PIPE,
             text=True,
         ) as process:
-            out, err = process.communicate(timeout=CHILD_TIMEOUT_S)
+            try:
+                out, err = process.communicate(timeout=CHILD_TIMEOUT_S)
+            except subprocess.TimeoutExpired as expired:
+                raise InternalError(
+                    f"The process gave no answer within {CHILD_TIMEOUT_S:g} s.", where=f"demonstration {what}"
+                ) from expired
         if process.returncode:
             text = err.strip()[-800:]
             raise InternalError(
