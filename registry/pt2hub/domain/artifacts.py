@@ -404,6 +404,29 @@ class ProgramKey:
 
 
 @dataclass(frozen=True, slots=True)
+class Region:
+    """A part of the model with code of its own, which an artifact compiled by regions calls once or several times.
+
+    Attributes:
+        key: Program key of the part. Equal keys within a team reuse its code, also between models.
+        members: Its files in the code layer, the library first.
+        constants: The table of one call's constants, with the names that the code uses; `blob_member` is empty.
+        native: Requirements of its library.
+        modules: Paths of the modules that are these calls, in the order of the calls; empty for a part between them.
+        calls: Number of calls.
+        code_reused_from: Code layer that its files were taken from; None if they were compiled for this artifact.
+    """
+
+    key: ProgramKey
+    members: tuple[str, ...]
+    constants: Constants
+    native: NativeCode
+    modules: tuple[str, ...]
+    calls: int
+    code_reused_from: Digest | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StepTiming:
     """Duration of a finished build step.
 
@@ -458,6 +481,7 @@ class ArtifactConfig:
         verification: The verification report.
         provenance: Build id, attempt, isolation, compiler processes started, reuse.
         dtype: The target's dtype override, or None.
+        regions: Parts with code of their own; empty for a model that was compiled as a whole.
     """
 
     schema: int
@@ -474,6 +498,7 @@ class ArtifactConfig:
     verification: dict[str, Any]
     provenance: dict[str, Any]
     dtype: str | None = None
+    regions: tuple[Region, ...] = ()
 
     @property
     def request(self) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Regional compilation: repeated blocks of a model are compiled once and called in turn."""
