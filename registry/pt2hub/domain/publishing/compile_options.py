@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, Discriminator, Field, Tag, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from pt2hub.domain.publishing.compile_modes import DEFAULT_MODE, CompileMode, contradictions
 from pt2hub.domain.publishing.inductor_options import OPTION_TYPES, describe_options, suggest_option
-from pt2hub.domain.publishing.spec_base import STRICT
+from pt2hub.domain.publishing.spec_base import STRICT, whole
 from pt2hub.domain.publishing.target_names import RequestedTarget
 
 if TYPE_CHECKING:
@@ -20,6 +21,15 @@ Options = dict[str, bool | int | float | str]
 STORED = "stored"
 """Key of pydantic's context for specs that were accepted earlier: values of options are not checked again."""
 WeightsForm = Literal["split", "baked"]
+DEFAULT_REGIONS: Literal["auto"] = "auto"
+_CHOICES = ("auto", "none")
+_ModuleName = Annotated[str, Field(pattern=whole(r"\w+(?:\.\w+)*"), max_length=200)]
+# By the type: errors of a list's names would otherwise come with that of a text that is neither auto nor none.
+Regions = Annotated[
+    Annotated[Literal["auto", "none"], Tag("choice")]
+    | Annotated[list[_ModuleName], Field(min_length=1, max_length=64), Tag("names")],
+    Discriminator(lambda value: "names" if isinstance(value, list) else "choice"),
+]
 
 COMPILE_OPTIONS = frozenset(OPTION_TYPES)
 """Names of the Inductor options that a spec may set."""
@@ -30,6 +40,8 @@ _MODE_DESCRIPTION = (
     "`coordinate_descent_tuning`; `reduce-overhead` and `max-autotune` make CUDA graphs the default of `pt2hub.load` on "
     "a GPU."
 )
+
+_NOT_BAKED = "a region's weights are bound per call, which baked weights are not; use"
 
 
 class _Part(BaseModel):
@@ -51,12 +63,36 @@ class CompileSpec(_Part):
             examples=["split"],
         ),
     ] = "split"
+    regions: Annotated[
+        Regions,
+        Field(
+            description="Blocks that are compiled once and called several times. `auto`: repeated blocks become regions "
+            "where that at least halves what is compiled, unless the mode is `max-autotune` or "
+            "`max-autotune-no-cudagraphs`; `none`: the model is compiled as a whole; or a list of module paths "
+            "(`encoder.layer` stands for its children) and class names (`BertLayer`), which needs `weights: split`.",
+            examples=[["encoder.layer"]],
+            json_schema_extra=lambda schema: schema.update(
+                anyOf=schema.pop("oneOf")
+            ),  # the choices are no objects
+        ),
+    ] = DEFAULT_REGIONS
 
     @field_validator("options")
     @classmethod
     def _check_options(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         _check_options(value, info)
         return value
+
+    @field_validator("regions", mode="before")
+    @classmethod
+    def _check_regions(cls, value: Any) -> Any:
+        if isinstance(value, list) or value in _CHOICES:
+            return value
+        raise PydanticCustomError(
+            "invalid_input",
+            "{text}",
+            {"text": _refuse_regions(value), "allowed": "auto, none, or a list such as [encoder.layer]"},
+        )
 
 
 class ExportSpec(_Part):
@@ -131,7 +167,9 @@ class TargetSpec(_Part):
 def find_contradiction(
     compile_spec: CompileSpec, targets: Sequence[RequestedTarget | TargetSpec]
 ) -> tuple[str, str, object] | None:
-    """Return path, text and given value of the first option that a mode sets otherwise; None if there is none."""
+    """Return path, text and given value of the first field that another one contradicts; None if there is none."""
+    if found := _find_wrong_regions(compile_spec, targets):
+        return found
     if wrong := contradictions(compile_spec.mode, compile_spec.options):
         return _contradiction("compile.options", compile_spec.mode, wrong, compile_spec.options)
     for place, item in enumerate(targets):
@@ -153,6 +191,24 @@ def _contradiction(
     name, value = next(iter(wrong.items()))
     text = f"the option contradicts mode {mode}, which sets it to {str(value).lower()}"
     return f"{path}.{name}", text, options[name]
+
+
+def _find_wrong_regions(
+    compile_spec: CompileSpec, targets: Sequence[RequestedTarget | TargetSpec]
+) -> tuple[str, str, object] | None:
+    """Return path, text and given value of a duplicate region, or of baked weights in spite of regions."""
+    names = compile_spec.regions
+    if not isinstance(names, list):
+        return None
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            return f"compile.regions[{place}]", "duplicate region", name
+    if compile_spec.weights == "baked":
+        return "compile.regions", f"{_NOT_BAKED} compile.weights: split, or auto or none", names
+    for place, item in enumerate(targets):
+        if isinstance(item, TargetSpec) and item.weights == "baked":
+            return f"targets[{place}].weights", f"compile.regions has names: {_NOT_BAKED} split", item.weights
+    return None
 
 
 def weights_form(spec: Mapping[str, Any], request: Mapping[str, Any]) -> WeightsForm:
@@ -191,6 +247,15 @@ def _check_options(options: dict[str, Any], info: ValidationInfo) -> None:
         if not OPTION_TYPES[name].accepts(value):
             context = {"path": name, "given": value, "allowed": OPTION_TYPES[name].text}
             raise PydanticCustomError("invalid_input", "invalid value", context)
+
+
+def _refuse_regions(value: object) -> str:
+    """Return the text of an error about regions that are neither a choice nor a list."""
+    if not isinstance(value, str):
+        return "must be auto, none or a list of module paths and class names"
+    if similar := difflib.get_close_matches(value, _CHOICES, n=1):
+        return f"unknown value; did you mean {similar[0]}?"
+    return "a module path or class name must be in a list"
 
 
 def _refuse_names(names: Sequence[str]) -> str:

@@ -67,6 +67,7 @@ _FORMS = {
     "example": _DIGEST,
     "dims": "a name in lowercase letters, digits and _, such as batch",
     "fixed": _ARGUMENT,
+    "regions": "a module path or class name, such as encoder.layer.3 or BertLayer",
     "outputs": "a path to a value, such as .last_hidden_state, [0] or .hidden_states[0]",
     "alias": "a name such as prod: letters, digits and . _ - after a letter",
     "metric": "a name in lowercase letters, digits and _, such as latency_p50",
