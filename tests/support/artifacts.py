@@ -16,6 +16,7 @@ from pt2hub.domain.artifacts import (
     Environment,
     NativeCode,
     ProgramKey,
+    Region,
     Signature,
     SingleFile,
     TensorInput,
@@ -79,3 +80,16 @@ def a_config(*table: Constant, **changes: Any) -> ArtifactConfig:
         provenance={},
     )
     return replace(config, **changes)
+
+
+def a_region(key: str | ProgramKey, *modules: str, **changes: Any) -> Region:
+    """A part of a model that is called once per module, with the constant `weight`."""
+    region = Region(
+        key=key if isinstance(key, ProgramKey) else ProgramKey(digest_bytes(key.encode()), {"graph": key}),
+        members=("model/data/aotinductor/model/region.so",),
+        constants=Constants("", 0, (a_constant("weight", (4,)),)),
+        native=NativeCode("x86_64", (), (), (), "2.31", ""),
+        modules=modules,
+        calls=max(1, len(modules)),
+    )
+    return replace(region, **changes)

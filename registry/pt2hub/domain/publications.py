@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pt2hub.domain.artifacts import ArtifactConfig, Descriptor, Manifest
+from pt2hub.domain.artifacts import ArtifactConfig, Descriptor, Manifest, Region
 from pt2hub.domain.performance.measurements import MeasurementRun
 
 
@@ -59,3 +59,16 @@ class ReusableCode:
 
     code: Descriptor
     config: ArtifactConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ReusableRegion:
+    """Compiled code of a part of an earlier artifact, which may be of another model.
+
+    Attributes:
+        code: The code layer with the part's files.
+        region: The part as that artifact's config describes it.
+    """
+
+    code: Descriptor
+    region: Region

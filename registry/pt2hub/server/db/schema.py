@@ -429,6 +429,17 @@ class ArchiveMember(Base):
     digest: Mapped[str] = mapped_column(index=True)
 
 
+class Region(Base):
+    """A part of an artifact with code of its own, by the part's program key."""
+
+    __tablename__ = "regions"
+
+    program_key: Mapped[str] = mapped_column(primary_key=True)
+    artifact: Mapped[str] = mapped_column(
+        ForeignKey("artifacts.digest", ondelete="CASCADE"), primary_key=True, index=True
+    )
+
+
 class AutotuneChoice(Base):
     """An autotune candidate for an operation, timed or failed."""
 

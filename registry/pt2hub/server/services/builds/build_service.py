@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from pt2hub.domain.artifacts import CODE_TYPE
 from pt2hub.domain.builds import BuildKind, BuildState, Claim, Outcome
-from pt2hub.domain.names import team_of
-from pt2hub.domain.publications import Publication, ReusableCode
-from pt2hub.errors import BadResponse, BuildActive, BuildOver, NotFound, TooLarge
+from pt2hub.domain.publications import Publication, ReusableCode, ReusableRegion
+from pt2hub.errors import BuildActive, BuildOver, NotFound
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.notifications import notify_progress
 from pt2hub.server.db.stores.artifacts.artifacts import ArtifactStore
@@ -26,14 +24,15 @@ from pt2hub.server.db.stores.builds.builds import BuildStore, read_state
 from pt2hub.server.db.stores.builds.progress import ProgressStore
 from pt2hub.server.db.stores.performance.measuring_jobs import MeasuringJobStore
 from pt2hub.server.db.stores.publishing.versions import VersionStore
-from pt2hub.server.services.blobs.documents import named_by, read_config, read_manifest
+from pt2hub.server.services.blobs.documents import named_by
+from pt2hub.server.services.builds.code_reuse import CodeReuse
 from pt2hub.server.services.builds.measuring_queue import MeasuringJobQueue
 from pt2hub.server.services.builds.priorities import check_priority
 from pt2hub.server.services.builds.transitions import Transitions, overtaken
 from pt2hub.server.services.builds.waits import explain_waits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from datetime import timedelta
 
     from sqlalchemy.orm import Session
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from pt2hub.server.db.stores.builds.builds import HeldBuild
     from pt2hub.wire.responses import BuildView
 
-__all__ = ["BuildService", "Publication", "ReusableCode"]
+__all__ = ["BuildService", "Publication", "ReusableCode", "ReusableRegion"]
 
 _log = structlog.get_logger(__name__)
 
@@ -60,7 +59,7 @@ class BuildService:
     ) -> None:
         self._sessions = sessions
         self._queue = queue
-        self._storage = storage
+        self._reuse = CodeReuse(sessions, storage)
         self._heartbeat_timeout = heartbeat_timeout
 
     # -- for people ---------------------------------------------------------------------------------------
@@ -180,22 +179,21 @@ class BuildService:
     def find_code(self, program_key: Digest, *, model: str) -> ReusableCode | None:
         """Return compiled code with this program key from the same team's artifacts, if its bytes still exist.
 
-        Only from the same team: a build that runs hostile code can claim any key for its result, and verification
-        proves that code computes the right thing, not that it does nothing else.
-
         Args:
             model: The model to be built, `team/name`.
         """
-        with self._sessions.begin() as session:
-            candidates = ArtifactStore(session).with_key(program_key, team_of(model))
-        for digest in candidates:
-            # Reuse only saves time: after a lost or damaged object the worker compiles.
-            with contextlib.suppress(NotFound, BadResponse, TooLarge):
-                manifest = read_manifest(self._storage, digest)
-                code = manifest.layer(CODE_TYPE)
-                if code and self._storage.size(StorageKey.blob(code.digest)) == code.size:
-                    return ReusableCode(code=code, config=read_config(self._storage, manifest))
-        return None
+        return self._reuse.find_code(program_key, model=model)
+
+    def find_regions(self, keys: Collection[Digest], *, model: str) -> dict[Digest, ReusableRegion]:
+        """Return compiled code of parts with these program keys, under the same conditions as `find_code`.
+
+        Args:
+            model: The model to be built, `team/name`.
+
+        Returns:
+            Code by program key; keys without any are missing.
+        """
+        return self._reuse.find_regions(keys, model=model)
 
     def record_weights(self, claim: Claim, digest: Digest) -> Digest:
         """Record a blob as the version's weights, unless one is recorded already.

@@ -22,6 +22,7 @@ from pt2hub.domain.publications import Publication
 from pt2hub.errors import BadResponse, Conflict, NotFound, TooLarge
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.artifacts.artifacts import ArtifactStore
+from pt2hub.server.db.stores.artifacts.regions import RegionStore
 from pt2hub.server.db.stores.blobs.blobs import BlobStore
 from pt2hub.server.db.stores.builds.attempts import AttemptStore
 from pt2hub.server.db.stores.builds.builds import BuildStore
@@ -120,6 +121,7 @@ class ReindexService:
             artifacts = ArtifactStore(session)
             if added or artifacts.ref(manifest.digest):
                 artifacts.refer(manifest.digest, ordered)
+                RegionStore(session).add(manifest.digest, config.regions)
                 needed = named_by(manifest, *ordered)
                 BlobStore(session).refer_stored(needed, f"artifact:{manifest.digest}")
             return added

@@ -22,6 +22,7 @@ from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.schema import Referrer as SQLReferrer
 from pt2hub.server.db.schema import Target as SQLTarget
 from pt2hub.server.db.schema import Version as SQLVersion
+from pt2hub.server.db.stores.artifacts.regions import RegionStore
 from pt2hub.server.db.stores.operations.workers import WorkerStore
 from pt2hub.server.db.stores.performance.measurements import PerformanceStore
 from pt2hub.server.db.stores.values import moment, stamp, storable
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from pt2hub.domain.publications import Publication
 
 
-_MAX_CANDIDATES = 16
+MAX_CANDIDATES = 16
 """Candidates for code reuse: a model that is retrained daily has thousands of artifacts with one program key."""
 
 
@@ -126,7 +127,7 @@ class ArtifactStore:
                 SQLArtifact.program_key == program_key, SQLModel.name.startswith(f"{team}/", autoescape=True)
             )
             .order_by(SQLArtifact.created_at.desc(), SQLArtifact.digest)
-            .limit(_MAX_CANDIDATES)
+            .limit(MAX_CANDIDATES)
         )
         return [Digest(digest) for digest in self._session.scalars(statement)]
 
@@ -180,6 +181,7 @@ class ArtifactStore:
         self._add_rows(SQLArchiveMember, artifact, [{**encode(item), "position": at} for at, item in members])
         choices = [decode(AutotuneChoice, item) for item in publication.autotune]
         self._add_rows(SQLAutotuneChoice, artifact, [encode(item) for item in choices])
+        RegionStore(self._session).add(artifact, publication.config.regions)
         self.refer(artifact, publication.referrers)
         for run in publication.runs:
             PerformanceStore(self._session).add_run(artifact, run)
