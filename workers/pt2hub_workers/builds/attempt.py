@@ -76,9 +76,10 @@ class Attempt(Job):
         try:
             return self._work(stack)
         except (ArtifactWrong, ArtifactCrashed, ArtifactHung) as error:
-            code = self._answers.reused_code
-            if code is None:
+            reused = self._answers.reused_code
+            if not reused:
                 raise
+            code = ", ".join(reused)
             self._journal.line(f"Reused code {code} failed verification, compiling instead: {error}", "error")
             _log.error("reused code failed", build=self._claim.build, code=code, error=error.code)
         self._answers.forbid_reuse()

@@ -21,15 +21,16 @@ from pt2hub_workers.builds.build_inputs import BuildInputs
 from pt2hub_workers.builds.build_verification import VerificationRun
 from pt2hub_workers.builds.child_messages import MessageFields, output_refused, read
 from pt2hub_workers.builds.publication import BlobFile, Files, Origin, make_config
+from pt2hub_workers.builds.region_answers import RegionAnswers, explain_compile
 from pt2hub_workers.inside.operations import files
 from pt2hub_workers.operations.retries import retry_outage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pt2hub.domain.artifacts import ArtifactConfig
     from pt2hub.domain.builds import Claim
-    from pt2hub.domain.publications import ReusableCode
+    from pt2hub.domain.publications import ReusableCode, ReusableRegion
     from pt2hub_workers.builds.build_verification import Verification
     from pt2hub_workers.builds.child_messages import Result
     from pt2hub_workers.builds.job import WorkerContext
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 UNRECORDED = Digest("sha256:" + "0" * 64)
 """Placeholder of the version's golden blob, in configs that are loaded for verification only."""
 
-_MAX_REASONS = 2_000
-"""Characters of the reasons why code is never reused, in one log line."""
 _NO_WEIGHTS = digest_bytes(NO_TENSORS)
 
 
@@ -81,18 +80,20 @@ class Answers:
         self._workspace: Workspace | None = None
         self._asked: set[str] = set()
         self._verified: VerifiedArtifact | None = None
+        self._regions = RegionAnswers(self._find_regions, self._fetch, journal.line)
         self._answers: dict[str, Callable[[dict[str, Any]], Any]] = {
             "weights": lambda _: self._answer_weights(),
             "golden": self._answer_golden,
             "code": self._answer_code,
+            "regions": lambda message: self._regions.answer(message, reuse=self._reuse),
             "autotune": lambda _: self._answer_autotune(),
             "verify": lambda message: self._verify(read(MessageFields, message.get("parts"))),
         }
 
     @property
-    def reused_code(self) -> Digest | None:
-        """Code layer that this attempt reuses."""
-        return self._reused
+    def reused_code(self) -> tuple[Digest, ...]:
+        """Code layers that this attempt reuses, or parts of which it received."""
+        return (self._reused,) if self._reused else self._regions.layers
 
     def forbid_reuse(self) -> None:
         """Make the next try compile."""
@@ -102,6 +103,7 @@ class Answers:
         """Fetch a build's inputs into its workspace, which answers will use as well."""
         self._workspace = workspace
         self._asked.clear()
+        self._regions.forget()
         golden = self._golden
         inputs = BuildInputs.of(self._claim, self._weights)
         fetched = inputs.fetch(workspace, self._storage, self._token)
@@ -161,17 +163,18 @@ class Answers:
     def _find_code(self, key: ProgramKey) -> ReusableCode | None:
         return self._builds.find_code(key.digest, model=self._claim.model)
 
+    def _find_regions(self, keys: Sequence[Digest]) -> dict[Digest, ReusableRegion]:
+        model = self._claim.model
+        return retry_outage(lambda: self._builds.find_regions(keys, model=model), self._token)
+
     def _answer_code(self, message: dict[str, Any]) -> dict[str, Any] | None:
         key = read(ProgramKey, message.get("key"))
-        if key.never_reused:
-            reasons = "; ".join(key.never_reused)[:_MAX_REASONS]
-            self._journal.line(
-                f"Program key {key.digest}: compiling, because code like this is never reused: {reasons}"
-            )
-            return None
-        found = retry_outage(lambda: self._find_code(key), self._token) if self._reuse else None
+        may_reuse = self._reuse and not key.never_reused
+        found = retry_outage(lambda: self._find_code(key), self._token) if may_reuse else None
         if found is None:
-            self._journal.line(f"Program key {key.digest}: compiling, because no code has this key yet.")
+            self._journal.line(
+                f"Program key {key.digest}: compiling, {explain_compile(key, reuse=self._reuse)}"
+            )
             return None
         self._reused = found.code.digest
         self._journal.line(f"Program key {key.digest}: reusing code {found.code.digest}.")
@@ -227,6 +230,7 @@ class Answers:
         code = BlobFile.of(workspace.take(fields.code_path))
         if self._reused not in (None, code.digest):
             raise output_refused("the artifact's code differs from the code to reuse")
+        self._regions.check(fields, reused=self._reused)
         return Files(code, weights, self._if_compiled(files.SOURCES), self._if_compiled(files.FUSION))
 
     def _if_compiled(self, relative: str) -> BlobFile | None:

@@ -42,6 +42,7 @@ class MessageFields:
 
     Attributes:
         code_path: Path of the code layer, relative to the build's workspace.
+        regions: `Region` as JSON, of each part with code of its own.
     """
 
     signature: dict[str, Any]
@@ -54,6 +55,7 @@ class MessageFields:
     code_path: str
     weights_path: str
     autotuning: dict[str, Any] | None = None
+    regions: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

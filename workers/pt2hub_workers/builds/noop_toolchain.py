@@ -27,6 +27,7 @@ from pt2hub.domain.artifacts import (
     Environment,
     NativeCode,
     ProgramKey,
+    Region,
     Signature,
     TensorInput,
     Toolchain,
@@ -35,6 +36,7 @@ from pt2hub.domain.codec import decode, encode
 from pt2hub.domain.digests import canonical_json, digest_bytes, digest_file, digest_json
 from pt2hub.domain.publishing.compile_options import run_dtype, weights_form
 from pt2hub.domain.publishing.paths import parse
+from pt2hub.domain.publishing.regions import requested_regions
 from pt2hub.domain.targets import Target
 from pt2hub.version import __version__
 from pt2hub_workers.children.child import ChildHung
@@ -56,7 +58,9 @@ VERSION = "0.0.0+noop"
 _CALL_SECONDS = 1e-7
 """Reported time of a call, short enough to pass the plausibility checks."""
 _ROOT = "model"
-_BLOB = f"{_ROOT}/data/aotinductor/model/model.wrapper_weights.blob"
+_LIBRARIES = f"{_ROOT}/data/aotinductor/model"
+_BLOB = f"{_LIBRARIES}/model.wrapper_weights.blob"
+_NATIVE = NativeCode(TARGET.arch, (), (), (), "", "")
 _ALIGNED = 64
 _TENSOR = '[1, {"type": null, "context": null, "children_spec": []}]'
 """torch's tree specification of one tensor."""
@@ -268,9 +272,10 @@ class _Run:
         with self._parent.step("key"):
             key = self._key(entries, digest_file(weights) if self._is_baked else None)
             reused = self._parent.ask("code", key=encode(key))
-        code = self._code(key, reused, weights)
+            libraries, regions = self._divide(reused)
+        code = self._code(key, reused, weights, libraries)
         with self._parent.step("pack"):
-            parts = self._pack(key, entries, code, weights)
+            parts = self._pack(key, entries, code, weights) | {"regions": regions}
         with self._parent.step("verify"):
             report = self._verify(parts)
         return {**parts, "verification": report, "autotune": []}
@@ -296,7 +301,35 @@ class _Run:
         }
         return ProgramKey(digest_json(fields), fields)
 
-    def _code(self, key: ProgramKey, reused: dict[str, Any] | None, weights: Path) -> Path:
+    def _divide(self, reused: dict[str, Any] | None) -> tuple[dict[str, bytes], list[dict[str, Any]]]:
+        """Return files and descriptions of the regions that the spec names, as if the model called each twice."""
+        names = requested_regions(self._spec, self._job["request"])
+        if reused or not isinstance(names, tuple):
+            return {}, reused["config"]["regions"] if reused else []
+        given = {name: self._part_key(name) for name in names}
+        texts = [f"2 calls of {name}.0, {name}.1" for name in names]
+        found = self._parent.ask("regions", keys=encode(list(given.values())), names=texts)
+        members, regions = {}, []
+        for number, (name, key) in enumerate(given.items()):
+            known, member = found.get(key.digest), f"{_LIBRARIES}/region{number}.so"
+            members[member] = _part_code(key, known)
+            origin = known["artifact"] if known else None
+            modules = (f"{name}.0", f"{name}.1")
+            empty = Constants("", 0, ())
+            regions.append(encode(Region(key, (member,), empty, _NATIVE, modules, len(modules), origin)))
+        return members, regions
+
+    def _part_key(self, name: str) -> ProgramKey:
+        fields = {"schema": KEY_SCHEMA, "toolchain": self._job["toolchain"], "graph": digest_json(name)}
+        return ProgramKey(digest_json(fields), fields)
+
+    def _code(
+        self,
+        key: ProgramKey,
+        reused: dict[str, Any] | None,
+        weights: Path,
+        regions: Mapping[str, bytes],
+    ) -> Path:
         if reused:
             with self._parent.step("reuse"):
                 return Path(reused["code"])
@@ -305,7 +338,8 @@ class _Run:
             code = self._out / "code.zip"
             members = {
                 f"{_ROOT}/archive_format": b"pt2",
-                f"{_ROOT}/data/aotinductor/model/model.wrapper.so": f"no code: {key.digest}\n".encode(),
+                f"{_LIBRARIES}/model.wrapper.so": f"no code: {key.digest}\n".encode(),
+                **regions,
             }
             if self._is_baked:
                 members[_BLOB] = weights.read_bytes()
@@ -326,7 +360,7 @@ class _Run:
         return {
             "signature": encode(_signature(self._spec)),
             "constants": encode(constants),
-            "native": encode(NativeCode(TARGET.arch, (), (), (), "", "")),
+            "native": encode(_NATIVE),
             "key": encode(key),
             "single_file": encode(single),
             "dtype": run_dtype(self._spec, self._job["request"]),
@@ -361,6 +395,13 @@ _DO: dict[str, Callable[[Mapping[str, Any], _Parent], Any]] = {
     "baselines": _measure,
 }
 """Work of each role."""
+
+
+def _part_code(key: ProgramKey, known: Mapping[str, Any] | None) -> bytes:
+    """Return the file of a part: that of another artifact's code layer if there is one."""
+    if known is None:
+        return f"no code: {key.digest}\n".encode()
+    return archive.read_member(Path(known["code"]), known["region"]["members"][0])
 
 
 def _signature(spec: Mapping[str, Any]) -> Signature:

@@ -106,6 +106,7 @@ def make_config(
         "environment": encode(machine.environment),
         **described,
         "dtype": fields.dtype,
+        "regions": _regions(fields, origin),
         "steps": [encode(StepTiming(name, round(seconds, 6))) for name, seconds in timings],
         "verification": verification or {},
         "provenance": {
@@ -127,6 +128,13 @@ def make_config(
         },
     }
     return read(ArtifactConfig, document)
+
+
+def _regions(fields: MessageFields, origin: Origin) -> list[dict[str, Any]]:
+    """Return the parts; if all the code was reused, each was, wherever the other artifact had it from."""
+    if origin.reused is None:
+        return fields.regions
+    return [{**region, "code_reused_from": origin.reused} for region in fields.regions]
 
 
 def _of_key(key: ProgramKey) -> dict[str, Any]:
