@@ -21,8 +21,10 @@ from pt2hub_workers.builds.aoti_toolchain import AotiToolchain
 from pt2hub_workers.builds.build_verification import Listener, Verification, VerificationRun
 from pt2hub_workers.builds.child_messages import MessageFields, read
 from pt2hub_workers.builds.publication import Origin, make_config
-from pt2hub_workers.inside.builds.build import Build, Job
+from pt2hub_workers.inside.builds.build import Build
+from pt2hub_workers.inside.builds.compilation import Compilation
 from pt2hub_workers.inside.builds.compile.compiler import CompilerCount
+from pt2hub_workers.inside.builds.job import Job
 from pt2hub_workers.inside.operations import files
 from pt2hub_workers.operations.cancellation import CancellationToken
 from pt2hub_workers.operations.machine import probe_machine
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from pt2hub_workers.sandbox.workspaces import Workspace
 
 FACTORIES = "support.tiny_models"
+REGION_MODELS = "support.region_models"
 TEAM = "tiny"
 NOWHERE = Digest("sha256:" + "0" * 64)
 VERIFICATION_SECONDS = 120.0
@@ -114,6 +117,7 @@ class Workbench:
         self.output: list[str] = []
         self.keys: list[tuple[str, dict[str, Any]]] = []
         self.runs: list[VerificationRun] = []
+        self.region_keys: list[list[dict[str, Any]]] = []
         self._toolchain = toolchain
         self._numbers = itertools.count()
 
@@ -128,7 +132,8 @@ class Workbench:
         modules: Path | None = None,
         examples: dict[str, Path] | None = None,
         request: dict[str, Any] | None = None,
-        kind: type[Build] = Build,
+        kind: type[Compilation] = Compilation,
+        regions: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Runs a build to the end; returns its parts, with the config an artifact would get under `config`."""
         spec = Spec.model_validate(document)
@@ -148,12 +153,14 @@ class Workbench:
             golden=golden,
             examples=examples or {},
             host_flags=frozenset(self.machine.cpu_flags),
-            factories=(FACTORIES, *DEFAULT_FACTORIES),
+            factories=(FACTORIES, REGION_MODELS, *DEFAULT_FACTORIES),
             modules=_incoming(workspace, modules, "modules.zip"),
         )
-        channel = _Answers(self, spec, workspace, _reusable(workspace, reuse))
+        channel = _Answers(self, spec, workspace, _reusable(workspace, reuse), regions or {})
+        build = Build(job, channel, CompilerCount(None))  # type: ignore[arg-type]  # the same methods
+        build.compilation = kind
         with own_cache(place), forgetting(place):
-            parts = kind(job, channel, CompilerCount(None)).run()  # type: ignore[arg-type]  # the same methods
+            parts = build.run()
         if self.tables and workspace.has(files.AUTOTUNE_TIMES):
             assert self.tables.add(TEAM, workspace.take(files.AUTOTUNE_TIMES))
         paths = {name: str(place / parts[name]) for name in ("code_path", "weights_path")}
@@ -181,12 +188,18 @@ class _Answers:
     """The parent's side of the channel, in memory."""
 
     def __init__(
-        self, bench: Workbench, spec: Spec, workspace: Workspace, reuse: dict[str, Any] | None
+        self,
+        bench: Workbench,
+        spec: Spec,
+        workspace: Workspace,
+        reuse: dict[str, Any] | None,
+        regions: dict[str, Any],
     ) -> None:
         self._bench = bench
         self._spec = spec
         self._workspace = workspace
         self._reuse = reuse
+        self._known_regions = regions
         self.golden: dict[str, Any] | None = None
 
     def send(self, event: str, **values: Any) -> None:
@@ -234,6 +247,11 @@ class _Answers:
     def _code(self, values: dict[str, Any]) -> dict[str, Any] | None:
         self._bench.keys.append(("own", values["key"]))
         return self._reuse
+
+    def _regions(self, values: dict[str, Any]) -> dict[str, Any]:
+        self._bench.region_keys.append(values["keys"])
+        digests = [key["digest"] for key in values["keys"]]
+        return {digest: self._known_regions[digest] for digest in digests if digest in self._known_regions}
 
     def _autotune(self, _: dict[str, Any]) -> str | None:
         tables, path = self._bench.tables, self._workspace.incoming("autotune-times.json")

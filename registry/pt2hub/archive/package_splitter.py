@@ -88,7 +88,7 @@ def split(
         package: The `.pt2` as AOTInductor wrote it, weights as `binary_blob`.
         out: Where the code layer goes.
         root: Top folder of the result; torch names it after the output file.
-        extra: Further members by their path below the top folder (`extra/literals.safetensors`).
+        extra: Further members by their path below the top folder (`data/literals.safetensors`).
 
     Raises:
         CorruptArchive: The package is not a well-formed `.pt2`, or has several blobs.

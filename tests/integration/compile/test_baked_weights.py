@@ -17,7 +17,7 @@ from pt2hub.domain.artifacts import NO_TENSORS, ArtifactConfig
 from pt2hub.domain.codec import decode
 from pt2hub.domain.digests import digest_file
 from pt2hub.errors import ArtifactWrong, BadCall, WeightsMismatch
-from pt2hub_workers.inside.builds.build import Build
+from pt2hub_workers.inside.builds.compilation import Compilation
 from support.tiny_models import Classifier, Nested
 from support.workbench import Workbench, tiny_spec
 
@@ -57,10 +57,10 @@ def _model() -> Classifier:
     return Classifier().eval().requires_grad_(False)
 
 
-class _Keyed(Build):
+class _Keyed(Compilation):
     """A build that ends once it has its key."""
 
-    def _compile_or_reuse(self, *_: Any) -> Any:
+    def make_code(self) -> Any:
         raise KeyboardInterrupt
 
 

@@ -13,7 +13,7 @@ from pt2hub.client.artifacts.loader import load_artifact
 from pt2hub.client.artifacts.local import LocalArtifact
 from pt2hub.domain.artifacts import ArtifactConfig
 from pt2hub.domain.codec import decode
-from pt2hub_workers.inside.builds.build import Build
+from pt2hub_workers.inside.builds.compilation import Compilation
 from support.tiny_models import Tied
 from support.workbench import Workbench, tiny_spec
 
@@ -36,10 +36,10 @@ def _file(folder: Path, *names: str) -> Path:
     return path
 
 
-class _Keyed(Build):
+class _Keyed(Compilation):
     """A build that ends once it has its key."""
 
-    def _compile_or_reuse(self, *_: Any) -> Any:
+    def make_code(self) -> Any:
         raise KeyboardInterrupt
 
 

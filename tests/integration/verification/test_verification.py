@@ -16,7 +16,7 @@ from pt2hub.client.artifacts.loader import load_artifact
 from pt2hub.client.artifacts.local import LocalArtifact
 from pt2hub.domain.artifacts import ArtifactConfig
 from pt2hub.domain.codec import decode
-from pt2hub_workers.inside.builds.build import Build
+from pt2hub_workers.inside.builds.compilation import Compilation
 from support.tiny_models import Convnet, Mlp
 from support.workbench import Workbench, tiny_spec
 
@@ -100,7 +100,7 @@ def test_the_single_file_is_what_unzip_lists_and_the_stock_loader_runs(
 ) -> None:
     config = decode(ArtifactConfig, published["config"])
     code, weights = Path(published["code_path"]), Path(published["weights_path"])
-    literals = archive.read_member(code, "model/extra/literals.safetensors")
+    literals = archive.read_member(code, "model/data/literals.safetensors")
     chunks = archive.blob_chunks(config.constants, weights, literals)
     path = tmp_path / "model.pt2"
 
@@ -172,12 +172,15 @@ def test_a_drifted_source_is_refused(bench: Workbench, published: dict[str, Any]
         bench.build(drifted, golden=published["golden"], weights=Path(published["weights_path"]))
 
 
-class _Folding(Build):
+class _Folding(Compilation):
     """Lets the compiler fold values that are uniform at first: right for these weights, wrong for others."""
 
-    def _compute_key(self, *args: Any, **kwargs: Any) -> Any:
-        key, options = super()._compute_key(*args, **kwargs)
-        return key, {**options, "joint_graph_constant_folding": True, "always_keep_tensor_constants": False}
+    def _compile_options(self) -> dict[str, Any]:
+        return {
+            **super()._compile_options(),
+            "joint_graph_constant_folding": True,
+            "always_keep_tensor_constants": False,
+        }
 
 
 def test_weights_baked_in_by_folding_are_caught_by_the_swap(bench: Workbench) -> None:
@@ -188,12 +191,11 @@ def test_weights_baked_in_by_folding_are_caught_by_the_swap(bench: Workbench) ->
     assert "perturbed Scaled.gain" in caught.value.message
 
 
-class _Autotuned(Build):
+class _Autotuned(Compilation):
     """Lets autotuning try Inductor's own matrix product, which packs weights into the code on a CPU."""
 
-    def _compute_key(self, *args: Any, **kwargs: Any) -> Any:
-        key, options = super()._compute_key(*args, **kwargs)
-        return key, {**options, "max_autotune": True, "max_autotune_gemm_backends": "CPP"}
+    def _compile_options(self) -> dict[str, Any]:
+        return {**super()._compile_options(), "max_autotune": True, "max_autotune_gemm_backends": "CPP"}
 
 
 def test_weights_packed_by_autotuning_are_refused(bench: Workbench) -> None:
@@ -201,12 +203,11 @@ def test_weights_packed_by_autotuning_are_refused(bench: Workbench) -> None:
         bench.build(tiny_spec(), kind=_Autotuned)
 
 
-class _FixedThreads(Build):
+class _FixedThreads(Compilation):
     """Code whose scratch arrays are as long as this machine's thread count."""
 
-    def _compute_key(self, *args: Any, **kwargs: Any) -> Any:
-        key, options = super()._compute_key(*args, **kwargs)
-        return key, {**options, "cpp.dynamic_threads": False}
+    def _compile_options(self) -> dict[str, Any]:
+        return {**super()._compile_options(), "cpp.dynamic_threads": False}
 
 
 def test_code_that_crashes_on_eight_threads_is_caught(bench: Workbench) -> None:

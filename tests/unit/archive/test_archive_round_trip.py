@@ -92,14 +92,14 @@ def compiled(tmp_path: Path) -> Path:
 
 
 def test_split_takes_weights_and_sources_out_and_renames_the_root(compiled: Path, tmp_path: Path) -> None:
-    result = split(compiled, tmp_path / "code.zip", extra={"extra/literals.safetensors": b"literals"})
+    result = split(compiled, tmp_path / "code.zip", extra={"data/literals.safetensors": b"literals"})
     assert [member.name for member in listing(result.code)] == [
         "model/.data/serialization_id",
         "model/archive_format",
         "model/data/aotinductor/model/m.wrapper.cpp",
         "model/data/aotinductor/model/m.wrapper.so",
         "model/data/aotinductor/model/m.wrapper_metadata.json",
-        "model/extra/literals.safetensors",
+        "model/data/literals.safetensors",
     ]
     assert read_member(result.code, "model/data/aotinductor/model/m.wrapper.cpp") == b""
     assert result.sources == {

@@ -34,7 +34,7 @@ def store(folder: Path, *table: Constant, **changes: Any) -> ConstantStore:
     if not weights.exists():
         save_file(WEIGHTS, weights)
     literals = save({"_tensor_constant0": torch.tensor([7.0])})
-    archive.write_zip(code, [("model/version", b"3"), ("model/extra/literals.safetensors", literals)])
+    archive.write_zip(code, [("model/version", b"3"), ("model/data/literals.safetensors", literals)])
     return ConstantStore(LocalArtifact.from_files(a_config(*(table or TABLE), **changes), code, weights), CPU)
 
 
@@ -71,7 +71,7 @@ def test_literals_come_from_the_code_layer(tmp_path: Path) -> None:
 def test_a_literal_that_the_code_layer_lacks_is_a_mismatch(tmp_path: Path) -> None:
     with pytest.raises(WeightsMismatch, match="_tensor_constant1") as caught:
         store(tmp_path, a_constant("_tensor_constant1", (1,), source="extra"))
-    assert str(caught.value.where).endswith("extra/literals.safetensors")
+    assert str(caught.value.where).endswith("data/literals.safetensors")
 
 
 @pytest.mark.parametrize(

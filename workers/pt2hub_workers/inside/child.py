@@ -142,11 +142,12 @@ def _prepare_build() -> Work:
 
     from pt2hub_workers.inside.builds import build
     from pt2hub_workers.inside.builds.compile.compiler import CompilerCount
+    from pt2hub_workers.inside.builds.job import Job
 
     del torch
 
     def work(message: dict[str, Any], channel: Channel) -> dict[str, Any]:
-        job = build.Job.read(message)
+        job = Job.read(message)
         _use_workspace(job.directory)
         return build.Build(job, channel, CompilerCount(os.environ.get("CXX"))).run()
 

@@ -18,8 +18,13 @@ if TYPE_CHECKING:
 
     from pt2hub.domain.artifacts import Constants
 
-LITERALS = "extra/literals.safetensors"
-"""Path of literal constants below the code layer's root folder."""
+LITERALS = "data/literals.safetensors"
+"""Path of literal constants below the code layer's root folder.
+
+Not below `extra`, where PyTorch's Python loader reads every file as text and fails on bytes that are none (torch 2.13).
+"""
+FORMER_LITERALS = "extra/literals.safetensors"
+"""Path in artifacts of 0.1 and early 0.2."""
 
 
 class Archive:
@@ -130,7 +135,9 @@ def read_literals(constants: Constants, code: Path) -> bytes | None:
         return None
     with open_archive(code) as archive:
         root = archive.entries[0].name.partition("/")[0] if archive.entries else ""
-        return archive.read(f"{root}/{LITERALS}")
+        former = f"{root}/{FORMER_LITERALS}"
+        is_former = any(entry.name == former for entry in archive.entries)
+        return archive.read(former if is_former else f"{root}/{LITERALS}")
 
 
 def listing(path: Path) -> tuple[Member, ...]:

@@ -27,7 +27,7 @@ from pt2hub_workers.inside.builds.compile.inductor_hooks import wrap
 from pt2hub_workers.inside.builds.export.exported_graph import describe_graph
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     import torch
@@ -88,26 +88,17 @@ class FusionRecorder:
                 self._calls = [call for code in self._codes.values() for call in code.calls]
                 self._codes.clear()  # they hold the compiler's graphs
 
-    def document(self, program: torch.export.ExportedProgram) -> Fusion:
-        """Return the graph and the kernels, within the limits of the document."""
-        graph = describe_graph(program)
-        places = {node.name: place for place, node in enumerate(graph)}
-        kernels = self._kernels(places)
-        left_out = max(0, len(graph) - MAX_NODES) + max(0, len(kernels) - MAX_KERNELS)
-        return Fusion(FUSION_SCHEMA, graph[:MAX_NODES], tuple(kernels[:MAX_KERNELS]), left_out)
-
-    def write(self, program: torch.export.ExportedProgram, path: Path) -> None:
-        """Write the document; nothing if the program cannot be described."""
-        try:
-            path.write_bytes(_fit(self.document(program)))
-        except Exception as error:  # noqa: BLE001  # for people only: it must not end a build
-            _log.warning("the kernels of the code are not recorded: %s", error)
-
-    def _kernels(self, places: dict[str, int]) -> list[FusedKernel]:
+    def kernels(self, program: torch.export.ExportedProgram) -> list[FusedKernel]:
+        """Return the kernels of a program, in the order of their first calls."""
+        places = {node.name: place for place, node in enumerate(program.graph.nodes)}
         calls: dict[str, list[_Call]] = {}
         for call in self._calls:
             calls.setdefault(call.kernel, []).append(call)
         return [self._kernel(name, own, places) for name, own in calls.items()]
+
+    def document(self, program: torch.export.ExportedProgram) -> Fusion:
+        """Return the graph and the kernels, within the limits of the document."""
+        return fusion_document(program, self.kernels(program))
 
     def _kernel(self, name: str, calls: list[_Call], places: dict[str, int]) -> FusedKernel:
         operations = {item for call in calls for item in call.operations if item in places}
@@ -151,6 +142,21 @@ class FusionRecorder:
         name = str(getattr(kernel, "inductor_meta", {}).get("kernel_name"))
         self._resources[name] = {key: value for key, value in found.items() if type(value) is int}
         return save(kernel, *args, **kwargs)
+
+
+def fusion_document(program: torch.export.ExportedProgram, kernels: Sequence[FusedKernel]) -> Fusion:
+    """Return a program's graph and the kernels of its code, within the limits of the document."""
+    graph = describe_graph(program)
+    left_out = max(0, len(graph) - MAX_NODES) + max(0, len(kernels) - MAX_KERNELS)
+    return Fusion(FUSION_SCHEMA, graph[:MAX_NODES], tuple(kernels[:MAX_KERNELS]), left_out)
+
+
+def write_fusion(make: Callable[[], Fusion], path: Path) -> None:
+    """Write a document; nothing if the program cannot be described."""
+    try:
+        path.write_bytes(_fit(make()))
+    except Exception as error:  # noqa: BLE001  # for people only: it must not end a build
+        _log.warning("the kernels of the code are not recorded: %s", error)
 
 
 def _origins(nodes: Any) -> Iterator[torch.fx.Node]:

@@ -10,7 +10,7 @@ from pt2hub.domain.artifacts import NativeCode
 from pt2hub.errors import CompileFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
 _FLAG = re.compile(r"(?<=\s)-m(?!arch=|tune=)([a-z][a-z0-9.\-]*)")
@@ -70,8 +70,26 @@ def inspect_libraries(
     )
 
 
+def merge_requirements(parts: Sequence[NativeCode]) -> NativeCode:
+    """Return the requirements of several libraries of one target."""
+    return NativeCode(
+        cpu_level=parts[0].cpu_level,
+        cpu_flags=_merge(part.cpu_flags for part in parts),
+        needed=_merge(part.needed for part in parts),
+        aoti_symbols=_merge(part.aoti_symbols for part in parts),
+        glibc=_newest_version({part.glibc for part in parts}, ""),
+        glibcxx=_newest_version({part.glibcxx for part in parts}, ""),
+        is_multi_arch=all(part.is_multi_arch for part in parts),
+        shared_memory_bytes=max(part.shared_memory_bytes for part in parts),
+    )
+
+
+def _merge(names: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    return tuple(sorted({name for some in names for name in some}))
+
+
 def _newest_version(versions: set[str], prefix: str) -> str:
-    numbers = [item.removeprefix(prefix) for item in versions if item.startswith(prefix)]
+    numbers = [item.removeprefix(prefix) for item in versions if item.startswith(prefix) and item]
     return max(numbers, key=lambda text: tuple(int(part) for part in text.split(".")), default="")
 
 

@@ -13,7 +13,7 @@ import safetensors.torch
 import torch
 
 from pt2hub import archive
-from pt2hub.domain.artifacts import NO_TENSORS, Constants, NativeCode, SingleFile
+from pt2hub.domain.artifacts import NO_TENSORS, Constants, NativeCode, Region, SingleFile
 from pt2hub.domain.codec import decode
 from pt2hub.domain.targets import Target
 from pt2hub.errors import CompileFailed
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from pt2hub.domain.artifacts import ArtifactConfig
 
 
-LITERALS = "extra/literals.safetensors"
-"""Path of the literal constants in the code layer, below the archive's root."""
 MODEL_NAME = "model.pt2"
 _LIFTED = re.compile(r"_tensor_constant\d+")
 """Names in the compiled code of the literals that the export lifted."""
@@ -42,6 +40,7 @@ class PackedArtifact:
 
     Attributes:
         sources: Generated sources by name; empty if code was reused.
+        regions: Parts with code of their own; empty if the model was compiled as a whole.
     """
 
     code: Path
@@ -50,6 +49,7 @@ class PackedArtifact:
     native: NativeCode
     single_file: SingleFile
     sources: Mapping[str, bytes]
+    regions: tuple[Region, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,37 @@ class PackingInputs:
     host_flags: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class CompiledCode:
+    """A compiler's package without its weights.
+
+    Attributes:
+        literals: A safetensors file of the constants that are no weights; None if there are none.
+    """
+
+    layer: archive.SplitResult
+    constants: Constants
+    literals: bytes | None
+    native: NativeCode
+
+
 def pack_compiled(package: Path, around: PackingInputs, directory: Path) -> PackedArtifact:
     """Split the compiler's package into layers, and check that they can be joined again.
 
     Raises:
         LayoutUnproven: The recorded layout does not rebuild the compiler's blob.
+    """
+    found = split_compiled(package, around, directory / "code.zip")
+    code, constants = found.layer.code, found.constants
+    single = assemble(code, constants, around.weights, found.literals, directory)
+    return PackedArtifact(code, around.weights, constants, found.native, single, found.layer.sources)
+
+
+def split_compiled(package: Path, around: PackingInputs, code: Path) -> CompiledCode:
+    """Write the code layer of a compiler's package, and check that the recorded layout rebuilds its blob.
+
+    Raises:
+        LayoutUnproven: It does not.
     """
     with archive.open_archive(package) as whole:
         names = [entry.name for entry in whole.entries]
@@ -87,18 +113,10 @@ def pack_compiled(package: Path, around: PackingInputs, directory: Path) -> Pack
     _refuse_own_constants(constants, around.known)
     literals = _literals(constants, blob)
     wrapper_layout.verify_blob(archive.blob_chunks(constants, around.weights, literals), blob)
-    code = directory / "code.zip"
-    extra = {LITERALS: literals} if literals else {}
+    extra = {archive.LITERALS: literals} if literals else {}
     result = archive.split(package, code, strip=native.strip_debug, root=STEM, extra=extra)
-    needs = _inspect(code, result.libraries, result.sources.values(), around)
-    return PackedArtifact(
-        code,
-        around.weights,
-        constants,
-        needs,
-        _assemble(code, constants, around.weights, literals, directory),
-        result.sources,
-    )
+    needs = inspect_code(code, result.libraries, result.sources.values(), around)
+    return CompiledCode(result, constants, literals, needs)
 
 
 def pack_baked(package: Path, around: PackingInputs, directory: Path) -> PackedArtifact:
@@ -109,11 +127,11 @@ def pack_baked(package: Path, around: PackingInputs, directory: Path) -> PackedA
     """
     code = directory / "code.zip"
     result = archive.split(package, code, strip=native.strip_debug, root=STEM, keep_blob=True)
-    needs = _inspect(code, result.libraries, result.sources.values(), around)
+    needs = inspect_code(code, result.libraries, result.sources.values(), around)
     constants = Constants("", 0, (), baked=True, mutated=tuple(sorted(around.mutated)))
     weights = _write_empty_weights(directory)
     return PackedArtifact(
-        code, weights, constants, needs, _assemble(code, constants, weights, None, directory), result.sources
+        code, weights, constants, needs, assemble(code, constants, weights, None, directory), result.sources
     )
 
 
@@ -127,10 +145,8 @@ def pack_reused(
     """
     constants = _rename_constants(decode(Constants, config["constants"]), around)
     weights = _write_empty_weights(directory) if constants.baked else around.weights
-    root_member = f"{STEM}/{LITERALS}"
-    has_literals = any(item.source == "extra" for item in constants.table)
-    literals = archive.read_member(code, root_member) if has_literals else None
-    single = _assemble(code, constants, weights, literals, directory)
+    literals = archive.read_literals(constants, code)
+    single = assemble(code, constants, weights, literals, directory)
     return PackedArtifact(code, weights, constants, decode(NativeCode, config["native"]), single, {})
 
 
@@ -185,9 +201,10 @@ def _literals(constants: Constants, blob: memoryview) -> bytes | None:
     return safetensors.torch.save(tensors)
 
 
-def _inspect(
+def inspect_code(
     code: Path, libraries: Iterable[str], sources: Iterable[bytes], around: PackingInputs
 ) -> NativeCode:
+    """Return the requirements of a code layer's libraries."""
     level = around.target.arch if around.target.device == "cpu" else HOST_CODE_LEVEL
     texts = [data.decode(errors="replace") for data in sources]
     with tempfile.TemporaryDirectory(prefix="pt2hub-inspect-") as folder:
@@ -199,7 +216,7 @@ def _inspect(
         return native.inspect_libraries(paths, texts, level=level, host_flags=around.host_flags)
 
 
-def _assemble(
+def assemble(
     code: Path, constants: Constants, weights: Path, literals: bytes | None, directory: Path
 ) -> SingleFile:
     """Assemble the single file to compute its digest, and remove it: it can be assembled again at any time."""

@@ -14,7 +14,7 @@ from pt2hub_workers.inside.builds.export.export import used_constants
 from pt2hub_workers.inside.builds.key.settings import UNNAMED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pt2hub.domain.artifacts import Toolchain
     from pt2hub.domain.digests import Digest
@@ -36,8 +36,14 @@ def compute_program_key(  # noqa: PLR0913  # the parts of one value
     toolchain: Toolchain,
     target: Target,
     baked: Digest | None = None,
+    regions: Sequence[str] = (),
 ) -> ProgramKey:
-    """Compute the program key."""
+    """Compute the program key.
+
+    Args:
+        separate: Names of the weights, whose values do not shape the code.
+        regions: Modules that are compiled as regions.
+    """
     program = exported.program
     weights = set(separate)
     constants = program_constants(program)
@@ -56,6 +62,7 @@ def compute_program_key(  # noqa: PLR0913  # the parts of one value
         "target": target.name,
         "toolchain": {key: value for key, value in encode(toolchain).items() if key in TOOLCHAIN_FIELDS},
         **({"baked": baked} if baked else {}),
+        **({"regions": list(regions)} if regions else {}),
     }
     if reasons := [*identity.reasons, *_settings_without_digest(settings)]:
         fields["reuse"] = {"never": reasons, "nonce": uuid.uuid4().hex}

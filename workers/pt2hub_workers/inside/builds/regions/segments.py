@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.fx import Node
 
+from pt2hub_workers.inside.builds.export.mutations import find_mutated_placeholders
 from pt2hub_workers.inside.builds.regions.errors import RegionsImpossible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from torch.export import ExportedProgram
-    from torch.fx import Node
 
 _ASSERTIONS = frozenset(
     (
@@ -100,7 +101,9 @@ class Cut:
         self._paths = frozenset(paths)
         self._constants = _constant_names(program)
         self.inputs = [
-            node for node in program.graph.nodes if node.op == "placeholder" and node.name not in self._constants
+            node
+            for node in program.graph.nodes
+            if node.op == "placeholder" and node.name not in self._constants
         ]
         self.outputs = _outputs(program)
         self._place: dict[Node, int] = {}
@@ -137,7 +140,7 @@ class Cut:
             segment.inputs = [item for item in read if item.name not in self._constants]
             leaves = [item for node in segment.nodes for item in _size_leaves(node, self._is_scalar)]
             for leaf in leaves:
-                tensor = leaf.args[0]
+                tensor: Any = leaf.args[0]
                 known = (*segment.inputs, *own)
                 if tensor not in known and find_size(leaf, segment.inputs) is None:
                     segment.inputs.append(tensor)
@@ -150,6 +153,24 @@ class Cut:
                 raise RegionsImpossible(f"the result {node.name} is a constant")
         for segment in self.segments:
             segment.outputs.sort(key=segment.nodes.index)
+            for node in (*segment.inputs, *segment.outputs):
+                _require_tensor(node)
+        self._check_written()
+
+    def _check_written(self) -> None:
+        """Refuse buffers that are written to and lie in several segments: in the single file each has its own copy."""
+        written = find_mutated_placeholders(self._program)
+        for name in written & self._constants.keys():
+            readers = {self._place[node] for node in self._readers(name) if node in self._place}
+            if len(readers) > 1:
+                raise RegionsImpossible(
+                    f"several parts use {self._constants[name]}, which the model writes to"
+                )
+
+    def _readers(self, name: str) -> Iterator[Node]:
+        for node in self._program.graph.nodes:
+            if any(item.name == name for item in node.all_input_nodes):
+                yield node
 
     def _tensors(self, node: Node) -> Iterator[Node]:
         for item in node.all_input_nodes:
@@ -179,6 +200,11 @@ def find_size(leaf: Node, tensors: Sequence[Node]) -> tuple[Node, int] | None:
             if isinstance(size, torch.SymInt) and size.node.expr == wanted.node.expr:
                 return tensor, place
     return None
+
+
+def _require_tensor(node: Node) -> None:
+    if not isinstance(node.meta.get("val"), torch.Tensor):
+        raise RegionsImpossible(f"{node.name} passes from one part to another and is not a tensor")
 
 
 def is_contiguous(value: torch.Tensor) -> bool:
@@ -215,18 +241,23 @@ def _constant_names(program: ExportedProgram) -> dict[str, str]:
     signature = program.graph_signature
     if signature.inputs_to_lifted_custom_objs:
         raise RegionsImpossible("the program holds objects of TorchBind classes")
-    return {
+    found = {
         **signature.inputs_to_parameters,
         **signature.inputs_to_buffers,
         **signature.inputs_to_lifted_tensor_constants,
     }
+    if any("\n" in name for name in found.values()):  # the plan has a line for each name
+        raise RegionsImpossible("a name of the model contains a line break")
+    return found
 
 
 def _outputs(program: ExportedProgram) -> list[Node]:
     signature = program.graph_signature
     output = next(node for node in reversed(program.graph.nodes) if node.op == "output")
     found = list(output.args[0])
-    if len(found) != len(signature.user_outputs) or not all(isinstance(item, torch.fx.Node) for item in found):
+    if len(found) != len(signature.user_outputs) or not all(
+        isinstance(item, torch.fx.Node) for item in found
+    ):
         raise RegionsImpossible("its results are not all tensors, or it returns what it writes to")
     return found
 
@@ -288,7 +319,9 @@ class _SegmentModule:
         fqn = self._names[node.name]
         name = self._relative(fqn)
         program = self._program
-        self._attributes[name] = program.state_dict[fqn] if fqn in program.state_dict else program.constants[fqn]
+        self._attributes[name] = (
+            program.state_dict[fqn] if fqn in program.state_dict else program.constants[fqn]
+        )
         self._segment.constants[name] = fqn
         made = self._graph.get_attr(name)
         made.meta["val"] = node.meta["val"]
