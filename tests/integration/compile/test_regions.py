@@ -14,11 +14,16 @@ from pt2hub.client.artifacts.loader import load_artifact
 from pt2hub.client.artifacts.local import LocalArtifact
 from pt2hub.domain.artifacts import ArtifactConfig
 from pt2hub.domain.codec import decode
+from pt2hub_workers.inside.builds.compilation import Compilation
 from support.region_models import Stack, deep
 from support.workbench import Workbench, tiny_spec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pt2hub.client.artifacts.loader import LoadedModel
+    from pt2hub_workers.inside.builds.compile.package import PackedArtifact
+    from pt2hub_workers.inside.builds.regions.choice import Division
 
 pytestmark = pytest.mark.compiles
 MODELS = "support.region_models"
@@ -151,6 +156,23 @@ def test_another_model_takes_the_code_of_equal_blocks(bench: Workbench) -> None:
     torch.manual_seed(3)
     model, x = deep(24).eval(), torch.randn(5, 8)
     torch.testing.assert_close(_load(second)(x), model(x), rtol=1e-5, atol=1e-5)
+
+
+class _WronglyBound(Compilation):
+    """Gives two calls each other's weights."""
+
+    def _compile_regions(self, division: Division) -> Callable[[], PackedArtifact] | None:
+        one, other = (item for item in division.cut.segments if item.block and item.block.path in _SWAPPED)
+        one.constants, other.constants = other.constants, one.constants
+        return super()._compile_regions(division)
+
+
+_SWAPPED = ("blocks.2", "blocks.3")
+
+
+def test_weights_of_another_call_are_caught(bench: Workbench) -> None:
+    with pytest.raises(errors.ArtifactWrong):
+        bench.build(STACK, kind=_WronglyBound)
 
 
 def test_blocks_keep_their_states_apart(bench: Workbench) -> None:
