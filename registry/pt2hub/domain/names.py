@@ -1,12 +1,16 @@
-"""Names of models and aliases, and references."""
+"""Names of models, aliases and modules, and references."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pt2hub.domain.digests import DIGEST_PATTERN, Digest
 from pt2hub.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # OCI repository components, so that every model is a legal repository at /v2/ (distribution-spec, "Pulling").
 _COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -19,6 +23,8 @@ _DIGEST = re.compile(DIGEST_PATTERN)
 _PREFIX = re.compile(r"sha256:[0-9a-f]{6,63}")
 MAX_NAME = 200
 """Maximum characters of a model name. OCI allows 255 including the host, which is not known here."""
+_FEW_MODULES = 2
+"""Modules that are all named."""
 
 
 def parse_model_name(text: str) -> str:
@@ -113,3 +119,8 @@ class Reference:
     def __str__(self) -> str:
         selector = self.number or self.alias or self.digest or self.prefix
         return f"{self.model}@{selector}" if selector else self.model
+
+
+def name_modules(modules: Sequence[str]) -> str:
+    """Return paths of modules as one name: `encoder.layer.0 ... encoder.layer.11`."""
+    return ", ".join(modules) if len(modules) <= _FEW_MODULES else f"{modules[0]} ... {modules[-1]}"

@@ -20,6 +20,7 @@ from pt2hub.rendering.quantities import (
     format_share,
     quantity,
 )
+from pt2hub.rendering.regions import region_lines
 from pt2hub.rendering.states import format_state
 from pt2hub.rendering.steps import remark
 from pt2hub.rendering.waits import format_note
@@ -144,7 +145,7 @@ def isolation_text(isolation: str) -> str:
 
 
 def provenance_rows(view: ArtifactView) -> tuple[tuple[str, str], ...]:
-    """Return facts of an artifact's build: where its weights are, and its isolation."""
+    """Return facts of an artifact's build: where its weights are, its regions and its isolation."""
     form = "baked into the code" if view.weights_form == "baked" else "split from the code"
     isolation = view.provenance.get("isolation")
     spent = _spent_fields(view)
@@ -153,6 +154,7 @@ def provenance_rows(view: ArtifactView) -> tuple[tuple[str, str], ...]:
     return (
         ("weights", form),
         *compiled,
+        *(("" if at else "regions", line) for at, line in enumerate(region_lines(view.regions))),
         ("isolated", isolation_text(isolation) if isolation else "unknown"),
         *spent,
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
-from pt2hub.domain.artifacts import Member, StepTiming
+from pt2hub.domain.artifacts import Member, Region, StepTiming
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.performance.autotune import AutotuneChoice
 from pt2hub.domain.performance.profiles import Profile
@@ -59,6 +59,28 @@ class ReferrerView:
     annotations: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class RegionView:
+    """A part of the artifact with code of its own.
+
+    Attributes:
+        program_key: Digest of everything that shapes the part's code.
+        calls: Number of calls.
+        modules: Paths of the modules that are these calls, in their order; empty for a part between regions.
+        code_reused_from: Code layer that its code was taken from; None if it was compiled for this artifact.
+    """
+
+    program_key: Digest
+    calls: int
+    modules: tuple[str, ...] = ()
+    code_reused_from: Digest | None = None
+
+    @classmethod
+    def of(cls, region: Region) -> Self:
+        """Return the view of a region of a config."""
+        return cls(region.key.digest, region.calls, region.modules, region.code_reused_from)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class ArtifactView(Renderable):
     """An artifact in full detail.
@@ -95,6 +117,7 @@ class ArtifactView(Renderable):
         verification: The verification report.
         provenance: How it was built: isolation, compiler processes, reuse.
         steps: Wall time of each build step.
+        regions: Parts with code of their own; empty for a model that was compiled as a whole.
         members: Files of the assembled `model.pt2`.
         autotune: Kernel candidates that the compiler timed.
         measurements: Measurements from the build, measuring jobs and reports.
@@ -136,6 +159,7 @@ class ArtifactView(Renderable):
     verification: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
     steps: tuple[StepTiming, ...] = ()
+    regions: tuple[RegionView, ...] = ()
     members: tuple[Member, ...] = ()
     autotune: tuple[AutotuneChoice, ...] = ()
     measurements: tuple[MeasurementView, ...] = ()

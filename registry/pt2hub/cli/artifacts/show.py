@@ -57,6 +57,7 @@ def show(
             target: {
                 "weights": view.weights_form,
                 "isolation": view.provenance.get("isolation"),
+                "regions": encode(view.regions),
                 "profile": encode(view.profile),
                 "referrers": [{"digest": r.digest, "type": r.artifact_type} for r in view.referrers],
                 **({"autotune": encode(view.autotune)} if autotune else {}),

@@ -76,15 +76,16 @@ def compare_keys(before: ArtifactConfig, after: ArtifactConfig, *, graph: str = 
             reasons=("The program keys differ.", *never),
             missing="The fields of a program key are not recorded: an artifact was built before pt2hub kept them.",
         )
-    found = compare_fields(_code_fields(one.fields), _code_fields(other.fields))
+    found = compare_fields(code_fields(one.fields), code_fields(other.fields))
     expanded = [item for field in found for item in _expand(field, before, after)]
     fields, left_out = limit_fields(expanded)
-    reasons = (*_schema_reasons(one.schema, other.schema), *_field_reasons(expanded, graph), *never)
+    reasons = (*_schema_reasons(one.schema, other.schema), *field_reasons(expanded, graph), *never)
     unexplained = "The program keys differ, but their recorded fields do not."
     return KeyDifferences(False, reasons or (unexplained,), fields, left_out)
 
 
-def _code_fields(fields: dict[str, Any]) -> dict[str, Any]:
+def code_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a key that say what shapes the code."""
     return {name: value for name, value in fields.items() if name not in _NOT_CODE}
 
 
@@ -127,7 +128,7 @@ def _join(reasons: Sequence[str]) -> str:
     return "; ".join(_cut(reason, _MAX_REASON_CHARS) for reason in reasons[:MAX_NAMED])
 
 
-def _field_reasons(found: Iterable[FieldDifference], graph: str) -> Iterator[str]:
+def field_reasons(found: Iterable[FieldDifference], graph: str) -> Iterator[str]:
     """Yield a sentence for each field of the key that differs."""
     groups: dict[str, list[FieldDifference]] = {}
     for item in found:

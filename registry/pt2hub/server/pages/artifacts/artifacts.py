@@ -20,6 +20,7 @@ from pt2hub.domain.builds import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_REPEAT, 
 from pt2hub.domain.performance import autotune as autotuning
 from pt2hub.domain.verification_reports import VerificationReport
 from pt2hub.errors import Pt2hubError
+from pt2hub.rendering.regions import region_lines
 from pt2hub.rendering.sheets import compile_text, isolation_text, state_text
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
@@ -131,6 +132,7 @@ def _page(
         model=_model(view.model),
         reference=f"{view.model}@{view.digest}",
         compiled=compile_text(view) or None,
+        regions=region_lines(view.regions),
         isolation=isolation_text(str(view.provenance.get("isolation") or "unknown")),
         done=done,
         error=error,

@@ -26,7 +26,7 @@ from pt2hub.server.services.artifacts.referrers import MAX_MANIFEST_BYTES, kept_
 from pt2hub.server.services.blobs.documents import read_verified
 from pt2hub.server.services.builds.waits import explain_waits
 from pt2hub.server.views.inspection import InspectionView, StoredDocument
-from pt2hub.wire.artifacts import ArtifactView
+from pt2hub.wire.artifacts import ArtifactView, RegionView
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,6 +81,7 @@ class InspectionService:
             "config": {},
             "weights_form": "baked" if parsed and parsed.constants.baked else "split",
             "steps": list(parsed.steps) if parsed else [],
+            "regions": [encode(RegionView.of(item)) for item in parsed.regions] if parsed else [],
         }
         artifact = decode(ArtifactView, {**facts, **found.pop("lists"), **own})
         kinds = [(item.digest, item.artifact_type) for item in artifact.referrers]

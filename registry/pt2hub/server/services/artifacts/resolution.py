@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pt2hub.domain.codec import decode
+from pt2hub.domain.artifacts import Region
+from pt2hub.domain.codec import decode, encode
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.names import Reference, parse_model_name
 from pt2hub.errors import Ambiguous, Detail, NotFound
@@ -17,7 +18,7 @@ from pt2hub.server.db.stores.publishing.versions import VersionStore
 from pt2hub.server.services import not_found
 from pt2hub.server.services.artifacts.referrers import kept_profile
 from pt2hub.server.services.blobs.documents import read_bytes, read_json
-from pt2hub.wire.artifacts import ArtifactView
+from pt2hub.wire.artifacts import ArtifactView, RegionView
 from pt2hub.wire.resolution import ResolvedReference
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class ResolutionService:
         whole = {
             **rows,
             "steps": config.get("steps", []),
+            "regions": _regions(config),
             "weights_form": "baked" if config.get("constants", {}).get("baked") else "split",
             "manifest": read_json(self._storage, StorageKey.manifest(digest)),
             "config_digest": rows["config"],
@@ -108,6 +110,11 @@ class ResolutionService:
             raise _ambiguous(wanted, candidates)
         with self._sessions.begin() as session:
             raise _no_artifact(session, wanted.model, wanted.digest or wanted.prefix or "")
+
+
+def _regions(config: dict[str, Any]) -> list[dict[str, Any]]:
+    regions = decode(tuple[Region, ...], config.get("regions", []), where="regions")
+    return [encode(RegionView.of(item)) for item in regions]
 
 
 def _missing_version(session: Session, wanted: Reference, found: ResolvedName | None) -> Pt2hubError:

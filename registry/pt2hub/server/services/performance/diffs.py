@@ -13,6 +13,7 @@ from pt2hub.domain.differences.graphs import GraphDifferences, compare_graphs
 from pt2hub.domain.differences.kernels import KernelDifferences, compare_kernels
 from pt2hub.domain.differences.numerics import compare_numerics
 from pt2hub.domain.differences.program_keys import KeyDifferences, compare_keys
+from pt2hub.domain.differences.regions import add_regions
 from pt2hub.domain.differences.sizes import compare_sizes
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.names import team_of
@@ -100,7 +101,8 @@ class DiffService:
         is_same = one["program_key"] == other["program_key"]
         try:
             before, after = self._config(view.before, one), self._config(view.after, other)
-            spec, key = _compare_specs(before, after), compare_keys(before, after, graph=graph)
+            whole = compare_keys(before, after, graph=graph)
+            spec, key = _compare_specs(before, after), add_regions(whole, before.regions, after.regions)
         except (BadResponse, RecursionError) as error:
             missing = error.message if isinstance(error, BadResponse) else "A config is nested too deeply."
             reason = f"The program keys {'are the same' if is_same else 'differ'}."
