@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pt2hub_workers.sandbox import Level
 
 pytestmark = pytest.mark.compiles
+ALLOWED = (FACTORIES, "support.region_models")
 
 
 class Shop(Registry):
@@ -58,7 +59,7 @@ class Shop(Registry):
             machine,
             self.toolchain,
             DeviceLock(scratch / "device"),
-            (FACTORIES,),
+            ALLOWED,
             verification_seconds=120.0,
         )
         self.target = machine.target.name
@@ -121,7 +122,7 @@ def shop_of(
         BuildQueue(url),
         MemoryStorage(),
         heartbeat_timeout=SILENCE,
-        factories=(FACTORIES,),
+        factories=ALLOWED,
     )
     made: list[Shop] = []
 
@@ -319,3 +320,28 @@ def test_code_that_was_stored_under_a_wrong_key_is_caught_and_compiled_anew(
     provenance = shop.services.resolve.artifact(again.artifact).provenance
     assert provenance["code_reused_from"] is None
     assert provenance["compiler_processes"] != []
+
+
+def test_a_region_of_one_model_is_reused_by_another_one(shop: Shop) -> None:
+    builds = []
+    for blocks in (3, 5):
+        source = {"factory": "support.region_models:deep", "kwargs": {"blocks": blocks}}
+        spec = tiny_spec(
+            f"deep{blocks}", source=source, compile={"regions": ["Plain"]}, targets=[shop.target]
+        )
+        build = shop.services.publish.submit(spec | {"measure": {"processes": 0}}).builds[0].id
+        shop.runner.run(build)
+        builds.append(shop.services.builds.view(build))
+
+    first, second = builds
+    assert (first.state, second.state) == ("succeeded", "succeeded"), (first.error, second.error)
+    assert first.artifact is not None
+    assert second.artifact is not None
+    (compiled,), (reused,) = (
+        shop.services.resolve.artifact(build.artifact or "").regions for build in builds
+    )
+    assert (compiled.calls, compiled.code_reused_from) == (3, None)
+    assert reused.program_key == compiled.program_key
+    assert reused.modules == tuple(f"layers.{number}" for number in range(5))
+    assert reused.code_reused_from == shop.services.resolve.artifact(first.artifact).code
+    assert f"reusing code {reused.code_reused_from}" in shop.log(second.id)

@@ -111,6 +111,9 @@ def test_each_field_of_a_key_has_a_plain_reason() -> None:
     assert reasons(baked=SOME) == (
         "Only the key of the second covers the weights that are baked into the code.",
     )
+    assert reasons(regions=["layers.0", "layers.1"]) == (
+        "Only the key of the second covers the modules that are regions.",
+    )
     assert reasons(schema=1) == (
         "The keys have schemas 2 and 1: code with a key of an older schema than 2 is not reused.",
     )

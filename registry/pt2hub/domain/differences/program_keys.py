@@ -29,8 +29,9 @@ _NAMES = {
     "target": "the target",
     "toolchain": "the toolchain",
     "baked": "the weights that are baked into the code",
+    "regions": "the modules that are regions",
 }
-_PLURAL = frozenset({"literals", "options", "settings", "baked"})
+_PLURAL = frozenset({"literals", "options", "settings", "baked", "regions"})
 _NOT_CODE = frozenset({"schema", "reuse"})
 """Fields with a sentence of their own; `reuse` has a random value, which would always differ."""
 _FORM = ("shape", "stride", "dtype")

@@ -22,11 +22,8 @@ _MAX_NAME_CHARS = 120
 
 def add_regions(found: KeyDifferences, before: Sequence[Region], after: Sequence[Region]) -> KeyDifferences:
     """Return the differences between two program keys with those of the artifacts' parts."""
-    if found.same or not (before or after):
+    if found.same or not before or not after:  # where one was compiled as a whole, the whole keys say so
         return found
-    if not before or not after:
-        only = f"Only the {'second' if after else 'first'} is compiled by regions."
-        return replace(found, reasons=(*found.reasons, only))
     known = {region.key.digest for region in before}
     shared = sum(region.key.digest in known for region in after)
     reasons = [
