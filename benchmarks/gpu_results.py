@@ -186,13 +186,14 @@ def _published(
         return row | {"error": _error(build.error or {})}
     view = client.artifacts.get(build.artifact)
     layers = view.manifest["layers"]
-    kept = ("code_reused_from", "compile", "autotuning", "regions", "verification")
+    kept = ("code_reused_from", "compile", "autotuning", "verification")
     return row | {
         "target": build.target,
         "code_bytes": layers[0]["size"],
         "weights_bytes": layers[1]["size"],
         "provenance": {key: view.provenance[key] for key in kept if key in view.provenance},
         "isolation": view.provenance["isolation"],
+        "parts": [{"calls": part.calls, "modules": list(part.modules)} for part in view.regions],
     }
 
 

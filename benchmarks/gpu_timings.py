@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._inductor.async_compile import shutdown_compile_workers
+from torch.utils import _pytree as pytree
 
 import pt2hub
 from gpu_entries import CODE
@@ -81,13 +82,12 @@ def main(references: str, modes: str, sizes: str) -> dict[str, dict[str, Any]]:
     first, second = (_inputs(local, json.loads(sizes), draw) for draw in (0, 1))
     with torch.inference_mode():
         expected, other = copy_module(module)(**first), copy_module(module)(**second)
-        run = _Run(first, expected)
+        run = _Run(first, expected, other)
         for name, call in _calls(given, module, modes.split(",") if modes else []):
             run.call_first(name, call)
         shutdown_compile_workers()  # their processes take time from the calls
         timed = run.time()
-    scale = rms_difference(expected, other)
-    return {name: run.describe(name, list(given), timed, scale) for name in given}
+    return {name: run.describe(name, list(given), timed) for name in given}
 
 
 def _calls(
@@ -107,9 +107,12 @@ def _calls(
 class _Run:
     """First calls of implementations, and their times in turns."""
 
-    def __init__(self, inputs: dict[str, Any], expected: Any) -> None:
+    def __init__(self, inputs: dict[str, Any], expected: Any, other: Any) -> None:
         self._inputs = inputs
-        self._expected = expected
+        self._expected = pytree.tree_leaves(expected)
+        self._scales = [
+            rms_difference(*pair) for pair in zip(self._expected, pytree.tree_leaves(other), strict=True)
+        ]
         self._ready: dict[str, Callable[..., Any]] = {}
         self._first: dict[str, float] = {}
         self._errors: dict[str, float] = {}
@@ -128,7 +131,7 @@ class _Run:
             return
         self._ready[name] = call
         self._first[name] = round(time.perf_counter() - began, 6)
-        self._errors[name] = max_difference(output, self._expected)
+        self._errors[name] = _relative_error(output, self._expected, self._scales)
         print(f"{name}: first call {self._first[name]} s", file=sys.stderr, flush=True)
 
     def time(self) -> dict[str, TimedCall]:
@@ -136,9 +139,7 @@ class _Run:
         calls = [lambda call=call: call(**self._inputs) for call in self._ready.values()]
         return dict(zip(self._ready, time_alternating(calls, WaitedClock(), seconds=SECONDS), strict=True))
 
-    def describe(
-        self, own: str, names: list[str], timed: dict[str, TimedCall], scale: float
-    ) -> dict[str, Any]:
+    def describe(self, own: str, names: list[str], timed: dict[str, TimedCall]) -> dict[str, Any]:
         """Return what is known about one artifact and what it is compared with, without the other artifacts."""
 
         def select(found: dict[str, Any]) -> dict[str, Any]:
@@ -150,9 +151,15 @@ class _Run:
             "p99_ms": select({name: round(item.quantile(0.99), 4) for name, item in timed.items()}),
             "calls": select({name: item.calls for name, item in timed.items()}),
             "first_call_s": select(self._first),
-            "relative_error": select({name: error / scale for name, error in self._errors.items()}),
+            "relative_error": select(self._errors),
             "failed": select(self._failed),
         }
+
+
+def _relative_error(output: Any, expected: list[torch.Tensor], scales: list[float]) -> float:
+    """Return the largest error of all outputs, each as a share of what other inputs change in it."""
+    found = zip(pytree.tree_leaves(output), expected, scales, strict=True)
+    return max(max_difference(left, right) / scale for left, right, scale in found)
 
 
 @contextlib.contextmanager

@@ -127,19 +127,20 @@ def deep(layers: int = 64, width: int = 64) -> nn.Module:
 
 def encoder(layers: int = 12, width: int = 768, heads: int = 12) -> nn.Module:
     """Return the layers of an encoder as large as BERT-base, without embeddings."""
-    return _with_biases(Deep(EncoderLayer(width, heads) for _ in range(layers)).eval())
+    model = Deep(EncoderLayer(width, heads) for _ in range(layers)).eval()
+    return _with_biases(model, 0.1)  # larger ones drown the input: each layer adds two
 
 
 def decoder(width: int = 1024, heads: int = 16, length: int = 2048) -> nn.Module:
     """Return a decoder's layer with its cache."""
-    return _with_biases(Decoder(width, heads, length).eval())
+    return _with_biases(Decoder(width, heads, length).eval(), 1.0)
 
 
-def _with_biases(model: nn.Module) -> nn.Module:
+def _with_biases(model: nn.Module, deviation: float) -> nn.Module:
     """Make biases as large as trained ones: next to the rounding of 16 bits, fresh ones change no output."""
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
-            nn.init.normal_(parameter)
+            nn.init.normal_(parameter, std=deviation)
     return model
 
 

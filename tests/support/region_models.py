@@ -92,6 +92,6 @@ class Plain(nn.Module):
         return x + torch.tanh(self.linear(x))
 
 
-def deep(blocks: int = 16) -> Chain:
+def deep(blocks: int = 100) -> Chain:
     """Equal blocks and nothing else."""
     return Chain(*(Plain() for _ in range(blocks)))

@@ -145,16 +145,16 @@ def test_another_model_takes_the_code_of_equal_blocks(bench: Workbench) -> None:
     }
     programs = len(first["compiler_processes"])
     spec = _spec("deep", "auto", model="deeper")
-    spec["source"]["kwargs"] = {"blocks": 24}
+    spec["source"]["kwargs"] = {"blocks": 110}
 
     second = bench.build(spec, regions=known)
 
-    assert [region["calls"] for region in first["regions"]] == [16]
-    assert [region["calls"] for region in second["regions"]] == [24]
+    assert [region["calls"] for region in first["regions"]] == [100]
+    assert [region["calls"] for region in second["regions"]] == [110]
     assert second["regions"][0]["code_reused_from"] == "sha256:" + "1" * 64
     assert programs > 0
     torch.manual_seed(3)
-    model, x = deep(24).eval(), torch.randn(5, 8)
+    model, x = deep(110).eval(), torch.randn(5, 8)
     torch.testing.assert_close(_load(second)(x), model(x), rtol=1e-5, atol=1e-5)
 
 

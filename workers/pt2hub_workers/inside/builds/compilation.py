@@ -128,11 +128,7 @@ class Compilation:
         if self._job.is_baked or requested == "none":
             return None
         choice = RegionChoice(self._exported.program, self._model.module, frozenset(self._separate))
-        division = choice.choose(requested)
-        if division is not None:
-            parts = "; ".join(map(str, division.parts))
-            self._channel.log(f"compiling by regions, {len(division.parts)} parts: {parts}")
-        return division
+        return choice.choose(requested)
 
     def _identify(self, program: ExportedProgram) -> CodeIdentity:
         """Identify the code that a program refers to by name."""
@@ -206,6 +202,8 @@ class Compilation:
 
     def _compile_regions(self, division: Division) -> Callable[[], PackedArtifact] | None:
         """Compile by regions; None if the program turns out to be impossible to compile that way."""
+        parts = "; ".join(map(str, division.parts))
+        self._channel.log(f"compiling by regions, {len(division.parts)} parts: {parts}")
         try:
             regional = RegionalCompile(
                 self._exported.program,

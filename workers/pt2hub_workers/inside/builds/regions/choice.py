@@ -19,12 +19,15 @@ if TYPE_CHECKING:
 
     Requested = Literal["auto", "none"] | tuple[str, ...]
 
-PART_COST = 25
-"""What a part costs besides its operations, in operations: on an H100 a layer of 35 operations compiled in 7.5 s and 12 of
-them as a whole in 17.0 s (docs/gpu-results.md has today's figures)."""
+PART_COST = 200
+"""What a part costs besides its operations, in operations. Measured on an H100 with torch 2.11, four builds beside each
+other (`make gpu-results`, 2026-11-25): one part of 5 operations compiled in 7.6 s, 64 of them as a whole in 18.5 s; three
+parts of BERT-base with 57 operations in 26.9 s, its 310 operations as a whole in 20.4 s."""
 MIN_GAIN = 2.0
 """Regions are chosen where they at least divide the cost of a compile by this."""
 MIN_CALLS = 3
+MAX_PARTS = 256
+"""Parts that the worker takes of one build."""
 _MAX_TRIES = 8
 """Classes that are tried, the one with most operations first: each try cuts the program."""
 _MAX_SHOWN = 8
@@ -118,7 +121,10 @@ class RegionChoice:
 
     def _divide(self, paths: Iterable[str]) -> Division:
         cut = Cut(self._program, paths)
-        return Division(cut, tuple(group_segments(self._program, cut.segments, self._separate)))
+        parts = tuple(group_segments(self._program, cut.segments, self._separate))
+        if len(parts) > MAX_PARTS:
+            raise RegionsImpossible(f"it has {len(parts)} different parts, more than {MAX_PARTS}")
+        return Division(cut, parts)
 
     def _unknown(self, name: str) -> InvalidInput:
         known = dict.fromkeys(
