@@ -14,7 +14,7 @@ Rows = dict[str, dict[str, Any]]
 """The file's rows, by name."""
 LAYERS = ("deep", "encoder", "bert-base")
 """Models of equal layers, each with a row by regions and one whole."""
-AGAIN = ("resnet18-tuned", "resnet18-tuned-again")
+AGAIN = ("bert-base", "bert-base-again")
 """A build that autotunes, and one that has its times."""
 _COMPILED = "compile "
 _COLD_MODE = "default"

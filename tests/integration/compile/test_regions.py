@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +86,15 @@ def test_equal_blocks_are_one_part_and_the_rest_is_compiled_around_them(config: 
     names = {item.fqn for item in config.regions[1].constants.table}
     assert {"norm.weight", "mix.weight", "out.bias"} < names
     assert len({item.fqn for item in config.constants.table if item.fqn.startswith("blocks.")}) >= 6 * 6
+
+
+def test_kernels_of_a_region_hold_the_operations_of_every_call(stack: dict[str, Any]) -> None:
+    document = json.loads(Path(stack["code_path"]).with_name("fusion.json").read_text())
+
+    graph = {node["name"]: node["target"] for node in document["graph"]}
+    held = [graph[name] for kernel in document["kernels"] for name in kernel["operations"]]
+    assert held.count("aten.tanh.default") == 6
+    assert {kernel["calls"] for kernel in document["kernels"]} >= {1, 6}
 
 
 @pytest.mark.parametrize(("batch", "length"), [(1, 2), (2, 5), (7, 12)])
