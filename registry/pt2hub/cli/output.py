@@ -52,6 +52,12 @@ def print_json(value: Any) -> None:
     print(json.dumps(encode(value), default=str), flush=True)  # in ASCII, which every encoding can represent
 
 
+def print_text(text: str) -> None:
+    """Print an untrusted text of several lines on stdout, without invisible characters."""
+    shown = fit_encoding(text.translate(INVISIBLE_CHARACTERS), sys.stdout.encoding)
+    print(shown, end="" if shown.endswith("\n") else "\n", flush=True)
+
+
 def note(*lines: str) -> None:
     """Print lines for people on stderr, apart from the result."""
     for line in lines:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from pt2hub.client import resources
+    from pt2hub.client.artifact_resources import Artifacts
     from pt2hub.client.performance.performance import Performance
     from pt2hub.client.publishing.options import ModelOptions, SpecOptions
     from pt2hub.client.publishing.published import Published
@@ -42,9 +43,9 @@ class Client(Connection):
         return Aliases(self._transport)
 
     @cached_property
-    def artifacts(self) -> resources.Artifacts:
+    def artifacts(self) -> Artifacts:
         """Artifacts, and the resolution of references."""
-        from pt2hub.client.resources import Artifacts
+        from pt2hub.client.artifact_resources import Artifacts
 
         return Artifacts(self._transport)
 

@@ -34,11 +34,7 @@ if TYPE_CHECKING:
     from pt2hub.client.builds.until import Until
     from pt2hub.client.http.transport import Transport
     from pt2hub.domain.digests import Digest
-    from pt2hub.wire.artifacts import ArtifactView
-    from pt2hub.wire.differences import DiffView
-    from pt2hub.wire.kernels import KernelsView
     from pt2hub.wire.performance import PolicyView
-    from pt2hub.wire.resolution import ResolvedReference
     from pt2hub.wire.responses import LogView, TargetView, VersionSummary
     from pt2hub.wire.workers import WorkerView
 
@@ -352,62 +348,6 @@ class Aliases(Resource):
             NotFound: The model does not exist.
         """
         return list(self._transport.fetch(AliasList, f"{model_path(model)}/aliases").aliases)
-
-
-class Artifacts(Resource):
-    """Artifacts of builds."""
-
-    def get(self, digest: Digest) -> ArtifactView:
-        """Return an artifact with config, manifest, members, autotuning and measurements."""
-        from pt2hub.wire.artifacts import ArtifactView
-
-        return self._transport.fetch(ArtifactView, f"/api/v1/artifacts/{digest}")
-
-    def diff(
-        self, before: str, after: str, target: str | None = None, with_target: str | None = None
-    ) -> DiffView:
-        """Return the differences between two artifacts: spec, program key, graph, kernels, sizes, speed and numerics.
-
-            print(client.artifacts.diff("vision/resnet18@2", "vision/resnet18@3").key.reasons)
-
-        Args:
-            after: Another reference, or the same for two targets of one version.
-            target: Target of both artifacts; where omitted the only one that both have.
-            with_target: Target of the second artifact, if it differs.
-
-        Raises:
-            NotFound: A version does not exist or has no artifact for the target.
-            NotReady: A version has no artifact yet.
-            Ambiguous: The versions have several targets in common; the hint lists them.
-            InvalidInput: Both are the same artifact, or a reference is invalid.
-        """
-        from pt2hub.wire.differences import DiffView
-
-        given = {"before": before, "after": after, "target": target, "with_target": with_target}
-        query = {name: value for name, value in given.items() if value is not None}
-        return self._transport.fetch(DiffView, "/api/v1/diff", query)
-
-    def kernels(self, digest: Digest) -> KernelsView:
-        """Return the kernels of an artifact, and the operations of the exported graph that each holds.
-
-        Raises:
-            NotFound: The artifact does not exist.
-            NotRecorded: No kernels are recorded for its code.
-        """
-        from pt2hub.wire.kernels import KernelsView
-
-        return self._transport.fetch(KernelsView, f"/api/v1/artifacts/{digest}/kernels")
-
-    def resolve(self, reference: str) -> ResolvedReference:
-        """Resolve a reference to a version and its artifacts, by digest.
-
-        Raises:
-            InvalidInput: The reference is invalid.
-            NotFound: The model or version does not exist.
-        """
-        from pt2hub.client.artifacts.puller import resolve
-
-        return resolve(self._transport, reference)
 
 
 class Blobs(Resource):

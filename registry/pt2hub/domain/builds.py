@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from pt2hub.domain.digests import Digest
+from pt2hub.domain.publishing.spec_settings import strip_settings
 from pt2hub.domain.targets import Target
 
 
@@ -141,7 +142,7 @@ class Claim:
         weights: The version's weights blob, None until the first build records it.
         golden: The version's golden blob, None until the first build records it.
         kind: Build or measuring job.
-        settings: `limits` and `measure` of the version's latest submission.
+        settings: `limits`, `measure` and `compile.debug` of the version's latest submission.
     """
 
     build: str
@@ -163,7 +164,7 @@ class Claim:
     @property
     def version_spec(self) -> dict[str, Any]:
         """The canonical spec without `settings`, as recorded in artifacts."""
-        return {name: value for name, value in self.spec.items() if name not in self.settings}
+        return strip_settings(self.spec, self.settings)
 
     @property
     def holder(self) -> str:

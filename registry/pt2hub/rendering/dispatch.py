@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from pt2hub.rendering import comparisons, differences, histories, kernels, sheets
+from pt2hub.rendering import comparisons, debug_logs, differences, histories, kernels, sheets
 from pt2hub.wire.artifacts import ArtifactView
+from pt2hub.wire.debug_logs import DebugLogsView, DebugLogView
 from pt2hub.wire.differences import DiffView
 from pt2hub.wire.kernels import KernelsView
 from pt2hub.wire.performance import ComparisonView, EventView, HistoryView, PolicyView
@@ -41,6 +42,8 @@ sheet_of.register(ArtifactRef, sheets.artifact)
 sheet_of.register(ArtifactView, sheets.whole_artifact)
 sheet_of.register(BuildView, sheets.build)
 sheet_of.register(ComparisonView, comparisons.comparison)
+sheet_of.register(DebugLogView, debug_logs.log)
+sheet_of.register(DebugLogsView, debug_logs.logs)
 sheet_of.register(DiffView, differences.diff)
 sheet_of.register(EventView, comparisons.event)
 sheet_of.register(HistoryView, histories.history)

@@ -173,7 +173,7 @@ class VersionView(Renderable):
         weights: Digest of the weights blob, None until the first build records it.
         golden: Digest of the golden values, None until the first build records it.
         created: For a submission, whether the version is new (False: a version with the same content existed).
-        settings: `limits` and `measure` of the latest submission; not part of the version's identity.
+        settings: `limits`, `measure` and `compile.debug` of the latest submission; not part of the version's identity.
         notes: For a submission, modes and options of the spec that change nothing on a target; empty otherwise.
     """
 

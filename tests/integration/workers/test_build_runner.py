@@ -7,12 +7,15 @@ import os
 import re
 import signal
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
 from pt2hub.domain.artifacts import MEASUREMENT_RUN_TYPE, PROFILE_TYPE
 from pt2hub.domain.builds import STEPS
+from pt2hub.domain.debug_logs import DEBUG_LOGS
 from pt2hub.server.blobs.memory import MemoryStorage
 from pt2hub.server.container import Container
 from pt2hub.server.db import engine as engines
@@ -28,8 +31,7 @@ from support.workbench import FACTORIES, child_environ, tiny_spec, toolchain_in
 from support.working import members, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Sequence
 
     from pt2hub.server.db.embedded import EmbeddedPostgres
     from pt2hub.wire.responses import BuildView
@@ -76,16 +78,17 @@ class Shop(Registry):
         self.runner.run(job)
         return self.services.builds.view(job)
 
-    def submit(self, factory: str = "Mlp", seed: int = 3, **kwargs: str) -> str:
+    def submit(self, factory: str = "Mlp", seed: int = 3, debug: Sequence[str] = (), **kwargs: str) -> str:
         """Publish a tiny model whose measuring job is to time torch.compile, too; return the id of its build."""
         source = {"factory": f"{FACTORIES}:{factory}", "seed": seed, "kwargs": kwargs}
         measure = {"torch_compile": True, "processes": 1, "seconds": 0.05}
         spec = tiny_spec(factory, source=source, targets=[self.target], measure=measure)
+        spec["compile"] = {"debug": list(debug)}
         return self.services.publish.submit(spec).builds[0].id
 
-    def build(self, factory: str = "Mlp", seed: int = 3) -> BuildView:
+    def build(self, factory: str = "Mlp", seed: int = 3, debug: Sequence[str] = ()) -> BuildView:
         """Publishes a tiny model and runs its build."""
-        build = self.submit(factory, seed)
+        build = self.submit(factory, seed, debug)
         self.runner.run(build)
         return self.services.builds.view(build)
 
@@ -226,8 +229,8 @@ def test_a_child_that_someone_kills_is_a_passing_fault_and_costs_a_pause(shop: S
 
 @pytest.fixture(scope="module")
 def first(shop: Shop) -> BuildView:
-    """Return the first build of a model: no code has its key yet."""
-    return shop.build(seed=21)
+    """Return the first build of a model, with debug logs: no code has its key yet."""
+    return shop.build(seed=21, debug=list(DEBUG_LOGS))
 
 
 def test_a_publication_is_ready_unmeasured_and_its_job_times_it_beside_eager_and_torch_compile(
@@ -277,12 +280,36 @@ def test_a_build_records_the_operations_of_each_kernel_with_the_lines_of_the_mod
     assert all(kernel.registers is None for kernel in found.kernels), "no Triton on a CPU"
 
 
+def test_a_build_records_the_logs_of_torch_that_its_spec_asks_for(shop: Shop, first: BuildView) -> None:
+    assert first.artifact is not None
+    found = shop.services.debug_logs.logs(first.artifact)
+    assert [log.kind for log in found.logs] == list(DEBUG_LOGS)
+    texts = {log.kind: shop.services.debug_logs.log(first.artifact, log.kind).text for log in found.logs}
+
+    assert "AOTInductorModel::run_impl" in texts["output_code"]
+    assert re.search(r"attempting fusion|found \d+ possible fusions", texts["fusion"])
+    assert "SchedulerNode(ComputedBuffer)" in texts["schedule"]
+    assert "torch.ops.aten.addmm.default" in texts["graph"]
+    assert "support/tiny_models.py" in texts["graph"]
+    whole = "".join(texts.values())
+    for folder in (str(shop.scratch), str(Path(torch.__file__).parents[1])):
+        assert folder not in whole
+    build_log = shop.log(first.id)
+    assert re.search(r"debug logs: output_code [\d.]+ KiB, fusion ", build_log)
+    assert "AFTER POST GRAD" not in build_log
+    assert "run_impl" not in build_log
+    spec = shop.services.resolve.artifact(first.artifact).config["version"]["spec"]
+    assert "compile" not in spec, "a version's identity does not contain its debug logs"
+
+
 def test_a_retrained_version_gets_one_short_run_and_the_full_comparison_on_request(
     shop: Shop, first: BuildView
 ) -> None:
-    own = shop.build(seed=22)
+    own = shop.build(seed=22, debug=["fusion"])
     assert own.artifact is not None
     assert "reuse" in {step.name for step in own.steps}
+    assert "nothing is compiled, so no debug logs are recorded" in shop.log(own.id)
+    assert shop.services.debug_logs.logs(own.artifact).compiled_for == first.artifact
     assert shop.services.kernels.kernels(own.artifact).compiled_for == first.artifact
     done = shop.job(own)
     assert done.state == "succeeded", done.error

@@ -14,12 +14,14 @@ from pt2hub.domain.artifacts import NO_TENSORS, Constants, ProgramKey
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest, canonical_json, digest_bytes
 from pt2hub.domain.publishing.compile_options import run_dtype, weights_form
+from pt2hub.domain.publishing.spec_settings import debug_logs
 from pt2hub.errors import InternalError
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.services.blobs.blob_writes import BlobChunk
 from pt2hub_workers.builds.build_inputs import BuildInputs
 from pt2hub_workers.builds.build_verification import VerificationRun
 from pt2hub_workers.builds.child_messages import MessageFields, output_refused, read
+from pt2hub_workers.builds.debug_logs import pack_debug_logs
 from pt2hub_workers.builds.publication import BlobFile, Files, Origin, make_config
 from pt2hub_workers.builds.region_answers import RegionAnswers, explain_compile
 from pt2hub_workers.inside.operations import files
@@ -41,6 +43,10 @@ if TYPE_CHECKING:
 UNRECORDED = Digest("sha256:" + "0" * 64)
 """Placeholder of the version's golden blob, in configs that are loaded for verification only."""
 
+_NO_DEBUG_LOGS = (
+    "compile.debug: nothing is compiled, so no debug logs are recorded. The artifact shows those of the artifact that its "
+    "code was compiled for, if that has any."
+)
 _NO_WEIGHTS = digest_bytes(NO_TENSORS)
 
 
@@ -178,6 +184,8 @@ class Answers:
             return None
         self._reused = found.code.digest
         self._journal.line(f"Program key {key.digest}: reusing code {found.code.digest}.")
+        if debug_logs(self._claim.spec):
+            self._journal.line(_NO_DEBUG_LOGS, "warning")
         path = self._fetch(found.code.digest, "code.zip")
         return {"code": path, "config": encode(found.config), "artifact": found.code.digest}
 
@@ -231,7 +239,13 @@ class Answers:
         if self._reused not in (None, code.digest):
             raise output_refused("the artifact's code differs from the code to reuse")
         self._regions.check(fields, reused=self._reused)
-        return Files(code, weights, self._if_compiled(files.SOURCES), self._if_compiled(files.FUSION))
+        return Files(
+            code,
+            weights,
+            self._if_compiled(files.SOURCES),
+            self._if_compiled(files.FUSION),
+            None if self._reused else pack_debug_logs(workspace, debug_logs(self._claim.spec)),
+        )
 
     def _if_compiled(self, relative: str) -> BlobFile | None:
         """Return a file about generated code; None if code was reused or the child wrote none."""

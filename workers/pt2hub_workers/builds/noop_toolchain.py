@@ -37,6 +37,7 @@ from pt2hub.domain.digests import canonical_json, digest_bytes, digest_file, dig
 from pt2hub.domain.publishing.compile_options import run_dtype, weights_form
 from pt2hub.domain.publishing.paths import parse
 from pt2hub.domain.publishing.regions import requested_regions
+from pt2hub.domain.publishing.spec_settings import strip_settings
 from pt2hub.domain.targets import Target
 from pt2hub.version import __version__
 from pt2hub_workers.children.child import ChildHung
@@ -289,7 +290,8 @@ class _Run:
 
     def _key(self, entries: Mapping[str, archive.TensorEntry], baked: Digest | None) -> ProgramKey:
         """Return the program key; as for real code it depends on the values of baked weights only."""
-        graph = {name: self._spec.get(name) for name in ("source", "inputs", "dims", "compile")}
+        spec = strip_settings(self._spec, {"compile": {"debug": ()}})
+        graph = {name: spec.get(name) for name in ("source", "inputs", "dims", "compile")}
         fields = {
             "schema": KEY_SCHEMA,
             "toolchain": encode(decode(Toolchain, self._job["toolchain"])),

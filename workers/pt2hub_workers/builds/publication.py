@@ -62,6 +62,7 @@ class Files:
     weights: BlobFile
     sources: BlobFile | None = None
     fusion: BlobFile | None = None
+    debug_logs: BlobFile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +199,13 @@ def compose(
     if result.autotune:
         layer = chunks.add(canonical_json(result.autotune), artifacts.AUTOTUNE_TYPE, "autotune.json")
         referrers.append(chunks.refer(manifest, layer))
-    if files.sources:
-        layer = chunks.add_file(files.sources, artifacts.SOURCES_TYPE, "sources.zip")
-        referrers.append(chunks.refer(manifest, layer))
-    if files.fusion:
-        layer = chunks.add_file(files.fusion, artifacts.FUSION_TYPE, "fusion.json")
-        referrers.append(chunks.refer(manifest, layer))
+    for held, kind, title in (
+        (files.sources, artifacts.SOURCES_TYPE, "sources.zip"),
+        (files.fusion, artifacts.FUSION_TYPE, "fusion.json"),
+        (files.debug_logs, artifacts.DEBUG_LOGS_TYPE, "debug-logs.zip"),
+    ):
+        if held:
+            referrers.append(chunks.refer(manifest, chunks.add_file(held, kind, title)))
     return Publication(manifest, config, tuple(referrers), result.autotune, (run,)), chunks.found
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pt2hub.cli import panels
-from pt2hub.cli.output import emit
+from pt2hub.cli.output import emit, print_text
 from pt2hub.cli.references import Reference  # noqa: TC001  # typer reads annotations when it runs
+from pt2hub.domain.debug_logs import DEBUG_LOGS, check_kind
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,12 +25,21 @@ if TYPE_CHECKING:
     panels.READING,
     "pt2hub kernels vision/resnet18@prod",
     "pt2hub kernels vision/resnet18@3 --target torch2.13-cpu-x86_64_v3 --json",
+    "pt2hub kernels vision/resnet18@3 --debug fusion",
 )
 def kernels(
     reference: Reference,
     *,
     target: Annotated[
         str | None, typer.Option(help="Target of the artifact; needed if the version has several.")
+    ] = None,
+    debug: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help=f"Print torch's log of the compile instead: {', '.join(DEBUG_LOGS)}. The spec's compile.debug asks for it.",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """Show the kernels of an artifact and what each computes.
@@ -39,8 +49,15 @@ def kernels(
     """
     from pt2hub.client.client import Client
 
+    if debug is not None:
+        check_kind(debug)
     with Client() as client:
-        view = client.artifacts.kernels(_select(client.artifacts.resolve(reference), target))
+        digest = _select(client.artifacts.resolve(reference), target)
+        if debug is not None:
+            log = client.artifacts.debug_log(digest, debug)
+            emit(log, lambda _: print_text(log.text))
+            return
+        view = client.artifacts.kernels(digest)
     emit(view, lambda out: _print_kernels(out, view))
 
 

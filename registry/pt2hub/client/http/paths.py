@@ -15,3 +15,8 @@ def model_path(model: str) -> str:
 def build_path(build_id: str) -> str:
     """Return the path of a build."""
     return f"/api/v1/builds/{quote(build_id, safe='')}"
+
+
+def debug_log_path(digest: str, kind: str) -> str:
+    """Return the path of a debug log of an artifact."""
+    return f"/api/v1/artifacts/{digest}/debug/{quote(kind, safe='')}"

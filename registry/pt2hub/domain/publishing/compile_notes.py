@@ -1,9 +1,10 @@
-"""Notes for authors of specs: compile modes and options that change nothing on a target."""
+"""Notes for authors of specs: compile modes, options and debug logs that change nothing on a target."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pt2hub.domain.builds import BuildState
 from pt2hub.domain.publishing.compile_modes import compile_mode, is_graphed, requested_options
 from pt2hub.domain.publishing.compile_options import weights_form
 from pt2hub.domain.publishing.inductor_options import MULTI_ARCH, TUNED_TEMPLATES, is_autotuned
@@ -23,6 +24,11 @@ _TRITON = (
     "autotuning has nothing to choose: only max_autotune and max_autotune_gemm have candidates on a CPU."
 )
 
+_DONE = (
+    "compile.debug records nothing, because the build has succeeded: torch's logs are recorded while code is compiled. "
+    "A version whose code is compiled anew has them, such as one with other compile.options."
+)
+
 
 def explain_options(spec: Spec, requests: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     """Return what modes and options of a spec do not change, each note with its targets.
@@ -37,6 +43,18 @@ def explain_options(spec: Spec, requests: Iterable[Mapping[str, Any]]) -> tuple[
         for note in _notes(document, request, target):
             found.setdefault(note, []).append(target.name)
     return tuple(f"{', '.join(targets)}: {note}" for note, targets in found.items())
+
+
+def explain_debug_logs(spec: Spec, states: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Return for which targets the requested debug logs are not recorded, since their builds have succeeded.
+
+    Args:
+        states: Target and state of each build that the version has.
+    """
+    done = [target for target, state in states if state == BuildState.SUCCEEDED]
+    if not spec.compile.debug or not done:
+        return ()
+    return (f"{', '.join(done)}: {_DONE}",)
 
 
 def _notes(spec: Mapping[str, Any], request: Mapping[str, Any], target: Target) -> Iterator[str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Discriminator, Field, Tag, ValidationInfo, field_validator
+from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
+from pt2hub.domain.debug_logs import DEBUG_LOGS, DebugLogKind, suggest_kind
 from pt2hub.domain.publishing.compile_modes import DEFAULT_MODE, CompileMode, contradictions
 from pt2hub.domain.publishing.inductor_options import OPTION_TYPES, describe_options, suggest_option
 from pt2hub.domain.publishing.spec_base import STRICT, whole
@@ -44,8 +45,22 @@ _MODE_DESCRIPTION = (
 _NOT_BAKED = "a region's weights are bound per call, which baked weights are not; use"
 
 
+_DEBUG_DESCRIPTION = (
+    f"Torch's logs of the compile to keep with the artifact: {'; '.join(f'`{name}`, {text}' for name, text in DEBUG_LOGS.items())}. "
+    "They do not change the code, and are recorded only where code is compiled, not where it is reused."
+)
+
+
 class _Part(BaseModel):
     model_config = STRICT
+
+
+def _check_debug_log(value: Any) -> Any:
+    """Refuse an unknown debug log, with a suggestion."""
+    if not isinstance(value, str) or value in DEBUG_LOGS:
+        return value
+    text = "; ".join(filter(None, ("unknown debug log", suggest_kind(value))))
+    raise PydanticCustomError("invalid_input", "{text}", {"text": text, "allowed": ", ".join(DEBUG_LOGS)})
 
 
 class CompileSpec(_Part):
@@ -76,6 +91,10 @@ class CompileSpec(_Part):
             ),  # the choices are no objects
         ),
     ] = DEFAULT_REGIONS
+    debug: Annotated[
+        list[Annotated[DebugLogKind, BeforeValidator(_check_debug_log)]],
+        Field(max_length=len(DEBUG_LOGS), description=_DEBUG_DESCRIPTION, examples=[["fusion", "graph"], []]),
+    ] = []
 
     @field_validator("options")
     @classmethod

@@ -33,6 +33,7 @@ from pt2hub.domain.publishing.sources import (
     check_factory,
 )
 from pt2hub.domain.publishing.spec_base import STRICT, whole
+from pt2hub.domain.publishing.spec_settings import strip_settings
 from pt2hub.domain.publishing.target_names import RequestedTarget
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 __all__ = [
     "COMPILE_OPTIONS",
     "DEFAULT_FACTORIES",
-    "SETTINGS",
     "SPEC_SCHEMA",
     "Checks",
     "CodeSource",
@@ -62,9 +62,6 @@ __all__ = [
 
 SPEC_SCHEMA = 1
 """Schema version of the canonical spec, part of every version's identity; raised when the meaning of a field changes."""
-
-SETTINGS = frozenset({"limits", "measure"})
-"""Fields that control how a version is built and measured; they are not part of its identity."""
 
 _REMOVED = frozenset({"split"})
 """Obsolete fields of `measure` in the specs of older versions."""
@@ -241,8 +238,8 @@ class Measure(_Part):
 class Spec(_Part):
     """A model to publish.
 
-    All fields except `targets`, `weights_from`, `limits` and `measure` identify the version: submitting the same content
-    again returns the existing version and updates its `limits` and `measure`.
+    All fields except `targets`, `weights_from`, `limits`, `measure` and `compile.debug` identify the version: submitting
+    the same content again returns the existing version and updates its `limits`, `measure` and `compile.debug`.
     """
 
     model: Annotated[
@@ -355,6 +352,9 @@ class Spec(_Part):
         for place, path in enumerate(self.outputs):
             if path in self.outputs[:place]:
                 raise _at(f"outputs[{place}]", "duplicate output", path)
+        for place, kind in enumerate(self.compile.debug):
+            if kind in self.compile.debug[:place]:
+                raise _at(f"compile.debug[{place}]", "duplicate debug log", kind)
         self._check_batches()
         self._check_targets()
         if wrong := find_contradiction(self.compile, self.targets):
@@ -454,15 +454,21 @@ class Spec(_Part):
     def canonical(self) -> dict[str, Any]:
         """Return the fields that identify the version, without defaults, with the schema version.
 
-        Targets, the weights' origin, limits and benchmark settings are excluded.
+        Targets, the weights' origin and settings are excluded.
         """
-        left_out = {"targets", "weights_from", *SETTINGS}
-        document = self.model_dump(mode="json", exclude_defaults=True, exclude=left_out)
-        return {"schema": SPEC_SCHEMA, **document}
+        document = self.model_dump(
+            mode="json", exclude_defaults=True, exclude={"targets": True, "weights_from": True}
+        )
+        return {"schema": SPEC_SCHEMA, **strip_settings(document, self.settings())}
 
     def settings(self) -> dict[str, Any]:
-        """Return `limits` and `measure` without defaults; they may change for an existing version."""
-        return self.model_dump(mode="json", exclude_defaults=True, include=set(SETTINGS))
+        """Return `limits`, `measure` and `compile.debug` without defaults; they may change for an existing version."""
+        given = self.model_dump(
+            mode="json",
+            exclude_defaults=True,
+            include={"limits": True, "measure": True, "compile": {"debug"}},
+        )
+        return {name: value for name, value in given.items() if value}
 
     def identity(self) -> Digest:
         """Return the version's identity: the digest of the canonical spec, including weights."""

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler,
 from pydantic_core import PydanticCustomError, ValidationError
 
 from pt2hub.domain.builds import HIGHEST_PRIORITY, LOWEST_PRIORITY, BuildKind, BuildState
+from pt2hub.domain.debug_logs import DEBUG_LOGS
 from pt2hub.domain.digests import DIGEST_PATTERN
 from pt2hub.domain.names import MODEL_PATTERN
 from pt2hub.server.services.promotion.aliases import MAX_REASON_CHARS
@@ -108,6 +109,13 @@ class DigestPath(Parameters):
     """A blob or an artifact."""
 
     digest: DigestText
+
+
+class DebugLogPath(Parameters):
+    """A debug log of an artifact."""
+
+    digest: DigestText
+    kind: Annotated[str, Field(max_length=80, description=f"One of {', '.join(DEBUG_LOGS)}")]
 
 
 class BuildPath(Parameters):

@@ -78,7 +78,7 @@ class Model(Base):
 class Version(Base):
     """A version of a model. Only `weights` and `golden` are set later, once each, and `settings` by each submission.
 
-    `settings`: `limits` and `measure` of the latest submission; each attempt reads them when it begins.
+    `settings`: `limits`, `measure` and `compile.debug` of the latest submission; each attempt reads them when it begins.
     """
 
     __tablename__ = "versions"

@@ -116,6 +116,7 @@ class InspectionView:
         measurements: What was measured of it.
         environments: Fields of the environment classes of `figures`, by digest.
         sources: Where its sources are kept, None where nobody keeps them.
+        debug_logs: Where the debug logs of its compile are kept, None where nobody keeps them.
         before: Artifact of the newest earlier version for the same target, or None.
         jobs: Its newest measuring jobs, newest first.
         tuned: The artifact whose candidates are shown: this one, or the one that its code was compiled for; None where
@@ -134,6 +135,7 @@ class InspectionView:
     measurements: tuple[MetricView, ...] = ()
     environments: dict[str, dict[str, Any]] = field(default_factory=dict)
     sources: CodeReferrer | None = None
+    debug_logs: CodeReferrer | None = None
     before: Digest | None = None
     jobs: tuple[BuildView, ...] = ()
     tuned: Digest | None = None
@@ -144,8 +146,8 @@ class InspectionView:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceFile:
-    """A generated source.
+class TextFile:
+    """A text about an artifact's code, such as a generated source.
 
     Attributes:
         name: Its name.
@@ -157,8 +159,8 @@ class SourceFile:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceText:
-    """A range of lines of a generated source.
+class TextWindow:
+    """A range of lines of a text.
 
     Attributes:
         name: The file's name.
@@ -183,8 +185,8 @@ class SourceText:
 
 
 @dataclass(frozen=True, slots=True)
-class SourcesView:
-    """The generated sources of an artifact.
+class TextsView:
+    """The texts of one kind about an artifact's code: generated sources or debug logs.
 
     Attributes:
         digest: The requested artifact.
@@ -202,6 +204,6 @@ class SourcesView:
     number: int
     target: str
     kept: CodeReferrer | None = None
-    files: tuple[SourceFile, ...] = ()
-    text: SourceText | None = None
+    files: tuple[TextFile, ...] = ()
+    text: TextWindow | None = None
     problem: str | None = None

@@ -38,7 +38,7 @@ class PublishPreview:
         targets: Those that the spec asks for, `auto` resolved.
         blobs: Size of each blob that the spec names, by path.
         unread: Paths of blobs that were too large to look into now; `submit` does.
-        settings: Which of `limits` and `measure` the version that there is would take over from the spec.
+        settings: Which settings the version that there is would take over from the spec (`limits`, `compile.debug`).
         notes: Modes and options of the spec that change nothing on a target.
     """
 

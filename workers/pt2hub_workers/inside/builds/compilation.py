@@ -14,6 +14,7 @@ from pt2hub.domain.publishing.regions import requested_regions
 from pt2hub_workers.inside.builds.compile import compiler, weights
 from pt2hub_workers.inside.builds.compile import package as packing
 from pt2hub_workers.inside.builds.compile.autotune import Tuning, key_settings
+from pt2hub_workers.inside.builds.compile.debug_logs import DebugLogs
 from pt2hub_workers.inside.builds.compile.fusion import FusionRecorder, write_fusion
 from pt2hub_workers.inside.builds.compile.known_times import KnownTimes
 from pt2hub_workers.inside.builds.compile.options import compile_options, frozen_options, require_options
@@ -80,6 +81,7 @@ class Compilation:
             target=job.target,
             host_flags=job.host_flags,
         )
+        self._debug_logs = DebugLogs()
         self._reused: dict[str, Any] | None = None
         self._division: Division | None = None
 
@@ -101,7 +103,10 @@ class Compilation:
         if self._reused:
             return self._reuse(self._reused)
         with self._channel.step("compile"):
-            pack = self._compile()
+            with self._debug_logs.record(self._job.spec.compile.debug, self._job.directory):
+                pack = self._compile()
+            if self._job.spec.compile.debug:
+                self._channel.log(str(self._debug_logs))
         with self._channel.step("pack"):
             packed = pack()
             packing.write_sources(packed.sources, self._job.directory / files.SOURCES)
@@ -240,7 +245,16 @@ class Compilation:
 
         return pack
 
-    def _compile_program(self, program: ExportedProgram, package: Path, fusion: FusionRecorder) -> None:
+    def _compile_program(
+        self, program: ExportedProgram, package: Path, fusion: FusionRecorder, part: str = ""
+    ) -> None:
+        """Compile a program into a package.
+
+        Args:
+            part: Description of the part that it is of the whole program; empty if it is the whole.
+        """
+        if part:
+            self._debug_logs.begin_part(part)
         compiler.compile_program(program, self.options | header_options(), package, self.tuning, fusion)
 
     def _prepare_tuning(self) -> Tuning:

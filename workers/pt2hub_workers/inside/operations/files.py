@@ -1,5 +1,7 @@
 """Files of a workspace that both sides of the channel know, by path relative to the workspace."""
 
+from pt2hub.domain.debug_logs import DEBUG_LOGS as DEBUG_LOG_KINDS
+
 STEM = "model"
 """Fixed file stem of generated code: it is part of kernel symbols, so that equal programs give equal bytes."""
 WEIGHTS = "out/weights.safetensors"
@@ -16,6 +18,8 @@ SOURCES = "out/sources.zip"
 """Generated sources, if code was compiled."""
 FUSION = "out/fusion.json"
 """The exported graph and the operations of each kernel, if code was compiled (`pt2hub.domain.fusion`)."""
+DEBUG_LOGS = {kind: f"out/debug-{kind}.txt" for kind in DEBUG_LOG_KINDS}
+"""Torch's logs of the compile that the spec asks for, by kind (`pt2hub.domain.debug_logs`)."""
 AUTOTUNE_TIMES = "out/autotune-times.json"
 """What autotuning measured (`inside.builds.compile.known_times`), if it measured anything."""
 TRACE = "out/trace.json"

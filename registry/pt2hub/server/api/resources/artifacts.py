@@ -8,9 +8,10 @@ from werkzeug.wrappers import Response as WerkzeugResponse
 from pt2hub.domain.artifacts import MANIFEST_TYPE
 from pt2hub.domain.digests import Digest
 from pt2hub.server.api.context import container, render
-from pt2hub.server.api.request_shapes import ARTIFACTS, DigestPath, ManifestPath, ReferenceQuery
+from pt2hub.server.api.request_shapes import ARTIFACTS, DebugLogPath, DigestPath, ManifestPath, ReferenceQuery
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.wire.artifacts import ArtifactView
+from pt2hub.wire.debug_logs import DebugLogsView, DebugLogView
 from pt2hub.wire.kernels import KernelsView
 from pt2hub.wire.resolution import ResolvedReference
 
@@ -33,6 +34,18 @@ def artifact(path: DigestPath) -> Response:
 def kernels(path: DigestPath) -> Response:
     """Return the kernels of an artifact, and the operations of the exported graph that each holds."""
     return render(container().kernels.kernels(path.digest))
+
+
+@routes.get("/artifacts/<digest>/debug", responses={200: RootModel[DebugLogsView]})
+def debug_logs(path: DigestPath) -> Response:
+    """Return which of torch's logs of the compile are recorded for an artifact's code."""
+    return render(container().debug_logs.logs(path.digest))
+
+
+@routes.get("/artifacts/<digest>/debug/<kind>", responses={200: RootModel[DebugLogView]})
+def debug_log(path: DebugLogPath) -> Response:
+    """Return one of torch's logs of the compile of an artifact's code."""
+    return render(container().debug_logs.log(path.digest, path.kind))
 
 
 @routes.get(

@@ -9,6 +9,7 @@ from flask import redirect, request, url_for
 
 from pt2hub.domain.artifacts import (
     AUTOTUNE_TYPE,
+    DEBUG_LOGS_TYPE,
     FUSION_TYPE,
     LOG_TYPE,
     MEASUREMENT_RUN_TYPE,
@@ -17,6 +18,7 @@ from pt2hub.domain.artifacts import (
     TRACE_TYPE,
 )
 from pt2hub.domain.builds import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_REPEAT, MEASURE_PRIORITY
+from pt2hub.domain.debug_logs import DEBUG_LOGS, member_name
 from pt2hub.domain.performance import autotune as autotuning
 from pt2hub.domain.verification_reports import VerificationReport
 from pt2hub.errors import Pt2hubError
@@ -49,6 +51,7 @@ _DONE = {"measuring": "Measuring job queued; it is listed below."}
 _REFERRERS = {
     SOURCES_TYPE: ("Generated sources", "sources.zip"),
     FUSION_TYPE: ("Exported graph and kernels", "fusion.json"),
+    DEBUG_LOGS_TYPE: ("Debug logs of the compile", "debug-logs.zip"),
     AUTOTUNE_TYPE: ("Timings of autotuning", "autotune.json"),
     MEASUREMENT_RUN_TYPE: ("Measurements of one run", "measurements.json"),
     LOG_TYPE: ("Log of the build", "build.log.jsonl"),
@@ -79,11 +82,20 @@ def sources(digest: str) -> Response | WerkzeugResponse:
         first = max(1, line - _LINES_BEFORE)
         there: dict[str, Any] = {"file": file, "from": first, "_anchor": f"L{line}"}
         return redirect(url_for("pages.sources", digest=digest, **there))
-    first = query_number("from", 0, _MAX_NUMBER, hint="Lines are numbered from 1.") or 1
-    view = container().generated_sources.sources(digest, request.args.get("file"), first=first)
+    view = container().generated_sources.sources(digest, request.args.get("file"), first=_first_line())
     text = view.text
     lines = highlight(text.name, text.lines, commented=text.commented) if text else []
     return page("sources.html", section="models", view=view, lines=lines)
+
+
+@routes.get("/artifacts/<digest>/debug")
+def debug_logs(digest: str) -> Response:
+    """Show debug logs, one part of a file at a time."""
+    view = container().debug_logs.page(digest, request.args.get("file"), first=_first_line())
+    lines = highlight(view.text.name, view.text.lines) if view.text else []
+    names = {file.name for file in view.files}
+    kinds = [(kind, text) for kind, text in DEBUG_LOGS.items() if member_name(kind) in names]
+    return page("debug_logs.html", section="models", view=view, lines=lines, kinds=kinds)
 
 
 @routes.get("/artifacts/<digest>/referrers/<referrer>")
@@ -110,6 +122,11 @@ def measure(digest: str) -> Response | WerkzeugResponse:
         return _page(digest, error=error, typed=typed)
     done = url_for("pages.artifact", digest=digest, done="measuring", _anchor="measure")
     return redirect(done, HTTPStatus.SEE_OTHER)
+
+
+def _first_line() -> int:
+    """Return the number of the first line to show."""
+    return query_number("from", 0, _MAX_NUMBER, hint="Lines are numbered from 1.") or 1
 
 
 def _page(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pt2hub.domain.artifacts import SOURCES_TYPE, ArtifactConfig
+from pt2hub.domain.artifacts import DEBUG_LOGS_TYPE, SOURCES_TYPE, ArtifactConfig
 from pt2hub.domain.codec import decode, encode
 from pt2hub.domain.digests import DIGEST_PATTERN, Digest
 from pt2hub.domain.performance.metrics import METRICS
@@ -140,6 +140,7 @@ class InspectionService:
             "measurements": tuple(sorted(figures[:MAX_FIGURES], key=_sort_key)),
             "environments": HistoryStore(session).environments(item.class_digest for item in figures),
             "sources": store.code_referrer(digest, SOURCES_TYPE),
+            "debug_logs": store.code_referrer(digest, DEBUG_LOGS_TYPE),
             "before": HistoryStore(session).earlier_artifact(
                 facts["model"], facts["number"], facts["target"]
             ),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pt2hub.domain.publishing.compile_notes import explain_options
-from pt2hub.domain.publishing.spec import SETTINGS, Spec
+from pt2hub.domain.publishing.compile_notes import explain_debug_logs, explain_options
+from pt2hub.domain.publishing.spec import Spec
+from pt2hub.domain.publishing.spec_settings import SETTINGS, find_setting, merge_settings
 from pt2hub.server.db.stores.builds.builds import BuildStore, build_request
 from pt2hub.server.db.stores.operations.workers import WorkerStore
 from pt2hub.server.db.stores.publishing.versions import StoredVersion, VersionStore
@@ -53,7 +54,10 @@ def build_preview(
         blobs={path: blob["size"] for path, blob in submission.blobs.items()},
         unread=submission.unread,
         settings=_changed_settings(found, spec),
-        notes=explain_options(spec, map(build_request, targets.requests)),
+        notes=(
+            *explain_options(spec, map(build_request, targets.requests)),
+            *explain_debug_logs(spec, BuildStore(session).states(found.id) if found else ()),
+        ),
     )
 
 
@@ -62,7 +66,9 @@ def _changed_settings(found: StoredVersion | None, spec: Spec) -> tuple[str, ...
     if found is None:
         return ()
     wanted = spec.settings()
-    return tuple(name for name in sorted(SETTINGS) if found.settings.get(name) != wanted.get(name))
+    return tuple(
+        name for name in SETTINGS if find_setting(found.settings, name) != find_setting(wanted, name)
+    )
 
 
 def _found(versions: VersionStore, spec: Spec) -> StoredVersion | None:
@@ -96,7 +102,7 @@ def _wait(target: str, offer: TargetView | None, known: list[str]) -> WaitReason
 
 def to_document(version: StoredVersion, requests: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Return a version's spec as its author would write it, fields in the order of the schema."""
-    spec = Spec.from_canonical({**version.spec, **version.settings}).model_dump(
+    spec = Spec.from_canonical(merge_settings(version.spec, version.settings)).model_dump(
         mode="json", exclude_defaults=True
     )
     source = spec["source"]

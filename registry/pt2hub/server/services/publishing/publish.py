@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.builds import readiness
-from pt2hub.domain.publishing.compile_notes import explain_options
+from pt2hub.domain.publishing.compile_notes import explain_debug_logs, explain_options
 from pt2hub.domain.publishing.spec import DEFAULT_FACTORIES, Spec, TargetSpec
 from pt2hub.domain.targets import parse_target
 from pt2hub.server.db.notifications import notify, notify_progress
@@ -57,8 +57,8 @@ class PublishService:
     def submit(self, document: Mapping[str, Any], *, priority: int = 0) -> VersionView:
         """Create the version of a spec, or find the version with the same content and add missing targets.
 
-        The version takes over the spec's `limits` and `measure`, for attempts that begin from then on. Builds that
-        are queued or running are joined; queued ones with a lower priority are raised to this one.
+        The version takes over the spec's settings, for attempts that begin from then on. Builds that are queued or
+        running are joined; queued ones with a lower priority are raised to this one.
 
         Raises:
             Pt2hubError: The spec or a file that it names is invalid, see `SpecValidator.validate`.
@@ -75,7 +75,10 @@ class PublishService:
             self._raise(session, version, targets.requests, priority)
             missing = [request for request in targets.requests if request.target not in present]
             self._add_builds(session, version, missing, position=len(present), priority=priority)
-            notes = explain_options(submission.spec, map(build_request, targets.requests))
+            notes = (
+                *explain_options(submission.spec, map(build_request, targets.requests)),
+                *explain_debug_logs(submission.spec, BuildStore(session).states(version.id)),
+            )
             return self._view(session, version, created=created, notes=notes)
 
     def check(self, document: Mapping[str, Any]) -> PublishPreview:

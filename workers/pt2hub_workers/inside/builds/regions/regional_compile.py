@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pt2hub_workers.inside.builds.regions.choice import Division
     from pt2hub_workers.inside.operations.channel import Channel
 
-    Compile = Callable[[ExportedProgram, Path, FusionRecorder], None]
+    Compile = Callable[[ExportedProgram, Path, FusionRecorder, str], None]
     ComputeKey = Callable[[ExportResult, Collection[str]], ProgramKey]
 
 
@@ -85,7 +85,7 @@ class RegionalCompile:
         """Compile the parts whose code no artifact of the team has.
 
         Args:
-            compile_part: Compiles a program into a package.
+            compile_part: Compiles a program into a package; the last argument describes the part.
 
         Returns:
             The code of each part, and the composite library.
@@ -141,9 +141,10 @@ class RegionalCompile:
         return reused_region(region, Path(found["code"]), Digest(found["artifact"]))
 
     def _compile(self, number: int, item: PreparedPart, compile_part: Compile) -> RegionCode:
-        self._channel.detail("compile", f"part {number + 1} of {len(self._parts)}: {item.part}")
+        name = f"part {number + 1} of {len(self._parts)}: {item.part}"
+        self._channel.detail("compile", name)
         package, fusion = self._directory / f"part-{number}.pt2", FusionRecorder()
-        compile_part(item.exported.program, package, fusion)
+        compile_part(item.exported.program, package, fusion, name)
         self._kernels += _locate(fusion.kernels(item.exported.program), item)
         code = self._directory / f"part-{number}.zip"
         compiled = split_compiled(package, item.around, code)

@@ -11,6 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from pt2hub.domain.builds import BuildKind, BuildState, Claim
 from pt2hub.domain.digests import Digest
+from pt2hub.domain.publishing.spec_settings import merge_settings
 from pt2hub.domain.targets import parse_target
 from pt2hub.server.db.engine import Prepared
 from pt2hub.server.db.schema import Artifact as SQLArtifact
@@ -343,7 +344,7 @@ class BuildStore:
             model=model,
             number=version.number,
             identity=Digest(version.identity),
-            spec={**version.spec, **version.settings},
+            spec=merge_settings(version.spec, version.settings),
             settings=version.settings,
             request=build.request,
             target=parse_target(build.target),

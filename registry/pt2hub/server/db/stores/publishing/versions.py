@@ -41,7 +41,7 @@ class StoredVersion:
     """A version's row.
 
     Attributes:
-        settings: `limits` and `measure` of the latest submission.
+        settings: `limits`, `measure` and `compile.debug` of the latest submission.
         weights: Digest of the weights blob, None until recorded.
         golden: Digest of the golden blob, None until recorded.
         created_at: ISO 8601, UTC.
@@ -202,7 +202,7 @@ class VersionStore:
         return found
 
     def set_settings(self, version_id: int, settings: dict[str, Any]) -> None:
-        """Replace a version's `limits` and `measure`, for attempts that begin from then on."""
+        """Replace a version's settings, for attempts that begin from then on."""
         statement = update(_VERSIONS).where(_VERSIONS.c.id == version_id)
         self._session.execute(statement.values(settings=settings))
 
