@@ -265,12 +265,31 @@ class Registry:
         self.services.builds.publish(claim, publication)
         return publication.manifest.digest
 
-    def _referrer(self, subject: Manifest, kind: str, data: bytes, holder: str) -> Manifest:
+    def published_with(
+        self, *contents: tuple[str, bytes], version: VersionView | None = None, layer: str | None = None
+    ) -> Digest:
+        """Publishes the first build of a version with further referrers, each a media type and its content.
+
+        Args:
+            layer: Another media type for what they contain.
+        """
+        claim = self.claim((version or self.submit()).builds[0].id)
+        publication = self.publication(claim)
+        manifest = publication.manifest
+        further = [self._referrer(manifest, kind, data, claim.holder, layer) for kind, data in contents]
+        self.services.builds.publish(
+            claim, replace(publication, referrers=(*publication.referrers, *further))
+        )
+        return manifest.digest
+
+    def _referrer(
+        self, subject: Manifest, kind: str, data: bytes, holder: str, layer: str | None = None
+    ) -> Manifest:
         return self.manifest(
             Manifest(
                 artifactType=kind,
                 config=self.blob(b"{}", oci.EMPTY_TYPE, holder=holder),
-                layers=(self.blob(data, kind, holder=holder),),
+                layers=(self.blob(data, layer or kind, holder=holder),),
                 subject=Descriptor(oci.MANIFEST_TYPE, subject.digest, len(subject.as_bytes())),
             ),
             holder=holder,

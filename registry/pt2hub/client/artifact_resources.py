@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pt2hub.wire.debug_logs import DebugLogsView, DebugLogView
     from pt2hub.wire.differences import DiffView
     from pt2hub.wire.kernels import KernelsView
+    from pt2hub.wire.profiles import ProfileView
     from pt2hub.wire.resolution import ResolvedReference
 
 
@@ -59,6 +60,17 @@ class Artifacts(Resource):
         from pt2hub.wire.kernels import KernelsView
 
         return self._transport.fetch(KernelsView, f"/api/v1/artifacts/{digest}/kernels")
+
+    def profile(self, digest: Digest) -> ProfileView:
+        """Return where the time of an artifact's calls goes, beside torch.compile's, and what each kernel computes.
+
+        Raises:
+            NotFound: The artifact does not exist.
+            NotRecorded: The artifact has no profile.
+        """
+        from pt2hub.wire.profiles import ProfileView
+
+        return self._transport.fetch(ProfileView, f"/api/v1/artifacts/{digest}/profile")
 
     def debug_logs(self, digest: Digest) -> DebugLogsView:
         """Return which of torch's logs of the compile are recorded for an artifact's code.

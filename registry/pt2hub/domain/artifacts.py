@@ -36,6 +36,8 @@ TRACE_TYPE = "application/vnd.pt2hub.trace.v1+gzip"
 (RFC 8460; OCI layers use `tar+gzip`); the content is gzipped JSON, which every viewer opens directly."""
 PROFILE_TYPE = "application/vnd.pt2hub.profile.v1+json"
 """Referrer: a `domain.performance.profiles.Profile` of the calls in the trace."""
+BASELINE_PROFILE_TYPE = "application/vnd.pt2hub.baseline-profile.v1+json"
+"""Referrer: a `domain.performance.profiles.Profile` of a baseline's calls (`torch_compile`), made beside the artifact's."""
 LOG_TYPE = "application/vnd.pt2hub.log.v1+jsonl"
 """Referrer: the log of the attempt that published the artifact, one JSON object per line."""
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from pt2hub.rendering import comparisons, debug_logs, differences, histories, kernels, sheets
+from pt2hub.rendering import comparisons, debug_logs, differences, histories, kernels, profiles, sheets
 from pt2hub.wire.artifacts import ArtifactView
 from pt2hub.wire.debug_logs import DebugLogsView, DebugLogView
 from pt2hub.wire.differences import DiffView
 from pt2hub.wire.kernels import KernelsView
 from pt2hub.wire.performance import ComparisonView, EventView, HistoryView, PolicyView
+from pt2hub.wire.profiles import ProfileView
 from pt2hub.wire.resolution import ArtifactRef, ResolvedReference
 from pt2hub.wire.responses import (
     AliasView,
@@ -51,6 +52,7 @@ sheet_of.register(KernelsView, kernels.kernels)
 sheet_of.register(LogView, sheets.log)
 sheet_of.register(ModelView, sheets.model)
 sheet_of.register(PolicyView, histories.policy)
+sheet_of.register(ProfileView, profiles.profile)
 sheet_of.register(ResolvedReference, sheets.reference_sheet)
 sheet_of.register(TargetView, sheets.target)
 sheet_of.register(VersionSummary, sheets.summary)

@@ -39,10 +39,14 @@ def format_operations(view: KernelsView) -> Iterator[tuple[FusedKernel, list[tup
     """Yield each kernel with the model's lines that it computes and the operations of each line."""
     sources = sources_of(view.graph)
     for kernel in view.kernels:
-        lines = group_by_line(kernel, sources)
-        shown = [(line, _join(names)) for line, names in lines[:MAX_LINES]]
-        more = len(lines) - len(shown)
-        yield kernel, [*shown, ("", f"and {more} more lines")] if more else shown
+        yield kernel, format_lines(group_by_line(kernel, sources))
+
+
+def format_lines(lines: Sequence[tuple[str, Sequence[str]]]) -> list[tuple[str, str]]:
+    """Return lines of the model, each with its operations as text; the first ones of many."""
+    shown = [(line, _join(names)) for line, names in lines[:MAX_LINES]]
+    more = len(lines) - len(shown)
+    return [*shown, ("", f"and {more} more lines")] if more else shown
 
 
 def has_resources(kernels: Sequence[FusedKernel]) -> bool:

@@ -12,6 +12,7 @@ from pt2hub.domain.publishing.compile_modes import DEFAULT_MODE, MODES, ModeSett
 from pt2hub.errors import INVISIBLE_CHARACTERS
 from pt2hub.renderable import Sheet
 from pt2hub.rendering import speeds
+from pt2hub.rendering.profiles import gap_causes
 from pt2hub.rendering.quantities import (
     format_age,
     format_bounded,
@@ -184,10 +185,11 @@ def _spent_fields(view: ArtifactView) -> tuple[tuple[str, str], ...]:
     if profile.device != "cuda":
         return (("time in", found),)
     own, idle, added = profile.plain_us, profile.idle_us, profile.profiler_us
-    if own is None or idle is None or added is None:
-        return (("GPU time in", found),)
-    idle_text = f"{quantity(idle, 'us')} of a call of {quantity(own, 'us')}; the profiler adds {quantity(added, 'us')}"
-    return (("GPU time in", found), ("GPU idle", idle_text))
+    rows = [("GPU time in", found)]
+    if own is not None and idle is not None and added is not None:
+        text = f"{quantity(idle, 'us')} of a call of {quantity(own, 'us')}; the profiler adds {quantity(added, 'us')}"
+        rows.append(("GPU idle", text))
+    return (*rows, *((("GPU gaps", causes),) if (causes := gap_causes(profile)) else ()))
 
 
 def _spent(view: ArtifactView) -> str:

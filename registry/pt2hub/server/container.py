@@ -15,6 +15,7 @@ from pt2hub.server.db.queue import BuildQueue
 from pt2hub.server.services.access.tokens import AccessService
 from pt2hub.server.services.access.web_sessions import WebSessionService
 from pt2hub.server.services.artifacts.artifact_summaries import ArtifactSummaryService
+from pt2hub.server.services.artifacts.call_profiles import CallProfileService
 from pt2hub.server.services.artifacts.debug_logs import DebugLogService
 from pt2hub.server.services.artifacts.generated_sources import GeneratedSourceService
 from pt2hub.server.services.artifacts.inspection import InspectionService
@@ -100,6 +101,7 @@ class Container:
         self.generated_sources = GeneratedSourceService(sessions, storage)
         self.kernels = KernelService(sessions, storage)
         self.debug_logs = DebugLogService(sessions, storage)
+        self.call_profiles = CallProfileService(sessions, storage, self.kernels, self.generated_sources)
 
     def _open_builds(self) -> None:
         sessions, queue, timeout = self._sessions, self.queue, self._heartbeat_timeout

@@ -123,6 +123,7 @@ class ArtifactView(Renderable):
         measurements: Measurements from the build, measuring jobs and reports.
         referrers: Referrers of the artifact.
         profile: Profile of the artifact's calls; None if it was not profiled or the profile is unreadable.
+        torch_compile_profile: Profile of torch.compile's calls, made in the same measuring job; None as for `profile`.
         manifest: The manifest as stored.
         config: The config blob as stored.
         measurement: Measurement status; None from older servers.
@@ -165,6 +166,7 @@ class ArtifactView(Renderable):
     measurements: tuple[MeasurementView, ...] = ()
     referrers: tuple[ReferrerView, ...] = ()
     profile: Profile | None = None
+    torch_compile_profile: Profile | None = None
     manifest: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
     measurement: MeasurementStatus | None = None

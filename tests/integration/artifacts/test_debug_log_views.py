@@ -5,13 +5,11 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pt2hub.domain import artifacts as oci
-from pt2hub.domain.artifacts import Descriptor, Manifest
 from pt2hub.domain.debug_logs import DEBUG_LOGS, MAX_STORED_BYTES
 from support.pages import Page
 from support.registry import V4, a_spec
@@ -42,20 +40,9 @@ def published(
     served: Registry, data: bytes | None, *, seed: int = 0, layer: str = oci.DEBUG_LOGS_TYPE
 ) -> Digest:
     """An artifact of the one program, with debug logs if there are any."""
-    claim = served.claim(served.submit(source={"factory": "timm:create_model", "seed": seed}).builds[0].id)
-    publication = served.publication(claim)
-    if data is not None:
-        manifest = publication.manifest
-        referrer = Manifest(
-            artifactType=oci.DEBUG_LOGS_TYPE,
-            config=served.blob(b"{}", oci.EMPTY_TYPE, holder=claim.holder),
-            layers=(served.blob(data, layer, holder=claim.holder),),
-            subject=Descriptor(oci.MANIFEST_TYPE, manifest.digest, len(manifest.as_bytes())),
-        )
-        served.manifest(referrer, holder=claim.holder)
-        publication = replace(publication, referrers=(*publication.referrers, referrer))
-    served.services.builds.publish(claim, publication)
-    return publication.manifest.digest
+    version = served.submit(source={"factory": "timm:create_model", "seed": seed})
+    contents = [(oci.DEBUG_LOGS_TYPE, data)] if data is not None else []
+    return served.published_with(*contents, version=version, layer=layer)
 
 
 def read(web: FlaskClient, address: str) -> Page:

@@ -22,10 +22,12 @@ from pt2hub.server.services.blobs.documents import read_json, read_manifest
 from pt2hub_workers.builds.build_verification import Listener
 from pt2hub_workers.builds.noop_toolchain import NoopToolchain
 from pt2hub_workers.children.child import ChildDied, ChildHung
+from pt2hub_workers.inside.operations import files
 from pt2hub_workers.inside.operations.files import CALL_NAME
 from pt2hub_workers.operations.cancellation import CancellationToken
 from pt2hub_workers.performance.implementations import BenchmarkPlan, Implementation
 from pt2hub_workers.performance.replicates import BenchmarkContext, BenchmarkResult, replicate
+from pt2hub_workers.performance.trace_profiles import make_profile
 from support.children import ChildWrapper
 from support.workbench import VERIFICATION_SECONDS, tiny_spec
 
@@ -34,11 +36,16 @@ if TYPE_CHECKING:
     from pt2hub.wire.responses import VersionView
     from pt2hub_workers.builds.aoti_toolchain import AotiToolchain
     from pt2hub_workers.builds.toolchains import ChildHandle, Toolchain
-    from pt2hub_workers.builds.traces import Trace
+    from pt2hub_workers.performance.traces import Trace
     from support.attempts import AttemptBench
     from support.workbench import Workbench
 
 PROCESSES = {"measure": {"processes": 2}}
+CALL = [
+    {"ph": "X", "cat": "user_annotation", "name": CALL_NAME, "pid": 1, "tid": 1, "ts": 100, "dur": 50},
+    {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 110, "dur": 20},
+]
+"""Events of a traced call."""
 OTHER_CODE = {"compile": {"options": {"epilogue_fusion": False}}}
 """Of a version whose code is not that of the version before."""
 
@@ -272,6 +279,74 @@ def test_what_the_profiler_does_to_its_process_costs_the_trace_and_nothing_else(
     assert [text for text in lines if text.startswith("No trace was recorded:")]
 
 
+@dataclass(frozen=True, slots=True)
+class _ProfiledBaseline(ChildWrapper):
+    """Measures torch.compile too, hands the figures over, and then dies or leaves a trace."""
+
+    left: str | None
+
+    def work(self, job: Mapping[str, Any], *, on_event: Callable[[dict[str, Any]], Any], **given: Any) -> Any:
+        """The job."""
+        names = [{"name": name} for name in ("artifact", "eager", "torch_compile")]
+        found = self.child.work({**job, "implementations": names}, on_event=on_event, **given)
+        if not job["profile"]:
+            return found
+        on_event({"event": "ask", "question": "last", "figures": found})
+        if self.left is None:
+            raise ChildDied(-11, "trace some calls of torch.compile")
+        path = self.child.workspace.host / files.TRACE
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(self.left)
+        return found
+
+
+@pytest.mark.parametrize(
+    ("left", "said", "profiled"),
+    [
+        (None, "No trace of torch.compile was recorded: their process", False),
+        ('{"traceEvents": 3}', "No trace of torch.compile was recorded: invalid profiler trace", False),
+        (json.dumps({"traceEvents": CALL}), "", True),
+    ],
+)
+def test_a_profile_of_torch_compile_is_kept_and_a_failing_profiler_costs_that_alone(
+    attempts: AttemptBench, left: str | None, said: str, profiled: bool
+) -> None:
+    class Profiled(NoopToolchain):
+        def take(self, role: str) -> ChildHandle:
+            child = super().take(role)
+            return _ProfiledBaseline(child, left) if role == "baselines" else child
+
+    version = attempts.submit(**PROCESSES)
+    attempts.attempt(version)
+    job = attempts.measure(version, toolchain=Profiled(attempts.scratch))
+
+    (run,) = _runs(attempts, version)
+    assert {item.implementation for item in run.measurements} == {"artifact", "eager", "torch_compile"}
+    assert run.note is None
+    lines = [line.text for line in attempts.services.logs.lines(job)[1]]
+    assert [text for text in lines if text.startswith(said)] or not said
+    digest = _artifact(attempts, version)
+    found = attempts.services.resolve.artifact(digest).torch_compile_profile
+    assert (found is not None) is profiled
+    assert ("torch_compile" in attempts.services.measuring_jobs.profiled(digest)) is profiled
+    if found is not None:
+        assert (found.implementation, [row.name for row in found.rows]) == ("torch_compile", ["aten::mm"])
+        assert found.plain_us == pytest.approx(0.1)
+
+
+def test_a_spec_without_profiles_traces_nothing(attempts: AttemptBench) -> None:
+    asked: list[Any] = []
+
+    class Watched(NoopToolchain):
+        def take(self, role: str) -> ChildHandle:
+            child = super().take(role)
+            return _Faulty(child, lambda job: asked.append(job.get("profile")))
+
+    measure = {"measure": {"processes": 1, "profile": False}}
+    _measured(attempts, attempts.submit(**measure), Watched(attempts.scratch))
+    assert asked == [None, False]
+
+
 def test_a_version_with_other_inputs_is_timed_alone(attempts: AttemptBench) -> None:
     attempts.attempt(attempts.submit(**PROCESSES))
     inputs = [{"name": "x", "shape": ["batch", 16], "generate": {"normal": {}}}]
@@ -303,7 +378,7 @@ def test_real_processes_give_replicates_and_a_damaged_baseline_gives_a_note(
 
     parts = bench.build(spec)
     own, other = _implementation("artifact", parts), _implementation("baseline", parts)
-    plan = BenchmarkPlan(Spec.model_validate(spec), {}, own, other, profile=True)
+    plan = BenchmarkPlan(Spec.model_validate(spec), {}, own, other, profiled=frozenset({"artifact"}))
     whole = measured(plan)
     damaged = tmp_path / "damaged.zip"
     shutil.copy(plan.artifact.weights, damaged)
@@ -341,7 +416,7 @@ def _check_trace(trace: Trace, place: Path) -> None:
     text = gzip.decompress(trace.pack() or b"").decode()
     events = [event for event in json.loads(text)["traceEvents"] if event["ph"] == "X"]
     assert sum(event["name"] == CALL_NAME for event in events) == 3
-    profile = trace.profile()
+    profile = make_profile(trace)
     assert profile.batch == 8, "that of the example, not the first"
     rows = {row.name: row for row in profile.rows}
     assert all(row.calls % 3 == 0 and row.total_us > 0 for row in rows.values())

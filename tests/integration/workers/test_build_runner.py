@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from pt2hub.domain.artifacts import MEASUREMENT_RUN_TYPE, PROFILE_TYPE
+from pt2hub.domain.artifacts import BASELINE_PROFILE_TYPE, MEASUREMENT_RUN_TYPE, PROFILE_TYPE
 from pt2hub.domain.builds import STEPS
 from pt2hub.domain.debug_logs import DEBUG_LOGS
 from pt2hub.server.blobs.memory import MemoryStorage
@@ -258,7 +258,16 @@ def test_a_publication_is_ready_unmeasured_and_its_job_times_it_beside_eager_and
     fresh, ratio = again["first_inference", "artifact"], again["first_inference_speedup", "artifact"]
     assert cold.value > warm.value > fresh.value
     assert ratio.value == pytest.approx(cold.value / fresh.value, rel=1e-4)
-    assert {MEASUREMENT_RUN_TYPE, PROFILE_TYPE} <= {item.artifact_type for item in view.referrers}
+    kinds = [item.artifact_type for item in view.referrers]
+    assert {MEASUREMENT_RUN_TYPE, PROFILE_TYPE, BASELINE_PROFILE_TYPE} <= set(kinds)
+    profiles = view.profile, view.torch_compile_profile
+    assert all(profile and profile.rows and profile.gaps is None for profile in profiles), "a CPU has no gaps"
+    assert [profile.implementation for profile in profiles if profile] == ["artifact", "torch_compile"]
+    found = shop.services.call_profiles.profile(own.artifact)
+    assert found.torch_compile is not None
+    assert found.torch_compile.plain_us == pytest.approx(
+        again["latency_p50", "torch_compile"].value * 1000, rel=1e-3
+    )
 
 
 def test_a_build_records_the_operations_of_each_kernel_with_the_lines_of_the_model(
@@ -314,8 +323,10 @@ def test_a_retrained_version_gets_one_short_run_and_the_full_comparison_on_reque
     done = shop.job(own)
     assert done.state == "succeeded", done.error
     assert "code unchanged" in shop.log(done.id)
-    figures = shop.services.resolve.artifact(own.artifact).measurements
-    assert {item.implementation for item in figures} == {"artifact"}
+    short = shop.services.resolve.artifact(own.artifact)
+    assert {item.implementation for item in short.measurements} == {"artifact"}
+    assert short.profile is not None
+    assert short.torch_compile_profile is None, "a short run times no baselines"
 
     (job,) = shop.services.measuring_jobs.measure(f"{own.model}@{own.number}", by="test").builds
     shop.runner.run(job.id)
@@ -326,8 +337,12 @@ def test_a_retrained_version_gets_one_short_run_and_the_full_comparison_on_reque
     )
     assert {baseline for baseline, _ in pairs} == {first.artifact}
     assert all(ratio > 0 for _, ratios in pairs for ratio in ratios)
-    figures = shop.services.resolve.artifact(own.artifact).measurements
-    assert {"eager", "torch_compile"} <= {item.implementation for item in figures}
+    whole = shop.services.resolve.artifact(own.artifact)
+    assert {"eager", "torch_compile"} <= {item.implementation for item in whole.measurements}
+    assert whole.profile == short.profile
+    assert whole.torch_compile_profile is not None
+    assert [item.artifact_type for item in whole.referrers].count(PROFILE_TYPE) == 1
+    assert shop.services.measuring_jobs.profiled(own.artifact) == {"artifact", "torch_compile"}
 
 
 def test_code_that_was_stored_under_a_wrong_key_is_caught_and_compiled_anew(

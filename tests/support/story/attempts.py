@@ -17,10 +17,11 @@ from pt2hub_workers.builds.child_answers import Answers
 from pt2hub_workers.builds.child_messages import read_result
 from pt2hub_workers.builds.job import WorkerContext
 from pt2hub_workers.builds.noop_toolchain import NoopToolchain
-from pt2hub_workers.builds.publication import as_time, compose, compose_run, trace_referrers
+from pt2hub_workers.builds.publication import as_time, compose, compose_run
 from pt2hub_workers.inside.operations import files
 from pt2hub_workers.operations.cancellation import CancellationToken
 from pt2hub_workers.operations.device_lock import DeviceLock
+from pt2hub_workers.performance.trace_profiles import baseline_referrers, profile_referrers
 from support.story import contents
 from support.story.failures import FAILURES
 from support.story.plot import Model, chance, is_gpu
@@ -141,7 +142,13 @@ class Attempts:
                 journal.step(str(name))
             if name == "compile":
                 zipped = contents.sources(job.model, job.program, claim.target.name, job.arch)
-                (child.workspace.host / files.SOURCES).write_bytes(zipped)
+                own = contents.kernels(job.model, job.program, job.arch)
+                for path, data in (
+                    (files.SOURCES, zipped),
+                    (files.FUSION, contents.fusion(own)),
+                    *((files.DEBUG_LOGS[kind], log) for kind, log in contents.debug_logs(own).items()),
+                ):
+                    (child.workspace.host / path).write_bytes(data)
             if message.get("question") == "verify":
                 message["parts"]["signature"]["device"] = claim.target.device
                 message["parts"]["native"]["cpu_level"] = job.machine.environment.cpu_level
@@ -196,7 +203,11 @@ class Attempts:
         )
         trace = bench.trace(job.number)
         size = len(read_manifest(self._services.storage, artifact).as_bytes())
-        exhibits = () if same_code else trace_referrers(trace, trace.pack())
+        profiles = (
+            *profile_referrers(trace, trace.pack()),
+            *baseline_referrers(bench.torch_compile_trace(job.number), "torch_compile"),
+        )
+        exhibits = () if same_code else profiles
         measured, pieces = compose_run(Descriptor(MANIFEST_TYPE, artifact, size), run, exhibits)
         self._services.blobs.store(pieces, holder=claim.holder)
         self._report(claim, journal)

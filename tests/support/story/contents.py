@@ -8,10 +8,14 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.archive.zip.encoder import ZipEncoder
+from pt2hub.domain.codec import encode
+from pt2hub.domain.digests import canonical_json
+from pt2hub.domain.fusion import FUSION_SCHEMA, FusedKernel, Fusion, GraphNode
 from pt2hub.domain.performance.measurements import Measurement, Pair
 from pt2hub.domain.performance.metrics import METRICS
-from pt2hub_workers.builds.traces import Event, Trace
 from pt2hub_workers.inside.operations.files import CALL_NAME
+from pt2hub_workers.performance.trace_events import Event
+from pt2hub_workers.performance.traces import Trace
 from support.story.plot import chance, is_gpu
 
 if TYPE_CHECKING:
@@ -64,6 +68,28 @@ def sources(model: Model, program: int, target: str, arch: str) -> bytes:
     texts = {f"{name}.cpp": _CODE.format(name=name, model=model.name, target=target) for name in names}
     parts = [part for name, text in sorted(texts.items()) for part in encoder.whole(name, text.encode())]
     return b"".join((*parts, *encoder.end()))
+
+
+def fusion(names: list[str]) -> bytes:
+    """Return the record of a program's kernels, each with two operations of a line of the model."""
+    nodes, fused = [], []
+    for place, name in enumerate(names):
+        operations = [f"relu_{place}", f"add_{place}"]
+        line = f"demo/net.py:{20 + 3 * place}"
+        nodes += [GraphNode("call_function", item, "aten.relu.default", source=line) for item in operations]
+        fused.append(FusedKernel(name, 1, tuple(operations)))
+    return canonical_json(encode(Fusion(FUSION_SCHEMA, tuple(nodes), tuple(fused))))
+
+
+def debug_logs(names: list[str]) -> dict[str, bytes]:
+    """Return what torch would have logged while it compiled a program."""
+    nodes = [f"        {name}: torch.ops.aten.relu.default({name}_in)" for name in names]
+    decisions = [f"fusing op{place} with op{place + 1}: {name}" for place, name in enumerate(names)]
+    refused = "cannot fuse op1 with op4: memory deps did not match"
+    return {
+        "fusion": "\n".join(["found 6 possible fusions", *decisions, refused, ""]).encode(),
+        "graph": "\n".join(["===== AFTER POST GRAD =====", "class <lambda>:", *nodes, ""]).encode(),
+    }
 
 
 def autotune(program: int, arch: str) -> Iterator[dict[str, Any]]:
@@ -128,22 +154,35 @@ class Bench:
 
     def trace(self, number: int) -> Trace:
         """Return three calls of a version under a profiler."""
+        return self._trace(number, kernels(self._model, self._model.program(number), self._arch), 1.0)
+
+    def torch_compile_trace(self, number: int) -> Trace:
+        """Return three calls of torch.compile, whose last two operations are not fused."""
         own = kernels(self._model, self._model.program(number), self._arch)
-        library = "ampere_sgemm_128x64_tn" if is_gpu(self._arch) else "aoti_torch_cpu_addmm_out"
+        kind = own[-1].split("_fused_")[0]
+        return self._trace(number, [*own[:-1], f"{kind}_fused_add_4", f"{kind}_fused_clone_5"], 1.05)
+
+    def _trace(self, number: int, own: list[str], ratio: float) -> Trace:
+        """Return three calls that run a library's kernel before each generated one; on a GPU each has its launch."""
+        gpu, batch = is_gpu(self._arch), self._model.batches[-1]
+        library = "ampere_sgemm_128x64_tn" if gpu else "aoti_torch_cpu_addmm_out"
         names = [name for kernel in own for name in (library, kernel)]
-        place, category = ((10, 7), "kernel") if is_gpu(self._arch) else ((1, 1), "cpu_op")
-        batch = self._model.batches[-1]
-        length = 1000 * self._call(number, batch)
+        length = 1000 * self._call(number, batch) * ratio
         calls, events = [], []
         for begin in (0.0, length * 1.02, length * 2.04):
             calls.append(Event("user_annotation", CALL_NAME, 1, 1, begin, length))
             for nth, name in enumerate(names):
-                took = length * (0.16 if name == library else 0.028)
-                events.append(
-                    Event(category, name, *place, round(begin + nth * length / 10.5, 3), round(took / 2, 3))
+                at = round(begin + length * (0.02 + nth / (len(names) + 1.5)), 3)
+                took = round(length * (0.16 if name == library else 0.028) / 2, 3)
+                launched = (
+                    begin + 1 + nth if name == library else at - took / 2
+                )  # late for generated kernels alone
+                events += (
+                    _launched(name, at, took, launched) if gpu else [Event("cpu_op", name, 1, 1, at, took)]
                 )
-        device = "cuda" if is_gpu(self._arch) else "cpu"
-        return Trace(device, tuple(calls), (*calls, *events), batch=batch, plain_us=round(length * 0.96, 3))
+        found = sorted((*calls, *events), key=lambda item: (item.begin, -item.length))
+        device = "cuda" if gpu else "cpu"
+        return Trace(device, tuple(calls), tuple(found), batch=batch, plain_us=round(length * 0.96, 3))
 
     def _call(self, number: int, batch: int) -> float:
         call, sample = self._model.speeds[self._arch]
@@ -176,6 +215,13 @@ class Bench:
 
     def _around(self, value: float) -> list[float]:
         return [value * self._mood * self._luck.lognormvariate(0.0, self._noise) for _ in range(PROCESSES)]
+
+
+def _launched(name: str, at: float, took: float, launched: float) -> list[Event]:
+    """Return a kernel and the call that launches it."""
+    link = {"correlation": int(at * 1000) + 1}
+    launch = Event("cuda_driver", "cuLaunchKernel", 1, 1, launched, took / 4, link)
+    return [launch, Event("kernel", name, 10, 7, at, took, link)]
 
 
 def _measurement(metric: str, values: list[float], batch: int | None = None) -> Measurement:

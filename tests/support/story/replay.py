@@ -122,7 +122,7 @@ class _Replay:
             "inputs": model.inputs,
             "dims": {"batch": {"max": 64, "example": model.batches[-1]}},
             "measure": {"batches": list(model.batches)},
-            "compile": {"options": {"max_autotune": True}},
+            "compile": {"options": {"max_autotune": True}, "debug": ["fusion", "graph"]},
             "targets": [model.machine(number, arch).target.name for arch in model.speeds],
         }
 

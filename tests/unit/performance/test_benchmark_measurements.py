@@ -12,6 +12,7 @@ from pt2hub.errors import OutputRefused
 from pt2hub_workers.inside.performance.timer import MAX_SAMPLES, TimedCall, time_alternating
 from pt2hub_workers.performance.measurements import (
     Times,
+    combine_baselines,
     combine_measurements,
     combine_pairs,
     compare_first_calls,
@@ -200,7 +201,7 @@ def test_what_the_process_of_the_baselines_cannot_have_measured_is_refused(forge
 def test_baselines_have_their_latency_and_how_many_times_the_artifacts_it_is() -> None:
     said = _said(_artifact(), {"name": "eager", "batches": [_times(3.0)]})
 
-    latency, speedup = read_baselines(said, seconds=SECONDS)
+    latency, speedup = combine_baselines(read_baselines(said, seconds=SECONDS))
 
     assert (latency.implementation, latency.value, latency.samples) == ("eager", 3.0, [[3.0, 3.0, 6.0]])
     assert (speedup.metric, speedup.value, speedup.replicates, speedup.batch) == ("speedup", 1.5, [1.5], 4)
@@ -208,9 +209,8 @@ def test_baselines_have_their_latency_and_how_many_times_the_artifacts_it_is() -
 
 def test_first_calls_of_torch_compile_are_measurements_with_the_artifacts_ratio() -> None:
     compiled = {"name": "torch_compile", "batches": [_times(3.0)], "first_ms": 1800.0, "first_warm_ms": 500.0}
-    found = read_baselines(
-        _said(_artifact(), {"name": "eager", "batches": [_times(3.0)]}, compiled), seconds=SECONDS
-    )
+    said = _said(_artifact(), {"name": "eager", "batches": [_times(3.0)]}, compiled)
+    found = combine_baselines(read_baselines(said, seconds=SECONDS))
     firsts = {item.metric: item for item in found if item.metric.startswith("first")}
     assert {name: (item.value, item.implementation, item.batch) for name, item in firsts.items()} == {
         "first_inference": (1800.0, "torch_compile", 4),

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pt2hub.domain.codec import encode
-from pt2hub.domain.performance.profiles import MAX_ROWS, read_profile
+from pt2hub.domain.performance.profiles import MAX_ROWS, Gaps, read_profile
 from pt2hub.errors import BadResponse, OutputRefused
+from pt2hub.rendering.profiles import GAPS
 from pt2hub.server.pages.artifacts import time_breakdown
-from pt2hub_workers.builds import traces
-from pt2hub_workers.builds.publication import trace_referrers
-from pt2hub_workers.builds.traces import Trace, read_trace
 from pt2hub_workers.inside.operations.files import CALL_NAME, MAX_TRACE_BYTES
+from pt2hub_workers.performance import traces
+from pt2hub_workers.performance.trace_profiles import make_profile, profile_referrers
+from pt2hub_workers.performance.traces import Trace, read_trace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +54,7 @@ def test_what_calls_another_row_is_counted_without_it_and_the_rest_is_told(tmp_p
         call(2000), event("aten::linear", 2010, 60), event("aten::mm", 2020, 40), event("cpp_fused_relu_0", 2080, 10),
         event("another thread", 2011, 80, tid=5), event("after the last call", 2500, 1),
     )  # fmt: skip
-    profile = trace.profile()
+    profile = make_profile(trace)
     assert [(row.name, row.calls, row.total_us, row.mean_us, row.share) for row in profile.rows] == [
         ("aten::mm", 2, 80.0, 40.0, 0.4),
         ("aten::linear", 2, 40.0, 20.0, 0.2),
@@ -75,7 +76,7 @@ def test_of_a_gpu_the_rows_are_its_kernels_and_arrows_lead_to_them(tmp_path: Pat
     copy = event("Memcpy DtoD", 1080, 10, "gpu_memcpy", **place)
     trace = of(tmp_path, call(1000), launch, {**kernel, **place}, copy, *arrows, device="cuda")
 
-    profile = trace.profile()
+    profile = make_profile(trace)
     assert [(row.name, row.share) for row in profile.rows] == [
         ("triton_poi_fused_relu_0", 0.83333),
         ("Memcpy DtoD", 0.16667),
@@ -124,7 +125,7 @@ def test_a_call_that_waits_for_launches_is_told_as_that_and_shares_are_of_what_t
 ) -> None:
     events = [item for number in range(3) for item in cuda_call(1000 + 1600 * number, number)]
     trace = replace(of(tmp_path, *events, device="cuda"), plain_us=550.0)
-    profile = trace.profile()
+    profile = make_profile(trace)
     assert sum(row.share for row in profile.rows) == pytest.approx(1.0, abs=1e-4)
     assert [(row.name, row.calls, row.share) for row in profile.rows[:2]] == [
         ("void cudnn::nhwcToNchwKernel<float>(int)", 105, 0.5),
@@ -140,16 +141,18 @@ def test_a_call_that_waits_for_launches_is_told_as_that_and_shares_are_of_what_t
     table = time_breakdown.break_down(profile)
     assert table.rest_share is None
     assert [item.generated for item in table.shown] == ["", *(row.name for row in profile.rows[1:])]
-    assert [name for name, _ in table.whole] == [
+    assert [name for name, _, _ in table.whole] == [
         "GPU busy with kernels and copies",
-        "GPU waiting for the next launch (launch gaps)",
+        GAPS["launch_us"],
+        GAPS["sync_us"],
         "before the first kernel and after the last",
         "call under the profiler",
         "call without the profiler",
         "profiler overhead",
         "GPU idle in a call without the profiler",
     ]
-    assert sum(time for _, time in table.whole[:3]) == pytest.approx(1480)
+    assert sum(own or 0.0 for _, own, _ in table.whole[:4]) == pytest.approx(1480)
+    assert profile.gaps == Gaps(launch_us=pytest.approx(69 * 14.4))
 
 
 def test_streams_that_run_beside_each_other_are_no_gap_and_no_more_than_the_time_of_a_call(
@@ -158,12 +161,13 @@ def test_streams_that_run_beside_each_other_are_no_gap_and_no_more_than_the_time
     def kernel(name: str, ts: float, dur: float, stream: int) -> dict[str, Any]:
         return {**event(name, ts, dur, "kernel"), "pid": 0, "tid": stream}
 
-    profile = of(
+    trace = of(
         tmp_path,
         call(1000),
         *(kernel("a", 1010, 60, 7), kernel("b", 1020, 20, 8), kernel("c", 1080, 10, 7)),
         device="cuda",
-    ).profile()
+    )
+    profile = make_profile(trace)
     assert (profile.device_us, profile.gap_us, profile.rest_us) == (70.0, 10.0, 20.0)
     assert [(row.name, row.share) for row in profile.rows] == [("a", 0.66667), ("b", 0.22222), ("c", 0.11111)]
 
@@ -185,7 +189,7 @@ def test_nothing_is_passed_on_as_it_came(tmp_path: Path) -> None:
     assert "ada" not in text
     assert "secret.py(12): forward[2J" in text
     halved = of(tmp_path, call(1000), event("a\ud800b", 1001, 5))
-    assert trace_referrers(halved, halved.pack())[0].data.count(b'"a?b"') == 1
+    assert profile_referrers(halved, halved.pack())[0].data.count(b'"a?b"') == 1
     assert '"args":{"bytes":12,"device":[1,1,1,1,1,1,1,1]}' in text
 
 
@@ -228,7 +232,7 @@ def test_of_too_many_events_the_last_call_is_kept_and_of_too_many_in_one_none(
 
 def test_the_table_has_its_longest_rows_and_says_how_many_are_left_out(tmp_path: Path) -> None:
     many = [event(f"kernel {n}", 1000 + 10 * n, 1 + n / 1000) for n in range(300)]
-    profile = of(tmp_path, call(1000, 3000), *many).profile()
+    profile = make_profile(of(tmp_path, call(1000, 3000), *many))
     assert (len(profile.rows), profile.left_out) == (MAX_ROWS, 100)
     assert profile.rows[0].name == "kernel 299"
     table = time_breakdown.break_down(profile)
@@ -238,6 +242,7 @@ def test_the_table_has_its_longest_rows_and_says_how_many_are_left_out(tmp_path:
 
 ROW = {"name": "x", "calls": 1, "total_us": 1.0, "mean_us": 1.0, "share": 0.5}
 PROFILE = {"schema": 2, "device": "cpu", "calls": 1, "call_us": 2.0, "rest_us": 1.0, "rows": [ROW]}
+"""As an earlier pt2hub wrote it, without causes of gaps, operators and the implementation."""
 
 
 @pytest.mark.parametrize(
@@ -257,9 +262,20 @@ PROFILE = {"schema": 2, "device": "cpu", "calls": 1, "call_us": 2.0, "rest_us": 
         {"plain_us": float("inf")},
         {"device_us": -1.0},
         {"gap_us": "1"},
+        {"gaps": {"launch_us": -1.0}},
+        {"gaps": {"sync_us": float("nan")}},
+        {"gaps": {"device_us": "1"}},
+        {"gaps": [1.0]},
+        {"implementation": 3},
+        {"implementation": "x" * 301},
+        {"rows": [{**ROW, "name": "x" * 301}]},
+        {"rows": [{**ROW, "operator": "x" * 301}]},
+        {"rows": [{**ROW, "operator": 1}]},
     ],
 )
 def test_a_table_that_lies_is_none(changes: dict[str, Any]) -> None:
-    assert read_profile(PROFILE).rows[0].name == "x"
+    older = read_profile(PROFILE)
+    assert (older.rows[0].name, older.rows[0].operator, older.gaps) == ("x", None, None)
+    assert older.implementation == "artifact"
     with pytest.raises(BadResponse):
         read_profile({**PROFILE, **changes})

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pt2hub_workers.builds.child_messages import MessageFields, Result
-    from pt2hub_workers.builds.traces import Trace
 
 
 EMPTY_CONFIG = b"{}"
@@ -153,17 +152,6 @@ class ReferrerContent(NamedTuple):
     data: bytes
     media_type: str
     title: str
-
-
-def trace_referrers(trace: Trace, packed: bytes | None) -> tuple[ReferrerContent, ...]:
-    """Return the contents to keep of a trace: its profile table, which pages show, and the packed trace.
-
-    Args:
-        packed: Result of `Trace.pack`; None if the trace is too large.
-    """
-    table = canonical_json(encode(trace.profile()))
-    found = (ReferrerContent(table, artifacts.PROFILE_TYPE, "profile.json"),)
-    return (*found, ReferrerContent(packed, artifacts.TRACE_TYPE, "trace.json.gz")) if packed else found
 
 
 def compose(

@@ -155,6 +155,7 @@ def _prepare_build() -> Work:
 
 
 def _prepare_baselines() -> Work:
+    _quiet_profiler()
     _import_for_models()
     from pt2hub_workers.inside.performance import baselines
 
@@ -163,6 +164,11 @@ def _prepare_baselines() -> Work:
         return baselines.run_baselines(message, channel)
 
     return work
+
+
+def _quiet_profiler() -> None:
+    """Keep the profiler's own steps out of the build's log; it reads the setting when torch is imported."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 
 def _use_workspace(directory: Path) -> None:
@@ -186,9 +192,7 @@ def _prepare_artifact() -> Work:
 
 
 def _prepare_measure() -> Work:
-    os.environ.setdefault(
-        "KINETO_LOG_LEVEL", "99"
-    )  # else the profiler prints its own steps into the build's log
+    _quiet_profiler()
     from pt2hub_workers.inside.performance import replicate
 
     def work(message: dict[str, Any], channel: Channel) -> dict[str, Any]:

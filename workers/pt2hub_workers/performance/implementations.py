@@ -70,7 +70,7 @@ class BenchmarkPlan:
     """Plan of a benchmark.
 
     Attributes:
-        profile: Whether a trace is wanted, if the spec allows it.
+        profiled: The implementations whose calls are traced: `artifact`, `torch_compile`.
         single_process: Whether one process suffices, because the previous version has the same code.
     """
 
@@ -79,7 +79,7 @@ class BenchmarkPlan:
     artifact: Implementation
     baseline: Implementation | None = None
     note: str | None = None
-    profile: bool = False
+    profiled: frozenset[str] = frozenset()
     single_process: bool = False
 
     @property

@@ -13,8 +13,8 @@ from pt2hub.domain.performance.measurements import Measurement, Pair
 from pt2hub.domain.performance.metrics import METRICS
 from pt2hub.errors import BadResponse, OutputRefused
 
-ARTIFACT, BASELINE = "artifact", "baseline"
-IMPLEMENTATIONS = (ARTIFACT, "eager", "torch_compile")
+ARTIFACT, BASELINE, TORCH_COMPILE = "artifact", "baseline", "torch_compile"
+IMPLEMENTATIONS = (ARTIFACT, "eager", TORCH_COMPILE)
 """Implementations that one process times when it rebuilds the model's source; the last may be missing."""
 MAX_SAMPLES = 40
 """Samples of one process."""
@@ -187,20 +187,25 @@ def combine_measurements(processes: Sequence[Times], name: str) -> list[Measurem
     return [*calls, *_combine_processes(own)]
 
 
-def read_baselines(value: Any, *, seconds: float) -> list[Measurement]:
-    """Decode the measurements of eager and torch.compile."""
+def read_baselines(value: Any, *, seconds: float) -> Times:
+    """Decode and check the times of the artifact, eager and, if it was timed, torch.compile; see `read_times`."""
     sent = value.get("implementations") if isinstance(value, dict) else None
     names = IMPLEMENTATIONS[: max(1, len(sent))] if isinstance(sent, list) else IMPLEMENTATIONS
-    own, *others = read_times(value, names=names, batches=[None], seconds=seconds).implementations
+    return read_times(value, names=names, batches=[None], seconds=seconds)
+
+
+def combine_baselines(times: Times) -> list[Measurement]:
+    """Return the measurements of eager and torch.compile."""
+    own, *others = times.implementations
     artifact = own.batches[0].p50
     return [
         replace(measurement, implementation=item.name)
         for item in others
-        for times in item.batches
+        for batch in item.batches
         for measurement in (
-            _combine_batch("latency_p50", [times]),
-            _measurement("speedup", [times.p50 / artifact], times.batch),
-            *_first_calls(item, times.batch),
+            _combine_batch("latency_p50", [batch]),
+            _measurement("speedup", [batch.p50 / artifact], batch.batch),
+            *_first_calls(item, batch.batch),
         )
     ]
 

@@ -20,17 +20,18 @@ from pt2hub.errors import BuildTimedOut
 from pt2hub.server.services.blobs.documents import read_manifest
 from pt2hub_workers.builds.build_inputs import BuildInputs
 from pt2hub_workers.builds.job import Job, compare_measurements
-from pt2hub_workers.builds.publication import as_time, compose_run, trace_referrers
+from pt2hub_workers.builds.publication import as_time, compose_run
 from pt2hub_workers.operations.retries import retry_outage
-from pt2hub_workers.performance.baselines import Baselines
+from pt2hub_workers.performance.baselines import BaselineResult, Baselines
 from pt2hub_workers.performance.implementations import (
     BenchmarkPlan,
     differing_inputs,
     fetch_implementation,
     with_baseline,
 )
-from pt2hub_workers.performance.measurements import BASELINE, compare_first_calls
+from pt2hub_workers.performance.measurements import ARTIFACT, BASELINE, TORCH_COMPILE, compare_first_calls
 from pt2hub_workers.performance.replicates import BenchmarkContext, replicate
+from pt2hub_workers.performance.trace_profiles import baseline_referrers, profile_referrers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,9 +42,12 @@ if TYPE_CHECKING:
     from pt2hub.server.services.blobs.blob_writes import BlobChunk
     from pt2hub_workers.builds.job import WorkerContext
     from pt2hub_workers.builds.journal import Journal
-    from pt2hub_workers.builds.traces import Trace
+    from pt2hub_workers.builds.publication import ReferrerContent
     from pt2hub_workers.operations.cancellation import CancellationToken
+    from pt2hub_workers.performance.traces import Trace
 
+PROFILED = frozenset({ARTIFACT, TORCH_COMPILE})
+"""Implementations whose calls are profiled."""
 UNCHANGED = "code unchanged: the artifact runs the previous version's code, so no kernel can differ"
 """Note of a short run."""
 
@@ -59,7 +63,10 @@ class Benchmark(Job):
         super().__init__(claim, context, journal, token)
         self._request = decode(MeasureRequest, claim.request)
         self._spec = Spec.from_canonical(claim.spec)
-        self._trace: Trace | None = None
+        self._traces: tuple[Trace | None, Trace | None] = (
+            None,
+            None,
+        )  # of the artifact, and of torch.compile
 
     def run(self) -> None:
         """Run every step; return when the measurements are published."""
@@ -88,8 +95,7 @@ class Benchmark(Job):
             container, self._request.artifact, name="artifact", into=into, token=token
         )
         examples = BuildInputs.of(self._claim, None).fetch_examples(into, container.storage, token)
-        traced = retry_outage(lambda: container.measuring_jobs.is_profiled(self._request.artifact), token)
-        plan = BenchmarkPlan(self._spec, examples, artifact, profile=not traced)
+        plan = BenchmarkPlan(self._spec, examples, artifact, profiled=self._unprofiled())
         if wanted := self._request.baseline:  # requested by name, so a missing one is an error
             found = fetch_implementation(container, wanted, name=BASELINE, into=into, token=token)
             plan = replace(plan, baseline=found)
@@ -98,6 +104,13 @@ class Benchmark(Job):
         plan = self._shorten(plan)
         self._journal.line(f"Benchmark of {self._request.artifact}, {_describe_baseline(plan)}")
         return plan
+
+    def _unprofiled(self) -> frozenset[str]:
+        """Return the implementations that have no profile yet; none if the spec wants no profiles."""
+        if not self._spec.measure.profile:
+            return frozenset()
+        jobs, digest = self._context.container.measuring_jobs, self._request.artifact
+        return PROFILED - retry_outage(lambda: jobs.profiled(digest), self._token)
 
     def _shorten(self, plan: BenchmarkPlan) -> BenchmarkPlan:
         """Return the plan of a short run if one suffices, else the plan itself."""
@@ -124,13 +137,16 @@ class Benchmark(Job):
 
     def _run(self, plan: BenchmarkPlan, number: int) -> MeasurementRun:
         benchmark = self._benchmark(number)
-        result = replicate(plan if number == 1 else replace(plan, profile=False), benchmark)
+        result = replicate(plan if number == 1 else replace(plan, profiled=frozenset()), benchmark)
         others: list[Measurement] = []
         if number == 1:
-            self._trace = result.trace
-            others, note = self._baselines(plan, benchmark)
-            others += compare_first_calls(result.measurements, others)
-            result = replace(result, note="; ".join(filter(None, (result.note, note))) or None)
+            baselines = self._baselines(plan, benchmark)
+            self._traces = (result.trace, baselines.trace)
+            others = [
+                *baselines.measurements,
+                *compare_first_calls(result.measurements, baselines.measurements),
+            ]
+            result = replace(result, note="; ".join(filter(None, (result.note, baselines.note))) or None)
         return MeasurementRun(
             schema=RUN_SCHEMA,
             id=f"{self._claim.build}:{self._claim.attempt}:{number}",
@@ -145,13 +161,12 @@ class Benchmark(Job):
             note=result.note,
         )
 
-    def _baselines(
-        self, plan: BenchmarkPlan, benchmark: BenchmarkContext
-    ) -> tuple[list[Measurement], str | None]:
+    def _baselines(self, plan: BenchmarkPlan, benchmark: BenchmarkContext) -> BaselineResult:
         """Time eager and torch.compile once for all runs; never in a short run."""
         if plan.single_process:
-            return [], None
-        return Baselines(self._claim, self._context, benchmark).measure(plan.artifact)
+            return BaselineResult()
+        baselines = Baselines(self._claim, self._context, benchmark)
+        return baselines.measure(plan.artifact, profiled=TORCH_COMPILE in plan.profiled)
 
     def _benchmark(self, number: int) -> BenchmarkContext:
         context, repeat = self._context, self._request.repeat
@@ -175,13 +190,8 @@ class Benchmark(Job):
     def _compose(
         self, artifact: Descriptor, runs: list[MeasurementRun]
     ) -> tuple[list[MeasuredRun], list[BlobChunk]]:
-        """Return the composed runs, the first one with the trace, and the chunks to store."""
-        trace = self._trace
-        if trace and (packed := trace.pack()) is None:
-            self._journal.line(
-                "The trace is too large to be stored; only its profile table is kept.", "warning"
-            )
-        referrers = trace_referrers(trace, packed) if trace else ()
+        """Return the composed runs, the first one with the profiles, and the chunks to store."""
+        referrers = self._profiles()
         found: list[MeasuredRun] = []
         chunks: list[BlobChunk] = []
         for run in runs:
@@ -189,6 +199,19 @@ class Benchmark(Job):
             found.append(measured)
             chunks += stored
         return found, chunks
+
+    def _profiles(self) -> tuple[ReferrerContent, ...]:
+        """Return the contents to keep of the traces."""
+        own, other = self._traces
+        found: tuple[ReferrerContent, ...] = ()
+        if own:
+            packed = own.pack()
+            if packed is None:
+                self._journal.line(
+                    "The trace is too large to be stored; only its profile table is kept.", "warning"
+                )
+            found = profile_referrers(own, packed)
+        return (*found, *baseline_referrers(other, TORCH_COMPILE)) if other else found
 
 
 def _describe_baseline(plan: BenchmarkPlan) -> str:

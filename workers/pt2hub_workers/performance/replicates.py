@@ -26,7 +26,6 @@ from pt2hub.errors import (
 )
 from pt2hub_workers.builds.build_verification import Listener, worker_lost
 from pt2hub_workers.builds.toolchains import Toolchain
-from pt2hub_workers.builds.traces import Trace, read_trace
 from pt2hub_workers.children.child import ChildDied, ChildHung
 from pt2hub_workers.children.pool import SPARE_BYTES, SPARE_SHARE
 from pt2hub_workers.inside.operations import files
@@ -47,6 +46,7 @@ from pt2hub_workers.performance.measurements import (
     combine_pairs,
     read_times,
 )
+from pt2hub_workers.performance.traces import Trace, read_trace
 
 if TYPE_CHECKING:
     from pt2hub.domain.publishing.spec import Spec
@@ -326,7 +326,7 @@ class _BenchmarkRun:
         self._benchmark.listener.line(f"No trace was recorded: {why}"[:MAX_NOTE], "warning")
 
     def _traces(self) -> bool:
-        return self._plan.profile and self._plan.spec.measure.profile
+        return ARTIFACT in self._plan.profiled
 
     def _job(
         self, workspace: Workspace, implementations: Sequence[Implementation], batches: Sequence[int | None]

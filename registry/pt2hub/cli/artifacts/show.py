@@ -8,6 +8,7 @@ import typer
 
 from pt2hub.cli import panels
 from pt2hub.cli.artifacts.autotune import print_autotune
+from pt2hub.cli.artifacts.profile import print_profile
 from pt2hub.cli.output import emit
 from pt2hub.cli.references import Reference, version_of
 from pt2hub.domain.codec import encode
@@ -32,6 +33,7 @@ _RUNS = "runs here"
     panels.READING,
     "pt2hub show vision/resnet18@prod",
     "pt2hub show vision/resnet18@3 --autotune",
+    "pt2hub show vision/resnet18@3 --profile",
     "pt2hub show vision/resnet18@3 --json",
 )
 def show(
@@ -41,6 +43,14 @@ def show(
         bool,
         typer.Option("--autotune", help="Include the kernel candidates that the compiler timed."),
     ] = False,
+    profile: Annotated[
+        bool,
+        typer.Option(
+            "--profile",
+            help="Include where the time of a call goes, beside torch.compile: kernels, what they compute, and gaps between "
+            "them by cause.",
+        ),
+    ] = False,
 ) -> None:
     """Show a version, and which of its artifacts run on this machine."""
     from pt2hub.client.client import Client
@@ -49,6 +59,11 @@ def show(
         version = version_of(client, reference)
         aliases = _aliases(client, version)
         artifacts = {b.target: client.artifacts.get(b.artifact) for b in version.builds if b.artifact}
+        profiles = {
+            target: client.artifacts.profile(view.digest) if view.profile else None
+            for target, view in artifacts.items()
+            if profile
+        }
     compatibility = check_compatibility(version, artifacts)
     document: dict[str, Any] = encode(version) | {
         "aliases": aliases,
@@ -59,6 +74,8 @@ def show(
                 "isolation": view.provenance.get("isolation"),
                 "regions": encode(view.regions),
                 "profile": encode(view.profile),
+                "torch_compile_profile": encode(view.torch_compile_profile),
+                **({"call_profile": encode(profiles[target])} if profile else {}),
                 "referrers": [{"digest": r.digest, "type": r.artifact_type} for r in view.referrers],
                 **({"autotune": encode(view.autotune)} if autotune else {}),
             }
@@ -71,6 +88,8 @@ def show(
         print_version(out, version, compatibility, aliases, artifacts)
         for target, view in artifacts.items() if autotune else ():
             print_autotune(out, target, view)
+        for target, found in profiles.items():
+            print_profile(out, target, found)
 
     emit(document, print_all)
 

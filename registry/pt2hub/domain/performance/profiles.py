@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from pt2hub.domain.codec import decode
 from pt2hub.errors import INVISIBLE_CHARACTERS, BadResponse
 
-PROFILE_SCHEMA = 2
+PROFILE_SCHEMA = 3
+TORCH_COMPILE = "torch_compile"
+"""Implementation whose profile stands beside an artifact's."""
 MAX_ROWS = 200
 MAX_NAME_CHARS = 300
 """C++ template kernels have long names."""
@@ -29,6 +31,8 @@ class ProfileRow:
         mean_us: Mean time per execution in microseconds.
         share: Share of the time, from 0 to 1: on a GPU of its busy time (kernels and copies, summed over all streams),
             on a CPU of the calls' time.
+        operator: The operator that launches the kernel (`aten::convolution`); None if there is none, as for generated
+            kernels, or on a CPU.
     """
 
     name: str
@@ -36,6 +40,29 @@ class ProfileRow:
     total_us: float
     mean_us: float
     share: float
+    operator: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """Times of a call in which the GPU was idle between two kernels, by cause, in microseconds.
+
+    Attributes:
+        launch_us: Launch-bound: the host launched the next kernel too late.
+        sync_us: The host launched it too late because a synchronising call, such as `cudaStreamSynchronize`, held it up.
+        device_us: It was launched in time and waited on the GPU: for another stream, or for the hardware's scheduler.
+        unknown_us: Its launch is not in the trace.
+    """
+
+    launch_us: float = 0.0
+    sync_us: float = 0.0
+    device_us: float = 0.0
+    unknown_us: float = 0.0
+
+    @property
+    def total_us(self) -> float:
+        """All gaps of a call, in microseconds."""
+        return self.launch_us + self.sync_us + self.device_us + self.unknown_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +80,10 @@ class Profile:
         left_out: Number of rows that are not listed.
         batch: Batch size of the calls, or None if not applicable.
         device_us: GPU busy time per call, in microseconds; None for a CPU.
-        gap_us: GPU idle time between kernels per call, waiting for launches; None for a CPU.
+        gap_us: GPU idle time between kernels per call; None for a CPU.
         plain_us: Time of a call without the profiler in the same process; None if unknown.
+        gaps: That idle time by cause; None for a CPU, and in profiles of schema 2.
+        implementation: Whose calls were traced: `artifact`, or the baseline `torch_compile`.
     """
 
     schema: int
@@ -68,6 +97,8 @@ class Profile:
     device_us: float | None = None
     gap_us: float | None = None
     plain_us: float | None = None
+    gaps: Gaps | None = None
+    implementation: str = "artifact"
 
     @property
     def profiler_us(self) -> float | None:
@@ -90,7 +121,12 @@ def read_profile(value: Any) -> Profile:
     """
     try:
         found = decode(Profile, value)
-        further = [found.device_us, found.gap_us, found.plain_us]
+        further = [
+            found.device_us,
+            found.gap_us,
+            found.plain_us,
+            *(astuple(found.gaps) if found.gaps else ()),
+        ]
         numbers = [
             found.call_us,
             found.rest_us,
@@ -98,12 +134,17 @@ def read_profile(value: Any) -> Profile:
             *(n for row in found.rows for n in _times(row)),
         ]
         counts = [found.calls, found.left_out, found.batch or 0, *(row.calls for row in found.rows)]
+        texts = [
+            found.implementation,
+            *(text for row in found.rows for text in (row.name, row.operator or "")),
+        ]
         sound = len(found.rows) <= MAX_ROWS and all(_is_time(number) for number in numbers)
+        sound = sound and all(len(text) <= MAX_NAME_CHARS for text in texts)
         sound = sound and all(_is_count(count) for count in counts) and found.calls > 0
     except (TypeError, ValueError, RecursionError) as error:
         raise BadResponse(f"Invalid profile: {error}") from error
     if not sound:
-        raise BadResponse("Invalid profile: numbers or row count out of range")
+        raise BadResponse("Invalid profile: numbers, names or row count out of range")
     return found
 
 

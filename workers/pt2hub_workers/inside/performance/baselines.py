@@ -21,6 +21,7 @@ from pt2hub.domain.publishing.spec import Spec
 from pt2hub_workers.inside.builds.compile.torch_compile import try_torch_compile
 from pt2hub_workers.inside.builds.export import inputs
 from pt2hub_workers.inside.builds.export.call import order_arguments
+from pt2hub_workers.inside.operations import files
 from pt2hub_workers.inside.performance.baseline_models import build_baseline_model
 from pt2hub_workers.inside.performance.first_calls import measure_first_calls
 from pt2hub_workers.inside.performance.timer import make_clock, time_alternating
@@ -40,7 +41,8 @@ def run_baselines(job: dict[str, Any], channel: Channel) -> dict[str, Any]:
 
     Args:
         job: `spec`; `request`, the target with its overrides; `directory`; `source`, `weights` and `examples` as for a
-            build; `factories`; `config`, `code` and `layer` of the artifact.
+            build; `factories`; `config`, `code` and `layer` of the artifact; `profile`, whether calls of torch.compile are
+            traced.
 
     Returns:
         `threads`, and `implementations` as `measurements.ImplementationTimes` has them: the artifact first.
@@ -67,7 +69,31 @@ def run_baselines(job: dict[str, Any], channel: Channel) -> dict[str, Any]:
     for item in measured:
         if item["name"] == "torch_compile":
             item.update(first)
-    return {"threads": torch.get_num_threads(), "implementations": measured}
+    found = {"threads": torch.get_num_threads(), "implementations": measured}
+    if job.get("profile") and compiled is not None:
+        channel.ask("last", figures=found)  # before profiling, so that a failing profiler cannot lose them
+        _profile(_bind_example(compiled, module, example), measured[-1], job, channel)
+    return found
+
+
+def _bind_example(call: Callable[..., Any], module: torch.nn.Module, example: Tensors) -> Callable[[], Any]:
+    """Return a call with the example inputs, assembled before it is timed."""
+    args, kwargs = order_arguments(module, example)
+    return partial(call, *args, **kwargs)
+
+
+def _profile(call: Callable[[], Any], times: dict[str, Any], job: dict[str, Any], channel: Channel) -> None:
+    """Trace a few calls of torch.compile."""
+    from pt2hub_workers.inside.performance.call_trace import trace_calls
+
+    channel.send("progress", text="trace some calls of torch.compile")
+    device = job["config"]["signature"]["device"]
+    pace = times["batches"][0]["p50"] / 1000
+    with torch.inference_mode():
+        into = Path(job["directory"]) / files.TRACE
+        why = trace_calls(call, make_clock(device), device=device, pace=pace, into=into)
+    if why:
+        channel.log(f"calls of torch.compile were not traced: {why}", "warning")
 
 
 def time_implementations(
@@ -83,12 +109,11 @@ def time_implementations(
     Returns:
         Fields of `measurements.ImplementationTimes` for each.
     """
-    args, kwargs = order_arguments(module, inputs)  # assembled before, and not timed
     own_call = partial(artifact, **call_with(artifact.config.signature, inputs))
     implementations: dict[str, Callable[[], Any]] = {"artifact": own_call}
     for name, call in {"eager": module, **others}.items():
         if call is not None:  # not by truth value: a compiled module has a length only if the module has one
-            implementations[name] = partial(call, *args, **kwargs)
+            implementations[name] = _bind_example(call, module, inputs)
     with torch.inference_mode():
         clock = make_clock(artifact.config.signature.device)
         found = time_alternating(list(implementations.values()), clock, seconds=MAX_SECONDS)

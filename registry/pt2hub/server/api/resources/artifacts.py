@@ -13,6 +13,7 @@ from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.wire.artifacts import ArtifactView
 from pt2hub.wire.debug_logs import DebugLogsView, DebugLogView
 from pt2hub.wire.kernels import KernelsView
+from pt2hub.wire.profiles import ProfileView
 from pt2hub.wire.resolution import ResolvedReference
 
 routes = APIBlueprint("artifacts", __name__, url_prefix="/api/v1", abp_tags=[ARTIFACTS])
@@ -34,6 +35,12 @@ def artifact(path: DigestPath) -> Response:
 def kernels(path: DigestPath) -> Response:
     """Return the kernels of an artifact, and the operations of the exported graph that each holds."""
     return render(container().kernels.kernels(path.digest))
+
+
+@routes.get("/artifacts/<digest>/profile", responses={200: RootModel[ProfileView]})
+def profile(path: DigestPath) -> Response:
+    """Return where the time of an artifact's calls goes, beside torch.compile's, and what each kernel computes."""
+    return render(container().call_profiles.profile(path.digest))
 
 
 @routes.get("/artifacts/<digest>/debug", responses={200: RootModel[DebugLogsView]})

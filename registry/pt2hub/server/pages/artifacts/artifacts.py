@@ -9,6 +9,7 @@ from flask import redirect, request, url_for
 
 from pt2hub.domain.artifacts import (
     AUTOTUNE_TYPE,
+    BASELINE_PROFILE_TYPE,
     DEBUG_LOGS_TYPE,
     FUSION_TYPE,
     LOG_TYPE,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from werkzeug.wrappers import Response as WerkzeugResponse
 
     from pt2hub.server.views.inspection import InspectionView
+    from pt2hub.wire.kernels import KernelsView
 
 _DONE = {"measuring": "Measuring job queued; it is listed below."}
 _REFERRERS = {
@@ -56,6 +58,7 @@ _REFERRERS = {
     MEASUREMENT_RUN_TYPE: ("Measurements of one run", "measurements.json"),
     LOG_TYPE: ("Log of the build", "build.log.jsonl"),
     PROFILE_TYPE: ("Time breakdown of a call", "profile.json"),
+    BASELINE_PROFILE_TYPE: ("Time breakdown of a call of torch.compile", "profile-torch_compile.json"),
     TRACE_TYPE: ("Trace of some calls, for Perfetto and chrome://tracing", "trace.json.gz"),
 }
 """Label and file name of referrers, by media type."""
@@ -159,18 +162,20 @@ def _page(
         no_kernels=no_kernels,
         limits={"repeat": MAX_REPEAT, "lowest": LOWEST_PRIORITY, "highest": HIGHEST_PRIORITY},
         jobs=[(job, state_text(job)) for job in found.jobs],
-        **_sections(found),
+        **_sections(found, kernels),
     )
 
 
-def _sections(found: InspectionView) -> dict[str, Any]:
+def _sections(found: InspectionView, kernels: KernelsView | None) -> dict[str, Any]:
     """Return the template values of the page's sections."""
     view, parsed = found.artifact, found.parsed
     groups = measurements.groups(found.measurements, found.environments)
     return {
         "report": VerificationReport.of(view.verification),
         "bar": step_bars.bar(view.steps),
-        "time_breakdown": time_breakdown.break_down(view.profile) if view.profile else None,
+        "time_breakdown": time_breakdown.break_down(view.profile, view.torch_compile_profile, kernels)
+        if view.profile
+        else None,
         "trace": next((item.digest for item in view.referrers if item.artifact_type == TRACE_TYPE), None),
         "operations": autotuning.operations(view.autotune),
         "tree": file_tree.tree(view.members),

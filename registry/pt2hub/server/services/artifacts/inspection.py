@@ -22,7 +22,7 @@ from pt2hub.server.db.stores.builds.measurement_states import MeasurementStateSt
 from pt2hub.server.db.stores.performance.series import HistoryStore
 from pt2hub.server.db.stores.values import storable
 from pt2hub.server.services.artifacts.code_comparison import missing_autotune_reason, sentence
-from pt2hub.server.services.artifacts.referrers import MAX_MANIFEST_BYTES, kept_profile, payload
+from pt2hub.server.services.artifacts.referrers import MAX_MANIFEST_BYTES, kept_profiles, payload
 from pt2hub.server.services.blobs.documents import read_verified
 from pt2hub.server.services.builds.waits import explain_waits
 from pt2hub.server.views.inspection import InspectionView, StoredDocument
@@ -85,10 +85,12 @@ class InspectionService:
         }
         artifact = decode(ArtifactView, {**facts, **found.pop("lists"), **own})
         kinds = [(item.digest, item.artifact_type) for item in artifact.referrers]
-        profile, problem = kept_profile(self._storage, kinds)
+        profiles = kept_profiles(self._storage, kinds)
         manifest, _ = self._document(StorageKey.manifest(Digest(facts["digest"])), MAX_MANIFEST_BYTES)
-        artifact = replace(artifact, profile=profile)
-        return InspectionView(artifact, manifest, config, parsed, constants, profile_problem=problem, **found)
+        artifact = replace(artifact, profile=profiles.artifact, torch_compile_profile=profiles.torch_compile)
+        return InspectionView(
+            artifact, manifest, config, parsed, constants, profile_problem=profiles.problem, **found
+        )
 
     def reference(self, digest: str) -> str:
         """Return the reference of an artifact: `team/name@sha256:...`.

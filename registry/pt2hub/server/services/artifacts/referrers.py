@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pt2hub.domain.artifacts import PROFILE_TYPE
+from pt2hub.domain.artifacts import BASELINE_PROFILE_TYPE, PROFILE_TYPE
 from pt2hub.domain.digests import DIGEST_PATTERN, Digest
-from pt2hub.domain.performance.profiles import MAX_PROFILE_BYTES, Profile, read_profile
+from pt2hub.domain.performance.profiles import MAX_PROFILE_BYTES, TORCH_COMPILE, Profile, read_profile
 from pt2hub.errors import BadResponse, CorruptArchive, DigestMismatch, NotFound, TooLarge
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.values import storable
@@ -45,15 +46,40 @@ def payload(storage: BlobReader, referrer: Digest) -> Descriptor:
     return layers[0]
 
 
-def kept_profile(
-    storage: BlobReader, referrers: Iterable[tuple[str, str]]
-) -> tuple[Profile | None, str | None]:
-    """Return an artifact's profile: where its calls spend their time.
+@dataclass(frozen=True, slots=True)
+class KeptProfiles:
+    """Profiles of calls: where they spend their time.
 
-    Returns:
-        The profile, None where there is none; and the reason if it cannot be shown.
+    Attributes:
+        artifact: The artifact's; None where there is none.
+        torch_compile: That of torch.compile; None where there is none, or where it cannot be shown.
+        problem: Why the artifact's cannot be shown, else None.
     """
-    found = sorted(digest for digest, kind in referrers if kind == PROFILE_TYPE)
+
+    artifact: Profile | None = None
+    torch_compile: Profile | None = None
+    problem: str | None = None
+
+
+def kept_profiles(storage: BlobReader, referrers: Iterable[tuple[str, str]]) -> KeptProfiles:
+    """Return an artifact's profiles.
+
+    Args:
+        referrers: Digest and media type of each.
+    """
+    kinds: dict[str, list[str]] = {}
+    for digest, kind in referrers:
+        kinds.setdefault(kind, []).append(digest)
+    own, problem = _profile(storage, kinds.get(PROFILE_TYPE, ()))
+    other, _ = _profile(storage, kinds.get(BASELINE_PROFILE_TYPE, ()))
+    if other is not None and other.implementation != TORCH_COMPILE:
+        other = None
+    return KeptProfiles(own, other, problem)
+
+
+def _profile(storage: BlobReader, referrers: Iterable[str]) -> tuple[Profile | None, str | None]:
+    """Return the profile of the first of some referrers, or the reason why it cannot be shown."""
+    found = sorted(referrers)
     if not found:
         return None, None
     try:

@@ -16,7 +16,7 @@ from pt2hub.server.db.stores.artifacts.references import ReferenceStore, Resolve
 from pt2hub.server.db.stores.builds.measurement_states import MeasurementStateStore
 from pt2hub.server.db.stores.publishing.versions import VersionStore
 from pt2hub.server.services import not_found
-from pt2hub.server.services.artifacts.referrers import kept_profile
+from pt2hub.server.services.artifacts.referrers import kept_profiles
 from pt2hub.server.services.blobs.documents import read_bytes, read_json
 from pt2hub.wire.artifacts import ArtifactView, RegionView
 from pt2hub.wire.resolution import ResolvedReference
@@ -83,7 +83,7 @@ class ResolutionService:
             raise NotFound(f"Artifact {digest[:80]} not found", where="artifact")
         config = read_json(self._storage, StorageKey.blob(Digest(rows["config"])))
         kinds = ((item["digest"], item["artifact_type"]) for item in rows["referrers"])
-        profile, _ = kept_profile(self._storage, kinds)
+        profiles = kept_profiles(self._storage, kinds)
         whole = {
             **rows,
             "steps": config.get("steps", []),
@@ -93,7 +93,12 @@ class ResolutionService:
             "config_digest": rows["config"],
             "config": config,
         }
-        return replace(decode(ArtifactView, whole), profile=profile, measurement=measurement)
+        return replace(
+            decode(ArtifactView, whole),
+            profile=profiles.artifact,
+            torch_compile_profile=profiles.torch_compile,
+            measurement=measurement,
+        )
 
     def _version(self, wanted: Reference) -> ResolvedName:
         found = self._references.version(wanted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pt2hub.domain.artifacts import PROFILE_TYPE
+from pt2hub.domain.artifacts import BASELINE_PROFILE_TYPE, PROFILE_TYPE
 from pt2hub.domain.builds import MAX_REPEAT, MEASURE_PRIORITY, MeasureRequest
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.names import Reference, team_of
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from pt2hub.wire.resolution import ArtifactRef, ResolvedReference
 
 _BASELINE = "baseline"
+_PROFILES = {"artifact": PROFILE_TYPE, "torch_compile": BASELINE_PROFILE_TYPE}
+"""Media types of profiles, by implementation."""
 
 
 class MeasuringJobService:
@@ -107,10 +109,11 @@ class MeasuringJobService:
 
     # -- for workers --------------------------------------------------------------------------------------
 
-    def is_profiled(self, artifact: Digest) -> bool:
-        """Return whether the artifact has a profile; it depends on the code only, so one is enough."""
+    def profiled(self, artifact: Digest) -> frozenset[str]:
+        """Return the implementations of which the artifact has a profile; it depends on the code only, so one is enough."""
         with self._sessions.begin() as session:
-            return MeasuringJobStore(session).has_referrer(artifact, PROFILE_TYPE)
+            store = MeasuringJobStore(session)
+            return frozenset(name for name, kind in _PROFILES.items() if store.has_referrer(artifact, kind))
 
     def record(self, claim: Claim, found: Sequence[MeasuredRun], steps: Sequence[StepReport] = ()) -> None:
         """Record the runs of a measuring job and end its attempt, in one transaction.

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from pt2hub.domain.performance.profiles import MAX_ROWS, PROFILE_SCHEMA, Profile, ProfileRow, fit_name
+from pt2hub.domain.performance.profiles import fit_name
 from pt2hub.errors import OutputRefused
 from pt2hub_workers.inside.operations.files import CALL_NAME, MAX_TRACE_BYTES, STEM
+from pt2hub_workers.performance.trace_events import DEVICES, HOST, ON_DEVICE, ON_HOST, Event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -27,8 +27,6 @@ MAX_EVENTS = 60_000
 MAX_PACKED_BYTES = 8 << 20
 _MAX_US = 1e16
 _MAX_CALLS = 16
-_ON_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
-_ON_HOST = frozenset({"cpu_op", "user_annotation", "cuda_runtime", "cuda_driver"})
 _LINKS = "ac2g"
 """Category of the arrows from a launch to its kernel."""
 _ARGS = frozenset(
@@ -51,36 +49,6 @@ _ARGS = frozenset(
 _MAX_PARTS = 8
 _PATH = re.compile(r"(?:/[^\s/:;,()<>\"']+){2,}")
 _PACKAGE = re.compile(rf"{re.escape(STEM)}_(?=triton_)")
-_HOST, _DEVICES = 1, 10
-"""Process numbers in stored traces: the host, and the first device."""
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Event of a trace.
-
-    Attributes:
-        process: `_HOST`, or a device's number.
-        begin: Microseconds since the first call began.
-        length: Microseconds.
-    """
-
-    category: str
-    name: str
-    process: int
-    thread: int
-    begin: float
-    length: float
-    args: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def end(self) -> float:
-        """End of the event, in microseconds since the first call began."""
-        return self.begin + self.length
-
-    def within(self, other: Event) -> bool:
-        """Return whether the event began during another one."""
-        return other.begin <= self.begin < other.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,46 +75,6 @@ class Trace:
         data = gzip.compress(json.dumps(document, separators=(",", ":")).encode(), 6, mtime=0)
         return data if len(data) <= MAX_PACKED_BYTES else None
 
-    def profile(self) -> Profile:
-        """Return the profile table of the trace."""
-        on_device = self.device == "cuda"
-        spent = _on_device(self.events) if on_device else _self_times(self.events, self.calls)
-        whole = sum(call.length for call in self.calls)
-        inside = math.fsum(time for times in spent.values() for time in times)
-        rows = [_row(name, times, inside if on_device else whole) for name, times in spent.items()]
-        rows.sort(key=lambda row: (-row.total_us, row.name))
-        count = len(self.calls)
-        busy, gaps = self._on_timeline() if on_device else (inside, 0.0)
-        rest = max(0.0, whole - busy - gaps)
-        return Profile(
-            schema=PROFILE_SCHEMA,
-            device=self.device,
-            calls=count,
-            call_us=round(whole / count, 3),
-            rest_us=round(rest / count, 3),
-            rows=tuple(rows[:MAX_ROWS]),
-            left_out=max(0, len(rows) - MAX_ROWS),
-            batch=self.batch,
-            device_us=round(busy / count, 3) if on_device else None,
-            gap_us=round(gaps / count, 3) if on_device else None,
-            plain_us=self.plain_us,
-        )
-
-    def _on_timeline(self) -> tuple[float, float]:
-        """Return microseconds in which a device was busy during the calls, and those in which it waited for a launch."""
-        busy = gaps = 0.0
-        work = [item for item in self.events if item.category in _ON_DEVICE]
-        for call in self.calls:
-            until: float | None = None
-            for item in work:  # by their beginnings
-                if not item.within(call):
-                    continue
-                gaps += max(0.0, item.begin - until) if until is not None else 0.0
-                until = item.begin if until is None else until
-                busy += max(0.0, item.end - max(item.begin, until))
-                until = max(until, item.end)
-        return busy, gaps
-
     def _last(self) -> Trace:
         last = self.calls[-1]
         events = tuple(item for item in self.events if item.within(last))
@@ -156,8 +84,8 @@ class Trace:
     def documents(self) -> Iterator[_Raw]:
         """Yield the events as viewers read them."""
         for process, thread in sorted({(item.process, item.thread) for item in self.events}):
-            on_host = process == _HOST
-            named = "artifact" if on_host else f"GPU {process - _DEVICES}"
+            on_host = process == HOST
+            named = "artifact" if on_host else f"GPU {process - DEVICES}"
             label = f"thread {thread}" if on_host else f"stream {thread}"
             ids = {"ph": "M", "pid": process, "tid": thread}
             yield {**ids, "name": "process_name", "args": {"name": named}}
@@ -191,7 +119,7 @@ def read_trace(path: Path, device: str) -> Trace:
 
 
 def _rebuild(raw: Sequence[_Raw], device: str) -> Trace:
-    known = [item for item in raw if item.get("ph") == "X" and item.get("cat") in _ON_DEVICE | _ON_HOST]
+    known = [item for item in raw if item.get("ph") == "X" and item.get("cat") in ON_DEVICE | ON_HOST]
     begins = sorted(
         _time(item.get("ts")) for item in known if item.get("name") == CALL_NAME and _is_note(item)
     )
@@ -205,7 +133,7 @@ def _rebuild(raw: Sequence[_Raw], device: str) -> Trace:
     if len(calls) != len(begins):  # cleaned names may collide with it
         raise ValueError("another event has the name of a call")
     kept = tuple(item for item in events if any(item.within(call) for call in calls))
-    if device == "cuda" and not any(item.category in _ON_DEVICE for item in kept):
+    if device == "cuda" and not any(item.category in ON_DEVICE for item in kept):
         raise ValueError("no kernels of the GPU: CUPTI may lack permissions here")
     links = [
         _link(item, begins[0], ids)
@@ -232,17 +160,17 @@ class _TraceIds:
     def of(self, item: _Raw, *, on_device: bool) -> tuple[int, int]:
         """Return the process and thread numbers of an event."""
         if on_device:
-            return _DEVICES + _small(item.get("pid")), _small(item.get("tid"))
-        return _HOST, self._threads.setdefault(str(item.get("tid"))[:40], len(self._threads) + 1)
+            return DEVICES + _small(item.get("pid")), _small(item.get("tid"))
+        return HOST, self._threads.setdefault(str(item.get("tid"))[:40], len(self._threads) + 1)
 
 
 def _event(item: _Raw, origin: float, ids: _TraceIds) -> Event:
     category = item["cat"]
-    process, thread = ids.of(item, on_device=category in _ON_DEVICE)
+    process, thread = ids.of(item, on_device=category in ON_DEVICE)
     args = item.get("args")
     return Event(
         category=category,
-        name=_kernel(item) if category in _ON_DEVICE else _name(item.get("name")),
+        name=_kernel(item) if category in ON_DEVICE else _name(item.get("name")),
         process=process,
         thread=thread,
         begin=round(_time(item.get("ts")) - origin, 3),
@@ -297,43 +225,6 @@ def _is_number(given: object) -> bool:
 
 def _small(given: object, most: int = 1 << 20) -> int:
     return given if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < most else 0
-
-
-def _self_times(events: Iterable[Event], calls: Sequence[Event]) -> dict[str, list[float]]:
-    """Return the self times of the calling thread's operations, by name."""
-    spent: dict[str, list[float]] = {}
-    open_ones: list[list[Any]] = []  # event, and the time of its nested events
-
-    def close(until: float) -> None:
-        while open_ones and open_ones[-1][0].end <= until:
-            item, inside = open_ones.pop()
-            if item.name != CALL_NAME:
-                spent.setdefault(item.name, []).append(max(0.0, item.length - inside))
-
-    threads = {call.thread for call in calls}
-    for item in events:
-        if item.process != _HOST or item.thread not in threads:
-            continue
-        close(item.begin)
-        if open_ones:
-            open_ones[-1][1] += item.length
-        open_ones.append([item, 0.0])
-    close(math.inf)
-    return spent
-
-
-def _on_device(events: Iterable[Event]) -> dict[str, list[float]]:
-    spent: dict[str, list[float]] = {}
-    for item in events:
-        if item.category in _ON_DEVICE:
-            spent.setdefault(item.name, []).append(item.length)
-    return spent
-
-
-def _row(name: str, times: Sequence[float], whole: float) -> ProfileRow:
-    total = math.fsum(times)
-    share = min(1.0, total / whole) if whole else 0.0
-    return ProfileRow(name, len(times), round(total, 3), round(total / len(times), 3), round(share, 5))
 
 
 def _refuse(name: str) -> NoReturn:
