@@ -68,6 +68,14 @@ def test_a_row_leads_to_its_kernel(name: str, operator: str | None, found: str |
     assert (kernel.name if kernel else None) == found
 
 
+def test_kernels_of_one_name_in_several_parts_are_one_row() -> None:
+    name = "triton_poi_fused_relu_0"
+    index = KernelIndex(
+        [FusedKernel(name, 2, ("a", "b"), ("x",)), FusedKernel(name, 1, ("c", "b"), ("x", "y"))]
+    )
+    assert index.find(row(name)) == FusedKernel(name, 3, ("a", "b", "c"), ("x", "y"))
+
+
 def test_rows_are_paired_by_name_and_the_longest_of_either_comes_first() -> None:
     own = profile(row("a", 30.0), row("b", 3.0))
     other = profile(row("c", 400.0), row("b", 1.0), row("d", 1.0), calls=10)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.performance.profiles import ProfileRow
@@ -51,6 +51,16 @@ def pair_rows(own: Profile, other: Profile | None) -> tuple[PairedRow, ...]:
     return tuple(sorted(rows, key=lambda row: (-longest(row), row.name)))
 
 
+def _merge(one: FusedKernel, other: FusedKernel) -> FusedKernel:
+    """Return two kernels of one name as one: parts that are compiled apart number theirs alike, and a row has both."""
+    return replace(
+        one,
+        calls=one.calls + other.calls,
+        operations=tuple(dict.fromkeys((*one.operations, *other.operations))),
+        lowered=tuple(dict.fromkeys((*one.lowered, *other.lowered))),
+    )
+
+
 class KernelIndex:
     """The kernels of an artifact's code, for finding the one that a row of its profile stands for."""
 
@@ -59,7 +69,9 @@ class KernelIndex:
         self._by_stem: dict[str, list[FusedKernel]] = {}
         self._by_operator: dict[str, FusedKernel] = {}
         for kernel in kernels:
-            self._by_name.setdefault(kernel.name, kernel)
+            before = self._by_name.get(kernel.name)
+            self._by_name[kernel.name] = _merge(before, kernel) if before else kernel
+        for kernel in self._by_name.values():
             if found := _LIBRARY.fullmatch(kernel.name):
                 self._by_operator.setdefault(_VARIANT.sub("", found[1]), kernel)
             if found := _NUMBERED.fullmatch(kernel.name):
