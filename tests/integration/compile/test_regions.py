@@ -16,11 +16,12 @@ from pt2hub.client.artifacts.local import LocalArtifact
 from pt2hub.domain.artifacts import ArtifactConfig
 from pt2hub.domain.codec import decode
 from pt2hub_workers.inside.builds.compilation import Compilation
+from pt2hub_workers.inside.operations import files
 from support.region_models import Stack, deep
 from support.workbench import Workbench, tiny_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pt2hub.client.artifacts.loader import LoadedModel
     from pt2hub_workers.inside.builds.compile.package import PackedArtifact
@@ -30,10 +31,10 @@ pytestmark = pytest.mark.compiles
 MODELS = "support.region_models"
 
 
-def _spec(kind: str, regions: Any, **fields: Any) -> dict[str, Any]:
+def _spec(kind: str, regions: Any, debug: Sequence[str] = (), **fields: Any) -> dict[str, Any]:
     return tiny_spec(
         source={"factory": f"{MODELS}:{kind}", "kwargs": {}, "seed": 3},
-        compile={"regions": regions},
+        compile={"regions": regions, "debug": list(debug)},
         **fields,
     )
 
@@ -41,6 +42,7 @@ def _spec(kind: str, regions: Any, **fields: Any) -> dict[str, Any]:
 STACK = _spec(
     "Stack",
     ["Block"],
+    debug=["graph"],
     model="stack",
     inputs=[
         {
@@ -95,6 +97,15 @@ def test_kernels_of_a_region_hold_the_operations_of_every_call(stack: dict[str, 
     held = [graph[name] for kernel in document["kernels"] for name in kernel["operations"]]
     assert held.count("aten.tanh.default") == 6
     assert {kernel["calls"] for kernel in document["kernels"]} >= {1, 6}
+
+
+def test_debug_logs_name_the_part_that_they_are_of(stack: dict[str, Any]) -> None:
+    log = Path(stack["code_path"]).parent / Path(files.DEBUG_LOGS["graph"]).name
+    text = log.read_text()
+    marks = [line for line in text.splitlines() if line.startswith("===== pt2hub")]
+    assert len(marks) == 3
+    assert marks[1] == "===== pt2hub: part 2 of 3: blocks.0 ... blocks.5 (6 calls) ====="
+    assert text.count("AFTER POST GRAD") == 3
 
 
 @pytest.mark.parametrize(("batch", "length"), [(1, 2), (2, 5), (7, 12)])
