@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     paths = os.pathsep.join(str(ROOT / name) for name in ("registry", "workers"))
     path = paths + os.pathsep + os.environ.get("PYTHONPATH", "")
-    trial = TemporaryServer(tmp_path_factory.mktemp("gpu"), PYTHONPATH=path, PT2HUB_ISOLATION=LEVEL)
+    settings = {"PYTHONPATH": path, "PT2HUB_ISOLATION": LEVEL, "PT2HUB_CONCURRENCY": "4"}
+    trial = TemporaryServer(tmp_path_factory.mktemp("gpu"), **settings)
     with trial.server() as made:
         yield made
 

@@ -13,6 +13,7 @@ from support.gpu import UNMEASURED, check_confined
 if TYPE_CHECKING:
     from pt2hub.client.client import Client
     from pt2hub.domain.performance.autotune import AutotuneChoice
+    from pt2hub.wire.artifacts import ArtifactView
 
 pytestmark = pytest.mark.gpu
 NAME = "team/products"
@@ -35,7 +36,7 @@ class _Products(torch.nn.Module):
         return (own,) if self.before is None else (torch.relu(x @ self.before), own)
 
 
-def _published(client: Client, *, before: bool) -> list[AutotuneChoice]:
+def _published(client: Client, *, before: bool) -> ArtifactView:
     options = {"max_autotune": True, "max_autotune_gemm_backends": "ATEN,TRITON"}
     version = client.publish(
         _Products(before=before).eval(),
@@ -49,16 +50,25 @@ def _published(client: Client, *, before: bool) -> list[AutotuneChoice]:
     assert build.state == "succeeded", build.error
     check_confined(client, build)
     assert build.artifact is not None
-    return list(client.artifacts.get(build.artifact).autotune)
+    view = client.artifacts.get(build.artifact)
+    print(json.dumps({"known from before": before, "autotuning": view.provenance["autotuning"]}))
+    return view
+
+
+@pytest.fixture(scope="module")
+def built(client: Client) -> tuple[ArtifactView, ArtifactView]:
+    """The artifacts of two versions; the second one has the first one's product, and another one before it."""
+    return _published(client, before=False), _published(client, before=True)
 
 
 def _identity(choice: AutotuneChoice) -> str:
     return json.dumps([choice.template, choice.parameters], sort_keys=True)
 
 
-def test_candidates_are_kept_with_their_parameters_and_compared_by_them(client: Client) -> None:
-    first = _published(client, before=False)
-    second = _published(client, before=True)
+def test_candidates_are_kept_with_their_parameters_and_compared_by_them(
+    client: Client, built: tuple[ArtifactView, ArtifactView]
+) -> None:
+    first, second = (list(view.autotune) for view in built)
     rows: dict[str, Any] = {row.candidate: [row.milliseconds, row.parameters, row.reason] for row in first}
     print(json.dumps(rows))
 
@@ -90,38 +100,17 @@ def test_candidates_are_kept_with_their_parameters_and_compared_by_them(client: 
     assert bool(told) == (_identity(was) != _identity(now)), told
 
 
-def test_a_later_build_of_the_team_times_only_what_is_new(client: Client) -> None:
-    """The second version has the first one's product, and another one before it."""
-    options = {
-        "max_autotune": True,
-        "max_autotune_gemm_backends": "ATEN,TRITON",
-        "coordinate_descent_tuning": True,
-    }
-    found = []
-    for before in (False, True):
-        version = client.publish(
-            _Products(before=before).eval(),
-            (torch.randn(128, 512),),
-            name="team/warm",
-            compile={"options": options},
-            measure=UNMEASURED,
-            wait=True,
-        )
-        (build,) = version.builds
-        assert build.artifact is not None, build.error
-        view = client.artifacts.get(build.artifact)
-        print(json.dumps(view.provenance["autotuning"]))
-        found.append(view)
-    one, other = found
+def test_a_later_build_of_the_team_times_only_what_is_new(built: tuple[ArtifactView, ArtifactView]) -> None:
+    one, other = built
     assert "known" not in one.provenance["autotuning"]
     assert other.provenance["autotuning"]["known"] >= 1
-    sizes = [["128", "512"], ["512", "512"]]
-    times = [[row.milliseconds for row in view.autotune if row.shapes == sizes] for view in found]
+    times = [[row.milliseconds for row in view.autotune if row.shapes == SIZES] for view in built]
+    assert times[0]
     assert times[0] == times[1]
 
 
 def test_a_mode_tunes_and_makes_graphs_the_default_of_a_load(client: Client) -> None:
-    x = torch.randn(64, 512)
+    x = torch.randn(256, 512)  # whose products an earlier test may have timed
     model = _Products(before=True).eval()
     version = client.publish(
         model, (x,), name="team/moded", compile={"mode": "max-autotune"}, measure=UNMEASURED, wait=True
