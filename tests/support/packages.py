@@ -7,6 +7,7 @@ import math
 import struct
 from typing import TYPE_CHECKING, Any
 
+from pt2hub.archive.safetensors_header import WIDTHS
 from pt2hub.domain.artifacts import Constant, Constants
 from support.zips import RawMember, raw_zip
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 BLOB = bytes(range(200)) * 3
-_WIDTHS = {"float32": 4, "int32": 4, "int64": 8, "bool": 1}
 
 
 def package(
@@ -78,5 +78,5 @@ def _constant(  # a row of a table in a test
     stride: tuple[int, ...] | None = None,
 ) -> Constant:
     contiguous = tuple(math.prod(shape[index + 1 :]) for index in range(len(shape)))
-    size = math.prod(shape) * _WIDTHS[dtype]
+    size = math.prod(shape) * WIDTHS[dtype]
     return Constant(fqn, shape, stride or contiguous, dtype, offset, size, source)

@@ -58,6 +58,22 @@ class Classifier(nn.Module):
         return self.head(torch.relu(self.norm(self.conv(image))).mean(dim=(2, 3)))
 
 
+class Images(nn.Module):
+    """Convolutions of every kind over images, one of them with a filter that is neither a parameter nor a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.point, self.depth = nn.Conv2d(8, 8, 1), nn.Conv2d(8, 8, 3, groups=8)
+        self.up = nn.ConvTranspose2d(8, 4, 2)
+        self.filter = torch.randn(8, 8, 3, 3) / 8
+
+    def forward(self, image: torch.Tensor) -> dict[str, torch.Tensor]:
+        features = torch.relu(self.first(image))
+        features = features + nn.functional.conv2d(self.point(features), self.filter, padding=1)
+        return {"features": features, "flat": self.up(self.depth(features)).flatten(1)}
+
+
 class Nested(nn.Module):
     """A classifier of what lies inside a dict."""
 

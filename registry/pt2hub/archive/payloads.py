@@ -5,15 +5,14 @@ torch.export.save writes each storage once; several names, and views into it, ma
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import mmap
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pt2hub.archive.constants_layout import is_contiguous
 from pt2hub.archive.safetensors_header import WIDTHS
+from pt2hub.archive.strides import gather, is_contiguous, row_major
 from pt2hub.archive.zip import records
 from pt2hub.archive.zip.validation import printable_name
 from pt2hub.domain.digests import CHUNK
@@ -98,9 +97,7 @@ class Payload:
 
     def compact(self, member: str) -> Payload:
         """Return the same tensor, contiguous in a separate member."""
-        sizes = reversed(self.shape[1:])
-        strides = tuple(itertools.accumulate(sizes, lambda step, size: step * size, initial=1))[::-1]
-        return replace(self, member=member, strides=strides if self.shape else (), offset=0)
+        return replace(self, member=member, strides=row_major(self.shape), offset=0)
 
 
 def read_payloads(archive: Archive, config: str) -> tuple[Payload, ...]:
@@ -209,18 +206,9 @@ def _gather_elements(whole: mmap.mmap, start: int, payload: Payload) -> Iterator
         for begin in range(start, start + payload.size, CHUNK):
             yield whole[begin : min(begin + CHUNK, start + payload.size)]
         return
-    code: Any = {1: "B", 2: "H", 4: "I", 8: "Q"}[width]
-    *outer, length = payload.shape
-    *steps, step = payload.strides
     end = start + payload.reach - payload.offset * width
-    with memoryview(whole) as bytes_, bytes_[start:end] as own, own.cast(code) as elements:
-        for place in itertools.product(*map(range, outer)):
-            at = sum(index * by for index, by in zip(place, steps, strict=True))
-            if step:
-                with elements[at : at + (length - 1) * step + 1 : step] as row:
-                    yield row.tobytes()
-            else:
-                yield elements[at : at + 1].tobytes() * length
+    with memoryview(whole) as bytes_, bytes_[start:end] as own:
+        yield from gather(own, width, payload.shape, payload.strides)
 
 
 def _describe(item: Payload, device: str) -> dict[str, Any]:

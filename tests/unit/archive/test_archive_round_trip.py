@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import math
 import struct
 import zipfile
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from pt2hub.archive import (
     Archive,
     assemble,
     blob_chunks,
+    constants_layout,
     listing,
     read_member,
     split,
@@ -214,7 +217,8 @@ def test_the_blob_is_rebuilt_from_safetensors_with_zeros_between(tmp_path: Path)
         (("a", "int32", (3,), 0), 12, WeightsMismatch, r"int32\[3\]"),
         (("a", "float32", (3,), 0, "extra"), 12, WeightsMismatch, "missing"),
         (("a", "float32", (3,), 4), 12, LayoutUnproven, "exceed the blob"),
-        (("t", "float32", (2, 2), 0, "weights", (1, 2)), 16, LayoutUnproven, "not contiguous"),
+        (("t", "float32", (2, 2), 0, "weights", (1, 1)), 16, LayoutUnproven, "leave gaps or overlap"),
+        (("t", "float32", (2, 2), 0, "weights", (1, 4)), 16, LayoutUnproven, "leave gaps or overlap"),
     ],
 )
 def test_a_layout_that_does_not_fit_is_refused_before_a_byte_leaves(
@@ -224,6 +228,39 @@ def test_a_layout_that_does_not_fit_is_refused_before_a_byte_leaves(
     weights.write_bytes(safetensors({"a": ("F32", (3,), bytes(12)), "t": ("F32", (2, 2), bytes(16))}))
     with pytest.raises(error, match=reason):
         next(blob_chunks(layout(size, constant), weights))
+
+
+@pytest.mark.parametrize(("dtype", "name"), [("F32", "float32"), ("F16", "float16"), ("I8", "int8")])
+@pytest.mark.parametrize(
+    ("shape", "order"),
+    [((2, 3, 4, 5), (0, 2, 3, 1)), ((3, 4), (1, 0)), ((2, 3, 1, 5), (0, 2, 3, 1)), ((2, 1, 3), (2, 1, 0))],
+)
+def test_a_constant_has_another_order_of_dimensions_in_the_blob(
+    tmp_path: Path, dtype: str, name: str, shape: tuple[int, ...], order: tuple[int, ...]
+) -> None:
+    values = np.arange(math.prod(shape)).astype(name).reshape(shape)
+    weights = tmp_path / "weights.safetensors"
+    weights.write_bytes(safetensors({"a": (dtype, shape, values.tobytes())}))
+    moved = values.transpose(order).copy()
+    strides = dict(zip(order, np.array(moved.strides) // values.itemsize, strict=True))
+    stride = tuple(int(strides[place]) for place in range(len(shape)))
+    constants = layout(values.nbytes + 3, ("a", name, shape, 3, "weights", stride))
+
+    assert b"".join(blob_chunks(constants, weights)) == bytes(3) + moved.tobytes()
+
+
+def test_a_constant_that_takes_too_long_to_reorder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = tmp_path / "weights.safetensors"
+    weights.write_bytes(safetensors({"a": ("I8", (9, 2), bytes(18))}))
+    constants = layout(18, ("a", "int8", (9, 2), 0, "weights", (1, 9)))
+    assert b"".join(blob_chunks(constants, weights)) == bytes(18)
+    for limit, least in (("MAX_ROWS", 1), ("MAX_REORDERED_BYTES", 17)):
+        with monkeypatch.context() as patch:
+            patch.setattr(constants_layout, limit, least)
+            with pytest.raises(LayoutUnproven, match="take too long to reorder"):
+                next(blob_chunks(constants, weights))
 
 
 def test_overlapping_constants_are_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from pt2hub.archive.strides import row_major
 from pt2hub.client.artifacts.argument_tree import ArgumentTree
 from pt2hub.domain.publishing.paths import nest, parse
 from pt2hub.errors import BadCall
@@ -284,15 +285,6 @@ def call_with(signature: Signature, tensors: Mapping[str, torch.Tensor]) -> dict
 def format_range(dim: Dim) -> str:
     """Return a dimension's sizes as text: `1 to 32`, `8 to 64 by 8`."""
     return f"{dim.min} to {dim.max}" + (f" by {dim.multiple_of}" if dim.multiple_of > 1 else "")
-
-
-def row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides of a contiguous tensor, in elements."""
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
 
 
 def dtype_named(name: str) -> torch.dtype:

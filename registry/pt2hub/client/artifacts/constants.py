@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from pt2hub import archive
-from pt2hub.client.artifacts.call_contract import dtype_named, row_major
+from pt2hub.archive.strides import row_major
+from pt2hub.client.artifacts.call_contract import dtype_named
 from pt2hub.client.artifacts.local import literals
 from pt2hub.errors import CorruptArchive, WeightsMismatch
 

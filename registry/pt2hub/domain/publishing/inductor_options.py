@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     Options = Mapping[str, Any]
 
 MULTI_ARCH = "aot_inductor.emit_multi_arch_kernel"
+CHANNELS_LAST = "force_layout_optimization"
+"""Option that computes all convolutions in channels_last; their weights are then stored in that layout too."""
 GRAPHS = frozenset({"triton.cudagraphs", "triton.cudagraph_trees", "cudagraphs"})
 """torch.compile's options for CUDA graphs: modes stand for them."""
 
@@ -63,6 +65,7 @@ OPTION_TYPES: Mapping[str, OptionType] = {
     "coordinate_descent_search_radius": _number(1, 8),
     "coordinate_descent_tuning": _switch(),
     "epilogue_fusion": _switch(),
+    CHANNELS_LAST: _switch(),
     "layout_optimization": _switch(),
     "max_autotune": _switch(),
     "max_autotune_conv_backends": _some_of("ATEN", "TRITON"),

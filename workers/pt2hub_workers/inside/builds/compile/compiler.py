@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pt2hub.errors import CompileFailed
 from pt2hub_workers.inside.builds.compile.autotune import Tuning
+from pt2hub_workers.inside.builds.compile.channels_last import store_channels_last
 from pt2hub_workers.inside.builds.compile.fusion import FusionRecorder
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def compile_program(
 
     tuning = tuning or Tuning()
     fusion = fusion or FusionRecorder()
-    with tuning.watch(), fusion.watch(), _gradient_mode(options):
+    with tuning.watch(), fusion.watch(), store_channels_last(options), _gradient_mode(options):
         try:
             torch._inductor.aoti_compile_and_package(  # noqa: SLF001  # documented, in spite of its name
                 program, package_path=str(package), inductor_configs=dict(options)
