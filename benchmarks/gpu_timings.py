@@ -43,7 +43,8 @@ COMPILED = "compile "
 """Before a mode of `torch.compile`, in names of implementations."""
 
 
-def _wait() -> None:
+def wait() -> None:
+    """Wait until the device has finished its work."""
     if torch.cuda.is_available():  # the script can be tried on a CPU
         torch.cuda.synchronize()
 
@@ -53,7 +54,7 @@ class WaitedClock:
 
     def wait(self) -> None:
         """Wait until the device has finished its work."""
-        _wait()
+        wait()
 
     def block(self, call: Callable[[], object], count: int) -> tuple[list[float], float]:
         """Return milliseconds of each call, and the seconds of all."""
@@ -61,7 +62,7 @@ class WaitedClock:
         began = last = time.perf_counter()
         while len(samples) < count and last - began < MAX_BLOCK_SECONDS:
             call()
-            _wait()
+            wait()
             now = time.perf_counter()
             samples.append((now - last) * 1000)
             last = now
@@ -122,9 +123,9 @@ class _Run:
         """Call an implementation, with a time limit if it compiles."""
         began = time.perf_counter()
         try:
-            with _time_limit(FIRST_CALL_SECONDS if name.startswith(COMPILED) else 0):
+            with time_limit(FIRST_CALL_SECONDS if name.startswith(COMPILED) else 0):
                 output = call(**self._inputs)
-                _wait()
+                wait()
         except Exception as error:  # noqa: BLE001  # Dynamo and Inductor raise their own
             self._failed[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             print(f"{name}: {self._failed[name]}", file=sys.stderr, flush=True)
@@ -163,7 +164,7 @@ def _relative_error(output: Any, expected: list[torch.Tensor], scales: list[floa
 
 
 @contextlib.contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
+def time_limit(seconds: float) -> Iterator[None]:
     """Raise TimeoutError in the block after some seconds, and again each second: a compiler may catch it; 0 is no limit."""
 
     def stop(*_: object) -> None:

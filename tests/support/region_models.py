@@ -43,6 +43,30 @@ class Stack(nn.Module):
         return self.head(self.norm(x)).transpose(1, 2)
 
 
+class ImageBlock(nn.Module):
+    """A convolution with a residual."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.conv(x)) + x
+
+
+class Images(nn.Module):
+    """Equal blocks of convolutions."""
+
+    def __init__(self, blocks: int = 3) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(ImageBlock() for _ in range(blocks))
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            image = block(image)
+        return image
+
+
 class Counting(nn.Module):
     """A block with a buffer that it writes to."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,11 @@ from pt2hub.client.artifacts.local import LocalArtifact
 from pt2hub.client.artifacts.single_file import write_model
 from pt2hub.domain.artifacts import ArtifactConfig
 from pt2hub.domain.codec import decode
+from pt2hub.errors import LayoutUnproven
 from pt2hub_workers.inside.builds.compile.weights import write_weights
+from pt2hub_workers.inside.builds.regions.composite import check_layouts
+from support import region_models
+from support.artifacts import a_constant
 from support.tiny_models import Images
 from support.workbench import Workbench, tiny_spec
 
@@ -99,3 +104,30 @@ def test_retrained_weights_take_the_code(bench: Workbench, built: dict[str, Any]
 
     assert parts["compiler_processes"] == []
     check(load_artifact(local(parts))(image), other(image))
+
+
+def test_regions_read_their_weights_in_that_layout_too(bench: Workbench) -> None:
+    source = {"factory": "support.region_models:Images", "kwargs": {}, "seed": 3}
+    inputs = [{"name": "image", "shape": ["batch", 4, 6, 6], "generate": {"normal": {}}}]
+    regions = {"regions": ["ImageBlock"], "options": {"force_layout_optimization": True}}
+
+    parts = bench.build(tiny_spec("Images", source=source, inputs=inputs, compile=regions))
+
+    table = decode(ArtifactConfig, parts["config"]).constants.table
+    assert len(parts["regions"]) == 1
+    assert {item.stride for item in table if len(item.shape) == 4} == {(36, 1, 12, 4)}
+    torch.manual_seed(3)
+    image = torch.randn(3, 4, 6, 6)
+    torch.manual_seed(3)
+    expected = region_models.Images().eval()(image)
+    torch.testing.assert_close(load_artifact(local(parts))(image), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_weight_that_two_regions_read_in_different_layouts_is_refused() -> None:
+    one = a_constant("w", (2, 3, 4, 5))
+    check_layouts([one, replace(one, offset=4096)])
+
+    with pytest.raises(LayoutUnproven, match="two parts read w in different layouts") as caught:
+        check_layouts([one, replace(one, stride=(60, 1, 15, 3))])
+
+    assert "regions: none" in str(caught.value.hint)

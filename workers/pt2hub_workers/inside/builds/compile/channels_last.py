@@ -42,12 +42,12 @@ def _run_with_weights(run: Callable[..., Any], graph: Any, *args: Any) -> Any:
     """Generate the code of a graph; the graph has its own weights again afterwards."""
     weights = find_weights(graph.module) if graph.layout_opt else {}
     for name, weight in weights.items():
-        _set(graph.module, name, _lay_out(weight))
+        set_tensor(graph.module, name, lay_out(weight))
     try:
         return run(graph, *args)
     finally:
         for name, weight in weights.items():
-            _set(graph.module, name, weight)
+            set_tensor(graph.module, name, weight)
 
 
 def find_weights(module: GraphModule) -> dict[str, torch.Tensor]:
@@ -63,7 +63,8 @@ def find_weights(module: GraphModule) -> dict[str, torch.Tensor]:
     }
 
 
-def _lay_out(weight: torch.Tensor) -> torch.Tensor:
+def lay_out(weight: torch.Tensor) -> torch.Tensor:
+    """Return a weight in channels_last."""
     value = weight.detach().contiguous(memory_format=torch.channels_last)
     return torch.nn.Parameter(value, requires_grad=False) if isinstance(weight, torch.nn.Parameter) else value
 
@@ -80,7 +81,7 @@ def _can_lay_out(weight: torch.Tensor) -> bool:
     """Return whether a tensor has another layout in channels_last, and servers can rebuild it."""
     if weight.dim() != _DIMENSIONS or not weight.numel() or not weight.is_contiguous():
         return False
-    order = order_in_memory(weight.shape, _lay_out(weight.new_empty(weight.shape, device="meta")).stride())
+    order = order_in_memory(weight.shape, lay_out(weight.new_empty(weight.shape, device="meta")).stride())
     if order is None or order == tuple(sorted(order)):  # such as a weight of 1x1
         return False
     return can_reorder(weight.shape, order, weight.numel() * weight.element_size())
@@ -92,6 +93,7 @@ def _get(module: torch.nn.Module, name: str) -> torch.Tensor:
     return found
 
 
-def _set(module: torch.nn.Module, name: str, value: torch.Tensor) -> None:
+def set_tensor(module: torch.nn.Module, name: str, value: torch.Tensor) -> None:
+    """Set a parameter, buffer or other tensor of a module or its submodules."""
     owner, _, leaf = name.rpartition(".")
     setattr(module.get_submodule(owner), leaf, value)

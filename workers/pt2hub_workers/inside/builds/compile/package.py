@@ -197,7 +197,7 @@ def _literals(constants: Constants, blob: memoryview) -> bytes | None:
     for fqn, (constant, data) in found.items():
         dtype: torch.dtype = getattr(torch, constant.dtype)
         flat = torch.frombuffer(bytearray(data), dtype=dtype) if data else torch.empty(0, dtype=dtype)
-        tensors[fqn] = flat.reshape(constant.shape)
+        tensors[fqn] = flat.as_strided(constant.shape, constant.stride).contiguous()
     return safetensors.torch.save(tensors)
 
 

@@ -16,6 +16,7 @@ import torch
 from pt2hub import archive
 from pt2hub.domain.artifacts import Constants, NativeCode, ProgramKey, Region
 from pt2hub.domain.digests import Digest, hex_of
+from pt2hub.errors import LayoutUnproven
 from pt2hub_workers.inside.builds.compile import native
 from pt2hub_workers.inside.builds.compile.package import (
     PackedArtifact,
@@ -213,7 +214,20 @@ def _join_tables(division: Division, codes: Sequence[RegionCode], around: Packin
         begin = -(-end // _ALIGNMENT) * _ALIGNMENT
         table += [_place(item, call.constants[item.fqn], begin, around) for item in own.table]
         end = begin + own.blob_size if own.blob_size else end
+    check_layouts(table)
     return Constants(_BLOB if table else "", end, tuple(table))
+
+
+def check_layouts(table: Sequence[Constant]) -> None:
+    """Refuse a constant that two parts read in different layouts: a client has it once."""
+    strides: dict[str, tuple[int, ...]] = {}
+    for item in table:
+        if strides.setdefault(item.fqn, item.stride) != item.stride:
+            raise LayoutUnproven(
+                f"two parts read {item.fqn} in different layouts",
+                where="compile",
+                hint="Remove force_layout_optimization from compile.options, or set compile: {regions: none}.",
+            )
 
 
 def _place(item: Constant, name: str, begin: int, around: PackingInputs) -> Constant:
