@@ -118,7 +118,7 @@ def first_call_text(rows: Rows) -> str:
     return (
         f"\n* **The first call of a loaded resnet18 takes {quantity(float(f'{own * 1000:.3g}'), 'ms')} on an "
         f"{rows['resnet18']['device']['gpu']}.**\n  That of `torch.compile` takes "
-        f"{quantity(float(f'{other:.3g}'), 's')}, {other / own:,.0f} times as long ([GPU results](docs/gpu-results.md)).\n"
+        f"{quantity(float(f'{other:.3g}'), 's')}, {float(f'{other / own:.3g}'):,.0f} times as long ([GPU results](docs/gpu-results.md)).\n"
     )
 
 
