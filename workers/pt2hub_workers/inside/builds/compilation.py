@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import digest_file
 from pt2hub.domain.publishing.compile_modes import requested_options
-from pt2hub.domain.publishing.inductor_options import is_autotuned
+from pt2hub.domain.publishing.inductor_options import CHANNELS_LAST, is_autotuned
 from pt2hub.domain.publishing.regions import requested_regions
 from pt2hub_workers.inside.builds.compile import compiler, weights
 from pt2hub_workers.inside.builds.compile import package as packing
 from pt2hub_workers.inside.builds.compile.autotune import Tuning, key_settings
+from pt2hub_workers.inside.builds.compile.channels_last import prefers_channels_last
 from pt2hub_workers.inside.builds.compile.debug_logs import DebugLogs
 from pt2hub_workers.inside.builds.compile.fusion import FusionRecorder, write_fusion
 from pt2hub_workers.inside.builds.compile.known_times import KnownTimes
@@ -147,7 +148,13 @@ class Compilation:
         # A frozen buffer keeps no state: writes to it are folded away (seen with torch 2.13).
         if job.is_baked and not self._exported.mutated:
             return frozen_options(job.target, requested, _dtypes(self._exported))
-        return compile_options(job.target, requested)
+        return compile_options(job.target, self._layout_option(requested) | requested)
+
+    def _layout_option(self, requested: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the option that puts convolutions into channels_last where that is faster, unless the spec decides."""
+        if self._job.target.device != "cuda" or not requested.get("layout_optimization", True):
+            return {}
+        return {CHANNELS_LAST: True} if prefers_channels_last(self._exported.program) else {}
 
     def _compute_key(
         self,

@@ -20,10 +20,42 @@ from pt2hub_workers.inside.builds.compile.inductor_hooks import wrap
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from torch.export import ExportedProgram
     from torch.fx import GraphModule, Node
 
 _DIMENSIONS = 4
 """Of the weight of a convolution over images."""
+_SMALL_CHANNELS = 64
+"""Inductor leaves graphs alone whose convolutions have no more channels (torch 2.13, `GraphLowering.decide_layout_opt`)."""
+_NODES_PER_CONVOLUTION = 300
+"""As before: from so many nodes for each convolution on."""
+_GROUPS = 6
+"""Place of the number of groups among the arguments of `aten.conv2d`."""
+
+
+def prefers_channels_last(program: ExportedProgram) -> bool:
+    """Return whether a program's convolutions are faster in channels_last on a GPU.
+
+    Inductor's own rule, which it does not apply where a size is dynamic, and stricter: no convolution may have groups, and
+    all are over images. On an H100 resnet18 takes 0.62 of its time (decision 0077).
+    """
+    found = [
+        node for node in program.graph.nodes if "conv" in str(node.target) and node.op == "call_function"
+    ]
+    weights: list[Any] = [node.args[1] for node in found if _is_plain(node)]
+    shapes = [weight.meta["val"].shape for weight in weights]
+    if not found or len(shapes) < len(found):
+        return False
+    if len(program.graph.nodes) >= _NODES_PER_CONVOLUTION * len(found):
+        return False
+    return any(int(max(shape[0], shape[1])) > _SMALL_CHANNELS for shape in shapes)
+
+
+def _is_plain(node: Node) -> bool:
+    """Return whether a node is a convolution over images without groups."""
+    if node.target not in (torch.ops.aten.conv2d.default, torch.ops.aten.conv2d.padding):
+        return False
+    return len(node.args) <= _GROUPS or bool(node.args[_GROUPS] == 1)
 
 
 @contextmanager

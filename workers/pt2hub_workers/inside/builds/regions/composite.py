@@ -16,7 +16,6 @@ import torch
 from pt2hub import archive
 from pt2hub.domain.artifacts import Constants, NativeCode, ProgramKey, Region
 from pt2hub.domain.digests import Digest, hex_of
-from pt2hub.errors import LayoutUnproven
 from pt2hub_workers.inside.builds.compile import native
 from pt2hub_workers.inside.builds.compile.package import (
     PackedArtifact,
@@ -144,10 +143,9 @@ def pack_regions(
 
     Raises:
         LayoutUnproven: The weights do not fit the recorded layout.
-        RegionsImpossible: A name of the model cannot be written to the plan.
     """
     calls = list(_calls(division, codes))
-    table = _join_tables(division, codes, around)
+    table = join_tables(division, codes, around)
     literals = _literals(table, calls, codes, program)
     libraries = [next(iter(code.files)).rpartition("/")[2] for code in codes]
     plan = plan_text(program, division.cut, libraries, [call for call, _ in calls])
@@ -205,7 +203,7 @@ def _full_name(segment: Segment, code: RegionCode, name: str) -> str:
     return segment.constants.get(name) or f"{_prefix(code.key)}.{name}"
 
 
-def _join_tables(division: Division, codes: Sequence[RegionCode], around: PackingInputs) -> Constants:
+def join_tables(division: Division, codes: Sequence[RegionCode], around: PackingInputs) -> Constants:
     """Return the table of all calls' constants: a constant of several calls is in the blob of each."""
     table: list[Constant] = []
     end = 0
@@ -214,7 +212,6 @@ def _join_tables(division: Division, codes: Sequence[RegionCode], around: Packin
         begin = -(-end // _ALIGNMENT) * _ALIGNMENT
         table += [_place(item, call.constants[item.fqn], begin, around) for item in own.table]
         end = begin + own.blob_size if own.blob_size else end
-    check_layouts(table)
     return Constants(_BLOB if table else "", end, tuple(table))
 
 
@@ -223,11 +220,7 @@ def check_layouts(table: Sequence[Constant]) -> None:
     strides: dict[str, tuple[int, ...]] = {}
     for item in table:
         if strides.setdefault(item.fqn, item.stride) != item.stride:
-            raise LayoutUnproven(
-                f"two parts read {item.fqn} in different layouts",
-                where="compile",
-                hint="Remove force_layout_optimization from compile.options, or set compile: {regions: none}.",
-            )
+            raise RegionsImpossible(f"two parts read {item.fqn} in different layouts")
 
 
 def _place(item: Constant, name: str, begin: int, around: PackingInputs) -> Constant:

@@ -15,7 +15,9 @@ from pt2hub_workers.inside.builds.export.export import ExportResult
 from pt2hub_workers.inside.builds.key.program_key import program_constants
 from pt2hub_workers.inside.builds.regions.composite import (
     RegionCode,
+    check_layouts,
     compiled_region,
+    join_tables,
     pack_regions,
     reused_region,
 )
@@ -89,6 +91,9 @@ class RegionalCompile:
 
         Returns:
             The code of each part, and the composite library.
+
+        Raises:
+            RegionsImpossible: Compiled parts do not fit together.
         """
         known = self._ask_known()
         with CompositeCompiler(self._directory / "composite.so") as compiler:
@@ -97,6 +102,7 @@ class RegionalCompile:
                 for number, item in enumerate(self._parts)
                 for found in [known.get(item.key.digest)]
             ]
+            check_layouts(join_tables(self._division, codes, self._around).table)
             return codes, compiler.finish()
 
     def pack(self, codes: list[RegionCode], library: bytes) -> PackedArtifact:
