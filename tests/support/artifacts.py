@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pt2hub.client.machine.host import native_target, this_host
+from pt2hub.client.machine.host import this_host
 from pt2hub.domain.artifacts import (
     CONFIG_SCHEMA,
     ArtifactConfig,
@@ -36,7 +36,7 @@ _WIDTH = {"float32": 4, "float16": 2, "bfloat16": 2, "int64": 8}
 
 def a_target() -> Target:
     """The CPU target of this machine, so that verdicts say yes."""
-    return parse_target(native_target(this_host()) or "torch2.13-cpu-x86_64")
+    return parse_target(this_host().native_target() or "torch2.13-cpu-x86_64")
 
 
 def a_signature(**changes: Any) -> Signature:

@@ -277,6 +277,9 @@ class NativeCode:
         is_multi_arch: Whether every GPU kernel also comes as intermediate code (PTX), which the driver compiles for newer
             GPUs.
         shared_memory_bytes: Most shared memory that a block of one of its GPU kernels requests.
+        operators: Operators that are not torch's own, such as `torchvision::nms`, which the code calls by name.
+        operator_libraries: Versions of the Python packages that registered them on the worker, by the operators'
+            namespace.
     """
 
     cpu_level: str
@@ -287,6 +290,13 @@ class NativeCode:
     glibcxx: str
     is_multi_arch: bool = False
     shared_memory_bytes: int = 0
+    operators: tuple[str, ...] = ()
+    operator_libraries: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def operator_namespaces(self) -> tuple[str, ...]:
+        """Namespaces of the operators, which are the names of the Python packages that register them."""
+        return tuple(sorted({name.partition("::")[0] for name in self.operators}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,9 +49,9 @@ class Target:
 
     @property
     def is_portable(self) -> bool:
-        """Whether PyTorch's intermediate code for it, if asked for, runs on newer GPUs of the same family.
+        """Whether its code runs on newer GPUs of the same family (major compute capability).
 
-        From sm90 on PyTorch emits it for the architecture alone (`sm_90a`, `sm_100a`: torch 2.11 to 2.13).
+        From sm90 on PyTorch and Triton compile for the architecture alone (`sm_90a`, `sm_100a`: torch 2.11 to 2.13).
         """
         return self.device == "cuda" and self.arch.removeprefix("sm").rstrip("a").zfill(3) < "090"
 

@@ -71,10 +71,13 @@ class Pt2hubError(Exception):
             more = only.values() if same else f": {only.message}{only.values()}"
             lines[0] = f"{lines[0].rstrip('.')}{more}" if more else lines[0]
         else:
-            lines += [f"  {item.path}: {item.message}{item.values()}" for item in self.details]
+            lines += self._list_details()
         if self.hint:
             lines.append(f"  {self.hint}")
         return "\n".join(lines).translate(INVISIBLE_CHARACTERS)  # parts of it may come from other machines
+
+    def _list_details(self) -> list[str]:
+        return [f"  {item.path}: {item.message}{item.values()}" for item in self.details]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the error as JSON values; `wire.problems.from_dict` restores the same class from them."""

@@ -256,6 +256,15 @@ class Incompatible(UsageError):
 
     code = "incompatible"
 
+    def _list_details(self) -> list[str]:
+        """Return a table: an artifact's target once, and beside it its reasons."""
+        width = max((len(item.path) for item in self.details), default=0)
+        names = [""] + [item.path for item in self.details]
+        return [
+            f"  {'' if item.path == before else item.path:{width}}  {item.message}"
+            for before, item in zip(names, self.details, strict=False)
+        ]
+
 
 class CudaGraphUnavailable(UsageError):
     """Calls of the artifact cannot become a CUDA graph."""

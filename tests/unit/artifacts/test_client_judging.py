@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -42,19 +43,27 @@ def test_a_fitting_artifact_is_let_through() -> None:
     ("target", "axis", "needs"),
     [
         (Target("1.9", "cpu", "x86_64"), "torch", "1.9"),
-        (Target("2.13", "cuda", "sm999", cuda="999"), "compute capability", "sm999"),
+        (Target("2.13", "cuda", "sm999", cuda="999"), "device", "a CUDA GPU"),
         (Target("2.13", "cpu", "x86_64", machine="riscv64"), "machine", "riscv64"),
     ],
 )
 def test_another_machine_is_named_with_needs_and_has(target: Target, axis: str, needs: str) -> None:
-    with pytest.raises(Incompatible, match=f"{axis}: needs {needs}, this machine has") as caught:
+    with pytest.raises(Incompatible, match=f"{axis}: needs {needs}, has") as caught:
         check_host(a_config(target=target))
     assert {item["axis"] for item in caught.value.context["findings"]} >= {axis}
-    assert "targets" in str(caught.value.hint)
+    assert "To build it for this machine: pt2hub build team/net@1 --target torch" in str(caught.value.hint)
+
+
+def test_where_the_artifact_is_for_this_machines_target_no_build_is_advised() -> None:
+    config = a_config()
+    with pytest.raises(Incompatible, match=r"libstdc\+\+: needs GLIBCXX 3\.4\.99 or newer") as caught:
+        check_host(replace(config, native=replace(config.native, glibcxx="3.4.99")))
+    assert "was built on a newer system" in str(caught.value.hint)
+    assert (caught.value.context["model"], caught.value.context["number"]) == ("team/net", 1)
 
 
 def test_the_wrong_device_is_an_axis(tmp_path: Path) -> None:
-    with pytest.raises(Incompatible, match="device: needs cpu, this machine has cuda, as requested"):
+    with pytest.raises(Incompatible, match="device: needs cpu, has cuda, as requested"):
         load_artifact(local(tmp_path, a_config()), device="cuda:0")
     with pytest.raises(BadCall, match="Unknown device 'gpu'"):
         load_artifact(local(tmp_path, a_config()), device="gpu")

@@ -11,7 +11,7 @@ import pytest
 
 import pt2hub
 from pt2hub.client.config import CPU_LEVEL
-from pt2hub.client.machine.host import check_host, native_target, this_host
+from pt2hub.client.machine.host import check_host, this_host
 from pt2hub.client.machine.processor import cpu_flags, cpuinfo, limit_flags
 from pt2hub.domain.targets import CPU_LEVELS, Target, cpu_level, flags_of_level
 from pt2hub.errors import BadConfiguration, Incompatible
@@ -42,7 +42,7 @@ def test_every_level_of_the_machine_can_be_taken_and_all_parts_follow(
         monkeypatch.setenv(CPU_LEVEL, level)
         assert cpu_flags() == flags_of_level(level)
         assert this_host().cpu_flags == flags_of_level(level)
-        assert native_target(this_host()).endswith(f"-{level}")
+        assert str(this_host().native_target()).endswith(f"-{level}")
         assert pt2hub.environment(device="cpu").cpu_level == level
 
 

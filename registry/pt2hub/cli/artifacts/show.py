@@ -98,16 +98,18 @@ def check_compatibility(
     version: VersionView, artifacts: Mapping[str, ArtifactView] | None = None
 ) -> dict[str, str]:
     """Return each artifact's compatibility with this machine, as text by target."""
-    from pt2hub.client.machine.host import this_host
-    from pt2hub.domain.compatibility import assess_compatibility
+    from pt2hub.client.machine.host import host_for, this_host
+    from pt2hub.domain.compatibility.assessment import assess_compatibility
 
     targets = {build.target: _target(build.target) for build in version.builds if build.artifact}
     host = this_host(gpu=any(target and target.device == "cuda" for target in targets.values()))
     needs = {name: _native(view) for name, view in (artifacts or {}).items()}
-    return {
-        name: str(assess_compatibility(target, host, needs.get(name))) if target else UNKNOWN
-        for name, target in targets.items()
-    }
+
+    def judge(name: str, target: Target) -> str:
+        native = needs.get(name)
+        return str(assess_compatibility(target, host_for(target, native, host), native))
+
+    return {name: judge(name, target) if target else UNKNOWN for name, target in targets.items()}
 
 
 def _native(artifact: ArtifactView) -> NativeCode | None:
@@ -128,7 +130,11 @@ def pull_command(version: VersionView, compatibility: Mapping[str, str]) -> str 
     if not known:
         return None
     command = f"pt2hub pull {version.model}@{version.number}"
-    return command if _RUNS in compatibility.values() else f"{command} --target {known[0]}"
+    return (
+        command
+        if any(state.startswith(_RUNS) for state in compatibility.values())
+        else f"{command} --target {known[0]}"
+    )
 
 
 def print_version(

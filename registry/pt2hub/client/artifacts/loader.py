@@ -16,7 +16,7 @@ from pt2hub.client.artifacts.constants import ConstantStore
 from pt2hub.client.artifacts.graph_options import wants_graphs
 from pt2hub.client.artifacts.numerics import warn_of_settings
 from pt2hub.client.machine.host import check_host, refusal, title
-from pt2hub.domain.compatibility import AxisFinding, Compatibility, CompatibilityState
+from pt2hub.domain.compatibility.findings import Compatibility, finding
 from pt2hub.errors import BadCall, CorruptArchive, ForkedProcess, WeightsMismatch
 from pt2hub.renderable import Renderable, Sheet
 
@@ -70,6 +70,8 @@ def load_artifact(
     store = ConstantStore(artifact, place)
     warn_of_settings(artifact.config)
     native.check_symbols(artifact.config.native.aoti_symbols, title(artifact.config))
+    if artifact.config.native.operators:
+        native.require_operators(artifact.config.native, title(artifact.config))
     opened = partial(
         native.open_code, artifact.code, place, single_threaded=single_threaded, runners=num_runners
     )
@@ -245,9 +247,9 @@ def _place(artifact: LocalArtifact, device: str | None) -> torch.device:
     except RuntimeError as exc:
         raise BadCall(f"Unknown device {device!r}", where="device", hint='Write "cpu" or "cuda:0".') from exc
     if place.type != kind:
-        finding = AxisFinding("device", CompatibilityState.INCOMPATIBLE, kind, f"{place.type}, as requested")
+        other = finding("device", ok=False, needs=kind, has=f"{place.type}, as requested")
         raise refusal(
-            Compatibility((finding,)),
+            Compatibility((other,)),
             where=title(artifact.config),
             hint="Leave the device out, or pull another target.",
         )

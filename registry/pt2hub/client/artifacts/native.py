@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 from typing import TYPE_CHECKING
 
 import torch
 
+from pt2hub.client.machine.libraries import operator_libraries
 from pt2hub.errors import BadCall, CorruptArchive, Incompatible, InternalError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    from pt2hub.domain.artifacts import NativeCode
 
 MODEL = "model"
 """Name of the model inside every package, as torch's own loader expects it."""
@@ -54,6 +58,34 @@ def check_symbols(symbols: Iterable[str], where: str) -> None:
         )
 
 
+def require_operators(native: NativeCode, where: str) -> None:
+    """Import the packages that register the operators which the code calls by name, where they are not registered.
+
+    Only installed packages that require torch are imported, whatever the artifact names.
+
+    Raises:
+        Incompatible: An operator is not registered afterwards.
+    """
+    libraries, failures = operator_libraries(), []
+    for name in native.operator_namespaces:
+        if name in libraries and not all(map(_is_registered, native.operators)):
+            try:
+                importlib.import_module(name)
+            except Exception as exc:  # noqa: BLE001  # a broken installation may raise anything
+                failures.append(f"importing {name} failed ({type(exc).__name__}: {exc!s:.200})")
+    if missing := [name for name in native.operators if not _is_registered(name)]:
+        why = f": {'; '.join(failures)}" if failures else ""
+        raise Incompatible(
+            f"operator libraries: needs {', '.join(missing[:5])}, which nothing registers in this process{why}",
+            where=where,
+            hint="Install the package that registers the operators, or load their library before the model.",
+        )
+
+
+def _is_registered(operator: str) -> bool:
+    return bool(torch._C._jit_get_schemas_for_operator(operator))  # noqa: SLF001  # torch has no public name for it
+
+
 def call_error(exc: RuntimeError, where: str) -> BadCall | InternalError:
     """Return the error of compiled code that failed despite valid arguments."""
     text = str(exc).strip()
@@ -89,7 +121,7 @@ def _translate(text: str, path: Path) -> Incompatible | CorruptArchive:
         return Incompatible(
             f"The code needs a library this machine lacks: {line}",
             where=str(path),
-            hint="Compare `native.needed` and `native.glibcxx` of the artifact's config with this machine.",
+            hint="Compare `native.needed` of the artifact's config with the libraries of this machine.",
         )
     return CorruptArchive(
         f"The code layer could not be loaded: {line}",

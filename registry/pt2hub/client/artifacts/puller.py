@@ -3,32 +3,57 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pt2hub.client.artifacts.local import LocalArtifact
+from pt2hub.client.artifacts.selection import parse_device, select_artifact
 from pt2hub.client.http.transfers import count_chunks
-from pt2hub.client.machine.host import advice, check_host, refusal, this_host
-from pt2hub.domain.artifacts import CODE_TYPE, CONFIG_SCHEMA, TITLE, WEIGHTS_TYPE, ArtifactConfig, Manifest
+from pt2hub.client.machine.host import check_host, warn_of_compatibility
+from pt2hub.domain.artifacts import (
+    ARTIFACT_TYPE,
+    CODE_TYPE,
+    CONFIG_SCHEMA,
+    TITLE,
+    WEIGHTS_TYPE,
+    ArtifactConfig,
+    Manifest,
+)
 from pt2hub.domain.codec import decode
-from pt2hub.domain.compatibility import assess_compatibility, may_be_portable
+from pt2hub.domain.compatibility.selection import Candidate
+from pt2hub.domain.digests import Digest
 from pt2hub.domain.names import Reference
 from pt2hub.domain.targets import parse_target
-from pt2hub.errors import BadResponse, ClientTooOld, Incompatible, NotFound, NotReady, UnknownTarget
+from pt2hub.errors import BadResponse, ClientTooOld, NotFound, NotReady
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from pt2hub.client.artifacts.selection import Device
     from pt2hub.client.blobs.cache import BlobCache, Verify
     from pt2hub.client.http.transport import Transport
     from pt2hub.domain.artifacts import Descriptor
-    from pt2hub.domain.compatibility import Compatibility, Host
-    from pt2hub.domain.digests import Digest
-    from pt2hub.domain.targets import Target
     from pt2hub.wire.resolution import ArtifactRef, ResolvedReference
 
 T = TypeVar("T")
-_NEWER_TARGET = "unknown target: upgrade pt2hub to use it"
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The artifact to pull, and what its config must say.
+
+    Attributes:
+        number: None if the reference names a digest.
+        target: None if the reference names a digest.
+        passed_over: Better artifacts that do not run here.
+    """
+
+    digest: Digest
+    model: str
+    number: int | None = None
+    target: str | None = None
+    passed_over: tuple[Candidate, ...] = ()
 
 
 class Puller:
@@ -48,91 +73,81 @@ class Puller:
         reference: str,
         *,
         target: str | None = None,
+        device: str | None = None,
         verify: Verify = "stat",
         progress: bool | None = None,
     ) -> LocalArtifact:
-        """Download an artifact's files into the cache.
+        """Download an artifact's files into the cache; warn if it is degraded here or stands in for a better one.
 
         Args:
             reference: `team/name@<number|alias|sha256:digest>`, or `team/name` for the newest ready version.
-            target: The target wanted, for another machine too; where omitted, the one that runs here.
+            target: The target wanted, for another machine too; where omitted, the one that suits this machine best.
+            device: Such as `cuda:1`; where omitted, the GPU if there is an artifact for it.
             verify: How weights that are in the cache already are checked; code is always hashed.
             progress: Whether downloads are shown on stderr; None where somebody watches.
 
         Raises:
             NotFound: The version does not exist, or lacks the target.
-            Incompatible: None of its targets runs here; the error says what each one lacks.
+            Incompatible: No artifact runs here; the error says why for each one, and how to build one that does.
+            BadResponse: The server's answers contradict each other.
             DigestMismatch: Bytes were changed on the way.
             ServerUnreachable: Something is missing here and the server did not answer.
         """
-        parsed = Reference.parse(reference)
-        digest = parsed.digest or self._choose(
-            resolve(self._connect(), reference), target, prefix=parsed.prefix or ""
-        )
-        manifest = self._manifest(parsed.model, digest)
-        config = _document(ArtifactConfig, self._blob(manifest.config, progress=False), "config")
-        _check(config, digest, model=parsed.model, target=target)
+        place = parse_device(device)
+        choice = self._choose(Reference.parse(reference), target, place)
+        manifest = self._manifest(choice.model, choice.digest)
+        config = self._config(manifest)
+        _check_identity(config, choice)
+        if target is None:
+            compatibility = check_host(config, gpu_index=place.index)
+            warn_of_compatibility(config, compatibility, choice.passed_over)
         code, weights = _layer(manifest, CODE_TYPE), _layer(manifest, WEIGHTS_TYPE)
         return LocalArtifact(
             config=config,
             code=self._blob(code, progress=progress),
             weights=self._blob(weights, verify, progress=progress),
-            manifest_digest=digest,
+            manifest_digest=choice.digest,
             code_digest=code.digest,
             weights_digest=weights.digest,
         )
 
-    def _choose(self, resolved: ResolvedReference, target: str | None, *, prefix: str) -> Digest:
+    def _choose(self, reference: Reference, target: str | None, device: Device) -> _Choice:
+        if reference.digest:
+            return _Choice(reference.digest, reference.model, target=target)
+        resolved = resolve(self._connect(), str(reference))
         where = f"{resolved.model}@{resolved.number}"
-        candidates = [item for item in resolved.artifacts if item.digest.startswith(prefix)]
-        if not candidates:
+        artifacts = tuple(
+            item for item in resolved.artifacts if item.digest.startswith(reference.prefix or "")
+        )
+        if not artifacts:
             raise NotReady(where=where, hint=f"To see its builds: pt2hub show {where}")
         if target:
-            return self._select_artifact(candidates, target, where)
-        choices = [(item, known_target(item.target)) for item in candidates]
-        host = this_host(gpu=any(one is not None and one.device == "cuda" for _, one in choices))
-        judged = [
-            (item, self._assess(resolved.model, item.digest, one, host) if one else None)
-            for item, one in choices
-        ]
-        fitting = [item for item, compatibility in judged if compatibility and compatibility.runs]
-        if fitting:
-            return max(fitting, key=_preference).digest
-        if len(judged) == 1 and judged[0][1]:
-            raise refusal(judged[0][1], where=f"{where} for {judged[0][0].target}", hint=advice(host))
-        lacking = {item.target: str(compatibility or _NEWER_TARGET) for item, compatibility in judged}
-        raise Incompatible(
-            "No target of the version is compatible with this machine: "
-            + "; ".join(f"{name} ({why})" for name, why in lacking.items()),
-            where=where,
-            hint=advice(host),
-            context={"targets": lacking},
-        )
+            found = _find_target(artifacts, target, where)
+            return _Choice(found.digest, reference.model, resolved.number, target)
 
-    def _assess(self, model: str, digest: Digest, target: Target, host: Host) -> Compatibility:
-        """Check an artifact against a machine; its config is read only if it may run on newer GPUs than its target's."""
-        if not may_be_portable(target, host):
-            return assess_compatibility(target, host)
-        config = self._blob(self._manifest(model, digest).config, progress=False)
-        return assess_compatibility(target, host, _document(ArtifactConfig, config, "config").native)
+        def read_config(digest: Digest) -> ArtifactConfig:
+            return self._config(self._manifest(reference.model, digest))
 
-    def _select_artifact(self, candidates: list[ArtifactRef], target: str, where: str) -> Digest:
-        found = {item.target: item.digest for item in candidates}
-        if target not in found:
-            parse_target(target)  # a name of no known form is said to be one
-            raise NotFound(
-                f"The version has no artifact for {target}",
-                where=where,
-                hint=f"Its targets: {', '.join(sorted(found))}. To add another, extend the spec and publish it again.",
-            )
-        return found[target]
+        chosen, passed_over = select_artifact(replace(resolved, artifacts=artifacts), read_config, device)
+        return _Choice(chosen.digest, reference.model, resolved.number, chosen.name, passed_over)
+
+    def _config(self, manifest: Manifest) -> ArtifactConfig:
+        path = self._blob(manifest.config, progress=False)
+        return _document(ArtifactConfig, path, "config")
 
     def _manifest(self, model: str, digest: Digest) -> Manifest:
         path = self._cache.find(digest, verify="always")
         if path is None:
             data = self._connect().read(f"/api/v1/models/{model}/manifests/{digest}")
             path = self._cache.get(digest, len(data), lambda: [data])
-        return _document(Manifest, path, "manifest")
+        manifest = _document(Manifest, path, "manifest")
+        if manifest.artifactType != ARTIFACT_TYPE:
+            raise BadResponse(
+                f"{digest} is a manifest of type {manifest.artifactType[:80]!a}, not of an artifact",
+                where=model,
+                hint=f"To see the artifacts of a version: pt2hub show {model}",
+            )
+        return manifest
 
     def _blob(self, descriptor: Descriptor, verify: Verify = "always", *, progress: bool | None) -> Path:
         digest, size = descriptor.digest, descriptor.size
@@ -154,13 +169,27 @@ def resolve(transport: Transport, reference: str) -> ResolvedReference:
     return transport.fetch(ResolvedReference, "/api/v1/resolve", {"reference": reference})
 
 
-def _check(config: ArtifactConfig, digest: Digest, *, model: str, target: str | None) -> None:
-    """Refuse an artifact of another model, target or schema before large files are fetched."""
-    if config.version.model != model:
+def _find_target(artifacts: Sequence[ArtifactRef], target: str, where: str) -> ArtifactRef:
+    for item in artifacts:
+        if item.target == target:
+            return item
+    parse_target(target)  # a name of no known form is said to be one
+    raise NotFound(
+        f"The version has no artifact for {target}",
+        where=where,
+        hint=f"Its targets: {', '.join(sorted(item.target for item in artifacts))}. "
+        f"To add this one: pt2hub build {where} --target {target}",
+    )
+
+
+def _check_identity(config: ArtifactConfig, choice: _Choice) -> None:
+    """Refuse an artifact of another model, version, target or schema before large files are fetched."""
+    version, digest, model = config.version, choice.digest, choice.model
+    if version.model != model:
         raise NotFound(
-            f"{digest} belongs to {config.version.model}",
+            f"{digest} belongs to {version.model}",
             where=model,
-            hint=f"Use the reference {config.version.model}@{digest}.",
+            hint=f"Use the reference {version.model}@{digest}.",
         )
     if config.schema > CONFIG_SCHEMA:
         raise ClientTooOld(
@@ -168,24 +197,17 @@ def _check(config: ArtifactConfig, digest: Digest, *, model: str, target: str | 
             where=f"{model}@{digest}",
             hint="Upgrade with pip install --upgrade pt2hub.",
         )
-    if target is None:
-        check_host(config)
-    elif config.target.name != target:
-        raise NotFound(f"{digest} was built for {config.target}, not for {target}", where=model)
-
-
-def known_target(name: str) -> Target | None:
-    """Parse a target from a response; None if its name has a form that only a newer pt2hub knows."""
-    try:
-        return parse_target(name)
-    except UnknownTarget:
-        return None
-
-
-def _preference(item: ArtifactRef) -> tuple[bool, str, str]:
-    """Return a sort key: GPUs last, then by level (psABI names sort by it), then by age; the best sorts highest."""
-    target = parse_target(item.target)
-    return target.device == "cuda", target.arch, item.created_at
+    if choice.number is None:
+        if choice.target not in (None, config.target.name):
+            raise NotFound(f"{digest} was built for {config.target}, not for {choice.target}", where=model)
+    elif (version.number, config.target.name) != (choice.number, choice.target):
+        raise BadResponse(
+            f"The server resolved {model}@{choice.number} for {choice.target} to {digest}, which is "
+            f"{version.model}@{version.number} for {config.target}",
+            where=f"{model}@{choice.number}",
+            hint="Nothing was loaded. Report this to the server's operator: its index and its storage contradict "
+            "each other (pt2hub admin reindex rebuilds the index).",
+        )
 
 
 def _document(cls: type[T], path: Path, where: str) -> T:

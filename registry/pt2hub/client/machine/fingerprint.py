@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pt2hub.client.machine.gpus import gpu, gpu_limits
+from pt2hub.client.machine.gpus import driver, gpu, gpu_limits
 from pt2hub.client.machine.host import torch_versions
 from pt2hub.client.machine.processor import cpu_flags, cpuinfo
 from pt2hub.domain.artifacts import Environment
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _FREQUENCY = Path("/sys/devices/system/cpu/cpu0/cpufreq")
 _DEVICE = re.compile(r"(cpu|cuda)(?::([0-9]{1,3}))?")
 _CGROUP = Path("/proc/self/cgroup")
-_DRIVER = Path("/proc/driver/nvidia/version")
 _MARKS = {"docker": Path("/.dockerenv"), "podman": Path("/run/.containerenv")}
 """Files that only container engines create in their containers."""
 _IN_CGROUP = (("kubepods", "kubernetes"), ("libpod", "podman"), ("docker", "docker"))
@@ -129,12 +128,6 @@ def container() -> str:
             return name
     groups = _read(_CGROUP) or ""
     return next((name for word, name in _IN_CGROUP if word in groups), "none")
-
-
-def driver() -> str | None:
-    """Return the release of NVIDIA's kernel driver."""
-    match = re.search(r"Kernel Module\s+(?:for \S+\s+)?([\d.]+)", _read(_DRIVER) or "")
-    return match[1] if match else None
 
 
 def _index(device: str | None) -> int | None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import re
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
+_DRIVER = Path("/proc/driver/nvidia/version")
 _COMPUTE_CAPABILITY_MAJOR = 75
 _COMPUTE_CAPABILITY_MINOR = 76
 _SHARED_MEMORY_OPTIN = 97
@@ -58,6 +61,28 @@ def shared_memory_bytes(index: int = 0) -> int | None:
     driver, device = found
     failed = driver.cuDeviceGetAttribute(ctypes.byref(size), _SHARED_MEMORY_OPTIN, device)
     return None if failed else size.value
+
+
+@functools.cache
+def driver_cuda() -> str | None:
+    """Return the newest CUDA release that the driver supports, such as `13.0`; None if there is no driver.
+
+    It asks the library that programs use: with NVIDIA's forward compatibility package, it supports newer releases than
+    the kernel's driver came with.
+    """
+    version = ctypes.c_int()
+    with suppress(OSError, AttributeError):
+        if not ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version)):
+            return f"{version.value // 1000}.{version.value % 1000 // 10}"
+    return None
+
+
+def driver() -> str | None:
+    """Return the release of NVIDIA's kernel driver."""
+    with suppress(OSError, UnicodeDecodeError):
+        match = re.search(r"Kernel Module\s+(?:for \S+\s+)?([\d.]+)", _DRIVER.read_text(encoding="utf-8"))
+        return match[1] if match else None
+    return None
 
 
 def gpu_limits(index: int = 0) -> Limits:

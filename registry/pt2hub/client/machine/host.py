@@ -7,23 +7,33 @@ import importlib.util
 import os
 import re
 import sys
-from dataclasses import asdict
+import warnings
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pt2hub.client.machine.gpus import compute_capability, shared_memory_bytes
+from pt2hub.client.machine import gpus, libraries
 from pt2hub.client.machine.processor import cpu_flags
-from pt2hub.domain.compatibility import Host, assess_compatibility
-from pt2hub.domain.targets import cpu_level
-from pt2hub.errors import Incompatible
+from pt2hub.domain.compatibility.assessment import assess_compatibility
+from pt2hub.domain.compatibility.hosts import Host
+from pt2hub.errors import BadConfiguration, Detail, Incompatible
 
 if TYPE_CHECKING:
-    from pt2hub.domain.artifacts import ArtifactConfig
-    from pt2hub.domain.compatibility import Compatibility
+    from collections.abc import Collection, Iterable, Mapping
+    from typing import Any
+
+    from pt2hub.domain.artifacts import ArtifactConfig, NativeCode
+    from pt2hub.domain.compatibility.findings import Compatibility
+    from pt2hub.domain.compatibility.selection import Candidate
+    from pt2hub.domain.targets import Target
+
+
+class CompatibilityWarning(UserWarning):
+    """The artifact runs on this machine, but with reservations."""
 
 
 def this_host(*, gpu: bool = False, gpu_index: int = 0) -> Host:
-    """Describe this machine.
+    """Describe this machine, without what only some artifacts depend on; see `host_for` and `whole_host`.
 
     Args:
         gpu: Also ask the GPU driver, which takes up to a tenth of a second.
@@ -39,22 +49,67 @@ def this_host(*, gpu: bool = False, gpu_index: int = 0) -> Host:
         torch=release[0] if release else None,
         cpu_flags=cpu_flags(),
         cuda=cuda.replace(".", "") if cuda else None,
-        sm=compute_capability(gpu_index) if gpu else None,
+        sm=gpus.compute_capability(gpu_index) if gpu else None,
         glibc=_glibc(),
-        shared_memory_bytes=shared_memory_bytes(gpu_index) if gpu else None,
+        shared_memory_bytes=gpus.shared_memory_bytes(gpu_index) if gpu else None,
+        glibcxx=libraries.glibcxx(),
+        driver=gpus.driver() if gpu else None,
+        driver_cuda=gpus.driver_cuda() if gpu else None,
     )
 
 
-def check_host(config: ArtifactConfig, *, gpu_index: int = 0) -> None:
+def whole_host() -> Host:
+    """Describe this machine with everything that artifacts may depend on, as it is sent to a server."""
+    return replace(
+        this_host(gpu=True),
+        aoti_symbols=libraries.aoti_symbols(),
+        operator_libraries=libraries.operator_libraries(),
+    )
+
+
+def host_for(target: Target, native: NativeCode | None, host: Host) -> Host:
+    """Return a description of this machine with what an artifact depends on."""
+    if native is None:
+        return host
+    if target.torch != host.torch:
+        host = replace(host, aoti_symbols=libraries.aoti_symbols())
+    if native.operators:
+        known = libraries.operator_libraries() | dict.fromkeys(_registered_namespaces(), "")
+        host = replace(host, operator_libraries=known)
+    return host
+
+
+def check_host(config: ArtifactConfig, *, gpu_index: int = 0) -> Compatibility:
     """Check that an artifact runs on this machine, before any native code is loaded.
+
+    Returns:
+        The compatibility, which may be degraded.
 
     Raises:
         Incompatible: The artifact does not run here.
     """
-    host = this_host(gpu=config.target.device == "cuda", gpu_index=gpu_index)
-    compatibility = assess_compatibility(config.target, host, config.native)
+    target, native = config.target, config.native
+    host = this_host(gpu=target.device == "cuda", gpu_index=gpu_index)
+    compatibility = assess_compatibility(target, host_for(target, native, host), native)
     if not compatibility.runs:
-        raise refusal(compatibility, where=title(config), hint=advice(host))
+        version = f"{config.version.model}@{config.version.number}"
+        raise refusal(
+            compatibility,
+            where=title(config),
+            hint=advice(host, version, target.device, [target.name]),
+            context={"model": config.version.model, "number": config.version.number},
+        )
+    return compatibility
+
+
+def warn_of_compatibility(
+    config: ArtifactConfig, compatibility: Compatibility, passed_over: Iterable[Candidate] = ()
+) -> None:
+    """Warn if an artifact is degraded here, or stands in for a better one that does not run here."""
+    reasons = [f"it is degraded here ({item})" for item in compatibility.reasons]
+    reasons += [f"{item.name} does not run here ({item.compatibility})" for item in passed_over]
+    if reasons:
+        warnings.warn(f"Using {title(config)}: {'; '.join(reasons)}", CompatibilityWarning, stacklevel=2)
 
 
 def title(config: ArtifactConfig) -> str:
@@ -62,28 +117,85 @@ def title(config: ArtifactConfig) -> str:
     return f"{config.version.model}@{config.version.number} for {config.target}"
 
 
-def refusal(compatibility: Compatibility, *, where: str, hint: str | None = None) -> Incompatible:
+def refusal(
+    compatibility: Compatibility,
+    *,
+    where: str,
+    hint: str | None = None,
+    context: Mapping[str, Any] | None = None,
+) -> Incompatible:
     """Return the error for an incompatible artifact, with every failing axis in its context."""
     return Incompatible(
         str(compatibility),
         where=where,
         hint=hint,
-        context={"findings": [asdict(item) for item in compatibility.failures]},
+        context={"findings": [asdict(item) for item in compatibility.failures], **(context or {})},
     )
 
 
-def advice(host: Host) -> str | None:
-    """Return a hint for when no published artifact runs on a machine."""
+def none_fits(
+    candidates: Iterable[Candidate], host: Host, *, model: str, number: int, device: str
+) -> Incompatible:
+    """Return the error for a version without an artifact for a machine: a table of artifacts and reasons.
+
+    Args:
+        device: Preferred device of an artifact that is yet to be built.
+    """
+    known = list(candidates)
+    version = f"{model}@{number}"
+    return Incompatible(
+        "No artifact of the version runs on this machine",
+        where=version,
+        hint=advice(host, version, device, [item.name for item in known]),
+        details=tuple(
+            Detail(item.name, str(reason)) for item in known for reason in item.compatibility.failures
+        ),
+        context={
+            "model": model,
+            "number": number,
+            "targets": {item.name: str(item.compatibility) for item in known},
+        },
+    )
+
+
+def advice(host: Host, version: str, device: str, present: Collection[str]) -> str | None:
+    """Return a hint for when no published artifact runs on a machine; it ends with the command that builds one.
+
+    Args:
+        version: Reference of the version.
+        device: Preferred device of the new artifact.
+        present: Targets that the version has artifacts for.
+    """
     if host.torch is None:
         return "Install torch to run it here. To pull it for another machine: --target TARGET"
-    fitting = native_target(host)
-    return f"To publish for this machine, add {fitting} to the spec's targets." if fitting else None
+    target = host.native_target(device)
+    if target in present:
+        return (
+            f"The artifact for {target}, this machine's own target, was built on a newer system: have a worker on a system "
+            "like this one build the model as a new version."
+        )
+    return (
+        f"To build it for this machine: pt2hub build {version} --target {target} --wait" if target else None
+    )
 
 
-def native_target(host: Host) -> str:
-    """Return the CPU target that fits a machine best, for hints; empty if there is none."""
-    level = cpu_level(host.cpu_flags)
-    return f"torch{host.torch}-cpu-{level}" if host.torch and level else ""
+def require_native_target(device: str) -> str:
+    """Return the target to build for this machine; see `Host.native_target`.
+
+    Raises:
+        BadConfiguration: It has none: torch is not installed, or no target is for such machines.
+    """
+    host = this_host(gpu=device == "cuda")
+    target = host.native_target(device)
+    if target is None:
+        raise BadConfiguration(
+            "This machine has no target",
+            where="target",
+            hint="Install torch to run models here, or name the target of another machine."
+            if host.torch is None
+            else f"Targets are offered for Linux on x86_64; this is {host.os} on {host.machine}. Name another target.",
+        )
+    return target
 
 
 @functools.cache
@@ -99,6 +211,13 @@ def torch_versions() -> tuple[str | None, str | None]:
     version = re.search(r"^__version__ = '([^']+)'", text, re.MULTILINE)
     cuda = re.search(r"^cuda\b[^=]*= '([\d.]+)'", text, re.MULTILINE)
     return (version[1] if version else None), (cuda[1] if cuda else None)
+
+
+def _registered_namespaces() -> frozenset[str]:
+    """Return the namespaces of the operators that are registered in this process; empty before torch is imported."""
+    torch = sys.modules.get("torch")
+    names = torch._C._dispatch_get_all_op_names() if torch is not None and hasattr(torch, "_C") else []  # noqa: SLF001  # torch has no public name for it
+    return frozenset(name.partition("::")[0] for name in names)
 
 
 def _glibc() -> str | None:

@@ -7,16 +7,14 @@ import importlib.metadata
 import json
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 from pt2hub.client.artifacts.imports import collector_paused
 from pt2hub.client.config import cpu_level_limit
-from pt2hub.client.machine.gpus import Limits, gpu_limits
+from pt2hub.client.machine.gpus import Limits, driver, gpu_limits
 from pt2hub.client.machine.processor import cpu_flags, cpuinfo
 from pt2hub.domain.artifacts import Environment, Toolchain
 from pt2hub.domain.codec import encode
@@ -52,7 +50,7 @@ def _machine(target: Target, level: str) -> dict[str, Any]:
     packages = _packages()
     # A CPU target is the same on a machine with a GPU: neither its code nor its timings use it.
     on_gpu = target.device == "cuda"
-    cuda, driver = (torch.version.cuda, _driver()) if on_gpu else (None, None)
+    cuda, kernel_driver = (torch.version.cuda, driver()) if on_gpu else (None, None)
     toolchain = Toolchain(
         torch=torch.__version__,
         python=platform.python_version(),
@@ -61,7 +59,7 @@ def _machine(target: Target, level: str) -> dict[str, Any]:
         pt2hub=__version__,
         triton=packages.get("triton"),
         cuda=cuda,
-        driver=driver,
+        driver=kernel_driver,
     )
     limits = gpu_limits() if on_gpu else Limits()
     environment = Environment(
@@ -71,7 +69,7 @@ def _machine(target: Target, level: str) -> dict[str, Any]:
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         torch=torch.__version__,
         gpu=torch.cuda.get_device_name(0) if on_gpu else None,
-        driver=driver,
+        driver=kernel_driver,
         cuda=cuda,
         triton=packages.get("triton"),
         threads=torch.get_num_threads(),
@@ -151,15 +149,6 @@ def _compiler() -> str:
             if done.returncode == 0 and done.stdout.strip():
                 return done.stdout.splitlines()[0]
     return "no C++ compiler"
-
-
-def _driver() -> str | None:
-    with contextlib.suppress(OSError):
-        match = re.search(
-            r"Kernel Module\s+(?:for \S+\s+)?([\d.]+)", Path("/proc/driver/nvidia/version").read_text()
-        )
-        return match[1] if match else None
-    return None
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Compatibility of artifacts with machines."""
