@@ -81,6 +81,8 @@ def merge_requirements(parts: Sequence[NativeCode]) -> NativeCode:
         glibcxx=_newest_version({part.glibcxx for part in parts}, ""),
         is_multi_arch=all(part.is_multi_arch for part in parts),
         shared_memory_bytes=max(part.shared_memory_bytes for part in parts),
+        operators=_merge(part.operators for part in parts),
+        operator_libraries={name: text for part in parts for name, text in part.operator_libraries.items()},
     )
 
 

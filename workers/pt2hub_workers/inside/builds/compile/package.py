@@ -17,7 +17,7 @@ from pt2hub.domain.artifacts import NO_TENSORS, Constants, NativeCode, Region, S
 from pt2hub.domain.codec import decode
 from pt2hub.domain.targets import Target
 from pt2hub.errors import CompileFailed
-from pt2hub_workers.inside.builds.compile import native, wrapper_layout
+from pt2hub_workers.inside.builds.compile import called_operators, native, wrapper_layout
 from pt2hub_workers.inside.builds.compile.options import HOST_CODE_LEVEL
 from pt2hub_workers.inside.operations.files import STEM
 
@@ -213,7 +213,11 @@ def inspect_code(
             path = Path(folder) / f"{number}.so"
             path.write_bytes(archive.read_member(code, name))
             paths.append(path)
-        return native.inspect_libraries(paths, texts, level=level, host_flags=around.host_flags)
+        needs = native.inspect_libraries(paths, texts, level=level, host_flags=around.host_flags)
+    operators = called_operators.read_operators(code)
+    return replace(
+        needs, operators=operators, operator_libraries=called_operators.library_versions(operators)
+    )
 
 
 def assemble(
