@@ -14,9 +14,12 @@ WEB := web/build.py $(wildcard web/package*.json) $(shell find web/islands web/s
 # A browser of the system's, as tests/support/browser.py seeks it.
 BROWSER := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 
+# An emulator of older CPUs, as tests/support/emulator.py seeks it.
+EMULATOR := $(shell command -v qemu-x86_64 || command -v qemu-x86_64-static)
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install demo seed-demo check test test-slow lint web browser docs figures test-gpu gpu-results clean
+.PHONY: help install demo seed-demo check test test-slow lint web browser emulator docs figures test-gpu gpu-results clean
 
 help: ## Show these lines.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,7 +35,7 @@ check: lint $(ASSETS) ## Check style, types and contracts, and run the fast test
 seed-demo: $(VENV)/.worker ## Fill the server of PT2HUB_HOME with a made-up year, to look at its pages.
 	PYTHONPATH=tests $(BIN)/python -m support.story
 
-test: $(VENV)/.dev $(ASSETS) browser ## Run the tests (PYTEST="-k name" chooses some, JOBS=0 runs them one by one).
+test: $(VENV)/.dev $(ASSETS) browser emulator ## Run the tests (PYTEST="-k name" chooses some, JOBS=0 runs them one by one).
 	$(PARALLEL) -m "not gpu and not slow" $(PYTEST)
 
 test-slow: $(VENV)/.dev ## Publish and load real models: resnet18, BERT, timm's MobileNetV3; some minutes.
@@ -55,6 +58,15 @@ ifeq ($(BROWSER),)
 	else $(BIN)/playwright install chromium; fi; } || { \
 		echo "No browser could be installed: install Chromium, so that chromium, chromium-browser or google-chrome" >&2; \
 		echo "is on the PATH, or let this machine reach Playwright's downloads." >&2; \
+		exit 1; }
+endif
+
+emulator: ## Install the emulator that tests run libraries on older CPUs with, where there is none.
+ifeq ($(EMULATOR),)
+	@{ [ "$$(id -u)" = 0 ] && apt-get --version >/dev/null 2>&1 && \
+		{ apt-get update && apt-get install --yes --no-install-recommends qemu-user; } >/dev/null; } || { \
+		echo "No emulator could be installed: install QEMU's user mode (Debian: apt install qemu-user), so that" >&2; \
+		echo "qemu-x86_64 is on the PATH." >&2; \
 		exit 1; }
 endif
 
