@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 import os
 import sys
+import warnings
 from typing import TYPE_CHECKING, Annotated
 
 import click
 import typer
 
 from pt2hub.cli import lists, output, panels, web_page
-from pt2hub.cli.artifacts import diff, kernels, pull, show
-from pt2hub.cli.builds import control, logs
+from pt2hub.cli.artifacts import diff, hosts, kernels, pull, show
+from pt2hub.cli.builds import build, control, logs
 from pt2hub.cli.operations import admin, server, worker
 from pt2hub.cli.performance import comparisons, history, measuring_jobs, reports
 from pt2hub.cli.promotion import aliases, policies
@@ -36,6 +37,7 @@ app = typer.Typer(
 panels.add(
     app,
     publish.publish,
+    build.build,
     control.cancel,
     control.retry,
     measuring_jobs.measure,
@@ -56,8 +58,10 @@ panels.add(
     kernels.kernels,
     web_page.open_page,
     logs.logs,
+    hosts.check,
     pull.pull,
     pull.run,
+    hosts.host,
     server.up,
     server.api,
     server.demo,
@@ -91,6 +95,7 @@ def main() -> None:
         sys.stdout.reconfigure(
             errors="backslashreplace"
         )  # as on stderr: a name that the terminal cannot show is not a failure
+    warnings.showwarning = output.show_warning
     sys.exit(run(sys.argv[1:]))
 
 

@@ -8,7 +8,7 @@ import sys
 import traceback
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from pt2hub.domain.codec import encode
 from pt2hub.errors import INVISIBLE_CHARACTERS, InternalError, InvalidInput, Pt2hubError, UsageError
@@ -62,6 +62,19 @@ def note(*lines: str) -> None:
     """Print lines for people on stderr, apart from the result."""
     for line in lines:
         print(_print_error(line.translate(INVISIBLE_CHARACTERS)), file=sys.stderr, flush=True)
+
+
+def show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print a warning on stderr without its place in the code; replaces `warnings.showwarning`."""
+    del category, filename, lineno, file, line
+    note(f"pt2hub: warning: {message}")
 
 
 def complain(error: Pt2hubError, *, as_text: bool = False) -> None:

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING
 
 from pt2hub.client.http.paths import debug_log_path
 from pt2hub.client.resources import Resource
+from pt2hub.domain.digests import canonical_json
 
 if TYPE_CHECKING:
+    from pt2hub.domain.compatibility.hosts import Host
     from pt2hub.domain.digests import Digest
     from pt2hub.wire.artifacts import ArtifactView
     from pt2hub.wire.debug_logs import DebugLogsView, DebugLogView
     from pt2hub.wire.differences import DiffView
+    from pt2hub.wire.host_checks import HostCheck
     from pt2hub.wire.kernels import KernelsView
     from pt2hub.wire.profiles import ProfileView
     from pt2hub.wire.resolution import ResolvedReference
@@ -110,3 +113,22 @@ class Artifacts(Resource):
         from pt2hub.client.artifacts.puller import resolve
 
         return resolve(self._transport, reference)
+
+    def check(self, reference: str, host: Host | None = None) -> HostCheck:
+        """Check which artifacts of a version run on a machine, and which one suits it best; nothing is downloaded.
+
+            print(client.artifacts.check("vision/resnet18@prod"))
+
+        Args:
+            host: The machine, such as `parse_host(json.load(file))`; this one if omitted.
+
+        Raises:
+            InvalidInput: The reference is invalid.
+            NotFound: The model or version does not exist.
+            NotReady: The version has no artifact yet.
+        """
+        from pt2hub.client.machine.host import whole_host
+        from pt2hub.wire.host_checks import HostCheck
+
+        body = {"reference": reference, "host": (host or whole_host()).as_document()}
+        return self._transport.ask(HostCheck, "POST", "/api/v1/resolve", canonical_json(body))

@@ -110,6 +110,18 @@ class Versions(Resource):
         """Return a version and its builds."""
         return self._transport.fetch(VersionView, f"{model_path(model)}/versions/{number}")
 
+    def add_target(self, model: str, number: int, target: str) -> VersionView:
+        """Add a target to a version, which is built as the version's spec says; nothing changes if it is there already.
+
+        Raises:
+            NotFound: The version does not exist.
+            UnknownTarget: The target's name is malformed.
+            UsageError: The version cannot be built for the target; its program may be newer than the target's torch.
+            Unauthorized: The token is missing or wrong.
+        """
+        path = f"{model_path(model)}/versions/{number}/targets"
+        return self._transport.ask(VersionView, "POST", path, canonical_json({"target": target}))
+
     def follow(
         self,
         version: VersionView,

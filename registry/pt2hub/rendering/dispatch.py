@@ -5,10 +5,20 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from pt2hub.rendering import comparisons, debug_logs, differences, histories, kernels, profiles, sheets
+from pt2hub.rendering import (
+    comparisons,
+    debug_logs,
+    differences,
+    histories,
+    host_checks,
+    kernels,
+    profiles,
+    sheets,
+)
 from pt2hub.wire.artifacts import ArtifactView
 from pt2hub.wire.debug_logs import DebugLogsView, DebugLogView
 from pt2hub.wire.differences import DiffView
+from pt2hub.wire.host_checks import HostCheck
 from pt2hub.wire.kernels import KernelsView
 from pt2hub.wire.performance import ComparisonView, EventView, HistoryView, PolicyView
 from pt2hub.wire.profiles import ProfileView
@@ -48,6 +58,7 @@ sheet_of.register(DebugLogsView, debug_logs.logs)
 sheet_of.register(DiffView, differences.diff)
 sheet_of.register(EventView, comparisons.event)
 sheet_of.register(HistoryView, histories.history)
+sheet_of.register(HostCheck, host_checks.host_check)
 sheet_of.register(KernelsView, kernels.kernels)
 sheet_of.register(LogView, sheets.log)
 sheet_of.register(ModelView, sheets.model)

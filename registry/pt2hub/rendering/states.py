@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 STATE_COLOURS = {
-    "green": ("succeeded", "ready", "idle", "better"),
-    "yellow": ("running", "partial", "pending", "busy", "draining", "inconclusive"),
-    "red": ("failed", "cancelled", "revoked", "lost", "worse"),
+    "green": ("succeeded", "ready", "idle", "better", "compatible"),
+    "yellow": ("running", "partial", "pending", "busy", "draining", "inconclusive", "degraded"),
+    "red": ("failed", "cancelled", "revoked", "lost", "worse", "incompatible"),
 }
 
 

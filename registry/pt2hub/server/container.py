@@ -18,6 +18,7 @@ from pt2hub.server.services.artifacts.artifact_summaries import ArtifactSummaryS
 from pt2hub.server.services.artifacts.call_profiles import CallProfileService
 from pt2hub.server.services.artifacts.debug_logs import DebugLogService
 from pt2hub.server.services.artifacts.generated_sources import GeneratedSourceService
+from pt2hub.server.services.artifacts.host_checks import HostCheckService
 from pt2hub.server.services.artifacts.inspection import InspectionService
 from pt2hub.server.services.artifacts.kernels import KernelService
 from pt2hub.server.services.artifacts.resolution import ResolutionService
@@ -95,6 +96,7 @@ class Container:
     def _open_artifacts(self) -> None:
         sessions, storage, timeout = self._sessions, self.storage, self._heartbeat_timeout
         self.resolve = ResolutionService(sessions, storage)
+        self.host_checks = HostCheckService(self.resolve, storage)
         self.single_file = SingleFileService(sessions, storage)
         self.artifact_summaries = ArtifactSummaryService(sessions)
         self.inspection = InspectionService(sessions, storage, heartbeat_timeout=timeout)

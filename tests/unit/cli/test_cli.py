@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import warnings
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +16,7 @@ import typer.main
 
 import pt2hub
 from pt2hub.cli import main as cli
+from pt2hub.cli import output
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -136,3 +138,13 @@ def test_a_failure_is_1_and_says_what_where_and_what_next(
     told = capsys.readouterr()
     assert json.loads(told.out)["error"]["where"] == "PT2HUB_URL"
     assert told.err == ""
+
+
+def test_a_warning_of_a_command_is_one_line_without_its_place_in_the_code(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = output.show_warning
+        warnings.warn("Using team/net@3: it is degraded here", UserWarning, stacklevel=1)
+    assert capsys.readouterr().err == "pt2hub: warning: Using team/net@3: it is degraded here\n"

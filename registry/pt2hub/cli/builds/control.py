@@ -82,7 +82,7 @@ def retry(
     with Client() as client:
         chosen = _chosen(client, build, target, _REPEATABLE if every else None)
         queued = _each(chosen, lambda build_id: client.builds.retry(build_id, priority), every=every)
-    emit({"builds": queued}, lambda out: _print_queued(out, queued, build))
+    emit({"builds": queued}, lambda out: _print_retried(out, queued, build))
 
 
 def _chosen(client: Client, what: str, target: str | None, states: frozenset[BuildState] | None) -> list[str]:
@@ -138,12 +138,17 @@ def _print_cancelled(out: Console, ended: list[BuildView], what: str) -> None:
         out.print(f"{build_title(build)} is {build.state}. To queue it again: pt2hub retry {build.id}")
 
 
-def _print_queued(out: Console, queued: list[BuildView], what: str) -> None:
+def _print_retried(out: Console, queued: list[BuildView], what: str) -> None:
+    if not queued:
+        out.print(f"No build of {what} failed or was cancelled: nothing to retry.")
+    print_queued(out, queued)
+
+
+def print_queued(out: Console, queued: list[BuildView]) -> None:
+    """Print the states of builds, why queued ones wait, and how to follow them."""
     from pt2hub.rendering.sheets import build_title, state_text
     from pt2hub.rendering.waits import format_note
 
-    if not queued:
-        out.print(f"No build of {what} failed or was cancelled: nothing to retry.")
     for build in queued:
         why = f": {format_note(build)}" if format_note(build) else ""
         out.print(

@@ -25,6 +25,7 @@ ReasonText = Annotated[
     str,
     Field(min_length=1, max_length=MAX_REASON_CHARS, description="Reason, recorded in the alias's history"),
 ]
+ReferenceText = Annotated[str, Field(max_length=400, description="`team/name@<number, alias or digest>`")]
 _NO_NUL = "^[^\\x00]*$"
 
 
@@ -166,7 +167,7 @@ class WorkersQuery(Parameters):
 class ReferenceQuery(Parameters):
     """A reference to a version."""
 
-    reference: Annotated[str, Field(max_length=400, description="`team/name@<number, alias or digest>`")]
+    reference: ReferenceText
 
 
 class ModelsQuery(Parameters):
@@ -217,6 +218,25 @@ class ModelChange(Body):
             json_schema_extra={"maxLength": MAX_DESCRIPTION_CHARS},
         ),
     ]
+
+
+class HostCheckRequest(Body):
+    """A reference, and the machine to check its artifacts against."""
+
+    reference: ReferenceText
+    host: Annotated[
+        dict[str, Any],
+        Field(
+            description="Description of the machine, as `pt2hub host --json` prints it; `os`, `machine` and `cpu_flags` are "
+            "required, unknown fields are ignored"
+        ),
+    ]
+
+
+class TargetAddition(Body):
+    """A target to add to a version."""
+
+    target: Annotated[str, Field(max_length=200, description="Name of the target")]
 
 
 class AliasChange(Body):

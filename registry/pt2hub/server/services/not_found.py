@@ -95,6 +95,7 @@ def no_alias(session: Session, model: str, name: str, *, where: str = "alias") -
 def not_ready(session: Session, version: StoredVersion, *, where: str = "version") -> NotReady:
     """Return the error for a version that has no artifact yet, with the state of each build."""
     name = f"{version.model}@{version.number}"
+    context = {"model": version.model, "number": version.number}
     states = BuildStore(session).states(version.id)
     failed = [target for target, state in states if state == BuildState.FAILED]
     if failed and len(failed) == len(states):
@@ -103,11 +104,13 @@ def not_ready(session: Session, version: StoredVersion, *, where: str = "version
             f"{name} has no artifact: {what} ({', '.join(failed)})",
             where=where,
             hint=f"pt2hub show {name} shows why; pt2hub retry {name}{' --all' * (len(failed) > 1)} queues it again.",
+            context=context,
         )
     return NotReady(
         f"{name} has no artifact yet",
         where=where,
         hint=f"It is {version_state_text(session, version)}. pt2hub show {name} shows details.",
+        context=context,
     )
 
 
@@ -121,6 +124,7 @@ def none_ready(session: Session, model: str, *, where: str = "reference") -> Not
         f"No version of {model} is ready",
         where=where,
         hint=f"The newest, {name}, is {version_state_text(session, newest)}. pt2hub show {name} shows details.",
+        context={"model": model, "number": newest.number},
     )
 
 

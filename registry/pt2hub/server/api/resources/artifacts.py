@@ -6,23 +6,47 @@ from pydantic import RootModel
 from werkzeug.wrappers import Response as WerkzeugResponse
 
 from pt2hub.domain.artifacts import MANIFEST_TYPE
+from pt2hub.domain.compatibility.hosts import MAX_HOST_BYTES
 from pt2hub.domain.digests import Digest
-from pt2hub.server.api.context import container, render
-from pt2hub.server.api.request_shapes import ARTIFACTS, DebugLogPath, DigestPath, ManifestPath, ReferenceQuery
+from pt2hub.server.api.context import body, container, render
+from pt2hub.server.api.request_shapes import (
+    ARTIFACTS,
+    DebugLogPath,
+    DigestPath,
+    HostCheckRequest,
+    ManifestPath,
+    ReferenceQuery,
+    json_body,
+)
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.wire.artifacts import ArtifactView
 from pt2hub.wire.debug_logs import DebugLogsView, DebugLogView
+from pt2hub.wire.host_checks import HostCheck
 from pt2hub.wire.kernels import KernelsView
 from pt2hub.wire.profiles import ProfileView
 from pt2hub.wire.resolution import ResolvedReference
 
 routes = APIBlueprint("artifacts", __name__, url_prefix="/api/v1", abp_tags=[ARTIFACTS])
 
+_HINT = 'Send {"reference": "team/name@3", "host": {...}}; pt2hub host --json prints the host.'
+
 
 @routes.get("/resolve", responses={200: RootModel[ResolvedReference]})
 def resolve(query: ReferenceQuery) -> Response:
     """Resolve a reference to a version and its artifacts, pinned by digest."""
     return render(container().resolve.resolve(query.reference))
+
+
+@routes.post(
+    "/resolve", responses={200: RootModel[HostCheck]}, openapi_extensions=json_body(HostCheckRequest)
+)
+def check() -> Response:
+    """Resolve a reference, and say which of its artifacts run on a described machine, and which one suits it best.
+
+    `pt2hub host --json` prints the description of a machine. Nothing is stored.
+    """
+    asked = body(HostCheckRequest, most=MAX_HOST_BYTES, what="The request", hint=_HINT)
+    return render(container().host_checks.check(asked.reference, asked.host))
 
 
 @routes.get("/artifacts/<digest>", responses={200: RootModel[ArtifactView]})
@@ -62,8 +86,8 @@ def debug_log(path: DebugLogPath) -> Response:
 def manifest(path: ManifestPath) -> WerkzeugResponse:
     """Return the bytes of a manifest, whose digest identifies the artifact."""
     key = StorageKey.manifest(Digest(path.digest))
-    body = container().resolve.manifest(f"{path.team}/{path.name}", key.digest)
-    response = Response(body, content_type=MANIFEST_TYPE)
+    data = container().resolve.manifest(f"{path.team}/{path.name}", key.digest)
+    response = Response(data, content_type=MANIFEST_TYPE)
     response.set_etag(key.digest)
     response.headers["Cache-Control"] = key.cache_control
     return response.make_conditional(request)

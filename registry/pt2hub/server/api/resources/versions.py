@@ -7,7 +7,7 @@ from flask_openapi3.blueprint import APIBlueprint
 from pydantic import RootModel
 
 from pt2hub.domain.builds import BuildFilter
-from pt2hub.server.api.context import actor, container, render
+from pt2hub.server.api.context import actor, body, container, render
 from pt2hub.server.api.request_shapes import (
     MODELS,
     TOKEN,
@@ -16,14 +16,18 @@ from pt2hub.server.api.request_shapes import (
     ModelPath,
     RetryQuery,
     SubmitQuery,
+    TargetAddition,
     VersionPath,
     VersionsQuery,
+    json_body,
 )
 from pt2hub.wire.documents import JSON_TYPE, MAX_DOCUMENT_BYTES, YAML_TYPE, parse_document
 from pt2hub.wire.responses import BuildPage, BuildView, VersionPage, VersionView
 
 routes = APIBlueprint("versions", __name__, url_prefix="/api/v1", abp_tags=[MODELS])
 
+_MAX_TARGET_BYTES = 1 << 12
+_TARGET_HINT = 'Send {"target": "torch2.13-cpu-x86_64_v3"}.'
 _SPEC = {"schema": {"type": "object", "description": "See /api/v1/spec.schema.json."}}
 
 
@@ -52,6 +56,21 @@ def versions(path: ModelPath, query: VersionsQuery) -> Response:
 def version(path: VersionPath) -> Response:
     """Return a version and its builds."""
     return render(container().publish.version(f"{path.team}/{path.name}", path.number))
+
+
+@routes.post(
+    "/models/<team>/<name>/versions/<number>/targets",
+    responses={200: RootModel[VersionView]},
+    security=TOKEN,
+    openapi_extensions=json_body(TargetAddition),
+)
+def add_target(path: VersionPath) -> Response:
+    """Add a target to a version; where the version has it already, nothing changes.
+
+    A build that failed is not queued again, which `POST /builds/<id>/retry` does.
+    """
+    wanted = body(TargetAddition, most=_MAX_TARGET_BYTES, what="The request", hint=_TARGET_HINT).target
+    return render(container().publish.add_target(f"{path.team}/{path.name}", path.number, wanted))
 
 
 @routes.get("/builds", responses={200: RootModel[BuildPage]})

@@ -94,6 +94,20 @@ class PublishService:
             targets = resolve_targets(session, submission.spec, self._heartbeat_timeout)
             return build_preview(session, submission, targets, self._heartbeat_timeout)
 
+    def add_target(self, model: str, number: int, target: str) -> VersionView:
+        """Add a target to a version, or find its build; the version's own spec is submitted again with one more target.
+
+        Raises:
+            NotFound: The version does not exist.
+            UnknownTarget: The target's name is malformed.
+            Pt2hubError: As `submit`, for example if the version's program is newer than the target's torch.
+        """
+        parse_target(target)
+        document = self.document(model, number)
+        if not any(target in (item, _name(item)) for item in document["targets"]):
+            document["targets"] = [*document["targets"], target]
+        return self.submit(document)
+
     def document(self, model: str, number: int) -> dict[str, Any]:
         """Return the spec of a version as its author would write it, targets included, ready to publish again.
 
@@ -167,3 +181,7 @@ class PublishService:
             created=created,
             notes=notes,
         )
+
+
+def _name(target: Any) -> object:
+    return target.get("target") if isinstance(target, dict) else target
