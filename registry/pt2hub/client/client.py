@@ -57,13 +57,6 @@ class Client(Connection):
         return Blobs(self._transport)
 
     @cached_property
-    def builds(self) -> resources.Builds:
-        """Builds and measuring jobs, their logs, and waiting for them."""
-        from pt2hub.client.resources import Builds
-
-        return Builds(self._transport)
-
-    @cached_property
     def models(self) -> resources.Models:
         """Models and their descriptions."""
         from pt2hub.client.resources import Models

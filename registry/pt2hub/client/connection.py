@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, overload
 
 from pt2hub.client.artifacts.imports import collector_paused
 from pt2hub.client.config import ClientConfig, checked_token
+from pt2hub.errors import Incompatible, NotReady
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pt2hub.client import resources
     from pt2hub.client.artifacts.loader import LoadedModel
     from pt2hub.client.artifacts.local import LocalArtifact
     from pt2hub.client.artifacts.puller import Puller
     from pt2hub.client.blobs.cache import Verify
+    from pt2hub.client.fallback_model import FallbackModel
     from pt2hub.client.http.transport import Transport
+    from pt2hub.client.missing_artifacts import OnMissing
+
+
+class LoadOptions(TypedDict, total=False):
+    """Options of a load that do not change its result's type; see `Connection.load`."""
+
+    device: str | None
+    verify: Verify
+    run_single_threaded: bool | None
+    num_runners: int
+    cuda_graph: bool | None
+    max_cuda_graphs: int
+    progress: bool | None
+    build_timeout: float | None
 
 
 class Connection:
@@ -73,6 +91,13 @@ class Connection:
         return Puller(lambda: self._transport, BlobCache(self.config.cache))
 
     @cached_property
+    def builds(self) -> resources.Builds:
+        """Builds and measuring jobs, their logs, and waiting for them."""
+        from pt2hub.client.resources import Builds
+
+        return Builds(self._transport)
+
+    @cached_property
     def versions(self) -> resources.Versions:
         """Versions of models, and waiting for their builds."""
         from pt2hub.client.resources import Versions
@@ -84,11 +109,26 @@ class Connection:
         reference: str,
         *,
         target: str | None = None,
+        device: str | None = None,
         verify: Verify = "stat",
         progress: bool | None = None,
     ) -> LocalArtifact:
         """Download an artifact's files into the cache; see `Puller.pull`."""
-        return self._puller.pull(reference, target=target, verify=verify, progress=progress)
+        return self._puller.pull(reference, target=target, device=device, verify=verify, progress=progress)
+
+    @overload
+    def load(
+        self,
+        reference: str,
+        *,
+        on_missing: Literal["build"] | None = ...,
+        **options: Unpack[LoadOptions],
+    ) -> LoadedModel: ...
+
+    @overload
+    def load(
+        self, reference: str, *, on_missing: Callable[..., Any], **options: Unpack[LoadOptions]
+    ) -> LoadedModel | FallbackModel: ...
 
     def load(  # noqa: PLR0913  # each is an option by name
         self,
@@ -101,14 +141,16 @@ class Connection:
         cuda_graph: bool | None = None,
         max_cuda_graphs: int = 8,
         progress: bool | None = None,
-    ) -> LoadedModel:
+        on_missing: OnMissing | None = None,
+        build_timeout: float | None = None,
+    ) -> LoadedModel | FallbackModel:
         """Load an artifact, pulling files that are not in the cache. Imports torch.
 
         A reference by digest needs no server if the files are in the cache.
 
         Args:
             reference: `team/name@<number|alias|sha256:digest>`, or `team/name` for the newest ready version.
-            device: For example `cuda:1`; the artifact's own device if omitted.
+            device: For example `cuda:1`; if omitted, the GPU if the version has an artifact for it.
             verify: How cached weights are checked; code is always hashed.
             run_single_threaded: Whether calls skip the locks that let several threads call at a time; without
                 CUDA graphs only one thread may call it then. None for only with CUDA graphs.
@@ -117,13 +159,21 @@ class Connection:
                 input shapes. None for the default of the artifact: its compile mode is `reduce-overhead` or
                 `max-autotune`, and it runs on a GPU.
             max_cuda_graphs: Graphs that are held at a time; the least recently used one makes room.
-            progress: Whether to show downloads on stderr; None for only on a terminal or in a notebook.
+            progress: Whether to show downloads and builds on stderr; None for only on a terminal or in a notebook.
+            on_missing: What to do if no artifact of the version runs here: `build` has the server build one for this
+                machine and waits; a callable, such as the eager module, is called in its place until one is built, which
+                a thread sees to. Both need a token that may publish.
+            build_timeout: Seconds to wait for that build at most.
 
         Returns:
-            The model; call it like the module it was published from.
+            The model; call it like the module it was published from. With a callable as `on_missing` and no artifact, a
+            `FallbackModel`.
 
         Raises:
-            Incompatible: No published artifact runs here; the error names the failing axes.
+            Incompatible: No published artifact runs here; the error says why for each one, and how to build one that
+                does.
+            NotReady: The version has no artifact yet, or the build for this machine failed.
+            BuildActive: `build_timeout` expired; the build continues.
             NotFound: The version does not exist.
             CudaGraphUnavailable: The artifact or another option excludes CUDA graphs.
             BadConfiguration: torch is not installed.
@@ -131,16 +181,51 @@ class Connection:
         from pt2hub.extras import require_torch
 
         require_torch()
-        with collector_paused():
-            from pt2hub.client.artifacts.loader import load_artifact
-
-            puller = self._puller
-        artifact = puller.pull(reference, verify=verify, progress=progress)
-        return load_artifact(
-            artifact,
+        attempt = partial(
+            Connection._load_here,
             device=device,
+            verify=verify,
+            progress=progress,
             run_single_threaded=run_single_threaded,
             num_runners=num_runners,
             cuda_graph=cuda_graph,
             max_cuda_graphs=max_cuda_graphs,
         )
+        if on_missing is None:
+            return attempt(self, reference)
+        from pt2hub.client.missing_artifacts import build_missing, check_on_missing
+
+        check_on_missing(on_missing, reference)
+        try:
+            return attempt(self, reference)
+        except (Incompatible, NotReady) as exc:
+            missing = exc
+
+        def build_and_load(*, progress: bool | None = False) -> LoadedModel:
+            with Connection(self.config) as own:  # this connection may be closed before a thread has ended
+                version = build_missing(
+                    own.versions, own.builds, missing, device=device, timeout=build_timeout, progress=progress
+                )
+                return attempt(own, version)
+
+        if callable(on_missing):
+            from pt2hub.client.fallback_model import FallbackModel
+
+            return FallbackModel(on_missing, build_and_load, missing, reference)
+        return build_and_load(progress=progress)
+
+    def _load_here(
+        self,
+        reference: str,
+        *,
+        device: str | None,
+        verify: Verify,
+        progress: bool | None,
+        **options: Any,
+    ) -> LoadedModel:
+        with collector_paused():
+            from pt2hub.client.artifacts.loader import load_artifact
+
+            puller = self._puller
+        artifact = puller.pull(reference, device=device, verify=verify, progress=progress)
+        return load_artifact(artifact, device=device, **options)

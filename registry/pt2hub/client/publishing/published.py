@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from pt2hub.client.builds.until import parse_until
 from pt2hub.rendering import sheets
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pt2hub.client.builds.events import OnEvent
     from pt2hub.client.builds.until import Until
     from pt2hub.client.config import ClientConfig
-    from pt2hub.client.connection import Connection
+    from pt2hub.client.connection import Connection, LoadOptions
     from pt2hub.renderable import Sheet
 
 
@@ -68,7 +68,7 @@ class Published(VersionView):
             )
         return Published.of(replace(followed, created=self.created), connection.config)
 
-    def load(self, **options: Any) -> LoadedModel:
+    def load(self, **options: Unpack[LoadOptions]) -> LoadedModel:
         """Load the artifact that runs on this machine; options as for `Client.load`.
 
         Raises:
