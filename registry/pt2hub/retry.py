@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from typing import TYPE_CHECKING, TypeVar
 
@@ -35,6 +36,11 @@ def retry(
             on_error(error)
         wait(pause)
     return call()
+
+
+def jitter(pause: float) -> float:
+    """Return a pause lengthened by up to half, so that many clients do not retry at once."""
+    return pause * random.uniform(1, 1.5)  # noqa: S311  # no secret depends on it
 
 
 def generate_pauses(first: float, *, longest: float, total: float) -> Iterator[float]:

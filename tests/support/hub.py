@@ -123,8 +123,8 @@ def a_blob(folder: Path, size: int = SIZE) -> Blob:
 def pulled(client: Client, blob: Blob) -> bytes:
     """The blob, as a pull brings it into the cache."""
     path = f"/api/v1/blobs/{blob.digest}"
-    stream = partial(client._transport.stream, path, len(blob.data))
-    return BlobCache(client.config.cache).get(blob.digest, len(blob.data), stream).read_bytes()
+    source = partial(client._transport.blob, path, len(blob.data))
+    return BlobCache(client.config.cache).get(blob.digest, len(blob.data), source).read_bytes()
 
 
 def cached(client: Client) -> list[Path]:

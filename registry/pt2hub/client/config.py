@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import platformdirs
-
 from pt2hub.domain.targets import CPU_LEVELS
 from pt2hub.errors import BadConfiguration
+from pt2hub.places import CACHE_NAME, Places
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +28,7 @@ class ClientConfig:
     """The client's settings.
 
     Attributes:
-        home: Where the cache and `config.toml` live (`PT2HUB_HOME`).
+        home: Contains the cache and `config.toml`, where they have no place of their own (`PT2HUB_HOME`).
         url: The server (`PT2HUB_URL`, else `url` in `config.toml`, else this machine's default).
         token: Authenticates writes (`PT2HUB_TOKEN`, else `token` in `config.toml`, which is sent only to the `url`
             in the same file); reading needs no token.
@@ -37,6 +36,9 @@ class ClientConfig:
         token_from: The setting that `token` comes from.
         torchvision_mirror: Replaces scheme and host of the URLs of torchvision's weights
             (`PT2HUB_TORCHVISION_MIRROR`).
+        settings: The settings file; `config.toml` in the home if omitted.
+        cache_folder: Directory of pulled files (`PT2HUB_CACHE`); `cache` in the home if omitted.
+        shared_cache: Directory of files that the machine's users share (`PT2HUB_SHARED_CACHE`).
     """
 
     home: Path
@@ -45,6 +47,9 @@ class ClientConfig:
     url_from: str | None = field(default=None, compare=False)
     token_from: str | None = field(default=None, compare=False)
     torchvision_mirror: str | None = None
+    settings: Path | None = field(default=None, compare=False)
+    cache_folder: Path | None = None
+    shared_cache: Path | None = None
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> ClientConfig:
@@ -57,8 +62,8 @@ class ClientConfig:
             BadConfiguration: A value is invalid; the error names the variable or the file.
         """
         given = os.environ if environ is None else environ
-        home = Path(given.get("PT2HUB_HOME") or platformdirs.user_data_path("pt2hub")).expanduser().absolute()
-        file = home / "config.toml"
+        places = Places.from_environ(given)
+        file = places.settings
         stored = _read_file(file)
         url, token = given.get("PT2HUB_URL"), given.get("PT2HUB_TOKEN")
         mirror = given.get("PT2HUB_TORCHVISION_MIRROR")
@@ -66,12 +71,15 @@ class ClientConfig:
             stored.pop("token", None)
         unset = f"pt2hub's default, since neither PT2HUB_URL nor {file} sets another"
         return cls(
-            home=home,
+            home=places.home,
             url=checked_url(url, "PT2HUB_URL") if url else stored.get("url", DEFAULT_URL),
             token=checked_token(token, "PT2HUB_TOKEN") if token else stored.get("token"),
             url_from="PT2HUB_URL" if url else str(file) if "url" in stored else unset,
             token_from="PT2HUB_TOKEN" if token else str(file),
             torchvision_mirror=checked_url(mirror, "PT2HUB_TORCHVISION_MIRROR") if mirror else None,
+            settings=file,
+            cache_folder=places.cache,
+            shared_cache=places.shared_cache,
         )
 
     def at(self, url: str) -> ClientConfig:
@@ -88,7 +96,7 @@ class ClientConfig:
     @property
     def cache(self) -> Path:
         """Directory of pulled files."""
-        return self.home / "cache"
+        return self.cache_folder or self.home / CACHE_NAME
 
 
 def cpu_level_limit(environ: Mapping[str, str] | None = None) -> str | None:

@@ -88,7 +88,7 @@ class Connection:
         from pt2hub.client.artifacts.puller import Puller
         from pt2hub.client.blobs.cache import BlobCache
 
-        return Puller(lambda: self._transport, BlobCache(self.config.cache))
+        return Puller(lambda: self._transport, BlobCache(self.config.cache, shared=self.config.shared_cache))
 
     @cached_property
     def builds(self) -> resources.Builds:

@@ -18,7 +18,7 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   +-- Conflict
     |   |   +-- AliasMoved, NotReady, NotMeasured, BuildActive, BuildOver, UploadIncomplete, PromotionCheckFailed, PolicyChanged
     |   +-- ClientTooOld, ServerTooOld, BadCall, Incompatible, CudaGraphUnavailable, ForkedProcess
-    |   +-- HomeInUse, HomeUnusable, PortTaken, NamespacesRefused, SchemaNewer, SchemaOlder, BadConfiguration
+    |   +-- HomeInUse, HomeUnusable, DiskFull, PortTaken, NamespacesRefused, SchemaNewer, SchemaOlder, BadConfiguration
     |   +-- SandboxUnavailable, IsolationRefused, StorageUnsafe
     +-- TransientError          storage, network or a worker failed; a retry may succeed
     |   +-- StorageUnavailable, StorageFull, BlobGone, DatabaseUnavailable, ServerUnreachable, WorkerLost, Busy
@@ -89,6 +89,7 @@ from pt2hub.errors.usage import (
     Conflict,
     CudaGraphUnavailable,
     DimensionSpecialised,
+    DiskFull,
     ExampleOutOfRange,
     ExportFailed,
     FactoryArguments,
@@ -164,6 +165,7 @@ __all__ = [
     "Detail",
     "DigestMismatch",
     "DimensionSpecialised",
+    "DiskFull",
     "ExampleOutOfRange",
     "ExportFailed",
     "FactoryArguments",

@@ -290,6 +290,12 @@ class HomeUnusable(UsageError):
     code = "home_unusable"
 
 
+class DiskFull(UsageError):
+    """The disk lacks space for the file."""
+
+    code = "disk_full"
+
+
 class PortTaken(UsageError):
     """The port is already in use."""
 

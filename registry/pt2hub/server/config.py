@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import platformdirs
-
 from pt2hub.domain.publishing.spec import DEFAULT_FACTORIES
 from pt2hub.errors import BadConfiguration
+from pt2hub.places import Places
 from pt2hub.server.blobs.open import S3_ADDRESS
 
 if TYPE_CHECKING:
@@ -67,6 +66,7 @@ class ServerConfig:
         trusted_proxies: Addresses and networks of proxies with a trusted `X-Forwarded-Proto`
             (`PT2HUB_TRUSTED_PROXIES`, comma-separated).
         log_level: Minimum log level: `debug`, `info`, `warning` or `error` (`PT2HUB_LOG_LEVEL`).
+        client_settings: Settings file of clients on this machine, which `pt2hub up` writes; None for the home's.
     """
 
     home: Path
@@ -86,6 +86,7 @@ class ServerConfig:
     trusted_proxies: tuple[str, ...] = DEFAULT_PROXIES
     log_level: str = LOG_LEVELS[1]
     storage_is_own: bool = field(default=False, compare=False)
+    client_settings: Path | None = field(default=None, compare=False)
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> ServerConfig:
@@ -97,14 +98,14 @@ class ServerConfig:
         Raises:
             BadConfiguration: A value is invalid; the error names the variable.
         """
-        home = (
-            Path(environ.get("PT2HUB_HOME") or platformdirs.user_data_path("pt2hub")).expanduser().absolute()
-        )
+        places = Places.from_environ(environ)
+        home = places.home
         heartbeat = _number(
             environ, "PT2HUB_HEARTBEAT_SECONDS", DEFAULT_HEARTBEAT_SECONDS, low=0.1, high=3600
         )
         return cls(
             home=home,
+            client_settings=places.settings,
             storage_is_own=not environ.get("PT2HUB_STORAGE"),
             storage=_storage(environ.get("PT2HUB_STORAGE") or str(_own_storage(home))),
             database_url=_database_url(environ.get("PT2HUB_DATABASE_URL")),

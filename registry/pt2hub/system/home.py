@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
-import tempfile
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import filelock
 
-from pt2hub.errors import BadConfiguration, HomeInUse, HomeUnusable
+from pt2hub.errors import HomeInUse, HomeUnusable
+from pt2hub.places import SETTINGS_NAME
+from pt2hub.system.settings_file import SettingsFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,9 +23,14 @@ _ANOTHER = "Set PT2HUB_HOME to a writable directory."
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The paths under one home."""
+    """The paths of one home.
+
+    Attributes:
+        settings: Settings file of clients on this machine, with the server's URL and a token; in the home if omitted.
+    """
 
     path: Path
+    settings: Path | None = None
 
     @property
     def database(self) -> Path:
@@ -39,9 +43,9 @@ class Home:
         return self.path / "server" / "logs"
 
     @property
-    def settings(self) -> Path:
-        """Settings file of clients on this machine, with the server's URL and a token."""
-        return self.path / "config.toml"
+    def settings_file(self) -> SettingsFile:
+        """Settings file of clients on this machine."""
+        return SettingsFile(self.settings or self.path / SETTINGS_NAME)
 
     @property
     def _state(self) -> Path:
@@ -73,34 +77,6 @@ class Home:
         """Record the holder of the home, for the error of a second server."""
         with self._writing():
             self._state.write_text(json.dumps({"pid": os.getpid(), "url": url}))
-
-    def read_settings(self) -> dict[str, Any]:
-        """Return the client's settings; empty when there are none yet.
-
-        Raises:
-            BadConfiguration: The file is not TOML.
-        """
-        try:
-            return tomllib.loads(self.settings.read_text())
-        except FileNotFoundError:
-            return {}
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
-            raise BadConfiguration(
-                f"Invalid TOML: {exc}.", where=str(self.settings), hint="Correct or remove it."
-            ) from exc
-
-    def write_settings(self, **values: str) -> None:
-        """Update some of the client's settings and keep the rest of the file, readable by its owner only."""
-        text = self.settings.read_text() if self.settings.exists() else ""
-        for name, value in values.items():
-            line = f"{name} = {json.dumps(value)}"  # a JSON string is a TOML string
-            kept = re.sub(rf"^{name}\s*=.*\n?", "", text, flags=re.MULTILINE)
-            text = f"{line}\n{kept}"  # first: below a [table] it would belong to the table
-        with self._writing():
-            descriptor, name = tempfile.mkstemp(dir=self.path, prefix=".config")  # mode 0600
-            with os.fdopen(descriptor, "w") as file:
-                file.write(text)
-            Path(name).replace(self.settings)
 
     def _in_use(self) -> HomeInUse:
         state: dict[str, Any] = {}

@@ -20,7 +20,6 @@ from pt2hub.errors import CorruptArchive, WeightsMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from pt2hub.archive import TensorEntry
     from pt2hub.client.artifacts.local import LocalArtifact
@@ -51,7 +50,7 @@ class ConstantStore:
         entries = archive.read_safetensors_header(artifact.weights)
         wanted = [item for item in self.table.values() if item.source == "weights"]
         literal = [item for item in self.table.values() if item.source != "weights"]
-        self._sources = _views(_map(artifact.weights), entries, wanted, self._where)
+        self._sources = _views(_map(artifact), entries, wanted, self._where)
         if extra := literals(artifact):
             data = bytearray(extra)  # writable, as torch.frombuffer asks for
             header = archive.read_safetensors_header(extra)
@@ -137,10 +136,10 @@ def _restride(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
-def _map(path: Path) -> mmap.mmap:
+def _map(artifact: LocalArtifact) -> mmap.mmap:
     # Copy-on-write: a stray write changes this process's page and never the cached file. The tensors keep the
     # map alive; the file may be unlinked meanwhile, and nobody rewrites cached files in place.
-    with path.open("rb") as file:
+    with artifact.open_weights() as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
 
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pt2hub import archive
+from pt2hub.client.blobs.records import Stamp, stamp
 from pt2hub.domain.artifacts import ArtifactConfig
 from pt2hub.domain.digests import Digest, digest_file
 from pt2hub.errors import DigestMismatch, NotFound
 from pt2hub.renderable import Renderable, Sheet
+
+if TYPE_CHECKING:
+    from io import BufferedReader
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -20,6 +27,7 @@ class LocalArtifact(Renderable):
         manifest_digest: The artifact's identity, None for files that are not published yet.
         code_digest: The code layer's digest, hashed again on every load where known.
         weights_digest: The weights layer's digest; the cache says when it is hashed again.
+        weights_stamp: How the weights file looked when it was verified, None for files that nothing verified.
     """
 
     config: ArtifactConfig
@@ -28,6 +36,7 @@ class LocalArtifact(Renderable):
     manifest_digest: Digest | None = None
     code_digest: Digest | None = None
     weights_digest: Digest | None = None
+    weights_stamp: Stamp | None = None
 
     @classmethod
     def from_files(cls, config: ArtifactConfig, code: Path, weights: Path) -> LocalArtifact:
@@ -58,6 +67,30 @@ class LocalArtifact(Renderable):
         """
         check_digest(self.code, self.code_digest)
 
+    def open_weights(self) -> BufferedReader:
+        """Open the weights file, which must be the one that was pulled.
+
+        Raises:
+            NotFound: File not found.
+            DigestMismatch: The file was changed since.
+        """
+        try:
+            file = self.weights.open("rb")
+        except OSError as exc:
+            raise _missing(self.weights) from exc
+        try:
+            if self.weights_stamp and stamp(os.fstat(file.fileno())) != self.weights_stamp:
+                self._check_weights(file)  # they changed, or were only touched
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def _check_weights(self, file: BufferedReader) -> None:
+        found = Digest(f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}")
+        if self.weights_digest and found != self.weights_digest:
+            raise _changed(self.weights, found, self.weights_digest)
+
 
 def literals(artifact: LocalArtifact) -> bytes | None:
     """Return the constants that the export lifted, as safetensors bytes; None if there are none.
@@ -77,10 +110,18 @@ def check_digest(path: Path, digest: Digest | None) -> None:
         DigestMismatch: The file holds other bytes.
     """
     if not path.is_file():
-        raise NotFound("File not found", where=str(path), hint="Pull the artifact again.")
+        raise _missing(path)
     if digest and (found := digest_file(path)) != digest:
-        raise DigestMismatch(
-            f"The file's digest is {found}, not {digest}",
-            where=str(path),
-            hint="Delete the file and pull the artifact again.",
-        )
+        raise _changed(path, found, digest)
+
+
+def _missing(path: Path) -> NotFound:
+    return NotFound("File not found", where=str(path), hint="Pull the artifact again.")
+
+
+def _changed(path: Path, found: Digest, digest: Digest) -> DigestMismatch:
+    return DigestMismatch(
+        f"The file's digest is {found}, not {digest}",
+        where=str(path),
+        hint="Delete the file and pull the artifact again.",
+    )

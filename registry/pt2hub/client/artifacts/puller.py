@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pt2hub.client.artifacts.local import LocalArtifact
 from pt2hub.client.artifacts.selection import parse_device, select_artifact
-from pt2hub.client.http.transfers import count_chunks
 from pt2hub.client.machine.host import check_host, warn_of_compatibility
 from pt2hub.domain.artifacts import (
     ARTIFACT_TYPE,
@@ -27,7 +26,7 @@ from pt2hub.domain.targets import parse_target
 from pt2hub.errors import BadResponse, ClientTooOld, NotFound, NotReady
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from pt2hub.client.artifacts.selection import Device
@@ -102,10 +101,12 @@ class Puller:
             compatibility = check_host(config, gpu_index=place.index)
             warn_of_compatibility(config, compatibility, choice.passed_over)
         code, weights = _layer(manifest, CODE_TYPE), _layer(manifest, WEIGHTS_TYPE)
+        weights_path = self._blob(weights, verify, progress=progress)
         return LocalArtifact(
             config=config,
             code=self._blob(code, progress=progress),
-            weights=self._blob(weights, verify, progress=progress),
+            weights=weights_path,
+            weights_stamp=self._cache.stamp(weights_path),
             manifest_digest=choice.digest,
             code_digest=code.digest,
             weights_digest=weights.digest,
@@ -139,7 +140,7 @@ class Puller:
         path = self._cache.find(digest, verify="always")
         if path is None:
             data = self._connect().read(f"/api/v1/models/{model}/manifests/{digest}")
-            path = self._cache.get(digest, len(data), lambda: [data])
+            path = self._cache.put(digest, data)
         manifest = _document(Manifest, path, "manifest")
         if manifest.artifactType != ARTIFACT_TYPE:
             raise BadResponse(
@@ -151,14 +152,14 @@ class Puller:
 
     def _blob(self, descriptor: Descriptor, verify: Verify = "always", *, progress: bool | None) -> Path:
         digest, size = descriptor.digest, descriptor.size
-
-        def fetch() -> Iterator[bytes]:
-            chunks = self._connect().stream(f"/api/v1/blobs/{digest}", size)
-            return count_chunks(
-                chunks, f"pulling {descriptor.annotations.get(TITLE, digest)}", size, progress
-            )
-
-        return self._cache.get(digest, size, fetch, verify=verify)
+        return self._cache.get(
+            digest,
+            size,
+            lambda: self._connect().blob(f"/api/v1/blobs/{digest}", size),
+            verify=verify,
+            title=f"pulling {descriptor.annotations.get(TITLE, digest)}",
+            progress=progress,
+        )
 
 
 def resolve(transport: Transport, reference: str) -> ResolvedReference:

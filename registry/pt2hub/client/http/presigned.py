@@ -5,7 +5,6 @@ The query of a presigned URL is a secret and never appears in errors.
 
 from __future__ import annotations
 
-import random
 import re
 import time
 from contextlib import contextmanager
@@ -15,27 +14,30 @@ from typing import TYPE_CHECKING, Any
 import urllib3
 
 from pt2hub.client.http.server_info import cut, reason, release_after
-from pt2hub.domain.digests import CHUNK
 from pt2hub.errors import BadResponse, StorageFull, StorageUnavailable
+from pt2hub.retry import jitter
 from pt2hub.wire.compatibility import USER_AGENT
 from pt2hub.wire.uploads import FULL_CODES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from pt2hub.client.http.ranges import ByteRange
     from pt2hub.client.http.transfers import Slice
     from pt2hub.wire.uploads import UploadRequest
 
 PARALLEL = 4
-"""Number of parts sent concurrently, and of connections kept open."""
+"""Number of parts sent concurrently."""
 SEND_BYTES = 1 << 16
 """Bytes written to a socket at once. Each write must finish within the connection timeout, urllib3's only limit on
 sending, so larger pieces would fail on a slow line.
 """
+POOLED = 16
+"""Connections kept open per server: those of the largest number of concurrent reads."""
 _CONNECT_SECONDS = 10.0
 _READ_SECONDS = 60.0
 _WAITS = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Seconds before each retry, plus up to half as much, so that many clients do not retry at once."""
+"""Seconds before each retry."""
 _STARTED = 4096
 """Bytes of an error response that are read."""
 _CODE = re.compile(rb"<Code>([A-Za-z0-9]{1,60})</Code>")
@@ -59,7 +61,7 @@ class PresignedClient:
         self._secure = server.startswith("https:")
         self._pool = urllib3.PoolManager(
             timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=_READ_SECONDS),
-            maxsize=PARALLEL,
+            maxsize=POOLED,
             blocksize=SEND_BYTES,
         )
 
@@ -67,21 +69,18 @@ class PresignedClient:
         """Close idle connections."""
         self._pool.clear()
 
-    def read(self, url: str, start: int, size: int) -> Iterator[bytes]:
-        """Yield the bytes at a URL from a position, in chunks, without retries.
-
-        Args:
-            start: First byte.
-            size: How many there are in all.
+    @contextmanager
+    def open(self, url: str, wanted: ByteRange) -> Iterator[urllib3.BaseHTTPResponse]:
+        """Request a range of the bytes at a URL, without retries.
 
         Raises:
             StorageUnavailable: The storage did not answer, refused, or broke off.
-            BadResponse: The answer has another length, or the address is none that may be followed.
+            BadResponse: The address may not be followed.
         """
-        with self._sent("GET", url, range_header(start)) as response:
+        with self._sent("GET", url, wanted.headers, timeout=wanted.timeout) as response:
             if response.status >= HTTPStatus.MULTIPLE_CHOICES:
                 raise _refusal(response, url)
-            yield from pieces(response, start, size, where=redact_url(url))
+            yield response
 
     def put(self, sign: Callable[[], UploadRequest | None], body: Callable[[], Slice], size: int) -> str:
         """Send bytes; retry if the storage fails or is busy, or the signature has expired.
@@ -105,7 +104,7 @@ class PresignedClient:
                 status = exc.context.get("status", HTTPStatus.SERVICE_UNAVAILABLE)
                 if status < HTTPStatus.INTERNAL_SERVER_ERROR and status not in _AGAIN:
                     raise
-            time.sleep(wait * random.uniform(1, 1.5))  # noqa: S311  # no secret depends on it
+            time.sleep(jitter(wait))
             if status == HTTPStatus.FORBIDDEN:
                 request = sign()
         return self._put(request, body, size)
@@ -170,33 +169,6 @@ class PresignedClient:
 def redact_url(url: str) -> str:
     """Return a presigned URL without its secret query."""
     return url.partition("?")[0][:200]
-
-
-def range_header(start: int) -> dict[str, str]:
-    """Return the headers that request all bytes from a position."""
-    return {"Range": f"bytes={start}-"} if start else {}
-
-
-def pieces(response: urllib3.BaseHTTPResponse, start: int, size: int, *, where: str) -> Iterator[bytes]:
-    """Yield the body of a range response.
-
-    Args:
-        start: First byte asked for.
-        size: How many there are in all.
-
-    Raises:
-        BadResponse: It announces another part than was asked for.
-    """
-    announced = response.headers.get("Content-Length")
-    begins = response.headers.get("Content-Range", "bytes 0-").partition("-")[0]
-    if announced != str(size - start) or begins != f"bytes {start}":
-        raise BadResponse(
-            f"Unexpected blob range: {announced} bytes from {begins.removeprefix('bytes ')}, "
-            f"expected {size - start} from {start}",
-            where=where,
-            hint="Check for a proxy between client and server that changes responses.",
-        )
-    yield from response.stream(CHUNK)
 
 
 def _refusal(response: urllib3.BaseHTTPResponse, url: str) -> StorageUnavailable | StorageFull:

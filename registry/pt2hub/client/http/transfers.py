@@ -13,7 +13,7 @@ from pt2hub.domain.digests import CHUNK, Digest
 from pt2hub.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
     from typing import TypeAlias
 
     from rich.console import Console
@@ -63,16 +63,6 @@ def show_meter(out: Console, what: str, total: int) -> Iterator[Meter]:
     task = bar.add_task(what, total=total)
     with output.live(out, bar.get_renderable):
         yield lambda done: bar.update(task, completed=done)
-
-
-def count_chunks(chunks: Iterable[bytes], what: str, total: int, progress: bool | None) -> Iterator[bytes]:
-    """Yield the same chunks and show their progress; arguments as for `meter`."""
-    with meter(what, total, progress) as seen:
-        done = 0
-        for chunk in chunks:
-            done += len(chunk)
-            seen(done)
-            yield chunk
 
 
 class Slice:

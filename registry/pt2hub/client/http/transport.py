@@ -11,30 +11,34 @@ from urllib.parse import urlencode
 
 import urllib3
 
-from pt2hub.client.http.presigned import PARALLEL, SEND_BYTES, PresignedClient, pieces, range_header
+from pt2hub.client.http.presigned import POOLED, SEND_BYTES, PresignedClient
+from pt2hub.client.http.ranges import CONNECT_SECONDS, SMALL_SILENCE_SECONDS
+from pt2hub.client.http.remote_blob import RemoteBlob
 from pt2hub.client.http.server_info import JSON_TYPE, ServerInfo, media_type, release_after
 from pt2hub.domain.codec import decode
-from pt2hub.errors import BadResponse, Pt2hubError, ServerUnreachable, StorageUnavailable
+from pt2hub.errors import BadResponse, ServerUnreachable
+from pt2hub.retry import jitter
 from pt2hub.wire.compatibility import USER_AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from pt2hub.client.http.ranges import ByteRange
     from pt2hub.client.http.transfers import Slice
 
 T = TypeVar("T")
 MAX_ANSWER_BYTES = 64 << 20
 """Maximum size of a response without a blob: a spec, a view, a manifest."""
-_CONNECT_SECONDS = 5.0
 _READ_SECONDS = 60.0
+_DOCUMENT_TIMEOUT = urllib3.Timeout(connect=CONNECT_SECONDS, read=SMALL_SILENCE_SECONDS)
+"""Time-out of reading a document: a server that accepts and never answers is given up after 40 s and four attempts."""
 _ATTEMPTS = 3
-_STORAGE_ATTEMPTS = 6
-"""Attempts while a storage answers SlowDown: six seconds with the pauses."""
 _PAUSE_SECONDS = 0.2
 _READING = ("GET", "HEAD")
 _RETRIES = urllib3.Retry(
     total=_ATTEMPTS,
     backoff_factor=_PAUSE_SECONDS,
+    backoff_jitter=_PAUSE_SECONDS,
     status_forcelist=(HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT),
     allowed_methods=(
         "GET",
@@ -46,6 +50,8 @@ _RETRIES = urllib3.Retry(
     respect_retry_after_header=False,  # bounded by our own back-off, not by the other side
 )
 
+_BUSY_ONLY = _RETRIES.new(connect=0, read=0)
+"""Repeats only answers of a proxy or server that is busy; a blob's reader repeats the rest where it broke off."""
 _ONCE = urllib3.Retry(total=_ATTEMPTS, connect=0, read=0, status=0, other=0, raise_on_redirect=False)
 
 
@@ -71,8 +77,8 @@ class Transport:
             self._headers["Authorization"] = f"Bearer {token}"
         self._pool = urllib3.PoolManager(
             retries=_RETRIES,
-            timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=_READ_SECONDS),
-            maxsize=PARALLEL,
+            timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=_READ_SECONDS),
+            maxsize=POOLED,
             blocksize=SEND_BYTES,
         )
         self.direct = PresignedClient(self.url)
@@ -121,7 +127,7 @@ class Transport:
 
     def delete(self, path: str) -> None:
         """Send one DELETE request with a short timeout; errors as for `get`."""
-        with self._open("DELETE", path, timeout=_CONNECT_SECONDS, retries=_ONCE):
+        with self._open("DELETE", path, timeout=CONNECT_SECONDS, retries=_ONCE):
             pass
 
     def put(self, path: str, file: Slice, size: int) -> None:
@@ -138,60 +144,34 @@ class Transport:
         with self._open("PUT", path, body=file, headers=headers) as response:
             self._body(response)
 
-    def stream(self, path: str, size: int) -> Iterator[bytes]:
-        """Yield the bytes of a blob in chunks; resume after broken connections, as long as each attempt makes progress.
-
-        They come from the server, or from its storage where the server says so.
+    def blob(self, path: str, size: int) -> RemoteBlob:
+        """Return a blob, to be read in ranges.
 
         Args:
-            size: How many there must be.
+            size: Its length in bytes.
+        """
+        return RemoteBlob(self, path, size)
+
+    @contextmanager
+    def open_blob(self, path: str, wanted: ByteRange) -> Iterator[urllib3.BaseHTTPResponse]:
+        """Request a range of a blob; the response has its bytes, or redirects (307) to the storage.
 
         Raises:
-            ServerUnreachable: The connection broke again and again; the error says how much came.
-            StorageUnavailable: The same for the storage, or it refused again and again.
-            BadResponse: The answer has another length.
+            ServerUnreachable: No answer, or it broke off.
             Pt2hubError: The server's own error, as the class it raised.
         """
-        done, vain = 0, 0
-        while True:
-            before = done
-            try:
-                for chunk in self._pieces(path, done, size):
-                    done += len(chunk)
-                    yield chunk
-            except (ServerUnreachable, StorageUnavailable) as exc:
-                vain = 1 if done > before else vain + 1
-                if vain == (_ATTEMPTS if isinstance(exc, ServerUnreachable) else _STORAGE_ATTEMPTS):
-                    raise self._gave_up(exc, path, done, size) from exc
-                time.sleep(_PAUSE_SECONDS * 2 ** (vain - 1))
-            else:
-                return
-
-    def _gave_up(
-        self, exc: ServerUnreachable | StorageUnavailable, path: str, done: int, size: int
-    ) -> Pt2hubError:
-        return type(exc)(
-            f"The download stopped after {done} of {size} bytes, and retries made no progress: {exc.message}",
-            where=self.url + path if isinstance(exc, ServerUnreachable) else exc.where,
-            hint=exc.hint,
-            context={"received": done, "expected": size},
-        )
-
-    def _pieces(self, path: str, start: int, size: int) -> Iterator[bytes]:
-        headers = range_header(start)
-        with self._guard(), self._send("GET", path, headers=headers, redirect=False) as response:
+        headers, options = wanted.headers, {"timeout": wanted.timeout, "retries": _BUSY_ONLY}
+        with self._guard(), self._send("GET", path, headers=headers, redirect=False, **options) as response:
             if response.status < HTTPStatus.MULTIPLE_CHOICES:
-                yield from pieces(response, start, size, where=self.url + path)
+                yield response
                 return
             if not response.get_redirect_location():
                 raise self._peer.failure(response, self._body(response))
-            elsewhere = response.status != HTTPStatus.TEMPORARY_REDIRECT
-            address = response.headers["Location"]
-        if elsewhere:  # a server that moved, which does not concern its storage
-            with self._open("GET", path, headers=headers) as response:
-                yield from pieces(response, start, size, where=self.url + path)
-        else:
-            yield from self.direct.read(address, start, size)
+            if response.status == HTTPStatus.TEMPORARY_REDIRECT:
+                yield response
+                return
+        with self._open("GET", path, headers=headers, **options) as response:  # the server itself moved
+            yield response
 
     def _json(self, method: str, path: str, **options: Any) -> Any:
         response, body = self._answer(method, path, **options)
@@ -209,6 +189,8 @@ class Transport:
         **options: Any,
     ) -> tuple[urllib3.BaseHTTPResponse, bytes]:
         """Return a response and its body; retry if the connection breaks."""
+        if method == "GET":
+            options.setdefault("timeout", _DOCUMENT_TIMEOUT)
         vain = 0
         while True:
             try:
@@ -218,7 +200,7 @@ class Transport:
                 vain += 1
                 if method != "GET" or "received" not in exc.context or vain == _ATTEMPTS:
                     raise
-                time.sleep(_PAUSE_SECONDS * vain)
+                time.sleep(jitter(_PAUSE_SECONDS * vain))
 
     @contextmanager
     def _open(self, method: str, path: str, **options: Any) -> Iterator[urllib3.BaseHTTPResponse]:

@@ -124,7 +124,7 @@ def run(config: ServerConfig, options: UpOptions | None = None) -> int:
 
 def _serve(config: ServerConfig, options: UpOptions, stack: ExitStack, interrupts: Interrupts) -> NoReturn:
     """Start everything in order; the stack stops it in reverse order."""
-    home = Home(config.home)
+    home = Home(config.home, config.client_settings)
     stack.enter_context(home.held())
     listeners = [
         stack.enter_context(opened)
@@ -160,7 +160,7 @@ def _serve(config: ServerConfig, options: UpOptions, stack: ExitStack, interrupt
             storage=config.storage,
             targets=targets,
             isolation=isolation,
-            settings=str(home.settings),
+            settings=str(home.settings_file.path),
             token=token,
         )
     )
@@ -209,14 +209,14 @@ def _start_services(
 
 def _ensure_token(container: Container, home: Home, url: str) -> str | None:
     """Write the client's settings; create a token unless they contain a valid one, and return a new token."""
-    known = home.read_settings().get("token")
+    known = home.settings_file.read().get("token")
     if isinstance(known, str):
         with contextlib.suppress(Unauthorized):
             container.access.verify(known)
-            home.write_settings(url=url)
+            home.settings_file.write(url=url)
             return None
     made = container.access.create_token("up", admin=True)
-    home.write_settings(url=url, token=made)
+    home.settings_file.write(url=url, token=made)
     return made
 
 

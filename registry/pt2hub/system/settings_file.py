@@ -1,0 +1,67 @@
+"""The client's settings file, `config.toml`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pt2hub.errors import BadConfiguration, HomeUnusable
+
+
+class SettingsFile:
+    """A file with a server's address and a token, readable by its owner only."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> dict[str, Any]:
+        """Return the settings; empty if there are none yet.
+
+        Raises:
+            BadConfiguration: The file is not TOML.
+        """
+        try:
+            return tomllib.loads(self.path.read_text())
+        except FileNotFoundError:
+            return {}
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+            raise BadConfiguration(
+                f"Invalid TOML: {exc}.", where=str(self.path), hint="Correct or remove it."
+            ) from exc
+
+    def write(self, **values: str) -> None:
+        """Update some settings and keep the rest of the file.
+
+        Raises:
+            HomeUnusable: The file cannot be written.
+        """
+        text = self.path.read_text() if self.path.exists() else ""
+        for name, value in values.items():
+            line = f"{name} = {json.dumps(value)}"  # a JSON string is a TOML string
+            kept = re.sub(rf"^{name}\s*=.*\n?", "", text, flags=re.MULTILINE)
+            text = f"{line}\n{kept}"  # first: below a [table] it would belong to the table
+        try:
+            self._replace(text)
+        except OSError as exc:
+            raise HomeUnusable(
+                f"Cannot write the settings: {exc.strerror}.",
+                where=str(self.path),
+                hint="Correct the permissions, or set PT2HUB_HOME to a writable directory.",
+            ) from exc
+
+    def _replace(self, text: str) -> None:
+        folder = self.path.parent
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=folder, prefix=".config")  # mode 0600, whatever the umask
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.write(text)
+            Path(name).replace(self.path)
+        except OSError:
+            Path(name).unlink(missing_ok=True)
+            raise
