@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import re
+import tempfile
 import threading
 import time
+from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pt2hub.client.blobs.download import Download
+from pt2hub.client.blobs.partial import PartialFile
 from support.stub import serving
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Generator, Iterator
+
+    from pt2hub.client.http.transport import Transport
 
 PIECE = 1000
 
@@ -140,6 +147,19 @@ class _RangeHandler(BaseHTTPRequestHandler):
 
     def log_message(self, *args: Any) -> None:
         pass
+
+
+def downloaded(transport: Transport, path: str, size: int) -> bytes:
+    """What a download brings, into a folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        partial = PartialFile.open(Path(folder), "0" * 64, size, watch=lambda _: None)
+        try:
+            Download(transport.blob(path, size), partial, lambda _: None).run()
+            data = bytearray(size)
+            assert partial.read_into(memoryview(data), 0) == size
+        finally:
+            partial.close()
+    return bytes(data)
 
 
 @contextmanager

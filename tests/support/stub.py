@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
+from pt2hub.client.blobs import download
 from pt2hub.client.http import presigned, transport
 
 if TYPE_CHECKING:
@@ -98,3 +99,4 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients try as often as always, and wait less between their tries."""
     monkeypatch.setattr(presigned, "_WAITS", (0.01,) * len(presigned._WAITS))
     monkeypatch.setattr(transport, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(download, "_PAUSE_SECONDS", 0.01)

@@ -13,6 +13,7 @@ import typer
 
 from pt2hub.cli import lists, output, panels, web_page
 from pt2hub.cli.artifacts import diff, hosts, kernels, pull, show
+from pt2hub.cli.blobs import cache
 from pt2hub.cli.builds import build, control, logs
 from pt2hub.cli.operations import admin, server, worker
 from pt2hub.cli.performance import comparisons, history, measuring_jobs, reports
@@ -68,6 +69,7 @@ panels.add(
     worker.worker,
 )
 admin.register(app)
+cache.register(app)
 
 _FAILED = 1
 _WRONG_USAGE = 2

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.targets import CPU_LEVELS
 from pt2hub.errors import BadConfiguration
-from pt2hub.places import CACHE_NAME, Places
+from pt2hub.places import CACHE_NAME, SETTINGS_NAME, Places
+from pt2hub.system.settings_file import SettingsFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,7 +64,7 @@ class ClientConfig:
         given = os.environ if environ is None else environ
         places = Places.from_environ(given)
         file = places.settings
-        stored = _read_file(file)
+        stored = _read_file(SettingsFile(file))
         url, token = given.get("PT2HUB_URL"), given.get("PT2HUB_TOKEN")
         mirror = given.get("PT2HUB_TORCHVISION_MIRROR")
         if url and stored.get("url", url).rstrip("/") != url.rstrip("/"):
@@ -94,6 +94,11 @@ class ClientConfig:
         return replace(self, url=checked, url_from=None, token=token)
 
     @property
+    def settings_file(self) -> SettingsFile:
+        """The file with address and token."""
+        return SettingsFile(self.settings or self.home / SETTINGS_NAME)
+
+    @property
     def cache(self) -> Path:
         """Directory of pulled files."""
         return self.cache_folder or self.home / CACHE_NAME
@@ -118,17 +123,8 @@ def cpu_level_limit(environ: Mapping[str, str] | None = None) -> str | None:
     return level
 
 
-def _read_file(path: Path) -> dict[str, str]:
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
-        raise BadConfiguration(
-            f"Cannot read the file: {exc}",
-            where=str(path),
-            hint="Correct or delete it; `pt2hub up` writes a new one.",
-        ) from exc
+def _read_file(file: SettingsFile) -> dict[str, str]:
+    document, path = file.read(), file.path
     found: dict[str, str] = {
         name: _text(document[name], name, path) for name in ("url", "token") if name in document
     }

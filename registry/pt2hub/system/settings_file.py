@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -23,28 +22,35 @@ class SettingsFile:
         """Return the settings; empty if there are none yet.
 
         Raises:
-            BadConfiguration: The file is not TOML.
+            BadConfiguration: The file cannot be read, or is not TOML.
         """
         try:
-            return tomllib.loads(self.path.read_text())
-        except FileNotFoundError:
+            return tomllib.loads(self.path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
             return {}
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
             raise BadConfiguration(
-                f"Invalid TOML: {exc}.", where=str(self.path), hint="Correct or remove it."
+                f"Cannot read the file: {exc}",
+                where=str(self.path),
+                hint="Correct or delete it; `pt2hub login` and `pt2hub up` write a new one.",
             ) from exc
 
-    def write(self, **values: str) -> None:
+    def write(self, **values: str | None) -> None:
         """Update some settings and keep the rest of the file.
 
+        Args:
+            **values: None removes a setting.
+
         Raises:
+            BadConfiguration: The file is not TOML; it stays as it is.
             HomeUnusable: The file cannot be written.
         """
-        text = self.path.read_text() if self.path.exists() else ""
+        text = self.path.read_text() if self.read() else ""
         for name, value in values.items():
-            line = f"{name} = {json.dumps(value)}"  # a JSON string is a TOML string
-            kept = re.sub(rf"^{name}\s*=.*\n?", "", text, flags=re.MULTILINE)
-            text = f"{line}\n{kept}"  # first: below a [table] it would belong to the table
+            text = re.sub(rf"^{name}\s*=.*\n?", "", text, flags=re.MULTILINE)
+            if value is not None:
+                line = f"{name} = {json.dumps(value)}"  # a JSON string is a TOML string
+                text = f"{line}\n{text}"  # first: below a [table] it would belong to the table
         try:
             self._replace(text)
         except OSError as exc:
@@ -55,6 +61,8 @@ class SettingsFile:
             ) from exc
 
     def _replace(self, text: str) -> None:
+        import tempfile  # reading, which every command does, is done without it
+
         folder = self.path.parent
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=folder, prefix=".config")  # mode 0600, whatever the umask

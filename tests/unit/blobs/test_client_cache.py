@@ -180,7 +180,9 @@ def test_bytes_that_rot_on_disk_are_found_by_hashing_only(tmp_path: Path) -> Non
     assert reads_of(cache) == 1
 
 
-@pytest.mark.parametrize("text", ["", "[1, 2, 3]", "{", '{"stamp": 3}', '{"stamp": ["a"], "boot": ""}', "\xff"])
+@pytest.mark.parametrize(
+    "text", ["", "[1, 2, 3]", "{", '{"stamp": 3}', '{"stamp": ["a"], "boot": ""}', "\xff"]
+)
 def test_a_record_that_cannot_be_read_costs_one_hash(tmp_path: Path, text: str) -> None:
     cache, path = stored(tmp_path)
     path.with_suffix(".stat").write_text(text, encoding="latin-1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -54,7 +55,7 @@ def run(source: MemoryBlob, partial: PartialFile) -> None:
 
 def overlaps(reads: list[tuple[int, int]]) -> bool:
     ordered = sorted(reads)
-    return any(stop > start for (_, stop), (start, _) in zip(ordered, ordered[1:], strict=False))
+    return any(stop > start for (_, stop), (start, _) in pairwise(ordered))
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40))))
@@ -99,7 +100,7 @@ def test_several_connections_read_each_byte_once_with_smaller_pieces_towards_the
 def test_connections_are_added_when_the_first_answer_says_that_they_pay(partial: PartialFile) -> None:
     busy, most = set(), [0]
 
-    def note(at: int) -> None:
+    def note(_: int) -> None:
         source.connections = 3
         busy.add(threading.get_ident())
         most[0] = max(most[0], len(busy))
@@ -140,17 +141,19 @@ def test_a_place_that_always_breaks_is_given_up_with_the_number_of_bytes_that_ca
     assert partial.missing()[0][0] >= 150_000
 
 
-def test_one_connection_that_never_works_does_not_stop_the_others(partial: PartialFile) -> None:
-    bad: set[int] = set()
+def test_a_connection_that_often_fails_is_tried_again_while_others_bring_bytes(
+    partial: PartialFile,
+) -> None:
+    bad: list[int] = []
 
-    def breaks(_: int) -> None:
-        if not bad:
-            bad.add(threading.get_ident())
-        time.sleep(0.0005)
-        if threading.get_ident() in bad:
+    def breaks(at: int) -> None:
+        time.sleep(0.002)
+        if at == 0 and partial.done < 100_000:
+            bad.append(at)
             raise StorageUnavailable
 
-    run(MemoryBlob(DATA, connections=4, on_chunk=breaks), partial)
+    run(MemoryBlob(DATA, connections=3, on_chunk=breaks), partial)
+    assert len(bad) > 1
 
 
 def test_what_no_retry_cures_ends_the_download_at_once(partial: PartialFile) -> None:

@@ -38,19 +38,19 @@ def test_a_home_that_is_made_is_private(tmp_path: Path) -> None:
 
 def test_settings_are_private_and_what_others_wrote_stays(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    assert home.read_settings() == {}
-    home.settings.write_text('# mine\nurl = "http://old"\ntheme = "dark"\n[table]\ntoken = 3\n')
-    home.write_settings(url='http://new/"quoted"', token="pt2_x_y")
-    settings = tomllib.loads(home.settings.read_text())
+    assert home.settings_file.read() == {}
+    home.settings_file.path.write_text('# mine\nurl = "http://old"\ntheme = "dark"\n[table]\ntoken = 3\n')
+    home.settings_file.write(url='http://new/"quoted"', token="pt2_x_y")
+    settings = tomllib.loads(home.settings_file.path.read_text())
     assert settings["url"] == 'http://new/"quoted"'
     assert settings["theme"] == "dark"
     assert settings["token"] == "pt2_x_y"
-    assert "# mine" in home.settings.read_text()
-    assert stat.S_IMODE(home.settings.stat().st_mode) == 0o600
+    assert "# mine" in home.settings_file.path.read_text()
+    assert stat.S_IMODE(home.settings_file.path.stat().st_mode) == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["config.toml"]
 
 
 def test_settings_that_are_not_toml_are_named(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("url = = 3")
-    with pytest.raises(BadConfiguration, match="Invalid TOML"):
-        Home(tmp_path).read_settings()
+    with pytest.raises(BadConfiguration, match="Cannot read the file: Invalid"):
+        Home(tmp_path).settings_file.read()

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Literal
 
 import structlog
 
+from pt2hub.domain.sizes import SIZE_HINT, parse_size
 from pt2hub.errors import BadConfiguration
 from pt2hub_workers.inside.builds.shortage import format_gib
 from pt2hub_workers.sandbox.cgroup_locations import memory_ceiling, own_cgroup
@@ -49,7 +50,6 @@ PROCESSES = "PT2HUB_BUILD_PROCESSES"
 TMP = "PT2HUB_BUILD_TMP"
 DEFAULT_PROCESSES = 2048
 """Threads count as well: torch starts one per core, and compilers start more."""
-_UNITS = {"kib": 10, "mib": 20, "gib": 30, "tib": 40}
 _GIB = 1 << 30
 _MIN_MEMORY_BYTES = 256 << 20
 _MIN_SPACE_BYTES = 16 << 20
@@ -344,13 +344,12 @@ def _size(environ: Mapping[str, str], name: str, *, least: int) -> int | None:
     text = environ.get(name)
     if not text:
         return None
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)\s*([kmgt]ib)", text.strip(), re.IGNORECASE)
-    value = int(float(match[1]) * (1 << _UNITS[match[2].lower()])) if match else -1
-    if value < least:
+    value = parse_size(text)
+    if value is None or value < least:
         raise BadConfiguration(
             f"invalid size {text[:80]!r}: must be at least {least >> 20} MiB",
             where=name,
-            hint="Write a number with a unit (KiB, MiB, GiB or TiB): 16GiB.",
+            hint=SIZE_HINT,
         )
     return value
 

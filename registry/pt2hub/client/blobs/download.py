@@ -63,7 +63,7 @@ class _Patience:
     """Decides whether a connection that failed is tried again: as long as bytes arrive, on this one or on others.
 
     Attributes:
-        failures: Of this connection, since it brought a byte.
+        failures: Of this connection since it brought a byte.
     """
 
     failures: int = 0
@@ -163,24 +163,14 @@ class Download:
         """Fetch pieces until none is left."""
         failure: BaseException | None = None
         try:
-            self._fetch_pieces(_Patience())
+            while piece := self._next_piece():
+                self._fetch(*piece)
         except BaseException as exc:  # noqa: BLE001  # it is raised where `run` was called
             failure = exc
         with self._changed:
             self._working -= 1
             self._failure = self._failure or failure
             self._changed.notify()
-
-    def _fetch_pieces(self, patience: _Patience) -> None:
-        while piece := self._next_piece():
-            try:
-                self._fetch(*piece, patience)
-            except RangesIgnored:
-                continue
-            except (ServerUnreachable, StorageUnavailable) as exc:
-                if patience.is_over(exc, self._partial.done):
-                    raise self._give_up(exc) from exc
-                self._over.wait(patience.pause())  # meanwhile another connection may take what this one lacked
 
     def _next_piece(self) -> tuple[int, int] | None:
         """Take the next piece: smaller towards the end, so that all connections end together."""
@@ -192,7 +182,8 @@ class Download:
                 stop, self._missing = self._partial.size, []
                 return start, stop
             left = stop - start + sum(stop - start for start, stop in self._missing)
-            share = left // (2 * max(self._source.connections, self._working))
+            sharers = max(self._source.connections, self._working)
+            share = left // (2 * sharers) if sharers > 1 else left  # what is small comes in one answer
             end = min(stop, start + min(max(share, MIN_PIECE_BYTES), MAX_PIECE_BYTES))
             if stop - end < MIN_PIECE_BYTES:
                 end = stop
@@ -205,19 +196,25 @@ class Download:
             self._missing.append((start, stop))
             self._missing.sort()
 
-    def _fetch(self, start: int, stop: int, patience: _Patience) -> None:
-        """Fetch a piece; what of it does not come is missing again."""
-        try:
-            with closing(self._source.read(start, stop)) as chunks:
-                for chunk in chunks:
-                    if self._over.is_set():
-                        return
-                    self._take(start, chunk)
-                    start += len(chunk)
-                    patience.failures = 0
-        finally:
-            if start < stop:
-                self._give_back(start, stop)
+    def _fetch(self, start: int, stop: int) -> None:
+        """Fetch a piece; go on where a connection broke."""
+        patience = _Patience()
+        while start < stop and not self._over.is_set():
+            try:
+                with closing(self._source.read(start, stop)) as chunks:
+                    for chunk in chunks:
+                        if self._over.is_set():
+                            return
+                        self._take(start, chunk)
+                        start += len(chunk)
+                        patience.failures = 0
+            except RangesIgnored:
+                self._give_back(start, stop)  # to be read with the rest
+                return
+            except (ServerUnreachable, StorageUnavailable) as exc:
+                if patience.is_over(exc, self._partial.done):
+                    raise self._give_up(exc) from exc
+                self._over.wait(patience.pause())
 
     def _take(self, start: int, chunk: bytes) -> None:
         self._partial.record_seal(self._source.seal)

@@ -60,21 +60,26 @@ class BlobFolder:
         found = regular_stamp(path, owner)
         if found is None:
             return None
-        if verify == "stat" and (record := Record.read(path, owner)) and record.vouches_for(found):
-            if self.is_own():
-                record.note_use(path, self._mode)
-            return path
+        record = Record.read(path, owner)
+        vouched = record is not None and record.vouches_for(found)
+        if not (vouched and verify == "stat") and not self._is_whole(path, digest):
+            return None
+        if not vouched:
+            self.record(path, found)
+        elif record and self.is_own():
+            record.note_use(path, self._mode)
+        return path
+
+    def _is_whole(self, path: Path, digest: Digest) -> bool:
         try:
             whole = digest_file(path) == digest
         except OSError:  # one that another process just took away, or one that nobody may read
-            return None
-        if whole:
-            self.record(path, found)
-            return path
-        # Not the file: without the lock, it may by now be the one that another process put there.
-        with suppress(OSError):
-            path.with_suffix(SUFFIX).unlink(missing_ok=True)
-        return None
+            return False
+        if not whole:
+            # Not the file: without the leadership, it may by now be the one that another process put there.
+            with suppress(OSError):
+                path.with_suffix(SUFFIX).unlink(missing_ok=True)
+        return whole
 
     def record(self, path: Path, found: Stamp, *, synced: bool = False) -> None:
         """Record that a file was verified while it looked like this."""

@@ -88,7 +88,7 @@ class PartialFile:
             OSError: The folder cannot be written.
         """
         found = list(parent.glob(f"{name}.*")) if resume else []
-        left = sorted(filter(_is_sound, found), key=_count_bytes)
+        left = sorted(filter(_is_sound, found), key=count_bytes)
         own = parent / f"{name}.{secrets.token_hex(4)}"
         best = left.pop() if left else None
         adopted = best is not None and _adopt(best, own)
@@ -290,7 +290,8 @@ def _is_sound(folder: Path) -> bool:
         return False
 
 
-def _count_bytes(folder: Path) -> int:
+def count_bytes(folder: Path) -> int:
+    """Return how many bytes a partial download has."""
     try:
         return _parse((folder / RANGES).read_bytes(), None)[0].total
     except OSError:

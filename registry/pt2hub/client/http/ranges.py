@@ -73,7 +73,7 @@ class ByteRange:
         found = response.headers.get("Content-Range", "" if whole else "no range")
         if announced != str(given.stop - given.start) or not given.matches(found):
             raise BadResponse(
-                f"Unexpected blob range: {announced} bytes, {found or 'whole'}, "
+                f"The answer has {announced} bytes ({found or 'whole'}), "
                 f"expected {self.stop - self.start} from {self.start} of {self.size}",
                 where=where,
                 hint=_PROXY_HINT,

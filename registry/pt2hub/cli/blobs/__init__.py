@@ -1,0 +1,1 @@
+"""Commands about blobs on this machine."""
