@@ -24,7 +24,7 @@ from pt2hub.client.http import ranges
 from pt2hub.client.http import transport as transports
 from pt2hub.client.http.transport import Transport
 from pt2hub.domain.digests import digest_bytes, hex_of
-from pt2hub.errors import BadResponse, DigestMismatch, HomeUnusable, ServerUnreachable
+from pt2hub.errors import BadResponse, DigestMismatch, ServerUnreachable
 from support.blob_sources import RangeServer, serving_blob
 from support.proxy import Proxy
 

@@ -397,8 +397,8 @@ def test_a_storage_that_stays_busy_is_named_and_its_address_stays_secret(
     assert "5ecret" not in repr(caught.value.as_dict())
 
 
-def test_a_storage_sends_nowhere_else(stub: Stub, storage: Stub, transport: Transport) -> None:
-    stub.script, storage.script = [moved(storage)], [moved(storage), Answer(body=DATA)]
+def test_a_storage_sends_nowhere_else(storage: Stub) -> None:
+    storage.script = [moved(storage), Answer(body=DATA)]
     with pytest.raises(StorageUnavailable, match="HTTP 307"):
         read(f"{storage.url}/bucket?{SECRET}")
     assert len(storage.asked) == 1

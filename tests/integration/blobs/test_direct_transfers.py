@@ -7,12 +7,15 @@ been tried, and the next try succeeds.
 from __future__ import annotations
 
 import subprocess
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import urllib3
 
+from pt2hub.client.blobs.partial import count_bytes
 from pt2hub.domain.digests import hex_of
 from pt2hub.errors import DigestMismatch, StorageUnavailable
 from pt2hub.server.blobs.s3.storage import PART_BYTES, SINGLE_BYTES
@@ -209,6 +212,41 @@ def test_a_download_goes_on_to_its_end(calm: Hub, client: Client, blob: Blob, fa
     assert pulled(client, blob) == blob.data
     assert befell.hit >= 1
     assert len(cached(client)) == 2  # the file and what is known of it
+
+
+PULLING = """
+import sys
+from pathlib import Path
+from pt2hub.client.blobs.cache import BlobCache
+from pt2hub.client.http.transport import Transport
+url, folder, digest, size = sys.argv[1:5]
+transport = Transport(url)
+BlobCache(Path(folder)).get(digest, int(size), lambda: transport.blob(f"/api/v1/blobs/{digest}", int(size)))
+"""
+
+
+def test_after_a_kill_in_the_middle_only_what_is_missing_comes_from_s3(
+    calm: Hub, client: Client, tmp_path: Path
+) -> None:
+    blob = a_blob(tmp_path, 48 << 20)
+    size = len(blob.data)
+    client.blobs.upload(blob.path)
+    slow = calm.public.fault("slow", blob.get, down=True, rate=4 << 20)
+    command = [sys.executable, "-c", PULLING, calm.url, str(client.config.cache), blob.digest, str(size)]
+    down = calm.public.down
+    with subprocess.Popen(command) as process:
+        until = time.monotonic() + 60
+        while calm.public.down - down < size // 2 and time.monotonic() < until:
+            time.sleep(0.02)
+        process.kill()
+    there = sum(count_bytes(path) for path in (client.config.cache / "partial").iterdir() if path.is_dir())
+    assert size // 4 < there < size
+    assert slow.hit > 4, "several connections"
+    calm.public.faults.clear()
+    time.sleep(0.2)  # what was under way
+    down = calm.public.down
+    assert pulled(client, blob) == blob.data
+    assert size - there <= calm.public.down - down < size - there + (1 << 20)
 
 
 @pytest.mark.usefixtures("hasty")

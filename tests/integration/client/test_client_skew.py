@@ -13,7 +13,15 @@ from pt2hub.client.config import ClientConfig
 from pt2hub.domain.artifacts import CODE_TYPE, CONFIG_SCHEMA, CONFIG_TYPE, WEIGHTS_TYPE, Descriptor, Manifest
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import canonical_json, digest_bytes
-from pt2hub.errors import BadResponse, ClientTooOld, Incompatible, NotFound, NotReady, ServerTooOld
+from pt2hub.errors import (
+    BadResponse,
+    ClientTooOld,
+    DigestMismatch,
+    Incompatible,
+    NotFound,
+    NotReady,
+    ServerTooOld,
+)
 from pt2hub.version import __version__
 from pt2hub.wire.responses import BuildView, VersionView
 from support.artifacts import a_config, a_target
@@ -176,6 +184,15 @@ def test_layers_and_fields_of_a_newer_release_are_ignored(stub: Stub, client: Cl
     artifact = client.pull(served(stub, CONFIG_SCHEMA))
     assert (artifact.code.read_bytes(), artifact.weights.read_bytes()) == (b"code", b"weights")
     assert len(stub.asked) == 4
+
+
+def test_weights_that_change_between_pull_and_load_are_seen(stub: Stub, client: Client) -> None:
+    artifact = client.pull(served(stub, CONFIG_SCHEMA))
+    artifact.open_weights().close()
+    artifact.weights.chmod(0o600)
+    artifact.weights.write_bytes(b"Weights")
+    with pytest.raises(DigestMismatch):
+        artifact.open_weights()
 
 
 def test_a_config_of_a_newer_schema_is_refused_before_code_is_fetched(stub: Stub, client: Client) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,9 @@ from safetensors.torch import save, save_file
 from pt2hub import archive
 from pt2hub.client.artifacts.constants import ConstantStore
 from pt2hub.client.artifacts.local import LocalArtifact
-from pt2hub.errors import CorruptArchive, WeightsMismatch
+from pt2hub.client.blobs.cache import BlobCache
+from pt2hub.domain.digests import digest_bytes
+from pt2hub.errors import CorruptArchive, DigestMismatch, NotFound, WeightsMismatch
 from support.artifacts import a_config, a_constant
 
 if TYPE_CHECKING:
@@ -53,6 +56,44 @@ def test_the_views_outlive_store_and_file(tmp_path: Path) -> None:
     made = store(tmp_path).pristine()
     (tmp_path / "weights.safetensors").unlink()
     assert torch.equal(made["weight"], WEIGHTS["weight"])
+
+
+def pulled(folder: Path) -> LocalArtifact:
+    """An artifact with the weights as the cache has them."""
+    store(folder)
+    data = (folder / "weights.safetensors").read_bytes()
+    cache = BlobCache(folder / "cache")
+    weights = cache.put(digest_bytes(data), data)
+    return LocalArtifact(
+        config=a_config(*TABLE),
+        code=folder / "code.zip",
+        weights=weights,
+        weights_digest=digest_bytes(data),
+        weights_stamp=cache.stamp(weights),
+    )
+
+
+def rewrite(path: Path, data: bytes) -> None:
+    before = path.stat()
+    path.chmod(0o600)
+    path.write_bytes(data)
+    path.chmod(0o444)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # as somebody who hides it does
+
+
+def test_weights_that_changed_since_they_were_pulled_are_refused(tmp_path: Path) -> None:
+    artifact = pulled(tmp_path)
+    assert ConstantStore(artifact, CPU).pristine()["bias"][0] == 1.0
+    data = artifact.weights.read_bytes()
+    rewrite(artifact.weights, data[:-1] + b"x")
+    with pytest.raises(DigestMismatch, match=f"not {artifact.weights_digest}") as caught:
+        ConstantStore(artifact, CPU)
+    assert caught.value.where == str(artifact.weights)
+    rewrite(artifact.weights, data)
+    assert ConstantStore(artifact, CPU).pristine()["bias"][0] == 1.0, "only touched"
+    artifact.weights.unlink()
+    with pytest.raises(NotFound, match="File not found"):
+        artifact.open_weights()
 
 
 def test_a_mutated_constant_is_a_copy_each_time(tmp_path: Path) -> None:

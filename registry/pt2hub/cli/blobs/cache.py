@@ -176,7 +176,7 @@ def _notes(inventory: Inventory) -> list[str]:
         size = format_bytes(sum(blob.size for blob in others))
         notes.append(f"{format_count(len(others), 'other file')} ({size})")
     for download in inventory.downloads:
-        state = "under way" if download.active else "interrupted; the next pull continues it"
+        state = "under way" if download.active else "interrupted; a pull continues it"
         digits = hex_of(download.digest)[:_SHOWN_DIGITS]
         notes.append(f"download of sha256:{digits}: {format_bytes(download.received)}, {state}")
     if inventory.strange:

@@ -101,10 +101,11 @@ class Puller:
             compatibility = check_host(config, gpu_index=place.index)
             warn_of_compatibility(config, compatibility, choice.passed_over)
         code, weights = _layer(manifest, CODE_TYPE), _layer(manifest, WEIGHTS_TYPE)
+        code_path = self._blob(code, progress=progress)
         weights_path = self._blob(weights, verify, progress=progress)
         return LocalArtifact(
             config=config,
-            code=self._blob(code, progress=progress),
+            code=code_path,
             weights=weights_path,
             weights_stamp=self._cache.stamp(weights_path),
             manifest_digest=choice.digest,
