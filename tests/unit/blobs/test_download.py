@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -193,6 +194,26 @@ def test_a_source_that_ignores_ranges_is_read_in_one_go(partial: PartialFile) ->
     source = MemoryBlob(DATA, on_chunk=ignores)
     run(source, partial)
     assert source.reads == [(3000, 23_000), (3000, len(DATA))]
+
+
+def test_connections_that_all_meet_a_proxy_that_ignores_ranges_leave_the_rest_to_one(
+    partial: PartialFile,
+) -> None:
+    met = threading.Barrier(4)
+
+    def ignores(at: int) -> None:
+        if source.ranged:
+            with suppress(threading.BrokenBarrierError):
+                met.wait(5)
+            source.ranged = False
+            source.connections = 1
+            raise RangesIgnored
+        time.sleep(0.0002)
+        assert at >= 0
+
+    source = MemoryBlob(DATA, connections=4, on_chunk=ignores)
+    run(source, partial)
+    assert len(source.reads) <= 8, "four in vain, and mostly one for the rest"
 
 
 def test_only_what_is_missing_is_read(partial: PartialFile) -> None:

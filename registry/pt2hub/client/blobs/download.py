@@ -29,6 +29,8 @@ _STORAGE_ATTEMPTS = 6
 _PAUSE_SECONDS = 0.2
 _MAX_DOUBLINGS = 4
 _WATCH_SECONDS = 0.25
+_START_SECONDS = 0.01
+"""How often to look whether the first answer says that more connections pay."""
 _GRACE_SECONDS = 2.0
 """How long to wait for the connections after one failed."""
 
@@ -99,6 +101,7 @@ class Download:
         self._watch = watch
         self._changed = threading.Condition()
         self._missing = partial.missing()
+        self._rest = (0, 0)
         self._workers: list[threading.Thread] = []
         self._working = 0
         self._failure: BaseException | None = None
@@ -135,7 +138,8 @@ class Download:
         with self._changed:
             while self._pays():
                 self._start_worker()
-            self._changed.wait_for(lambda: self._failure or self._partial.reach > hashed, _WATCH_SECONDS)
+            seconds = _WATCH_SECONDS if self._source.connections > 1 else _START_SECONDS
+            self._changed.wait_for(lambda: self._failure or self._partial.reach > hashed, seconds)
             if self._failure:
                 raise self._failure
         return self._partial.reach
@@ -177,10 +181,11 @@ class Download:
         with self._changed:
             if not self._missing or self._over.is_set():
                 return None
-            start, stop = self._missing.pop(0)
             if not self._source.ranged:  # the rest comes in one answer
-                stop, self._missing = self._partial.size, []
-                return start, stop
+                self._rest = self._missing[0][0], self._missing[-1][1]
+                self._missing = []
+                return self._rest
+            start, stop = self._missing.pop(0)
             left = stop - start + sum(stop - start for start, stop in self._missing)
             sharers = max(self._source.connections, self._working)
             share = left // (2 * sharers) if sharers > 1 else left  # what is small comes in one answer
@@ -193,8 +198,9 @@ class Download:
 
     def _give_back(self, start: int, stop: int) -> None:
         with self._changed:
-            self._missing.append((start, stop))
-            self._missing.sort()
+            if not self._rest[0] <= start < stop <= self._rest[1]:  # else another connection brings it
+                self._missing.append((start, stop))
+                self._missing.sort()
 
     def _fetch(self, start: int, stop: int) -> None:
         """Fetch a piece; go on where a connection broke."""

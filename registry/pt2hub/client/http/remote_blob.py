@@ -87,13 +87,14 @@ class RemoteBlob:
                     return
 
     def _read(self, wanted: ByteRange) -> Generator[bytes]:
-        if self._address is None:
+        address = self._address
+        if address is None:
             with self._transport.open_blob(self._path, wanted) as response:
                 if response.status != HTTPStatus.TEMPORARY_REDIRECT:
                     yield from self._receive(response, wanted, self.url, SERVER_CONNECTIONS)
                     return
-                self._address = str(response.headers["Location"])
-        address = self._address
+                self._address = address = str(response.headers["Location"])
+                self.connections = STORAGE_CONNECTIONS if self.ranged else 1
         try:
             with self._transport.direct.open(address, wanted) as response:
                 yield from self._receive(response, wanted, redact_url(address), STORAGE_CONNECTIONS)

@@ -35,6 +35,8 @@ _DOCUMENT_TIMEOUT = urllib3.Timeout(connect=CONNECT_SECONDS, read=SMALL_SILENCE_
 _ATTEMPTS = 3
 _PAUSE_SECONDS = 0.2
 _READING = ("GET", "HEAD")
+_ELSEWHERE = HTTPStatus.TEMPORARY_REDIRECT
+"""The status of a redirect to the storage; others say that the server itself moved."""
 _RETRIES = urllib3.Retry(
     total=_ATTEMPTS,
     backoff_factor=_PAUSE_SECONDS,
@@ -162,12 +164,9 @@ class Transport:
         """
         headers, options = wanted.headers, {"timeout": wanted.timeout, "retries": _BUSY_ONLY}
         with self._guard(), self._send("GET", path, headers=headers, redirect=False, **options) as response:
-            if response.status < HTTPStatus.MULTIPLE_CHOICES:
-                yield response
-                return
-            if not response.get_redirect_location():
+            if response.status >= HTTPStatus.MULTIPLE_CHOICES and not response.get_redirect_location():
                 raise self._peer.failure(response, self._body(response))
-            if response.status == HTTPStatus.TEMPORARY_REDIRECT:
+            if response.status < HTTPStatus.MULTIPLE_CHOICES or response.status == _ELSEWHERE:
                 yield response
                 return
         with self._open("GET", path, headers=headers, **options) as response:  # the server itself moved
