@@ -6,6 +6,7 @@ through pipes of the kernel (splice), so that the proxy costs the machine little
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import subprocess
@@ -19,9 +20,9 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_BLOCK = 1 << 18
-_BURST_SECONDS = 0.02
-"""How much of a pause a connection may catch up with."""
+_BLOCK = 1 << 20
+_LAG_SECONDS = 0.25
+"""How much an answer may catch up with when the machine was busy with other work."""
 
 
 @contextmanager
@@ -55,39 +56,51 @@ def _accept(listener: socket.socket, target: tuple[str, int], rate: float, laten
         server = socket.create_connection(target)
         for each in (client, server):
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for work, *arguments in ((_upwards, client, server, latency), (_downwards, server, client, rate)):
-            threading.Thread(target=work, args=arguments, daemon=True).start()
+        link = _Link(client, server)
+        threading.Thread(target=link.pass_requests, args=(latency,), daemon=True).start()
+        threading.Thread(target=link.pass_answers, args=(rate,), daemon=True).start()
 
 
-def _upwards(client: socket.socket, server: socket.socket, latency: float) -> None:
-    """Pass on what the client sends, each time after the latency of a round trip."""
-    with suppress(OSError):
-        time.sleep(latency)  # of the connection's own handshake
-        while data := client.recv(_BLOCK):
-            time.sleep(latency)
-            server.sendall(data)
-    with suppress(OSError):
-        server.shutdown(socket.SHUT_WR)
+class _Link:
+    """A client's connection and the one to the server that belongs to it."""
 
+    def __init__(self, client: socket.socket, server: socket.socket) -> None:
+        self._client = client
+        self._server = server
+        self._asked = False
 
-def _downwards(server: socket.socket, client: socket.socket, rate: float) -> None:
-    """Pass on what the server sends, at the rate."""
-    begin, end = os.pipe()
-    with suppress(OSError):
-        allowed = time.perf_counter()  # when the bytes so far may have passed
-        while count := os.splice(server.fileno(), end, _BLOCK):
-            now = time.perf_counter()
-            allowed = max(allowed, now - _BURST_SECONDS) + count / rate
-            while count:
-                count -= os.splice(begin, client.fileno(), count)
-            if allowed > now:
-                time.sleep(allowed - now)
-    os.close(begin)
-    os.close(end)
-    for each in (client, server):
+    def pass_requests(self, latency: float) -> None:
+        """Pass on what the client sends, each time after the latency of a round trip."""
         with suppress(OSError):
-            each.shutdown(socket.SHUT_RDWR)
-        each.close()
+            time.sleep(latency)  # of the connection's own handshake
+            while data := self._client.recv(_BLOCK):
+                time.sleep(latency)
+                self._asked = True
+                self._server.sendall(data)
+        with suppress(OSError):
+            self._server.shutdown(socket.SHUT_WR)
+
+    def pass_answers(self, rate: float) -> None:
+        """Pass on what the server sends, at the rate."""
+        begin, end = os.pipe()
+        fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, _BLOCK)
+        with suppress(OSError):
+            allowed = 0.0  # when the bytes so far may have passed
+            while count := os.splice(self._server.fileno(), end, _BLOCK):
+                now = time.perf_counter()
+                lag = 0.0 if self._asked else _LAG_SECONDS  # an idle connection saves nothing up
+                self._asked = False
+                allowed = max(allowed, now - lag) + count / rate
+                while count:
+                    count -= os.splice(begin, self._client.fileno(), count)
+                if allowed > now:
+                    time.sleep(allowed - now)
+        os.close(begin)
+        os.close(end)
+        for each in (self._client, self._server):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _INTRO = """
 `pt2hub` speaks to a server by HTTP. It takes address and token from `PT2HUB_URL` and `PT2HUB_TOKEN`, else from
-`config.toml` in its home, which `pt2hub up` writes. `python3 -m pt2hub` is the same; with
+its `config.toml`, which `pt2hub up` writes. `python3 -m pt2hub` is the same; with
 `PYTHONPATH=registry:workers` it runs from a checkout without installation.
 
 `-h` and `--help` explain any command. With `--json` a command prints one JSON value on standard output, errors

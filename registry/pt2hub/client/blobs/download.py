@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from pt2hub.client.blobs.partial import PartialFile
 
-MIN_PIECE_BYTES = 2 << 20
-"""Smallest request of a further connection: 20 ms of latency then cost less than the bytes at 90 MB/s."""
+MIN_PIECE_BYTES = 4 << 20
+"""Smallest request of a further connection."""
 MAX_PIECE_BYTES = 8 << 20
 """Largest request while others wait: hashing needs the bytes in order, and lags behind by the pieces under way."""
 _ATTEMPTS = 3
@@ -177,7 +177,7 @@ class Download:
             self._changed.notify()
 
     def _next_piece(self) -> tuple[int, int] | None:
-        """Take the next piece: smaller towards the end, so that all connections end together."""
+        """Take the next piece."""
         with self._changed:
             if not self._missing or self._over.is_set():
                 return None
@@ -188,10 +188,11 @@ class Download:
             start, stop = self._missing.pop(0)
             left = stop - start + sum(stop - start for start, stop in self._missing)
             sharers = max(self._source.connections, self._working)
-            share = left // (2 * sharers) if sharers > 1 else left  # what is small comes in one answer
-            end = min(stop, start + min(max(share, MIN_PIECE_BYTES), MAX_PIECE_BYTES))
-            if stop - end < MIN_PIECE_BYTES:
-                end = stop
+            # The last round has smaller pieces, so that all connections end together. What is small comes in one answer.
+            last = sharers > 1 and left < sharers * MAX_PIECE_BYTES
+            end = start + (MIN_PIECE_BYTES if last else MAX_PIECE_BYTES)
+            end -= end % MIN_PIECE_BYTES  # storages keep files in chunks of such sizes, and read whole ones
+            end = stop if stop - end < MIN_PIECE_BYTES else end
             if end < stop:
                 self._missing.insert(0, (end, stop))
             return start, end
