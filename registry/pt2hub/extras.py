@@ -10,6 +10,7 @@ MODULES = {
     "server": (
         "alembic",
         "boto3",
+        "filelock",
         "flask_openapi3",
         "gunicorn",
         "jinja2",

@@ -41,7 +41,10 @@ def ls() -> None:
 
 @panels.command(None, "pt2hub cache verify")
 def verify() -> None:
-    """Hash every file in the cache. Damaged files are named, and the next pull replaces them."""
+    """Hash every file in the cache.
+
+    Damaged files are named, and the next pull replaces them. The exit code is 1 then.
+    """
     from pt2hub.client.http.transfers import meter
 
     damaged: list[DamagedFile] = []
@@ -67,7 +70,7 @@ def prune(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
 ) -> None:
-    """Remove interrupted downloads, and the artifacts that were not used for longest.
+    """Remove interrupted downloads and artifacts not used for longest.
 
     Without --max-size no artifact is removed. A loaded model keeps its files.
     """
