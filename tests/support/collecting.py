@@ -12,7 +12,8 @@ from typing import Any
 import psycopg
 
 from pt2hub.domain.digests import Digest
-from pt2hub.server.blobs.keys import FIRST, StorageKey
+from pt2hub.domain.storage import FIRST
+from pt2hub.server.blobs.keys import StorageKey
 
 _LIVE = "state IN ('pending', 'stored') AND changed_at < now() - make_interval(secs => %s)"
 _LOCK = f"SELECT FROM blobs WHERE {_LIVE} ORDER BY kind, digest FOR UPDATE"

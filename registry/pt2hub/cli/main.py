@@ -12,7 +12,7 @@ import click
 import typer
 
 from pt2hub.cli import lists, output, panels, web_page
-from pt2hub.cli.artifacts import diff, hosts, kernels, pull, show
+from pt2hub.cli.artifacts import diff, hosts, kernels, lock, lock_views, pull, show
 from pt2hub.cli.blobs import cache
 from pt2hub.cli.builds import build, control, logs
 from pt2hub.cli.operations import admin, server, worker
@@ -62,6 +62,10 @@ panels.add(
     hosts.check,
     pull.pull,
     pull.run,
+    lock.lock,
+    lock.sync,
+    lock_views.verify,
+    lock_views.tree,
     hosts.host,
     server.up,
     server.api,

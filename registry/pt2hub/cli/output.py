@@ -6,7 +6,8 @@ import json
 import signal
 import sys
 import traceback
-from contextlib import suppress
+import warnings
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -15,7 +16,7 @@ from pt2hub.errors import INVISIBLE_CHARACTERS, InternalError, InvalidInput, Pt2
 from pt2hub.rendering.quantities import fit_encoding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rich.console import Console
 
@@ -75,6 +76,23 @@ def show_warning(
     """Print a warning on stderr without its place in the code; replaces `warnings.showwarning`."""
     del category, filename, lineno, file, line
     note(f"pt2hub: warning: {message}")
+
+
+@contextmanager
+def collect_warnings(wanted: type[Warning]) -> Iterator[list[str]]:
+    """Print warnings of a category always; with `--json` only collect them, for the document."""
+    found: list[str] = []
+
+    def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
+        if issubclass(category, wanted):
+            found.append(str(message))
+        if not (is_json() and issubclass(category, wanted)):
+            show_warning(message, category, filename, lineno)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", wanted)
+        warnings.showwarning = show  # type: ignore[assignment]  # the others are not looked at
+        yield found
 
 
 def complain(error: Pt2hubError, *, as_text: bool = False) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pt2hub.client.availability import Availability
 from pt2hub.domain.targets import CPU_LEVELS
 from pt2hub.errors import BadConfiguration
 from pt2hub.places import CACHE_NAME, SETTINGS_NAME, Places
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 DEFAULT_URL = "http://127.0.0.1:8400"
 CPU_LEVEL = "PT2HUB_CPU_LEVEL"
 """Environment variable that lowers the CPU level of this machine."""
-_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
+_UNSET = "pt2hub's default"
+URL_PATTERN = r"https?://[^\s/?#@]+(?:/[^\s?#]*)?"
+"""Addresses of servers: without a password, which errors would show."""
+_URL = re.compile(URL_PATTERN)
 _TOKEN = re.compile(r"[!-~]+")
 
 
@@ -39,6 +43,7 @@ class ClientConfig:
         settings: The settings file; `config.toml` in the home if omitted.
         cache_folder: Directory of pulled files (`PT2HUB_CACHE`); `cache` in the home if omitted.
         shared_cache: Directory of files that the machine's users share (`PT2HUB_SHARED_CACHE`).
+        availability: What holds while the server is away.
     """
 
     home: Path
@@ -50,6 +55,7 @@ class ClientConfig:
     settings: Path | None = field(default=None, compare=False)
     cache_folder: Path | None = None
     shared_cache: Path | None = None
+    availability: Availability = field(default_factory=Availability)
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> ClientConfig:
@@ -69,7 +75,7 @@ class ClientConfig:
         mirror = given.get("PT2HUB_TORCHVISION_MIRROR")
         if url and stored.get("url", url).rstrip("/") != url.rstrip("/"):
             stored.pop("token", None)
-        unset = f"pt2hub's default, since neither PT2HUB_URL nor {file} sets another"
+        unset = f"{_UNSET}, since neither PT2HUB_URL nor {file} sets another"
         return cls(
             home=places.home,
             url=checked_url(url, "PT2HUB_URL") if url else stored.get("url", DEFAULT_URL),
@@ -80,6 +86,7 @@ class ClientConfig:
             settings=file,
             cache_folder=places.cache,
             shared_cache=places.shared_cache,
+            availability=Availability.from_environ(given),
         )
 
     def at(self, url: str) -> ClientConfig:
@@ -97,6 +104,11 @@ class ClientConfig:
     def settings_file(self) -> SettingsFile:
         """The file with address and token."""
         return SettingsFile(self.settings or self.home / SETTINGS_NAME)
+
+    @property
+    def has_server(self) -> bool:
+        """Whether a setting or the program names the server; otherwise the address is only pt2hub's default."""
+        return not (self.url_from or "").startswith(_UNSET)
 
     @property
     def cache(self) -> Path:

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, overload
 
 from pt2hub.client.artifacts.imports import collector_paused
 from pt2hub.client.config import ClientConfig, checked_token
-from pt2hub.errors import Incompatible, NotReady
+from pt2hub.errors import Incompatible, NotReady, Offline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import timedelta
+    from pathlib import Path
 
     from pt2hub.client import resources
     from pt2hub.client.artifacts.loader import LoadedModel
     from pt2hub.client.artifacts.local import LocalArtifact
     from pt2hub.client.artifacts.puller import Puller
+    from pt2hub.client.availability import Availability
     from pt2hub.client.blobs.cache import Verify
     from pt2hub.client.fallback_model import FallbackModel
     from pt2hub.client.http.transport import Transport
+    from pt2hub.client.lock.locks import Locks
     from pt2hub.client.missing_artifacts import OnMissing
+
+_HURRIED_S = 5.0
+"""Seconds to wait for a server's answer if there is another way."""
 
 
 class LoadOptions(TypedDict, total=False):
@@ -33,6 +41,9 @@ class LoadOptions(TypedDict, total=False):
     cuda_graph: bool | None
     max_cuda_graphs: int
     progress: bool | None
+    lock: str | Path | None
+    offline: bool | None
+    max_age: timedelta | float | None
     build_timeout: float | None
 
 
@@ -60,11 +71,14 @@ class Connection:
         if token:
             given = replace(given, token=checked_token(token, "token"), token_from=None)
         self.config = given
+        self._others: dict[tuple[str | None, bool], Transport] = {}
 
     def close(self) -> None:
         """Close idle connections."""
         if "_transport" in self.__dict__:
             self._transport.close()
+        for transport in self._others.values():
+            transport.close()
 
     def __enter__(self) -> Self:
         return self
@@ -75,20 +89,53 @@ class Connection:
     # Everything below is made on first use: importing urllib3 takes a third of a load from the cache.
     @cached_property
     def _transport(self) -> Transport:
+        if self.config.availability.offline:
+            raise Offline(
+                "pt2hub is offline, and this needs the server",
+                where=self.config.url,
+                hint="Unset PT2HUB_OFFLINE.",
+            )
+        return self._make_transport()
+
+    def _connect(self, server: str | None = None, *, hurried: bool = False) -> Transport:
+        """Return the transport to this client's server, or to one that only a lock file names."""
+        if not server and not hurried:
+            return self._transport
+        if (server, hurried) not in self._others:
+            self._others[server, hurried] = self._make_transport(server, hurried=hurried)
+        return self._others[server, hurried]
+
+    def _make_transport(self, server: str | None = None, *, hurried: bool = False) -> Transport:
         with collector_paused():
             from pt2hub.client.http.transport import Transport
 
-        config = self.config
+        config, patience_s = self.config, _HURRIED_S if hurried else None
+        if server:  # named by a lock file, which must not tell whom a token is sent to
+            return Transport(server, url_from="the lock file", patience_s=patience_s)
         return Transport(
-            config.url, token=config.token, url_from=config.url_from, token_from=config.token_from
+            config.url,
+            token=config.token,
+            url_from=config.url_from,
+            token_from=config.token_from,
+            patience_s=patience_s,
         )
 
-    @cached_property
-    def _puller(self) -> Puller:
+    def _make_puller(self, availability: Availability, *, server: str | None = None) -> Puller:
+        from pt2hub.client.artifacts.origin import Origin
         from pt2hub.client.artifacts.puller import Puller
         from pt2hub.client.blobs.cache import BlobCache
 
-        return Puller(lambda: self._transport, BlobCache(self.config.cache, shared=self.config.shared_cache))
+        config = self.config
+        connect = partial(self._connect, server)
+        origin = Origin(connect, config.cache, server or config.url, availability)
+        return Puller(origin, BlobCache(config.cache, shared=config.shared_cache))
+
+    @cached_property
+    def locks(self) -> Locks:
+        """Lock files, and pulling what they pin."""
+        from pt2hub.client.lock.locks import Locks
+
+        return Locks(self.config, self._connect, self._make_puller)
 
     @cached_property
     def builds(self) -> resources.Builds:
@@ -104,7 +151,7 @@ class Connection:
 
         return Versions(self._transport)
 
-    def pull(
+    def pull(  # noqa: PLR0913  # each is an option by name
         self,
         reference: str,
         *,
@@ -112,9 +159,19 @@ class Connection:
         device: str | None = None,
         verify: Verify = "stat",
         progress: bool | None = None,
+        lock: str | Path | None = None,
+        offline: bool | None = None,
+        max_age: timedelta | float | None = None,
     ) -> LocalArtifact:
-        """Download an artifact's files into the cache; see `Puller.pull`."""
-        return self._puller.pull(reference, target=target, device=device, verify=verify, progress=progress)
+        """Download an artifact's files into the cache; see `Puller.pull`, and `load` for the options."""
+        availability = self.config.availability.override(offline=offline, max_age=max_age)
+        puller = (
+            self._make_puller(availability)
+            if lock is None
+            else self.locks.puller(lock, availability=availability)
+        )
+        with closing(puller):
+            return puller.pull(reference, target=target, device=device, verify=verify, progress=progress)
 
     @overload
     def load(
@@ -141,12 +198,17 @@ class Connection:
         cuda_graph: bool | None = None,
         max_cuda_graphs: int = 8,
         progress: bool | None = None,
+        lock: str | Path | None = None,
+        offline: bool | None = None,
+        max_age: timedelta | float | None = None,
         on_missing: OnMissing | None = None,
         build_timeout: float | None = None,
     ) -> LoadedModel | FallbackModel:
         """Load an artifact, pulling files that are not in the cache. Imports torch.
 
-        A reference by digest needs no server if the files are in the cache.
+        A reference by digest or from a lock needs no server if the files are in the cache. While the server is away,
+        another reference is what it was last known to be on this machine, with a warning
+        (`LastKnownResolutionWarning`).
 
         Args:
             reference: `team/name@<number|alias|sha256:digest>`, or `team/name` for the newest ready version.
@@ -160,6 +222,10 @@ class Connection:
                 `max-autotune`, and it runs on a GPU.
             max_cuda_graphs: Graphs that are held at a time; the least recently used one makes room.
             progress: Whether to show downloads and builds on stderr; None for only on a terminal or in a notebook.
+            lock: A lock file: what the reference is locked to is loaded, whatever the server says.
+            offline: Whether no server is asked at all; None for PT2HUB_OFFLINE.
+            max_age: How old, in seconds or as a timedelta, a last known resolution may be; None for PT2HUB_MAX_AGE,
+                which is 7 days by default.
             on_missing: What to do if no artifact of the version runs here: `build` has the server build one for this
                 machine and waits; a callable, such as the eager module, is called in its place until one is built, which
                 a thread sees to. Both need a token that may publish.
@@ -174,7 +240,11 @@ class Connection:
                 does.
             NotReady: The version has no artifact yet, or the build for this machine failed.
             BuildActive: `build_timeout` expired; the build continues.
-            NotFound: The version does not exist.
+            NotFound: The version does not exist, or is not locked.
+            LockMismatch: The artifact is not as it was locked.
+            Offline: No server is asked, and something is not in the cache.
+            ServerUnreachable: The server did not answer, and nothing else has what is needed.
+            ResolutionExpired: The same, and what is known of the reference is too old.
             CudaGraphUnavailable: The artifact or another option excludes CUDA graphs.
             BadConfiguration: torch is not installed.
         """
@@ -186,6 +256,9 @@ class Connection:
             device=device,
             verify=verify,
             progress=progress,
+            lock=lock,
+            offline=offline,
+            max_age=max_age,
             run_single_threaded=run_single_threaded,
             num_runners=num_runners,
             cuda_graph=cuda_graph,
@@ -195,7 +268,7 @@ class Connection:
             return attempt(self, reference)
         from pt2hub.client.missing_artifacts import build_missing, check_on_missing
 
-        check_on_missing(on_missing, reference)
+        check_on_missing(on_missing, reference, is_locked=lock is not None)
         try:
             return attempt(self, reference)
         except (Incompatible, NotReady) as exc:
@@ -214,18 +287,28 @@ class Connection:
             return FallbackModel(on_missing, build_and_load, missing, reference)
         return build_and_load(progress=progress)
 
-    def _load_here(
+    def _load_here(  # noqa: PLR0913  # the options of a pull, by name
         self,
         reference: str,
         *,
         device: str | None,
         verify: Verify,
         progress: bool | None,
+        lock: str | Path | None,
+        offline: bool | None,
+        max_age: timedelta | float | None,
         **options: Any,
     ) -> LoadedModel:
         with collector_paused():
             from pt2hub.client.artifacts.loader import load_artifact
 
-            puller = self._puller
-        artifact = puller.pull(reference, device=device, verify=verify, progress=progress)
+        artifact = self.pull(
+            reference,
+            device=device,
+            verify=verify,
+            progress=progress,
+            lock=lock,
+            offline=offline,
+            max_age=max_age,
+        )
         return load_artifact(artifact, device=device, **options)

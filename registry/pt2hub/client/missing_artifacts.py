@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 BUILD = "build"
 
 
-def check_on_missing(on_missing: OnMissing | None, reference: str) -> None:
+def check_on_missing(on_missing: OnMissing | None, reference: str, *, is_locked: bool = False) -> None:
     """Check the `on_missing` option of a load.
 
     Raises:
         InvalidInput: It is neither `build` nor a callable, or the reference names one artifact, which no other replaces.
+            Or it is locked, and what is built is not.
     """
     if on_missing is None:
         return
@@ -42,6 +43,12 @@ def check_on_missing(on_missing: OnMissing | None, reference: str) -> None:
             f"on_missing must be 'build' or a callable, got {on_missing!r:.80}",
             where="on_missing",
             hint="'build' has the missing artifact built and waits; a module or function is called until it is built.",
+        )
+    if is_locked:
+        raise InvalidInput(
+            "A lock file names the artifacts that may be loaded, and no other may take their place",
+            where="on_missing",
+            hint=f"Build the artifact, then lock again with pt2hub lock --upgrade {reference}; or leave on_missing out.",
         )
     parsed = Reference.parse(reference)
     if parsed.digest or parsed.prefix:

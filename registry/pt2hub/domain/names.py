@@ -21,6 +21,9 @@ _ALIAS = re.compile(ALIAS_PATTERN)
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 _DIGEST = re.compile(DIGEST_PATTERN)
 _PREFIX = re.compile(r"sha256:[0-9a-f]{6,63}")
+REFERENCE_PATTERN = (
+    rf"{MODEL_PATTERN}(?:@(?:{_NUMBER.pattern}|{_DIGEST.pattern}|{_PREFIX.pattern}|{ALIAS_PATTERN}))?"
+)
 MAX_NAME = 200
 """Maximum characters of a model name. OCI allows 255 including the host, which is not known here."""
 _FEW_MODULES = 2

@@ -17,11 +17,13 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   +-- NotFound (NotRecorded), Ambiguous, Unauthorized, Forbidden, TooLarge, UploadTruncated, RangeNotSatisfiable
     |   +-- Conflict
     |   |   +-- AliasMoved, NotReady, NotMeasured, BuildActive, BuildOver, UploadIncomplete, PromotionCheckFailed, PolicyChanged
-    |   +-- ClientTooOld, ServerTooOld, BadCall, Incompatible, CudaGraphUnavailable, ForkedProcess
+    |   +-- ClientTooOld, ServerTooOld, BadCall, Incompatible, CudaGraphUnavailable, ForkedProcess, Offline
+    |   +-- LockInvalid, LockOutdated, LockMismatch
     |   +-- HomeInUse, HomeUnusable, DiskFull, PortTaken, NamespacesRefused, SchemaNewer, SchemaOlder, BadConfiguration
     |   +-- SandboxUnavailable, IsolationRefused, StorageUnsafe
     +-- TransientError          storage, network or a worker failed; a retry may succeed
     |   +-- StorageUnavailable, StorageFull, BlobGone, DatabaseUnavailable, ServerUnreachable, WorkerLost, Busy
+    |   +-- ResolutionExpired
     +-- FatalError              a bug in pt2hub or a broken worker; never retried, raises an alarm
         +-- CompileFailed, LayoutUnproven, ArtifactCrashed, ArtifactHung, ArtifactWrong, DigestMismatch
         +-- CorruptArchive, StaleAttempt, BadResponse, InternalError
@@ -38,6 +40,7 @@ from pt2hub.errors.base import (
     UsageError,
     walk,
 )
+from pt2hub.errors.locks import LockInvalid, LockMismatch, LockOutdated
 from pt2hub.errors.models import (
     BadCodeArchive,
     BadProgram,
@@ -71,6 +74,7 @@ from pt2hub.errors.system import (
     DigestMismatch,
     InternalError,
     LayoutUnproven,
+    ResolutionExpired,
     ServerUnreachable,
     StaleAttempt,
     StorageFull,
@@ -114,6 +118,7 @@ from pt2hub.errors.usage import (
     NotMeasured,
     NotReady,
     NotRecorded,
+    Offline,
     OutputRefused,
     PolicyChanged,
     PortTaken,
@@ -187,6 +192,9 @@ __all__ = [
     "KernelNotTraced",
     "LayoutUnproven",
     "LimitExceeded",
+    "LockInvalid",
+    "LockMismatch",
+    "LockOutdated",
     "MissingRequirement",
     "ModelInterferes",
     "ModelNotCopyable",
@@ -200,6 +208,7 @@ __all__ = [
     "NotMeasured",
     "NotReady",
     "NotRecorded",
+    "Offline",
     "OpaqueOperator",
     "OutputRefused",
     "PolicyChanged",
@@ -210,6 +219,7 @@ __all__ = [
     "Pt2hubError",
     "RandomOperators",
     "RangeNotSatisfiable",
+    "ResolutionExpired",
     "SandboxUnavailable",
     "SchemaNewer",
     "SchemaOlder",

@@ -35,6 +35,12 @@ class ServerUnreachable(TransientError):
     code = "server_unreachable"
 
 
+class ResolutionExpired(TransientError):
+    """The server did not answer, and the last known resolution of the reference is too old."""
+
+    code = "resolution_expired"
+
+
 class WorkerLost(TransientError):
     """The worker or its build process was lost."""
 

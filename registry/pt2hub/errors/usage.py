@@ -266,6 +266,12 @@ class Incompatible(UsageError):
         ]
 
 
+class Offline(UsageError):
+    """The client is offline, and something that it needs is not in the cache."""
+
+    code = "offline"
+
+
 class CudaGraphUnavailable(UsageError):
     """Calls of the artifact cannot become a CUDA graph."""
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pt2hub.domain.publishing.spec import DEFAULT_FACTORIES
+from pt2hub.domain.storage import S3_ADDRESS
 from pt2hub.errors import BadConfiguration
 from pt2hub.places import Places
-from pt2hub.server.blobs.open import S3_ADDRESS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

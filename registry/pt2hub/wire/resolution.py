@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pt2hub.domain.digests import Digest
+from pt2hub.domain.storage import StorageLocation
 from pt2hub.renderable import Renderable
 
 
@@ -36,6 +37,7 @@ class ResolvedReference(Renderable):
         number: Number of the version.
         artifacts: Artifacts of the version, one per succeeded target.
         alias: The alias in the reference, or None.
+        storage: The bucket with the artifacts, or None if the server keeps them in a directory.
     """
 
     reference: str
@@ -43,5 +45,6 @@ class ResolvedReference(Renderable):
     number: int
     artifacts: tuple[ArtifactRef, ...]
     alias: str | None = None
+    storage: StorageLocation | None = None
 
     __repr__ = Renderable.__str__  # shown at the Python prompt; never part of lists

@@ -22,6 +22,8 @@ import torch
 
 from pt2hub import errors
 from pt2hub.cli.operations.temporary_server import TemporaryServer
+from pt2hub.client.lock.declarations import Project
+from pt2hub.client.lock.locker import Upgrade
 from pt2hub.domain.artifacts import LOG_TYPE
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.wire.artifacts import ArtifactView
@@ -64,6 +66,12 @@ before = set(sys.modules)
 import pt2hub
 pt2hub.load("tiny/mlp@1")(torch.zeros(3, 8))
 print(*set(sys.modules) - before)
+"""
+LOAD_LOCKED = """
+import sys, torch
+import pt2hub
+x = torch.randn(3, 8, generator=torch.Generator().manual_seed(5))
+print(pt2hub.load("tiny/mlp", lock=sys.argv[1])(x).tolist())
 """
 UNNEEDED = (
     *(
@@ -117,6 +125,7 @@ class First:
     bounded: list[Bounded]
     diffs: list[DiffView]
     audited: list[dict[str, Any]]
+    lock: Path
 
     @property
     def digest(self) -> Digest:
@@ -157,6 +166,7 @@ def first(tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Firs
             bounded=[_bounded(client, folder / name, source) for name, source in OPERATORS.items()],
             diffs=[client.artifacts.diff(*pair) for pair in DIFFERENT],
             audited=_audited(trial),
+            lock=_lock(client, folder),
         )
 
 
@@ -172,6 +182,13 @@ def _bounded(client: Client, folder: Path, source: str) -> Bounded:
         client.load(f"tiny/bounded@{build.number}")(TOO_LARGE),
         "\n".join(line.text for line in client.builds.logs(build.id)),
     )
+
+
+def _lock(client: Client, folder: Path) -> Path:
+    """Locks the model."""
+    project = Project(folder / "pt2hub.lock", None)
+    client.locks.update(project, ["tiny/mlp@1"], upgrade=Upgrade())
+    return project.lock
 
 
 def _audited(trial: TemporaryServer) -> list[dict[str, Any]]:
@@ -302,6 +319,24 @@ def test_a_diff_says_why_code_was_or_was_not_reused(first: First) -> None:
         assert (diff.key.missing, diff.spec.missing, diff.numerics.missing) == ("", "", "")
         assert diff.spec.fields, "versions of one model differ in their specs"
         assert all(item.after is not None for item in diff.numerics.errors[:1])
+
+
+def test_with_server_and_database_down_a_locked_model_is_loaded_from_the_bucket(
+    first: First, tmp_path: Path
+) -> None:
+    assert processes_of(first.trial.home) == {}, "nothing of pt2hub runs"
+    keys = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")
+    machine = {"PT2HUB_HOME": str(tmp_path), "PYTHONPATH": PATHS, "PATH": os.environ["PATH"]}
+    for more in ({name: first.trial.environ[name] for name in keys}, {"PT2HUB_OFFLINE": "1"}):
+        done = subprocess.run(
+            [sys.executable, "-c", LOAD_LOCKED, str(first.lock)],
+            env=machine | more,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        torch.testing.assert_close(torch.tensor(json.loads(done.stdout)), first.outputs)
+        assert done.stderr == "", "a lock is not a fallback"
 
 
 def test_after_a_restart_retrained_weights_need_no_compiler_and_what_was_published_is_there(

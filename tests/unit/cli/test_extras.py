@@ -22,7 +22,7 @@ NAMED_OTHERWISE = {"nvidia_ml_py": "pynvml"}
 PROJECT = Path(__file__).parents[3] / "pyproject.toml"
 
 
-@pytest.mark.parametrize("extra", ["server", "worker"])
+@pytest.mark.parametrize("extra", extras.MODULES)
 def test_the_modules_are_those_of_the_projects_extras(extra: str) -> None:
     wanted = tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"][extra]
     names = {re.split(r"[\[<>=]", item)[0].replace("-", "_") for item in wanted} - {"pt2hub"}

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pt2hub.cli import panels
-from pt2hub.cli.output import emit, is_json
+from pt2hub.cli.artifacts.availability_options import (  # noqa: TC001  # typer reads annotations when it runs
+    LockPath,
+    MaxAge,
+    Offline,
+)
+from pt2hub.cli.output import collect_warnings, emit, is_json
 from pt2hub.cli.references import Reference  # noqa: TC001  # typer reads annotations when it runs
 from pt2hub.rendering.quantities import format_bytes
 
@@ -35,7 +40,7 @@ Verify = Annotated[
 
 
 @panels.command(panels.USING, "pt2hub pull vision/resnet18@prod -o model.pt2")
-def pull(
+def pull(  # noqa: PLR0913  # each is an option by name
     reference: Reference,
     *,
     out: Annotated[
@@ -44,42 +49,62 @@ def pull(
     ] = None,
     target: Annotated[str | None, typer.Option(help="Target of another machine.")] = None,
     verify: Verify = VerifyOption.STAT,
+    lock: LockPath = None,
+    offline: Offline = False,
+    max_age: MaxAge = None,
 ) -> None:
     """Download an artifact into the cache of this machine."""
+    from pt2hub.client.artifacts.origin import LastKnownResolutionWarning
     from pt2hub.client.client import Client
 
-    with Client() as client:
+    with Client() as client, collect_warnings(LastKnownResolutionWarning) as warned:
         artifact = client.pull(
-            reference, target=target, verify=verify.value, progress=False if is_json() else None
+            reference,
+            target=target,
+            verify=verify.value,
+            progress=False if is_json() else None,
+            lock=lock,
+            offline=offline,
+            max_age=max_age,
         )
     if out:
         from pt2hub.client.artifacts.single_file import write_model
 
         write_model(artifact, out)
-    document = _describe(artifact, out)
+    document = _describe(artifact, out) | {"warnings": warned}
     emit(document, lambda console: _print_pulled(console, artifact, out))
 
 
 @panels.command(panels.USING, "pt2hub run vision/resnet18@3 --calls 100")
-def run(
+def run(  # noqa: PLR0913  # each is an option by name
     reference: Reference,
     *,
     device: Annotated[str | None, typer.Option(help="Device to run on, such as cuda:1.")] = None,
     calls: Annotated[int, typer.Option(min=1, help="Number of timed calls.")] = 20,
     verify: Verify = VerifyOption.STAT,
+    lock: LockPath = None,
+    offline: Offline = False,
+    max_age: MaxAge = None,
 ) -> None:
     """Load an artifact and time it on generated inputs.
 
     Prints the shapes of inputs and outputs, and the latency.
     """
     from pt2hub.cli.artifacts.sample_calls import time_calls
+    from pt2hub.client.artifacts.origin import LastKnownResolutionWarning
     from pt2hub.client.client import Client
 
-    with Client() as client:
+    with Client() as client, collect_warnings(LastKnownResolutionWarning) as warned:
         model = client.load(
-            reference, device=device, verify=verify.value, progress=False if is_json() else None
+            reference,
+            device=device,
+            verify=verify.value,
+            progress=False if is_json() else None,
+            lock=lock,
+            offline=offline,
+            max_age=max_age,
         )
-        report = time_calls(model, calls)
+    report = time_calls(model, calls) | {"warnings": warned}
     emit(report, lambda console: _print_report(console, report))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,13 +27,15 @@ from pt2hub.domain.targets import parse_target
 from pt2hub.errors import BadResponse, ClientTooOld, NotFound, NotReady
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from pt2hub.client.artifacts.origin import Origin
     from pt2hub.client.artifacts.selection import Device
     from pt2hub.client.blobs.cache import BlobCache, Verify
     from pt2hub.client.http.transport import Transport
     from pt2hub.domain.artifacts import Descriptor
+    from pt2hub.domain.locks import LockedModel
     from pt2hub.wire.resolution import ArtifactRef, ResolvedReference
 
 T = TypeVar("T")
@@ -59,13 +62,17 @@ class Puller:
     """Brings artifacts into the cache.
 
     Args:
-        connect: Gives the transport; a pinned artifact that is in the cache never asks for it.
+        origin: Where artifacts come from; a pinned artifact that is in the cache never asks for it.
         cache: Where files are kept.
     """
 
-    def __init__(self, connect: Callable[[], Transport], cache: BlobCache) -> None:
-        self._connect = connect
+    def __init__(self, origin: Origin, cache: BlobCache) -> None:
+        self._origin = origin
         self._cache = cache
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self._origin.close()
 
     def pull(
         self,
@@ -75,6 +82,7 @@ class Puller:
         device: str | None = None,
         verify: Verify = "stat",
         progress: bool | None = None,
+        locked: LockedModel | None = None,
     ) -> LocalArtifact:
         """Download an artifact's files into the cache; warn if it is degraded here or stands in for a better one.
 
@@ -84,6 +92,7 @@ class Puller:
             device: Such as `cuda:1`; where omitted, the GPU if there is an artifact for it.
             verify: How weights that are in the cache already are checked; code is always hashed.
             progress: Whether downloads are shown on stderr; None where somebody watches.
+            locked: What the reference is locked to; no server is asked what it means then.
 
         Raises:
             NotFound: The version does not exist, or lacks the target.
@@ -91,11 +100,13 @@ class Puller:
             BadResponse: The server's answers contradict each other.
             DigestMismatch: Bytes were changed on the way.
             ServerUnreachable: Something is missing here and the server did not answer.
+            Offline: Something is missing here and no server is asked.
+            ResolutionExpired: The server did not answer, and what is known of the reference is too old.
+            LockMismatch: The artifact is not as it was locked.
         """
         place = parse_device(device)
-        choice = self._choose(Reference.parse(reference), target, place)
-        manifest = self._manifest(choice.model, choice.digest)
-        config = self._config(manifest)
+        choice = self._choose(Reference.parse(reference), target, place, locked)
+        manifest, config = self._read(choice.model, choice.digest, locked)
         _check_identity(config, choice)
         if target is None:
             compatibility = check_host(config, gpu_index=place.index)
@@ -113,10 +124,30 @@ class Puller:
             weights_digest=weights.digest,
         )
 
-    def _choose(self, reference: Reference, target: str | None, device: Device) -> _Choice:
-        if reference.digest:
+    def describe(self, model: str, digest: Digest) -> tuple[int, Manifest]:
+        """Return the size of an artifact's manifest in bytes, and the manifest; errors as for `pull`."""
+        manifest = self._manifest(model, digest)
+        return self._size(digest), manifest
+
+    def check(self, locked: LockedModel) -> None:
+        """Check every locked artifact by its manifest and config, for other machines too; errors as for `pull`."""
+        for artifact in locked.artifacts:
+            digest = artifact.manifest.digest
+            manifest = self._manifest(locked.model, digest)
+            path, config = self._blob(manifest.config, progress=False), None
+            with suppress(BadResponse):  # only a newer pt2hub can read it, and this machine may not need it
+                config = _document(ArtifactConfig, path, "config")
+            locked.check(digest, self._size(digest), manifest, config)
+
+    def _choose(
+        self, reference: Reference, target: str | None, device: Device, locked: LockedModel | None
+    ) -> _Choice:
+        if locked:
+            resolved = _locked_reference(reference, locked)
+        elif reference.digest:
             return _Choice(reference.digest, reference.model, target=target)
-        resolved = resolve(self._connect(), str(reference))
+        else:
+            resolved = self._origin.resolve(str(reference), resolve)
         where = f"{resolved.model}@{resolved.number}"
         artifacts = tuple(
             item for item in resolved.artifacts if item.digest.startswith(reference.prefix or "")
@@ -128,19 +159,29 @@ class Puller:
             return _Choice(found.digest, reference.model, resolved.number, target)
 
         def read_config(digest: Digest) -> ArtifactConfig:
-            return self._config(self._manifest(reference.model, digest))
+            return self._read(reference.model, digest, locked)[1]
 
         chosen, passed_over = select_artifact(replace(resolved, artifacts=artifacts), read_config, device)
         return _Choice(chosen.digest, reference.model, resolved.number, chosen.name, passed_over)
 
-    def _config(self, manifest: Manifest) -> ArtifactConfig:
-        path = self._blob(manifest.config, progress=False)
-        return _document(ArtifactConfig, path, "config")
+    def _read(
+        self, model: str, digest: Digest, locked: LockedModel | None
+    ) -> tuple[Manifest, ArtifactConfig]:
+        """Read an artifact's manifest and config, and check that they are as locked."""
+        manifest = self._manifest(model, digest)
+        config = _document(ArtifactConfig, self._blob(manifest.config, progress=False), "config")
+        if locked:
+            locked.check(digest, self._size(digest), manifest, config)
+        return manifest, config
+
+    def _size(self, digest: Digest) -> int:
+        path = self._cache.find(digest)
+        return path.stat().st_size if path else 0
 
     def _manifest(self, model: str, digest: Digest) -> Manifest:
         path = self._cache.find(digest, verify="always")
         if path is None:
-            data = self._connect().read(f"/api/v1/models/{model}/manifests/{digest}")
+            data = self._origin.manifest(model, digest)
             path = self._cache.put(digest, data)
         manifest = _document(Manifest, path, "manifest")
         if manifest.artifactType != ARTIFACT_TYPE:
@@ -156,7 +197,7 @@ class Puller:
         return self._cache.get(
             digest,
             size,
-            lambda: self._connect().blob(f"/api/v1/blobs/{digest}", size),
+            lambda: self._origin.blob(digest, size),
             verify=verify,
             title=f"pulling {descriptor.annotations.get(TITLE, digest)}",
             progress=progress,
@@ -169,6 +210,13 @@ def resolve(transport: Transport, reference: str) -> ResolvedReference:
 
     Reference.parse(reference)
     return transport.fetch(ResolvedReference, "/api/v1/resolve", {"reference": reference})
+
+
+def _locked_reference(reference: Reference, locked: LockedModel) -> ResolvedReference:
+    from pt2hub.wire.resolution import ArtifactRef, ResolvedReference
+
+    artifacts = tuple(ArtifactRef(item.target, item.manifest.digest, "") for item in locked.artifacts)
+    return ResolvedReference(str(reference), reference.model, locked.version, artifacts)
 
 
 def _find_target(artifacts: Sequence[ArtifactRef], target: str, where: str) -> ArtifactRef:

@@ -41,6 +41,10 @@ class BlobCache:
         """The folders, in the order in which they are searched."""
         return [self.shared, self.own] if self.shared else [self.own]
 
+    def holds(self, digest: Digest) -> bool:
+        """Return whether there is a file of a blob, intact or damaged."""
+        return any(folder.path(digest).exists() for folder in self.folders)
+
     def find(self, digest: Digest, *, verify: Verify = "stat") -> Path | None:
         """Return an intact cached file, or None; see `BlobFolder.find`.
 

@@ -82,6 +82,20 @@ class PresignedClient:
                 raise _refusal(response, url)
             yield response
 
+    def fetch(self, url: str, limit: int) -> bytes:
+        """Return the bytes at a URL, without retries; errors as for `read`.
+
+        Args:
+            limit: The most bytes that are taken.
+        """
+        with self._sent("GET", url, {}) as response:
+            if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+                raise _refusal(response, url)
+            data: bytes = response.read(limit + 1)
+        if len(data) > limit:
+            raise BadResponse(f"The object is longer than {limit} bytes", where=redact_url(url))
+        return data
+
     def put(self, sign: Callable[[], UploadRequest | None], body: Callable[[], Slice], size: int) -> str:
         """Send bytes; retry if the storage fails or is busy, or the signature has expired.
 

@@ -55,6 +55,7 @@ _RETRIES = urllib3.Retry(
 _BUSY_ONLY = _RETRIES.new(connect=0, read=0)
 """Repeats only answers of a proxy or server that is busy; a blob's reader repeats the rest where it broke off."""
 _ONCE = urllib3.Retry(total=_ATTEMPTS, connect=0, read=0, status=0, other=0, raise_on_redirect=False)
+_HURRIED = _RETRIES.new(connect=1, read=1, status=2)
 
 
 class Transport:
@@ -62,6 +63,7 @@ class Transport:
 
     Args:
         token: Sent with every request, where given.
+        patience_s: Seconds that a request waits for an answer, twice; by default longer, and more often.
     """
 
     def __init__(
@@ -71,15 +73,19 @@ class Transport:
         token: str | None = None,
         url_from: str | None = None,
         token_from: str | None = None,
+        patience_s: float | None = None,
     ) -> None:
         self.url = url.rstrip("/")
         self._peer = ServerInfo(self.url, url_from=url_from, token_from=token_from if token else "")
         self._headers = {"User-Agent": USER_AGENT, "Accept-Encoding": "identity"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
+        self._hurried = (
+            urllib3.Timeout(connect=min(CONNECT_SECONDS, patience_s), read=patience_s) if patience_s else None
+        )
         self._pool = urllib3.PoolManager(
-            retries=_RETRIES,
-            timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=_READ_SECONDS),
+            retries=_HURRIED if patience_s else _RETRIES,
+            timeout=self._hurried or urllib3.Timeout(connect=CONNECT_SECONDS, read=_READ_SECONDS),
             maxsize=POOLED,
             blocksize=SEND_BYTES,
         )
@@ -162,7 +168,7 @@ class Transport:
             ServerUnreachable: No answer, or it broke off.
             Pt2hubError: The server's own error, as the class it raised.
         """
-        headers, options = wanted.headers, {"timeout": wanted.timeout, "retries": _BUSY_ONLY}
+        headers, options = wanted.headers, {"timeout": self._hurried or wanted.timeout, "retries": _BUSY_ONLY}
         with self._guard(), self._send("GET", path, headers=headers, redirect=False, **options) as response:
             if response.status >= HTTPStatus.MULTIPLE_CHOICES and not response.get_redirect_location():
                 raise self._peer.failure(response, self._body(response))
@@ -189,7 +195,7 @@ class Transport:
     ) -> tuple[urllib3.BaseHTTPResponse, bytes]:
         """Return a response and its body; retry if the connection breaks."""
         if method == "GET":
-            options.setdefault("timeout", _DOCUMENT_TIMEOUT)
+            options.setdefault("timeout", self._hurried or _DOCUMENT_TIMEOUT)
         vain = 0
         while True:
             try:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 from pt2hub.domain.artifacts import MANIFEST_TYPE
-from pt2hub.domain.digests import Digest, hex_of
-
-Kind: TypeAlias = Literal["blobs", "manifests"]
-_PATH = re.compile(r"(blobs|manifests)/sha256/([0-9a-f]{2})/(\2[0-9a-f]{62})(?:\.([1-9]\d{0,8}))?")
-FIRST = 1
-"""The generation of what was never deleted."""
+from pt2hub.domain.digests import Digest
+from pt2hub.domain.storage import FIRST, Kind, object_path, parse_object_path
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -43,14 +37,8 @@ class StorageKey:
     @classmethod
     def from_path(cls, path: str) -> StorageKey | None:
         """Return the key of a `path`; None for anything else in the storage."""
-        match = _PATH.fullmatch(path)
-        if match is None:
-            return None
-        kind: Kind = "manifests" if match[1] == "manifests" else "blobs"
-        generation = int(match[4] or FIRST)
-        if match[4] and generation == FIRST:
-            return None
-        return cls(kind, Digest(f"sha256:{match[3]}"), generation)
+        found = parse_object_path(path)
+        return cls(*found) if found else None
 
     def at(self, generation: int) -> StorageKey:
         """Return the same bytes in a generation."""
@@ -63,13 +51,8 @@ class StorageKey:
 
     @property
     def path(self) -> str:
-        """Its path below the root of the storage; the first two digits keep folders small.
-
-        The first generation's is the digest alone, so that nearly everything is found at once.
-        """
-        digits = hex_of(self.digest)
-        suffix = f".{self.generation}" if (self.generation or FIRST) > FIRST else ""
-        return f"{self.kind}/sha256/{digits[:2]}/{digits}{suffix}"
+        """Its path below the root of the storage; see `object_path`."""
+        return object_path(self.kind, self.digest, self.generation or FIRST)
 
     @property
     def content_type(self) -> str:

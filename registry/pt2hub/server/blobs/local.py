@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from pt2hub.server.blobs.keys import Kind
+    from pt2hub.domain.storage import Kind
 
 _PROBE = ".probe"
 _READ_ONLY = 0o444

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from pt2hub.server.blobs.keys import Kind, StorageKey
+    from pt2hub.domain.storage import Kind
+    from pt2hub.server.blobs.keys import StorageKey
 
 
 class MemoryStorage:

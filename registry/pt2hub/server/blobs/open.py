@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pt2hub.domain.storage import S3_ADDRESS
 from pt2hub.errors import BadConfiguration
 from pt2hub.extras import lacking
 from pt2hub.server.blobs.local import LocalStorage
 
 if TYPE_CHECKING:
     from pt2hub.server.blobs.ports import Storage
-
-S3_ADDRESS = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>[^?#]*))?")
-"""Form of S3 storage URLs: a bucket and an optional prefix."""
 
 
 def open_storage(url: str, public_endpoint: str | None = None) -> Storage:

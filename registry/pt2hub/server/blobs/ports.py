@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pt2hub.domain.digests import Digest
-    from pt2hub.server.blobs.keys import Kind, StorageKey
+    from pt2hub.domain.storage import Kind, StorageLocation
+    from pt2hub.server.blobs.keys import StorageKey
 
 
 class BlobReader(Protocol):
@@ -153,10 +154,12 @@ class PresignedTransfers(Protocol):
     Attributes:
         single_bytes: Largest object for one signed PUT; 0 unless `Checks.check` found out that the server checks
             the digest that is signed with it.
+        location: Where clients with credentials of their own find the storage.
     """
 
     single_bytes: int
     part_bytes: int
+    location: StorageLocation
 
     def sign_read(self, key: StorageKey, *, seconds: float) -> PresignedRequest:
         """Return a request for the bytes or a range of them.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import boto3
 import botocore.session
 from botocore.config import Config
 from botocore.loaders import Loader, create_loader
 
+from pt2hub.domain.storage import is_aws
 from pt2hub.errors import BadConfiguration
 
 if TYPE_CHECKING:
@@ -68,9 +68,8 @@ def _connect(endpoint: str | None, *, asking: bool) -> S3Client:
         config = config.merge(Config(connect_timeout=3, read_timeout=ASKING_SECONDS))
     config = config.merge(Config(retries={"mode": "standard", "total_max_attempts": tries}))
     client: S3Client = session.client("s3", endpoint_url=endpoint, config=config)
-    host = urlsplit(client.meta.endpoint_url).hostname or ""
     styled = (getattr(client.meta.config, "s3", None) or {}).get("addressing_style")
-    if styled or host.endswith((".amazonaws.com", ".amazonaws.com.cn")):
+    if styled or is_aws(client.meta.endpoint_url):
         return client
     # Few servers other than AWS answer to bucket.host; those that do take host/bucket too.
     by_path = config.merge(Config(s3={"addressing_style": "path"}))

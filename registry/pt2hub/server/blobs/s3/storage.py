@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pt2hub.domain.storage import StorageLocation, is_aws
 from pt2hub.errors import NotFound
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.s3 import pending_uploads, presign, probe
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
 
     from pt2hub.domain.digests import Digest
-    from pt2hub.server.blobs.keys import Kind
+    from pt2hub.domain.storage import Kind
     from pt2hub.server.blobs.ports import PresignedRequest
 
 PART_BYTES = 8 << 20
@@ -42,6 +43,7 @@ class S3Storage:
     Attributes:
         single_bytes: See `ports.Transfers`; 0 before `check` found out.
         part_bytes: Likewise; larger for objects of more than 10,000 such parts.
+        location: Likewise.
 
     Args:
         prefix: Folder in it, or an empty string.
@@ -71,6 +73,7 @@ class S3Storage:
             )
         self.single_bytes = 0
         self.part_bytes = part_bytes
+        self.location = _locate(self._public)
 
     def size(self, key: StorageKey) -> int | None:
         """See `Reads.size`."""
@@ -191,6 +194,12 @@ class S3Storage:
     def _part_bytes(self, size: int) -> int:
         """Return the part size for an object of at most this size."""
         return max(self.part_bytes, -(-size // _MAX_PARTS))
+
+
+def _locate(bucket: Bucket) -> StorageLocation:
+    meta = bucket.client.meta
+    endpoint = None if is_aws(meta.endpoint_url) else meta.endpoint_url
+    return StorageLocation(bucket.address("").rstrip("/"), endpoint, meta.region_name)
 
 
 def _not_found(key: StorageKey) -> NotFound:

@@ -11,6 +11,7 @@ from pt2hub.domain.digests import Digest
 from pt2hub.domain.names import Reference, parse_model_name
 from pt2hub.errors import Ambiguous, Detail, NotFound
 from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.blobs.ports import PresignedTransfers
 from pt2hub.server.db.stores.artifacts.artifacts import ArtifactStore
 from pt2hub.server.db.stores.artifacts.references import ReferenceStore, ResolvedName
 from pt2hub.server.db.stores.builds.measurement_states import MeasurementStateStore
@@ -39,6 +40,7 @@ class ResolutionService:
         self._sessions = sessions
         self._storage = storage
         self._references = ReferenceStore(sessions.reader)
+        self._location = storage.location if isinstance(storage, PresignedTransfers) else None
 
     def resolve(self, reference: str) -> ResolvedReference:
         """Return the version that a reference names, and its artifacts.
@@ -56,7 +58,9 @@ class ResolutionService:
         """
         wanted = Reference.parse(reference)
         found = self._artifact(wanted) if wanted.digest or wanted.prefix else self._version(wanted)
-        return ResolvedReference(reference, wanted.model, found.number, found.artifacts, alias=wanted.alias)
+        return ResolvedReference(
+            reference, wanted.model, found.number, found.artifacts, wanted.alias, self._location
+        )
 
     def manifest(self, model: str, digest: Digest) -> bytes:
         """Return the exact bytes of a manifest: of an artifact of the model, or of a referrer.

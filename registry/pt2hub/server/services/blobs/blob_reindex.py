@@ -7,8 +7,9 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.digests import DIGEST_PATTERN, Digest
+from pt2hub.domain.storage import FIRST
 from pt2hub.errors import BadResponse, NotFound, TooLarge
-from pt2hub.server.blobs.keys import FIRST, StorageKey
+from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.blobs.blobs import BlobStore
 from pt2hub.server.db.stores.builds.logs import LogStore
 from pt2hub.server.db.stores.publishing.versions import VersionStore
@@ -17,7 +18,7 @@ from pt2hub.server.services.blobs.documents import read_json
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pt2hub.server.blobs.keys import Kind
+    from pt2hub.domain.storage import Kind
     from pt2hub.server.blobs.ports import Storage
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.stores.publishing.versions import StoredVersion

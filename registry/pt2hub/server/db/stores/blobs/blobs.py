@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any, cast
 from sqlalchemy import text
 
 from pt2hub.domain.digests import Digest
+from pt2hub.domain.storage import FIRST, Kind
 from pt2hub.errors import BlobGone
-from pt2hub.server.blobs.keys import FIRST, Kind, StorageKey
+from pt2hub.server.blobs.keys import StorageKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

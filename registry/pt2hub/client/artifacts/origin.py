@@ -1,0 +1,358 @@
+"""Where artifacts come from: the server; while it is away, last known resolutions and its bucket."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from contextlib import contextmanager
+from functools import cached_property
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from pt2hub.domain.names import Reference
+from pt2hub.errors import (
+    BadConfiguration,
+    BadResponse,
+    InternalError,
+    NotFound,
+    Offline,
+    Pt2hubError,
+    ResolutionExpired,
+    StorageUnavailable,
+    TransientError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from pt2hub.client.artifacts.resolutions import KnownResolution, ResolutionStore
+    from pt2hub.client.availability import Availability
+    from pt2hub.client.blobs.bucket import Bucket
+    from pt2hub.client.blobs.download import BlobSource
+    from pt2hub.client.http.transport import Transport
+    from pt2hub.domain.digests import Digest
+    from pt2hub.domain.storage import StorageLocation
+    from pt2hub.wire.resolution import ResolvedReference
+
+T = TypeVar("T")
+_UNREADABLE = (BadConfiguration, NotFound, StorageUnavailable)
+"""Errors of a bucket."""
+_AWAY_SECONDS = 30.0
+"""How long a server that did not answer is not asked again where there is another way."""
+_NOTHING_KNOWN = (
+    "The reference was never resolved on this machine; a lock file or a digest works without the server."
+)
+
+
+class LastKnownResolutionWarning(UserWarning):
+    """A reference resolved to what it was last known to be, because the server was not asked or did not answer."""
+
+
+class Connect(Protocol):
+    """Gives the transport to the server."""
+
+    def __call__(self, *, hurried: bool) -> Transport:
+        """Return a transport.
+
+        Args:
+            hurried: Whether requests give up soon, because there is another way.
+        """
+        ...
+
+
+class _EitherBlob:
+    """A blob of the server, and of its bucket as soon as the server is away."""
+
+    def __init__(self, origin: Origin, digest: Digest, size: int) -> None:
+        self._origin = origin
+        self._digest = digest
+        self._size = size
+        self._current: BlobSource | None = None
+        self._away: Pt2hubError | None = None
+        self.connections = 1
+        self.ranged = True
+        self.seal = ""
+
+    @property
+    def url(self) -> str:
+        """Address of the blob, for errors."""
+        return self._current.url if self._current else str(self._digest)
+
+    @property
+    def server(self) -> str:
+        """Address of the server or the bucket."""
+        return self._current.server if self._current else ""
+
+    def read(self, start: int, stop: int) -> Generator[bytes]:
+        """Yield the bytes of a range; see `BlobSource.read`."""
+        done = start
+        try:
+            for chunk in self._read_server(start, stop):
+                done += len(chunk)
+                yield chunk
+        except _ServerAway:
+            yield from self._read_bucket(done, stop)
+
+    def _read_server(self, start: int, stop: int) -> Generator[bytes]:
+        if self._away is not None:
+            raise _ServerAway
+        try:
+            if self._current is None:
+                self._current = self._origin.blob_of_server(self._digest, self._size, hurried=True)
+                self._current.seal = self.seal
+            yield from self._read_current(start, stop)
+        except Pt2hubError as exc:
+            self._away = self._origin.note_away(exc)
+            self._current = None
+            raise _ServerAway from exc
+
+    def _read_bucket(self, start: int, stop: int) -> Generator[bytes]:
+        done = start
+        try:
+            if self._current is None:
+                self._current = self._origin.blob_of_bucket(self._digest, self._size)
+            for chunk in self._read_current(start, stop):
+                done += len(chunk)
+                yield chunk
+        except _UNREADABLE as exc:
+            if done > start or self._away is None:
+                raise
+            with self._origin.attempt_again(self._away, exc):
+                yield from self._origin.blob_of_server(self._digest, self._size, hurried=False).read(
+                    start, stop
+                )
+
+    def _read_current(self, start: int, stop: int) -> Generator[bytes]:
+        assert self._current is not None
+        try:
+            yield from self._current.read(start, stop)
+        finally:
+            self.connections, self.ranged = self._current.connections, self._current.ranged
+            self.seal = self._current.seal
+
+
+class _ServerAway(Exception):  # never leaves this module
+    """The server does not answer, so the bucket is read."""
+
+
+class Origin:
+    """Resolutions, manifests and blobs of one server's artifacts.
+
+    Args:
+        connect: Gives the transport; an artifact that is pinned and in the cache never asks for it.
+        cache: The cache's folder, next to which resolutions are remembered.
+        server: Address of the server.
+        availability: What holds while the server is away.
+    """
+
+    def __init__(self, connect: Connect, cache: Path, server: str, availability: Availability) -> None:
+        self._connect = connect
+        self._cache = cache
+        self._server = server
+        self._availability = availability
+        self._away: tuple[float, Pt2hubError] | None = None
+        self._opened: Bucket | None = None
+
+    def resolve(
+        self, reference: str, ask: Callable[[Transport, str], ResolvedReference]
+    ) -> ResolvedReference:
+        """Return what a reference resolves to, or what it was last known to resolve to.
+
+        Args:
+            ask: Asks a server.
+
+        Raises:
+            Offline: No server is asked, and the reference was never resolved here.
+            ResolutionExpired: The server did not answer, and what is known is too old.
+            Pt2hubError: The server's own error, or that it did not answer and nothing is known.
+        """
+        known = self._resolutions.find(reference)
+        if self._availability.offline:
+            return self._last_known(reference, known, _offline(reference, "Never resolved on this machine"))
+        usable = known is not None and self._allows(reference, known)
+        try:
+            resolved = ask(self._connect(hurried=usable), reference)
+        except Pt2hubError as exc:
+            if not is_away(exc):
+                raise
+            self._away = time.monotonic(), exc
+            return self._last_known(reference, known, exc)
+        self._resolutions.record(reference, resolved)
+        return resolved
+
+    def manifest(self, model: str, digest: Digest) -> bytes:
+        """Return the bytes of a manifest, unchecked.
+
+        Raises:
+            Offline: No server is asked.
+            Pt2hubError: The server's own error, or that neither server nor bucket can be read.
+        """
+        path = f"/api/v1/models/{model}/manifests/{digest}"
+        self._refuse_offline(digest)
+        if self._location is None:
+            return self._connect(hurried=False).read(path)
+        try:
+            return self._hurried().read(path)
+        except Pt2hubError as exc:
+            away = self._note(exc)
+        try:
+            return self._bucket().manifest(digest)
+        except _UNREADABLE as exc:
+            with self._last_attempt(away, exc) as transport:
+                return transport.read(path)
+
+    def blob(self, digest: Digest, size: int) -> BlobSource:
+        """Return a blob, to be read in ranges; its reads raise errors as `manifest` does.
+
+        Args:
+            size: How many bytes it must have.
+        """
+        path = f"/api/v1/blobs/{digest}"
+        self._refuse_offline(digest)
+        if self._location is None:
+            return self._connect(hurried=False).blob(path, size)
+        return _EitherBlob(self, digest, size)
+
+    def blob_of_server(self, digest: Digest, size: int, *, hurried: bool) -> BlobSource:
+        """Return a blob of the server; errors as for `manifest`."""
+        transport = self._hurried() if hurried else self._connect(hurried=False)
+        return transport.blob(f"/api/v1/blobs/{digest}", size)
+
+    def blob_of_bucket(self, digest: Digest, size: int) -> BlobSource:
+        """Return a blob of the bucket."""
+        return self._bucket().blob(digest, size)
+
+    def note_away(self, error: Pt2hubError) -> Pt2hubError:
+        """Remember that the server is away; raise any other error."""
+        return self._note(error)
+
+    def attempt_again(self, away: Pt2hubError, unreadable: Pt2hubError) -> AbstractContextManager[Transport]:
+        """Return the transport that has patience, since the bucket cannot be read either."""
+        return self._last_attempt(away, unreadable)
+
+    def close(self) -> None:
+        """Close idle connections."""
+        if self._opened:
+            self._opened.close()
+            self._opened = None
+
+    @cached_property
+    def _resolutions(self) -> ResolutionStore:
+        from pt2hub.client.artifacts.resolutions import ResolutionStore
+
+        return ResolutionStore(self._cache, self._server)
+
+    @cached_property
+    def _location(self) -> StorageLocation | None:
+        return self._availability.storage or self._resolutions.storage()
+
+    def _bucket(self) -> Bucket:
+        if self._opened is None:
+            from pt2hub.client.blobs.bucket import Bucket
+
+            assert self._location is not None
+            self._opened = Bucket(self._location)
+        return self._opened
+
+    def _refuse_offline(self, digest: Digest) -> None:
+        if self._availability.offline:
+            raise _offline(digest, "Not in the cache")
+
+    def _hurried(self) -> Transport:
+        """Return the transport that gives up soon; raise the last error if the server was away a moment ago."""
+        if self._away and time.monotonic() - self._away[0] < _AWAY_SECONDS:
+            raise self._away[1]
+        return self._connect(hurried=True)
+
+    def _note(self, error: Pt2hubError) -> Pt2hubError:
+        """Remember that the server is away; raise any other error, and one of its storage, which is the bucket itself."""
+        if not is_away(error) or isinstance(error, StorageUnavailable):
+            raise error
+        if self._away is None or self._away[1] is not error:
+            self._away = time.monotonic(), error
+        return error
+
+    @contextmanager
+    def _last_attempt(self, away: Pt2hubError, unreadable: Pt2hubError) -> Iterator[Transport]:
+        """Yield the transport that has patience, for a server that may only have been slow.
+
+        Raises:
+            Pt2hubError: The server's error, with what is wrong with the bucket in its hint.
+        """
+        try:
+            yield self._connect(hurried=False)
+        except Pt2hubError as exc:
+            assert self._location is not None
+            hint = f"Its bucket {self._location.url} cannot be read either: {unreadable.message}. {unreadable.hint or ''}"
+            raise _with_hint(exc if is_away(exc) else away, hint.strip()) from unreadable
+
+    def _allows(self, reference: str, known: KnownResolution) -> bool:
+        """Return whether a known resolution may be used: a version's number and a digest always mean the same."""
+        parsed = Reference.parse(reference)
+        return bool(parsed.number or parsed.prefix) or known.age_s <= self._availability.max_age_s
+
+    def _last_known(
+        self, reference: str, known: KnownResolution | None, error: Pt2hubError
+    ) -> ResolvedReference:
+        from pt2hub.rendering.quantities import format_duration
+
+        if known is None:
+            raise error if isinstance(error, Offline) else _with_hint(error, _NOTHING_KNOWN)
+        number, limit = known.resolved.number, self._availability.max_age_s
+        if not self._allows(reference, known):
+            raise ResolutionExpired(
+                f"The last known version is {number}, as of {_ago(known)}; at most {format_duration(limit)} is allowed",
+                where=reference,
+                hint=f"{_reason(error)} Allow more with max_age (PT2HUB_MAX_AGE), or use {known.resolved.model}@{number}.",
+                context={"number": number, "resolved_at": known.resolved_at, "max_age_s": limit},
+            ) from error
+        found = f"is version {number}" if number != Reference.parse(reference).number else "has the artifacts"
+        text = f"{reference} {found} as last known {_ago(known)}. {_reason(error)}"
+        warnings.warn(text, LastKnownResolutionWarning, stacklevel=2)
+        return known.resolved
+
+
+def is_away(error: Pt2hubError) -> bool:
+    """Return whether an error means that the server does not work at the moment, and not that it refused."""
+    if isinstance(error, BadResponse):
+        return int(error.context.get("status", 0)) >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return isinstance(error, TransientError | InternalError)
+
+
+def _offline(what: str, why: str) -> Offline:
+    return Offline(
+        f"{why}, and pt2hub is offline",
+        where=what,
+        hint="Pull it once without offline=True and PT2HUB_OFFLINE.",
+    )
+
+
+def _reason(error: Pt2hubError) -> str:
+    if isinstance(error, Offline):
+        return "No server was asked: pt2hub is offline."
+    return f"{error.message.rstrip('.')} ({error.where})." if error.where else error.message
+
+
+def _ago(known: KnownResolution) -> str:
+    from pt2hub.rendering.quantities import format_age
+
+    age = known.age_s
+    return (
+        f"{format_age(age)} ago"
+        if math.isfinite(age)
+        else "at a time that this machine's clock has yet to reach"
+    )
+
+
+def _with_hint(error: Pt2hubError, hint: str) -> Pt2hubError:
+    """Return the same error with more advice."""
+    return type(error)(
+        error.message,
+        where=error.where,
+        hint=f"{error.hint or ''} {hint}".strip(),
+        details=error.details,
+        context=error.context,
+    )

@@ -1,0 +1,1 @@
+"""Lock files: reading, writing, and what they are made from."""
