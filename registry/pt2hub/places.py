@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,6 +68,23 @@ class Places:
         return cls(data, settings, cache, shared)
 
 
+def make_folder(path: Path, mode: int = 0o700) -> None:
+    """Create a folder and missing parents with exactly this mode, whatever the umask; existing ones keep theirs.
+
+    Raises:
+        OSError: A folder cannot be created.
+    """
+    if path.is_dir():
+        return
+    if path.parent != path:
+        make_folder(path.parent, mode)
+    with suppress(
+        FileExistsError
+    ):  # another process was faster; a file in its place is found when it is used
+        path.mkdir(mode=0o700)
+        path.chmod(mode)
+
+
 def _absolute(path: str | Path) -> Path:
     return Path(path).expanduser().absolute()
 
@@ -73,4 +92,4 @@ def _absolute(path: str | Path) -> Path:
 def _first(old: Path, new: Path) -> Path:
     """Return the new place, unless only the old one is in use."""
     new = _absolute(new)
-    return old if old.exists() and not new.exists() else new
+    return old if os.path.exists(old) and not os.path.exists(new) else new  # noqa: PTH110  # pathlib raises where nobody may look

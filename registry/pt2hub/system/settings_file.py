@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pt2hub.errors import BadConfiguration, HomeUnusable
+from pt2hub.places import make_folder
 
 
 class SettingsFile:
@@ -64,7 +65,7 @@ class SettingsFile:
         import tempfile  # reading, which every command does, is done without it
 
         folder = self.path.parent
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
         descriptor, name = tempfile.mkstemp(dir=folder, prefix=".config")  # mode 0600, whatever the umask
         try:
             with os.fdopen(descriptor, "w") as file:

@@ -251,19 +251,20 @@ def modes(root: Path) -> dict[str, str]:
 
 @pytest.mark.usefixtures("umask")
 def test_the_umask_does_not_change_the_modes(tmp_path: Path) -> None:
-    stored(tmp_path / "below" / "cache")
+    stored(tmp_path / "above" / "below" / "cache")
     private = {"cache": "700", "blobs": "700", "sha256": "700", "partial": "700", "leaders": "700"}
-    assert modes(tmp_path / "below" / "cache") == private | {"blob": "444", "blob.stat": "600"}
-    assert modes(tmp_path / "below")["below"] == "700"
+    assert modes(tmp_path / "above" / "below" / "cache") == private | {"blob": "444", "blob.stat": "600"}
+    assert [modes(tmp_path)[name] for name in ("above", "below")] == ["700", "700"]
 
 
 @pytest.mark.usefixtures("umask")
 def test_a_shared_cache_can_be_read_by_others_and_written_by_its_owner_only(tmp_path: Path) -> None:
-    cache = BlobCache(tmp_path / "own", shared=tmp_path / "shared")
-    assert cache.get(DIGEST, len(DATA), MemoryBlob(DATA)).is_relative_to(tmp_path / "shared")
-    assert cache.put(OTHER, WRONG).is_relative_to(tmp_path / "shared")
-    found = modes(tmp_path / "shared")
-    assert [found[name] for name in ("shared", "blobs", "sha256", "blob", "blob.stat")] == [
+    cache = BlobCache(tmp_path / "own", shared=tmp_path / "above" / "shared")
+    assert cache.get(DIGEST, len(DATA), MemoryBlob(DATA)).is_relative_to(tmp_path / "above" / "shared")
+    assert cache.put(OTHER, WRONG).is_relative_to(tmp_path / "above" / "shared")
+    found = modes(tmp_path / "above")
+    assert [found[name] for name in ("above", "shared", "blobs", "sha256", "blob", "blob.stat")] == [
+        "755",
         "755",
         "755",
         "755",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -214,6 +215,38 @@ def test_connections_that_all_meet_a_proxy_that_ignores_ranges_leave_the_rest_to
     source = MemoryBlob(DATA, connections=4, on_chunk=ignores)
     run(source, partial)
     assert len(source.reads) <= 8, "four in vain, and mostly one for the rest"
+
+
+def test_connections_do_not_wait_for_the_hash_of_what_is_there(
+    partial: PartialFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partial.write(0, DATA[:100_000])
+    monkeypatch.setattr(download, "CHUNK", 1000)
+    hashed, threads = [], set()
+    read = partial.read_into
+
+    def slowly(buffer: memoryview, start: int) -> int:
+        time.sleep(0.002)
+        hashed.append(start)
+        return read(buffer, start)
+
+    def note(_: int) -> None:
+        source.connections = 3
+        threads.add((threading.get_ident(), len(hashed) < 90))
+        time.sleep(0.005)
+
+    monkeypatch.setattr(partial, "read_into", slowly)
+    source = MemoryBlob(DATA, on_chunk=note)
+    run(source, partial)
+    assert sum(early for _, early in threads) == 3
+
+
+def test_bytes_that_something_else_takes_away_are_an_error(partial: PartialFile, tmp_path: Path) -> None:
+    partial.write(0, DATA)
+    (folder,) = tmp_path.iterdir()
+    os.truncate(folder / "data", 1000)
+    with pytest.raises(OSError, match="truncated"):
+        run(MemoryBlob(DATA), partial)
 
 
 def test_only_what_is_missing_is_read(partial: PartialFile) -> None:

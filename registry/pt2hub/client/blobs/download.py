@@ -123,18 +123,19 @@ class Download:
         try:
             while hashed < self._partial.size:
                 self._watch(self._partial.done)
-                reach = self._await_bytes(hashed)
-                while hashed < reach:
+                if reach := self._await_bytes(hashed):
                     count = self._partial.read_into(buffer[: reach - hashed], hashed)
                     hasher.update(buffer[:count])
                     hashed += count
-                    self._watch(self._partial.done)
         finally:
             self._stop()
         return Digest(f"sha256:{hasher.hexdigest()}")
 
     def _await_bytes(self, hashed: int) -> int:
-        """Wait a moment for bytes that can be hashed, and return where they end; raise the failure of the workers."""
+        """Wait a moment for bytes that can be hashed; return where they end, 0 if none came.
+
+        It also starts connections that pay, and raises the failure of one.
+        """
         with self._changed:
             while self._pays():
                 self._start_worker()
@@ -142,7 +143,8 @@ class Download:
             self._changed.wait_for(lambda: self._failure or self._partial.reach > hashed, seconds)
             if self._failure:
                 raise self._failure
-        return self._partial.reach
+        reach = self._partial.reach
+        return reach if reach > hashed else 0
 
     def _pays(self) -> bool:
         """Return whether another connection would help, or none is there for what is missing."""

@@ -7,13 +7,13 @@ file that changes changes results, and one that shrinks is a crash (docs/facts/a
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 from pt2hub.client.blobs.records import SUFFIX, Record, boot_id, regular_stamp, sync
 from pt2hub.domain.digests import Digest, digest_file, hex_of
+from pt2hub.places import make_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,7 +98,7 @@ class BlobFolder:
         """
         self.make()
         path = self.path(digest)
-        made = path.with_suffix(f".{secrets.token_hex(4)}")
+        made = path.with_suffix(f".{os.urandom(4).hex()}")
         descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -126,14 +126,16 @@ class BlobFolder:
             (self.partial, 0o700),
             (self.leaders, 0o700),
         ):
-            _make_folder(path, mode)
+            make_folder(path, mode)
 
     def is_own(self) -> bool:
         """Return whether this process may write to the folder as its only writer; one that does not exist can be made."""
         if not self._shared:
             return True
-        status = _status(self.root)
-        return status.st_uid == os.geteuid() if status else os.access(self.root.parent, os.W_OK)
+        if status := _status(self.root):
+            return status.st_uid == os.geteuid()
+        above = next((path for path in self.root.parents if _status(path)), self.root)
+        return os.access(above, os.W_OK)
 
     def strangers(self) -> list[Path]:
         """Return the folders that other users could write to, or that belong to others than the root does."""
@@ -161,15 +163,3 @@ def _status(path: Path) -> os.stat_result | None:
         return path.stat()
     except OSError:
         return None
-
-
-def _make_folder(path: Path, mode: int) -> None:
-    """Create a folder with exactly this mode, and missing parents for this user alone."""
-    if path.is_dir():
-        return
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with suppress(
-        FileExistsError
-    ):  # another process was faster; a file in its place is found when it is used
-        path.mkdir(mode=0o700)
-        path.chmod(mode)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import secrets
 import shutil
 import stat
 import threading
@@ -89,7 +88,7 @@ class PartialFile:
         """
         found = list(parent.glob(f"{name}.*")) if resume else []
         left = sorted(filter(_is_sound, found), key=count_bytes)
-        own = parent / f"{name}.{secrets.token_hex(4)}"
+        own = parent / f"{name}.{os.urandom(4).hex()}"
         best = left.pop() if left else None
         adopted = best is not None and _adopt(best, own)
         made = cls(own, size, adopted or _create(own))
@@ -135,8 +134,15 @@ class PartialFile:
                 os.write(self._list, b"%d %d\n" % (start, at))
 
     def read_into(self, buffer: memoryview, start: int) -> int:
-        """Read bytes from a position, and return how many."""
-        return os.preadv(self._data, [buffer], start)
+        """Read bytes from a position, and return how many.
+
+        Raises:
+            OSError: There are none, because something else changed the file.
+        """
+        count = os.preadv(self._data, [buffer], start)
+        if not count:
+            raise OSError(errno.EIO, "The partial download was truncated", str(self._folder / DATA))
+        return count
 
     def record_seal(self, seal: str) -> None:
         """Record where the bytes come from."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import secrets
 import stat
 import time
 from contextlib import suppress
@@ -73,7 +72,7 @@ class Record:
 
     def write(self, path: Path, mode: int) -> None:
         """Store the record of a cached file; a read-only cache still serves, and its files are hashed on each load."""
-        made = path.with_suffix(f"{SUFFIX}{secrets.token_hex(4)}")
+        made = path.with_suffix(f"{SUFFIX}{os.urandom(4).hex()}")
         with suppress(OSError):
             try:
                 descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
