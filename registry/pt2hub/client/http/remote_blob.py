@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pt2hub.client.http.transport import Transport
 
-STORAGE_CONNECTIONS = 10
+STORAGE_CONNECTIONS = 12
 """Concurrent reads from a storage: enough where each connection is capped at a tenth of the line."""
 SERVER_CONNECTIONS = 4
 """Concurrent reads from a pt2hub server, which answers each in one of its 16 threads."""
