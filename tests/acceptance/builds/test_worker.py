@@ -34,12 +34,12 @@ INTERFERING: dict[str, tuple[dict[str, Any], str]] = {
         f"replaced functions of pt2hub: {INSIDE}.operations.channel.Channel.ask",
     ),
     "keying": (
-        {"factory": f"{TINY}:patching", "kwargs": {"what": f"{INSIDE}.builds.build:compute_program_key"}},
-        f"replaced functions of pt2hub: {INSIDE}.builds.build.compute_program_key",
+        {"factory": f"{TINY}:patching", "kwargs": {"what": f"{INSIDE}.builds.compilation:compute_program_key"}},
+        f"replaced functions of pt2hub: {INSIDE}.builds.compilation.compute_program_key",
     ),
     "unused": (  # nothing fails for it: it is found at the end
-        {"factory": f"{TINY}:patching", "kwargs": {"what": f"{INSIDE}.builds.build:_reused_autotuning"}},
-        f"replaced functions of pt2hub: {INSIDE}.builds.build._reused_autotuning",
+        {"factory": f"{TINY}:patching", "kwargs": {"what": f"{INSIDE}.builds.compilation:_dtypes"}},
+        f"replaced functions of pt2hub: {INSIDE}.builds.compilation._dtypes",
     ),
 }
 """Models that break their build's process: their source, and what the error says."""
