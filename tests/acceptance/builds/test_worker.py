@@ -34,7 +34,10 @@ INTERFERING: dict[str, tuple[dict[str, Any], str]] = {
         f"replaced functions of pt2hub: {INSIDE}.operations.channel.Channel.ask",
     ),
     "keying": (
-        {"factory": f"{TINY}:patching", "kwargs": {"what": f"{INSIDE}.builds.compilation:compute_program_key"}},
+        {
+            "factory": f"{TINY}:patching",
+            "kwargs": {"what": f"{INSIDE}.builds.compilation:compute_program_key"},
+        },
         f"replaced functions of pt2hub: {INSIDE}.builds.compilation.compute_program_key",
     ),
     "unused": (  # nothing fails for it: it is found at the end
