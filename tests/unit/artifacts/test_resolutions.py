@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pt2hub.client.artifacts.origin import is_away
 from pt2hub.client.artifacts.resolutions import ResolutionStore
 from pt2hub.client.availability import DEFAULT_MAX_AGE, Availability, parse_duration
 from pt2hub.client.config import ClientConfig
+from pt2hub.client.http.outages import is_away
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.domain.storage import StorageLocation
 from pt2hub.errors import (

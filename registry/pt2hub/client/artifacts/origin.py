@@ -7,25 +7,21 @@ import time
 import warnings
 from contextlib import contextmanager
 from functools import cached_property
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from pt2hub.client.http.outages import is_away, with_hint
 from pt2hub.domain.names import Reference
 from pt2hub.errors import (
     BadConfiguration,
-    BadResponse,
-    InternalError,
     NotFound,
     Offline,
     Pt2hubError,
     ResolutionExpired,
     StorageUnavailable,
-    TransientError,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pt2hub.client.artifacts.resolutions import KnownResolution, ResolutionStore
@@ -38,8 +34,6 @@ if TYPE_CHECKING:
     from pt2hub.wire.resolution import ResolvedReference
 
 T = TypeVar("T")
-_UNREADABLE = (BadConfiguration, NotFound, StorageUnavailable)
-"""Errors of a bucket."""
 _AWAY_SECONDS = 30.0
 """How long a server that did not answer is not asked again where there is another way."""
 _NOTHING_KNOWN = (
@@ -61,81 +55,6 @@ class Connect(Protocol):
             hurried: Whether requests give up soon, because there is another way.
         """
         ...
-
-
-class _EitherBlob:
-    """A blob of the server, and of its bucket as soon as the server is away."""
-
-    def __init__(self, origin: Origin, digest: Digest, size: int) -> None:
-        self._origin = origin
-        self._digest = digest
-        self._size = size
-        self._current: BlobSource | None = None
-        self._away: Pt2hubError | None = None
-        self.connections = 1
-        self.ranged = True
-        self.seal = ""
-
-    @property
-    def url(self) -> str:
-        """Address of the blob, for errors."""
-        return self._current.url if self._current else str(self._digest)
-
-    @property
-    def server(self) -> str:
-        """Address of the server or the bucket."""
-        return self._current.server if self._current else ""
-
-    def read(self, start: int, stop: int) -> Generator[bytes]:
-        """Yield the bytes of a range; see `BlobSource.read`."""
-        done = start
-        try:
-            for chunk in self._read_server(start, stop):
-                done += len(chunk)
-                yield chunk
-        except _ServerAway:
-            yield from self._read_bucket(done, stop)
-
-    def _read_server(self, start: int, stop: int) -> Generator[bytes]:
-        if self._away is not None:
-            raise _ServerAway
-        try:
-            if self._current is None:
-                self._current = self._origin.blob_of_server(self._digest, self._size, hurried=True)
-                self._current.seal = self.seal
-            yield from self._read_current(start, stop)
-        except Pt2hubError as exc:
-            self._away = self._origin.note_away(exc)
-            self._current = None
-            raise _ServerAway from exc
-
-    def _read_bucket(self, start: int, stop: int) -> Generator[bytes]:
-        done = start
-        try:
-            if self._current is None:
-                self._current = self._origin.blob_of_bucket(self._digest, self._size)
-            for chunk in self._read_current(start, stop):
-                done += len(chunk)
-                yield chunk
-        except _UNREADABLE as exc:
-            if done > start or self._away is None:
-                raise
-            with self._origin.attempt_again(self._away, exc):
-                yield from self._origin.blob_of_server(self._digest, self._size, hurried=False).read(
-                    start, stop
-                )
-
-    def _read_current(self, start: int, stop: int) -> Generator[bytes]:
-        assert self._current is not None
-        try:
-            yield from self._current.read(start, stop)
-        finally:
-            self.connections, self.ranged = self._current.connections, self._current.ranged
-            self.seal = self._current.seal
-
-
-class _ServerAway(Exception):  # never leaves this module
-    """The server does not answer, so the bucket is read."""
 
 
 class Origin:
@@ -200,38 +119,28 @@ class Origin:
             away = self._note(exc)
         try:
             return self._bucket().manifest(digest)
-        except _UNREADABLE as exc:
+        except (BadConfiguration, NotFound, StorageUnavailable) as exc:
             with self._last_attempt(away, exc) as transport:
                 return transport.read(path)
 
     def blob(self, digest: Digest, size: int) -> BlobSource:
-        """Return a blob, to be read in ranges; its reads raise errors as `manifest` does.
+        """Return a blob, to be read in ranges. Nothing is sent before the first read.
 
         Args:
-            size: How many bytes it must have.
+            size: Its length in bytes.
+
+        Raises:
+            Offline: No server is asked.
         """
-        path = f"/api/v1/blobs/{digest}"
         self._refuse_offline(digest)
+        remote = self._connect(hurried=False).blob(f"/api/v1/blobs/{digest}", size)
         if self._location is None:
-            return self._connect(hurried=False).blob(path, size)
-        return _EitherBlob(self, digest, size)
+            return remote
+        from pt2hub.client.blobs.fallback_blob import FallbackBlob
 
-    def blob_of_server(self, digest: Digest, size: int, *, hurried: bool) -> BlobSource:
-        """Return a blob of the server; errors as for `manifest`."""
-        transport = self._hurried() if hurried else self._connect(hurried=False)
-        return transport.blob(f"/api/v1/blobs/{digest}", size)
-
-    def blob_of_bucket(self, digest: Digest, size: int) -> BlobSource:
-        """Return a blob of the bucket."""
-        return self._bucket().blob(digest, size)
-
-    def note_away(self, error: Pt2hubError) -> Pt2hubError:
-        """Remember that the server is away; raise any other error."""
-        return self._note(error)
-
-    def attempt_again(self, away: Pt2hubError, unreadable: Pt2hubError) -> AbstractContextManager[Transport]:
-        """Return the transport that has patience, since the bucket cannot be read either."""
-        return self._last_attempt(away, unreadable)
+        return FallbackBlob(
+            remote, lambda: self._bucket().blob(digest, size), away=self._recent(), note=self._note
+        )
 
     def close(self) -> None:
         """Close idle connections."""
@@ -263,9 +172,15 @@ class Origin:
 
     def _hurried(self) -> Transport:
         """Return the transport that gives up soon; raise the last error if the server was away a moment ago."""
-        if self._away and time.monotonic() - self._away[0] < _AWAY_SECONDS:
-            raise self._away[1]
+        if away := self._recent():
+            raise away
         return self._connect(hurried=True)
+
+    def _recent(self) -> Pt2hubError | None:
+        """Return the server's error if it was away a moment ago."""
+        if self._away and time.monotonic() - self._away[0] < _AWAY_SECONDS:
+            return self._away[1]
+        return None
 
     def _note(self, error: Pt2hubError) -> Pt2hubError:
         """Remember that the server is away; raise any other error, and one of its storage, which is the bucket itself."""
@@ -287,7 +202,7 @@ class Origin:
         except Pt2hubError as exc:
             assert self._location is not None
             hint = f"Its bucket {self._location.url} cannot be read either: {unreadable.message}. {unreadable.hint or ''}"
-            raise _with_hint(exc if is_away(exc) else away, hint.strip()) from unreadable
+            raise with_hint(exc if is_away(exc) else away, hint.strip()) from unreadable
 
     def _allows(self, reference: str, known: KnownResolution) -> bool:
         """Return whether a known resolution may be used: a version's number and a digest always mean the same."""
@@ -300,7 +215,7 @@ class Origin:
         from pt2hub.rendering.quantities import format_duration
 
         if known is None:
-            raise error if isinstance(error, Offline) else _with_hint(error, _NOTHING_KNOWN)
+            raise error if isinstance(error, Offline) else with_hint(error, _NOTHING_KNOWN)
         number, limit = known.resolved.number, self._availability.max_age_s
         if not self._allows(reference, known):
             raise ResolutionExpired(
@@ -313,13 +228,6 @@ class Origin:
         text = f"{reference} {found} as last known {_ago(known)}. {_reason(error)}"
         warnings.warn(text, LastKnownResolutionWarning, stacklevel=2)
         return known.resolved
-
-
-def is_away(error: Pt2hubError) -> bool:
-    """Return whether an error means that the server does not work at the moment, and not that it refused."""
-    if isinstance(error, BadResponse):
-        return int(error.context.get("status", 0)) >= HTTPStatus.INTERNAL_SERVER_ERROR
-    return isinstance(error, TransientError | InternalError)
 
 
 def _offline(what: str, why: str) -> Offline:
@@ -344,15 +252,4 @@ def _ago(known: KnownResolution) -> str:
         f"{format_age(age)} ago"
         if math.isfinite(age)
         else "at a time that this machine's clock has yet to reach"
-    )
-
-
-def _with_hint(error: Pt2hubError, hint: str) -> Pt2hubError:
-    """Return the same error with more advice."""
-    return type(error)(
-        error.message,
-        where=error.where,
-        hint=f"{error.hint or ''} {hint}".strip(),
-        details=error.details,
-        context=error.context,
     )

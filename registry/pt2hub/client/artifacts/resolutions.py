@@ -55,13 +55,14 @@ class ResolutionStore:
     """
 
     def __init__(self, cache: Path, server: str) -> None:
+        self._cache = cache
         self._folder = cache / "resolutions" / _name(server)
 
     def record(self, reference: str, resolved: ResolvedReference) -> None:
         """Remember an answer."""
         with suppress(OSError):
             if not self._folder.is_dir():
-                self._folder.mkdir(parents=True, exist_ok=True)
+                self._make()
             self._write(f"{_name(reference)}.json", KnownResolution(resolved, time.time()))
             if resolved.storage and resolved.storage != self.storage():
                 self._write(_STORAGE, resolved.storage)
@@ -74,9 +75,17 @@ class ResolutionStore:
         """Return where the server's storage was at its last answer; None if it was not in a bucket, or is unknown."""
         return self._read(StorageLocation, _STORAGE)
 
+    def _make(self) -> None:
+        """Create the folder for this user alone, as those of the cache are."""
+        from pt2hub.places import make_folder
+
+        for path in (self._cache, self._folder.parent, self._folder):
+            make_folder(path, 0o700)
+
     def _write(self, name: str, value: object) -> None:
         temporary = self._folder / f"{name}.{os.getpid()}"
         try:
+            temporary.touch(mode=0o600)
             temporary.write_text(json.dumps(encode(value)), encoding="ascii")
             temporary.replace(self._folder / name)
         finally:

@@ -8,21 +8,23 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from pt2hub.client.http.presigned import PresignedClient
-from pt2hub.client.http.remote_blob import STORAGE_CONNECTIONS, RemoteBlob
+from pt2hub.client.http.remote_blob import RemoteBlob
 from pt2hub.domain.storage import S3_ADDRESS, is_aws, object_path, parse_object_path
 from pt2hub.errors import BadConfiguration, NotFound, StorageUnavailable
 from pt2hub.extras import lacking
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Iterator
 
-    import urllib3
     from types_boto3_s3 import S3Client
+    from urllib3 import BaseHTTPResponse
 
     from pt2hub.client.http.ranges import ByteRange
     from pt2hub.domain.digests import Digest
-    from pt2hub.domain.storage import Kind, StorageLocation
+    from pt2hub.domain.storage import StorageLocation
 
+UNREADABLE = (BadConfiguration, NotFound, StorageUnavailable)
+"""Errors of a bucket that cannot be read."""
 _SIGNED_SECONDS = 900
 _MAX_MANIFEST_BYTES = 4 << 20
 """The limit that the OCI distribution specification recommends to registries."""
@@ -35,13 +37,16 @@ _HINTS = {
 """By the name of botocore's error."""
 _REFUSED = "Check the AWS credentials of this machine, and that they allow s3:GetObject on {}."
 _AWAY = "Check that this machine reaches {}. Set PT2HUB_STORAGE and AWS_ENDPOINT_URL_S3 if the bucket is elsewhere."
+_REFUSED_SIGNING = 400
+"""Status of an error before anything was sent: another attempt does not help."""
 
 
 class Bucket:
     """Reads objects by presigned URLs that it signs itself. Nothing is sent before the first read.
 
     Attributes:
-        url: `s3://bucket/prefix`.
+        url: `s3://bucket/prefix/`.
+        direct: Sends the requests.
 
     Args:
         location: Where the bucket is; without an endpoint, boto3's settings decide.
@@ -59,18 +64,19 @@ class Bucket:
             )
         if find_spec("boto3") is None:
             raise lacking(f"Reading {location.url}", ["boto3"])
-        self.url = location.url
-        self._moved: dict[Digest, str] = {}
+        self.url = f"{location.url.rstrip('/')}/"
         self._name, prefix = match["bucket"], (match["prefix"] or "").strip("/")
         self._prefix = f"{prefix}/" if prefix else ""
-        with self._errors():
-            self._client = _connect(location)
+        self._moved: dict[str, str] = {}
+        self._endpoint = ""
+        with self._errors(""):
+            self._client = _checked(location)
         self._endpoint = self._client.meta.endpoint_url
-        self._http = PresignedClient(self._endpoint)
+        self.direct = PresignedClient(self._endpoint)
 
     def close(self) -> None:
         """Close idle connections."""
-        self._http.close()
+        self.direct.close()
 
     def manifest(self, digest: Digest) -> bytes:
         """Return the bytes of a manifest, unchecked.
@@ -83,43 +89,43 @@ class Bucket:
         try:
             return self._fetch(path)
         except NotFound:
-            return self._fetch(self._other_generation("manifests", digest))
+            return self._fetch(self._other_generation(path))
 
-    def blob(self, digest: Digest, size: int) -> BucketBlob:
-        """Return a blob, to be read in ranges; nothing is sent before the first read."""
-        return BucketBlob(self, digest, size)
+    def blob(self, digest: Digest, size: int) -> RemoteBlob:
+        """Return a blob, to be read in ranges.
+
+        Args:
+            size: Its length in bytes.
+        """
+        return RemoteBlob(self, object_path("blobs", digest), size)
 
     @contextmanager
-    def open_blob(self, digest: Digest, wanted: ByteRange) -> Iterator[urllib3.BaseHTTPResponse]:
-        """Request a range of a blob's bytes.
+    def open_blob(self, path: str, wanted: ByteRange) -> Iterator[BaseHTTPResponse]:
+        """Request a range of a blob.
 
         Raises:
             NotFound: The bucket does not have it.
             StorageUnavailable: The bucket cannot be read.
         """
-        path = self._moved.get(digest) or object_path("blobs", digest)
-        with self._errors(path), self._http.open(self._sign(path), wanted) as response:
+        try:
+            with self._open(self._moved.get(path, path), wanted) as response:
+                yield response
+                return
+        except NotFound:
+            if path in self._moved:
+                raise
+        self._moved[path] = self._other_generation(path)
+        with self._open(self._moved[path], wanted) as response:
             yield response
 
-    def find_moved(self, digest: Digest) -> None:
-        """Find the bytes of a blob that were stored again after a deletion.
-
-        Raises:
-            NotFound: There are none.
-        """
-        self._moved[digest] = self._other_generation("blobs", digest)
-
-    def has_moved(self, digest: Digest) -> bool:
-        """Return whether `find_moved` found a blob."""
-        return digest in self._moved
-
-    def address(self, digest: Digest) -> str:
-        """Return a blob's address, for errors."""
-        return f"{self.url}/{self._moved.get(digest) or object_path('blobs', digest)}"
+    @contextmanager
+    def _open(self, path: str, wanted: ByteRange) -> Iterator[BaseHTTPResponse]:
+        with self._errors(path), self.direct.open(self._sign(path), wanted) as response:
+            yield response
 
     def _fetch(self, path: str) -> bytes:
         with self._errors(path):
-            return self._http.fetch(self._sign(path), _MAX_MANIFEST_BYTES)
+            return self.direct.fetch(self._sign(path), _MAX_MANIFEST_BYTES)
 
     def _sign(self, path: str) -> str:
         return self._client.generate_presigned_url(
@@ -128,27 +134,29 @@ class Bucket:
             ExpiresIn=_SIGNED_SECONDS,
         )
 
-    def _other_generation(self, kind: Kind, digest: Digest) -> str:
+    def _other_generation(self, path: str) -> str:
         """Return the path of bytes that were stored again after a deletion.
+
+        Args:
+            path: Where they were at first.
 
         Raises:
             NotFound: There are none.
         """
-        first = object_path(kind, digest)
-        with self._errors(first):
-            listed = self._client.list_objects_v2(Bucket=self._name, Prefix=f"{self._prefix}{first}.")
+        with self._errors(path):
+            listed = self._client.list_objects_v2(Bucket=self._name, Prefix=f"{self._prefix}{path}.")
         paths = [item["Key"].removeprefix(self._prefix) for item in listed.get("Contents", ())]
-        found = [path for path in paths if parse_object_path(path)]
+        found = [other for other in paths if parse_object_path(other)]
         if not found:
-            raise self._absent(first)
+            raise self._absent(path)
         return found[0]
 
     @contextmanager
-    def _errors(self, path: str = "") -> Iterator[None]:
+    def _errors(self, path: str) -> Iterator[None]:
         """Turn errors of the storage and of boto3 into ones with advice for the holder of the credentials."""
         from botocore.exceptions import BotoCoreError, ClientError
 
-        where = f"{self.url}/{path}" if path else self.url
+        where = self.url + path
         try:
             yield
         except StorageUnavailable as exc:
@@ -163,56 +171,32 @@ class Bucket:
                 f"Cannot read the bucket: {name}",
                 where=where,
                 hint=_HINTS.get(name, _REFUSED.format(self.url)),
-            ) from exc
-        except ValueError as exc:  # botocore's, about the endpoint
-            raise BadConfiguration(
-                f"Invalid configuration of boto3: {exc}",
-                where="AWS_ENDPOINT_URL_S3",
-                hint="Use a complete URL such as http://127.0.0.1:8333.",
+                context={"status": _REFUSED_SIGNING},
             ) from exc
 
     def _absent(self, path: str) -> NotFound:
         return NotFound(
             "The bucket has no such object",
-            where=f"{self.url}/{path}",
+            where=self.url + path,
             hint="Check that the server keeps its blobs in this bucket; pt2hub's server may know another one.",
         )
 
 
-class BucketBlob(RemoteBlob):
-    """A blob in a bucket, read in ranges.
+def may_pass(error: StorageUnavailable) -> bool:
+    """Return whether another attempt may succeed: no answer, a broken one, or a busy server."""
+    status = error.context.get("status")
+    return status is None or status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
-    Args:
-        size: Its length in bytes.
-    """
 
-    def __init__(self, bucket: Bucket, digest: Digest, size: int) -> None:  # without a server's transport
-        self.connections = 1
-        self.ranged = True
-        self.seal = ""
-        self._size = size
-        self._bucket = bucket
-        self._digest = digest
-
-    @property
-    def url(self) -> str:
-        """Address of the blob in the bucket."""
-        return self._bucket.address(self._digest)
-
-    @property
-    def server(self) -> str:
-        """Address of the bucket."""
-        return self._bucket.url
-
-    def _read(self, wanted: ByteRange) -> Generator[bytes]:
-        try:
-            with self._bucket.open_blob(self._digest, wanted) as response:
-                yield from self._receive(response, wanted, self.url, STORAGE_CONNECTIONS)
-        except NotFound:
-            if self._bucket.has_moved(self._digest):
-                raise
-            self._bucket.find_moved(self._digest)
-            yield from self._read(wanted)
+def _checked(location: StorageLocation) -> S3Client:
+    try:
+        return _connect(location)
+    except ValueError as exc:  # botocore's, about the endpoint
+        raise BadConfiguration(
+            f"Invalid configuration of boto3: {exc}",
+            where="AWS_ENDPOINT_URL_S3",
+            hint="Use a complete URL such as http://127.0.0.1:8333.",
+        ) from exc
 
 
 def _connect(location: StorageLocation) -> S3Client:

@@ -39,14 +39,18 @@ class BlobSource(Protocol):
     """Where the bytes of a blob come from, such as a `RemoteBlob`.
 
     Attributes:
-        connections: How many concurrent reads pay, as far as known; one before the first answer.
-        ranged: Whether ranges are answered; otherwise a read takes the whole blob and skips to its first byte.
         seal: URL and ETag of the answers, empty if unknown; set to that of an earlier process, they must be equal.
     """
 
-    connections: int
-    ranged: bool
     seal: str
+
+    @property
+    def connections(self) -> int:
+        """How many concurrent reads pay, as far as known; one before the first answer."""
+
+    @property
+    def ranged(self) -> bool:
+        """Whether ranges are answered; otherwise a read takes the whole blob and skips to its first byte."""
 
     @property
     def url(self) -> str:

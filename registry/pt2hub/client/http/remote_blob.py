@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pt2hub.client.http.presigned import redact_url
 from pt2hub.client.http.ranges import ByteRange, RangesIgnored, SourceChanged
@@ -12,15 +12,31 @@ from pt2hub.errors import StorageUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from contextlib import AbstractContextManager
 
     from urllib3 import BaseHTTPResponse
 
-    from pt2hub.client.http.transport import Transport
+    from pt2hub.client.http.presigned import PresignedClient
 
 STORAGE_CONNECTIONS = 12
 """Concurrent reads from a storage: enough where each connection is capped at a tenth of the line."""
 SERVER_CONNECTIONS = 4
 """Concurrent reads from a pt2hub server, which answers each in one of its 16 threads."""
+
+
+class BlobHost(Protocol):
+    """A server with blobs, such as a `Transport`.
+
+    Attributes:
+        url: Its address.
+        direct: Sends requests to its storage.
+    """
+
+    url: str
+    direct: PresignedClient
+
+    def open_blob(self, path: str, wanted: ByteRange) -> AbstractContextManager[BaseHTTPResponse]:
+        """Request a range of a blob; the response has its bytes, or redirects (307) to the storage."""
 
 
 class RemoteBlob:
@@ -35,7 +51,7 @@ class RemoteBlob:
         size: Its length in bytes.
     """
 
-    def __init__(self, transport: Transport, path: str, size: int) -> None:
+    def __init__(self, transport: BlobHost, path: str, size: int) -> None:
         self.connections = 1
         self.ranged = True
         self.seal = ""

@@ -63,7 +63,7 @@ class Transport:
 
     Args:
         token: Sent with every request, where given.
-        patience_s: Seconds that a request waits for an answer, twice; by default longer, and more often.
+        patience_s: Seconds to wait for a document, twice; by default longer, and more often.
     """
 
     def __init__(
@@ -76,16 +76,16 @@ class Transport:
         patience_s: float | None = None,
     ) -> None:
         self.url = url.rstrip("/")
+        self._document_timeout = (
+            urllib3.Timeout(connect=CONNECT_SECONDS, read=patience_s) if patience_s else _DOCUMENT_TIMEOUT
+        )
         self._peer = ServerInfo(self.url, url_from=url_from, token_from=token_from if token else "")
         self._headers = {"User-Agent": USER_AGENT, "Accept-Encoding": "identity"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
-        self._hurried = (
-            urllib3.Timeout(connect=min(CONNECT_SECONDS, patience_s), read=patience_s) if patience_s else None
-        )
         self._pool = urllib3.PoolManager(
             retries=_HURRIED if patience_s else _RETRIES,
-            timeout=self._hurried or urllib3.Timeout(connect=CONNECT_SECONDS, read=_READ_SECONDS),
+            timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=_READ_SECONDS),
             maxsize=POOLED,
             blocksize=SEND_BYTES,
         )
@@ -168,7 +168,7 @@ class Transport:
             ServerUnreachable: No answer, or it broke off.
             Pt2hubError: The server's own error, as the class it raised.
         """
-        headers, options = wanted.headers, {"timeout": self._hurried or wanted.timeout, "retries": _BUSY_ONLY}
+        headers, options = wanted.headers, {"timeout": wanted.timeout, "retries": _BUSY_ONLY}
         with self._guard(), self._send("GET", path, headers=headers, redirect=False, **options) as response:
             if response.status >= HTTPStatus.MULTIPLE_CHOICES and not response.get_redirect_location():
                 raise self._peer.failure(response, self._body(response))
@@ -195,7 +195,7 @@ class Transport:
     ) -> tuple[urllib3.BaseHTTPResponse, bytes]:
         """Return a response and its body; retry if the connection breaks."""
         if method == "GET":
-            options.setdefault("timeout", self._hurried or _DOCUMENT_TIMEOUT)
+            options.setdefault("timeout", self._document_timeout)
         vain = 0
         while True:
             try:
