@@ -148,7 +148,7 @@ ENTRIES: dict[str, Entry] = {
         Entry(
             "bert-base",
             "BERT-base, float16, 128 tokens, max-autotune",
-            _bert(**_tuned(60)),
+            _bert(**_tuned(180)),
             {"batch": 1},
             _TUNED_MODES,
         ),
@@ -158,7 +158,7 @@ ENTRIES: dict[str, Entry] = {
             _bert(
                 model="results/bert-base",
                 source={**_BERT, "config": {"num_hidden_layers": 11}},
-                **_tuned(60),
+                **_tuned(180),
             ),
             after="bert-base",
         ),
