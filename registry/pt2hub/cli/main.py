@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 import typer
+from click.exceptions import NoArgsIsHelpError
 
 from pt2hub.cli import lists, output, panels, web_page
+from pt2hub.cli.access import login, settings
 from pt2hub.cli.artifacts import diff, hosts, kernels, lock, lock_views, pull, show
 from pt2hub.cli.blobs import cache
-from pt2hub.cli.builds import build, control, logs
-from pt2hub.cli.operations import admin, server, worker
+from pt2hub.cli.builds import build, control, logs, wait
+from pt2hub.cli.operations import admin, completion, doctor, server, worker
 from pt2hub.cli.performance import comparisons, history, measuring_jobs, reports
 from pt2hub.cli.promotion import aliases, policies
-from pt2hub.cli.publishing import description, publish
+from pt2hub.cli.publishing import description, publish, specs
 from pt2hub.errors import Pt2hubError, UsageError
 from pt2hub.extras import lacking
 from pt2hub.version import __version__
@@ -38,11 +40,11 @@ app = typer.Typer(
 panels.add(
     app,
     publish.publish,
+    wait.wait,
     build.build,
     control.cancel,
     control.retry,
     measuring_jobs.measure,
-    aliases.alias,
     policies.policy,
     description.describe,
     lists.models,
@@ -71,7 +73,15 @@ panels.add(
     server.api,
     server.demo,
     worker.worker,
+    login.login,
+    login.logout,
+    login.whoami,
+    doctor.doctor,
+    completion.completion,
 )
+aliases.register(app)
+specs.register(app)
+settings.register(app)
 admin.register(app)
 cache.register(app)
 
@@ -102,6 +112,8 @@ def main() -> None:
             errors="backslashreplace"
         )  # as on stderr: a name that the terminal cannot show is not a failure
     warnings.showwarning = output.show_warning
+    if completion.VARIABLE in os.environ:
+        completion.prepare()
     sys.exit(run(sys.argv[1:]))
 
 
@@ -112,6 +124,7 @@ def run(args: Sequence[str]) -> int:
         0 on success, 1 on failure, 2 on wrong usage, 130 after Ctrl-C.
     """
     output.choose_json("--json" in args)  # until the command line is parsed
+    output.choose_quiet(False)
     try:
         return int(app(args=list(args), prog_name="pt2hub", standalone_mode=False) or 0)
     except click.ClickException as exc:
@@ -141,8 +154,10 @@ def _missing(exc: ModuleNotFoundError) -> Pt2hubError:
 
 
 def _explain_usage(exc: click.ClickException) -> None:
-    if output.is_json():
-        hint = "See pt2hub --help."
-        output.print_json({"error": UsageError(exc.format_message(), hint=hint).as_dict()})
-    else:
-        exc.show()
+    """Print wrong usage in the style of all errors."""
+    if isinstance(exc, NoArgsIsHelpError):  # making it has printed the help
+        return
+    context = exc.ctx if isinstance(exc, click.UsageError) else None
+    usage = f"{context.get_usage().strip()}. " if context else ""
+    command = context.command_path if context else "pt2hub"
+    output.complain(UsageError(exc.format_message(), hint=f"{usage}See {command} --help."))

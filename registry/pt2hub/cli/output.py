@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sys
+import textwrap
 import traceback
 import warnings
 from contextlib import contextmanager, suppress
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _JSON: ContextVar[bool] = ContextVar("json", default=False)
+_QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
 
 _SIGNALLED = 128
 """Shells add this to the number of the signal that ended a command."""
@@ -36,6 +39,21 @@ def choose_json(value: bool) -> None:
 def is_json() -> bool:
     """Return whether this command prints one JSON value and nothing else on stdout."""
     return _JSON.get()
+
+
+def choose_quiet(value: bool) -> None:
+    """Set whether this command shows no progress, from the `--quiet` option of every command."""
+    _QUIET.set(value)
+
+
+def is_quiet() -> bool:
+    """Return whether this command shows no progress."""
+    return is_json() or _QUIET.get()
+
+
+def shows_progress() -> bool | None:
+    """Return the `progress` option of client calls: False if quiet, None for the client's own choice."""
+    return False if is_quiet() else None
 
 
 def emit(value: Any, human: Callable[[Console], None]) -> None:
@@ -106,7 +124,23 @@ def complain(error: Pt2hubError, *, as_text: bool = False) -> None:
             print_json({"error": error.as_dict()})
             return
     first, *rest = _print_error(str(error)).splitlines()
-    print(f"pt2hub: {first}", *rest, f"  [{error.code}]", sep="\n", file=sys.stderr)
+    lines = (f"pt2hub: {first}", *rest, f"  [{error.code}]")
+    print(*map(_fit_terminal, lines), sep="\n", file=sys.stderr)
+
+
+def _fit_terminal(line: str) -> str:
+    """Return a line of an error broken between words for a terminal; off a terminal it stays whole, for grep."""
+    if not sys.stderr.isatty():
+        return line
+    indent = "  " if line.startswith(" ") else ""
+    return textwrap.fill(
+        line.strip(),
+        shutil.get_terminal_size().columns,
+        initial_indent=indent,
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _print_error(text: str) -> str:

@@ -11,7 +11,7 @@ import click
 from typer.core import TyperArgument, TyperCommand, TyperOption
 from typer.models import ArgumentInfo
 
-from pt2hub.cli.output import choose_json
+from pt2hub.cli.output import choose_json, choose_quiet
 
 if TYPE_CHECKING:
     import typer
@@ -22,10 +22,11 @@ PUBLISHING = "Publishing"
 READING = "Reading"
 USING = "Using"
 OPERATING = "Operating"
+ACCESS = "Login and settings"
 
 
 class Command(TyperCommand):
-    """A command with `--json`. Restores the help of arguments, which click 8.5 drops after typer 0.21 set it."""
+    """A command with `--json` and `--quiet`. Restores the help of arguments, which click 8.5 drops after typer 0.21 set it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -36,6 +37,15 @@ class Command(TyperCommand):
                 expose_value=False,
                 callback=lambda _ctx, _param, value: choose_json(value),
                 help="Print the result as one JSON value on stdout.",
+            )
+        )
+        self.params.append(
+            TyperOption(
+                param_decls=["--quiet", "-q"],
+                is_flag=True,
+                expose_value=False,
+                callback=lambda _ctx, _param, value: choose_quiet(value),
+                help="Show no progress; errors and the result are still printed.",
             )
         )
         hints = get_type_hints(inspect.unwrap(self.callback), include_extras=True) if self.callback else {}

@@ -90,7 +90,7 @@ def build_of(client: Client, text: str, target: str | None, *, otherwise: str = 
     """
     if "/" not in text:
         return text
-    version = _any_version(client, text)
+    version = any_version(client, text)
     found = [build for build in version.builds if target in (None, build.target)]
     if len(found) == 1:
         return found[0].id
@@ -107,7 +107,7 @@ def build_of(client: Client, text: str, target: str | None, *, otherwise: str = 
     )
 
 
-def _any_version(client: Client, text: str) -> VersionView:
+def any_version(client: Client, text: str) -> VersionView:
     """Return the version that a reference names, for a model its newest one, ready or not."""
     if "@" in text:
         return version_of(client, text)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pt2hub.client.performance.performance import Performance
     from pt2hub.client.publishing.options import ModelOptions, SpecOptions
     from pt2hub.client.publishing.published import Published
+    from pt2hub.wire.identities import Identity
+    from pt2hub.wire.previews import PublishPreview
 
     Model: TypeAlias = "Module | ExportedProgram | Callable[..., Any]"
 
@@ -90,6 +92,34 @@ class Client(Connection):
         from pt2hub.client.resources import Workers
 
         return Workers(self._transport)
+
+    def whoami(self) -> Identity:
+        """Return whom the server takes this client's token for.
+
+        Raises:
+            Unauthorized: The token is missing or wrong.
+        """
+        from pt2hub.wire.identities import Identity
+
+        return self._transport.fetch(Identity, "/api/v1/whoami")
+
+    def check_server(self) -> str:
+        """Return the server's release if it is ready: its database and its storage respond.
+
+        Raises:
+            Pt2hubError: The server does not answer, or is not ready.
+        """
+        self._transport.get("/readyz")
+        return self._transport.release or "unknown"
+
+    def preview(self, spec: Mapping[str, Any] | str | Path, **options: Unpack[SpecOptions]) -> PublishPreview:
+        """Return what publishing a spec would do, with the same errors; arguments as for `publish`.
+
+        Files are uploaded, since the server checks them; nothing else changes.
+        """
+        from pt2hub.client.publishing.publisher import Publisher
+
+        return Publisher(self._transport, self.config.torchvision_mirror).preview(spec, options)
 
     @overload
     def publish(

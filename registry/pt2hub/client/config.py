@@ -116,6 +116,16 @@ class ClientConfig:
         return self.cache_folder or self.home / CACHE_NAME
 
 
+def variables_before_file(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Return the environment variables that are set and used before the settings file.
+
+    Args:
+        environ: `os.environ` where omitted.
+    """
+    given = os.environ if environ is None else environ
+    return tuple(name for name in ("PT2HUB_URL", "PT2HUB_TOKEN") if given.get(name))
+
+
 def cpu_level_limit(environ: Mapping[str, str] | None = None) -> str | None:
     """Return the CPU level that `PT2HUB_CPU_LEVEL` sets for this machine; None if unset.
 

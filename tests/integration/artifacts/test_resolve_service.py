@@ -97,7 +97,7 @@ def test_what_is_not_there_is_answered_with_what_is(registry: Registry) -> None:
 
     assert hint(f"{MODEL}@7") == f"Its versions are 1 to 4. pt2hub versions {MODEL} lists them."
     assert f"Did you mean {MODEL}@production? " in hint(f"{MODEL}@prod")
-    assert f"pt2hub alias {MODEL} lists its aliases. The newest version is {MODEL}@4." in hint(
+    assert f"pt2hub alias ls {MODEL} lists its aliases. The newest version is {MODEL}@4." in hint(
         f"{MODEL}@canary"
     )
     assert hint(f"{MODEL}@{digest_bytes(b'')}") == f"pt2hub versions {MODEL} lists its versions."

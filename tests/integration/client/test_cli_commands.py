@@ -56,7 +56,7 @@ def test_an_empty_registry_says_how_to_publish_first(shell: Shell) -> None:
 def test_models_are_one_aligned_line_each_in_a_pipe(shell: Shell, served: Registry) -> None:
     published(served)
     failed(served, source={"factory": "torchvision.models:resnet18", "seed": 1})
-    assert shell("alias", f"{MODEL}@1", "prod", "--reason", "first").code == 0
+    assert shell("alias", "set", f"{MODEL}@1", "prod", "--reason", "first").code == 0
     told = shell("models")
     headings, row = told.lines
     assert headings == ["MODEL", "VERSIONS", "NEWEST", "READY", "ALIASES", "CREATED"]
@@ -111,22 +111,24 @@ def test_builds_are_listed_chosen_and_shown(shell: Shell, served: Registry) -> N
 def test_an_alias_is_set_moved_shown_rolled_back_and_removed(shell: Shell, served: Registry) -> None:
     published(served)
     published(served, 1)
-    assert "has no aliases" in shell("alias", MODEL).out
-    told = shell("alias", f"{MODEL}@1", "prod", "--reason", "first release")
+    assert "has no aliases" in shell("alias", "ls", MODEL).out
+    told = shell("alias", "set", f"{MODEL}@1", "prod", "--reason", "first release")
     assert (told.code, told.out.splitlines()[0]) == (0, f"{MODEL}@prod: nothing -> 1")
-    assert shell("alias", f"{MODEL}@2", "prod", "--reason", "second").out.startswith(f"{MODEL}@prod: 1 -> 2")
-    assert shell("alias", f"{MODEL}@prod", "canary", "--reason", "as prod").out.startswith(
+    assert shell("alias", "set", f"{MODEL}@2", "prod", "--reason", "second").out.startswith(
+        f"{MODEL}@prod: 1 -> 2"
+    )
+    assert shell("alias", "set", f"{MODEL}@prod", "canary", "--reason", "as prod").out.startswith(
         f"{MODEL}@canary: nothing -> 2"
     )
-    back = shell("alias", MODEL, "prod", "--rollback", "--reason", "latency rose")
+    back = shell("alias", "rollback", MODEL, "prod", "--reason", "latency rose")
     assert back.out.startswith(f"{MODEL}@prod: 2 -> 1")
-    assert [line[:2] for line in shell("alias", MODEL).lines[1:]] == [["canary", "2"], ["prod", "1"]]
-    code, view = shell.json("alias", MODEL, "prod")
+    assert [line[:2] for line in shell("alias", "ls", MODEL).lines[1:]] == [["canary", "2"], ["prod", "1"]]
+    code, view = shell.json("alias", "log", MODEL, "prod")
     moves = [(move["before"], move["after"], move["reason"]) for move in view["history"]]
     assert (code, moves) == (0, [(2, 1, "latency rose"), (1, 2, "second"), (None, 1, "first release")])
-    gone = shell("alias", MODEL, "prod", "--remove", "--reason", "moved to canary")
+    gone = shell("alias", "rm", MODEL, "prod", "--reason", "moved to canary")
     assert gone.out.startswith(f"{MODEL}@prod: 1 -> nothing")
-    told = shell("alias", MODEL, "prod")
+    told = shell("alias", "log", MODEL, "prod")
     assert "it was removed" in told.out
     assert "first release" in told.out
 
@@ -134,15 +136,15 @@ def test_an_alias_is_set_moved_shown_rolled_back_and_removed(shell: Shell, serve
 def test_an_alias_moves_only_from_where_it_is_expected(shell: Shell, served: Registry) -> None:
     published(served)
     published(served, 1)
-    move = ("alias", f"{MODEL}@2", "prod", "--reason", "mine", "--expect")
+    move = ("alias", "set", f"{MODEL}@2", "prod", "--reason", "mine", "--expect")
     assert shell(*move, "none").code == 0
-    told = shell("alias", f"{MODEL}@1", "prod", "--reason", "late", "--expect", "none")
+    told = shell("alias", "set", f"{MODEL}@1", "prod", "--reason", "late", "--expect", "none")
     assert told.code == 1
     assert "mine" in told.err, "the move that won is shown"
-    assert f"pt2hub alias {MODEL} prod" in told.err
+    assert f"pt2hub alias log {MODEL} prod" in told.err
     assert "--expect 2" in told.err
     assert "[alias_moved]" in told.err
-    code, document = shell.json("alias", f"{MODEL}@1", "prod", "--reason", "late", "--expect", "1")
+    code, document = shell.json("alias", "set", f"{MODEL}@1", "prod", "--reason", "late", "--expect", "1")
     assert (code, document["error"]["code"]) == (1, "alias_moved")
     assert document["error"]["context"]["winner"]["number"] == 2
 
@@ -150,15 +152,13 @@ def test_an_alias_moves_only_from_where_it_is_expected(shell: Shell, served: Reg
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ([f"{MODEL}@1", "prod"], "--reason"),
-        ([f"{MODEL}@1"], "The alias name is required"),
-        ([MODEL, "prod", "--reason", "why"], "The version is required"),
-        ([MODEL, "prod", "--remove", "--rollback", "--reason", "why"], "cannot be combined"),
-        ([f"{MODEL}@1", "prod", "--reason", "why", "--expect", "now"], "--expect must be"),
-        (
-            [MODEL, "prod", "--remove", "--reason", "why", "--expect", "none"],
-            "--expect none cannot be combined",
-        ),
+        (["set", f"{MODEL}@1", "prod"], "--reason"),
+        (["set", f"{MODEL}@1", "prod", "--reason", " "], "--reason"),
+        (["set", f"{MODEL}@1", "--reason", "why"], "NAME"),
+        (["set", MODEL, "prod", "--reason", "why"], "The version is required"),
+        (["set", f"{MODEL}@1", "prod", "--reason", "why", "--expect", "now"], "--expect must be"),
+        (["rm", MODEL, "prod", "--reason", "why", "--expect", "none"], "--expect none is only for"),
+        (["rollback", MODEL, "prod", "--reason", "why", "--timeout", "3"], "--timeout requires --wait"),
     ],
 )
 def test_half_an_alias_command_is_wrong_usage(shell: Shell, args: list[str], words: str) -> None:
@@ -169,15 +169,15 @@ def test_half_an_alias_command_is_wrong_usage(shell: Shell, args: list[str], wor
 
 def test_an_alias_that_is_a_number_is_refused_with_what_to_write(shell: Shell, served: Registry) -> None:
     published(served)
-    told = shell("alias", f"{MODEL}@1", "2", "--reason", "why")
+    told = shell("alias", "set", f"{MODEL}@1", "2", "--reason", "why")
     assert (told.code, told.out) == (1, "")
     assert "numbers are versions" in told.err
 
 
 def test_an_alias_with_nothing_before_it_is_not_rolled_back(shell: Shell, served: Registry) -> None:
     published(served)
-    shell("alias", f"{MODEL}@1", "prod", "--reason", "first")
-    told = shell("alias", MODEL, "prod", "--rollback", "--reason", "why")
+    shell("alias", "set", f"{MODEL}@1", "prod", "--reason", "first")
+    told = shell("alias", "rollback", MODEL, "prod", "--reason", "why")
     assert told.code == 1
     assert "Cannot roll back" in told.err
 
@@ -187,7 +187,7 @@ def test_an_alias_with_nothing_before_it_is_not_rolled_back(shell: Shell, served
 
 def test_show_takes_every_reference_and_says_how_to_pull(shell: Shell, served: Registry) -> None:
     digest = published(served)
-    shell("alias", f"{MODEL}@1", "prod", "--reason", "first")
+    shell("alias", "set", f"{MODEL}@1", "prod", "--reason", "first")
     for reference in (MODEL, f"{MODEL}@1", f"{MODEL}@prod", f"{MODEL}@{digest}", f"{MODEL}@{digest[:15]}"):
         told = shell("show", reference)
         assert told.code == 0, reference

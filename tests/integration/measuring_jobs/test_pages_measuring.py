@@ -106,4 +106,4 @@ def test_a_form_whose_check_lacks_figures_leads_to_the_job(signed_in: FlaskClien
     assert response.status_code == 409
     page = response.get_data(as_text=True)
     assert f'href="/builds/{job}"' in page
-    assert f"pt2hub alias {MODEL}@2 prod --wait" in Page(page).text
+    assert f"pt2hub alias set {MODEL}@2 prod --wait" in Page(page).text

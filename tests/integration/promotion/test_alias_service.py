@@ -54,7 +54,7 @@ def test_a_removed_alias_leaves_its_history_which_goes_on_when_it_is_made_again(
     assert aliases.alias(MODEL, "prod").number is None
     with pytest.raises(NotFound, match="@prod not found") as caught:
         registry.services.resolve.resolve(f"{MODEL}@prod")
-    assert f"It was removed: pt2hub alias {MODEL} prod shows its history." in (caught.value.hint or "")
+    assert f"It was removed: pt2hub alias log {MODEL} prod shows its history." in (caught.value.hint or "")
     move(aliases, 1, None, reason="back")
     history = aliases.alias(MODEL, "prod").history
     assert [(item.sequence, item.before, item.after) for item in history] == [

@@ -85,8 +85,7 @@ def test_what_is_wrong_with_a_policys_file_is_said_by_line(
     ("args", "words"),
     [
         (["policy", MODEL, "--expect", "1"], "--expect requires --set"),
-        (["alias", MODEL, "prod", "--force"], "--force requires a move"),
-        (["alias", MODEL, "prod", "--remove", "--force", "--reason", "x"], "--force requires a move"),
+        (["alias", "rm", MODEL, "prod", "--force", "--reason", "x"], "No such option '--force'"),
     ],
 )
 def test_half_a_command_is_wrong_usage(shell: Shell, args: list[str], words: str) -> None:
@@ -100,9 +99,9 @@ def test_a_refused_move_says_by_how_much_and_how_an_admin_forces_it(
     version(served, latency(10.0))
     version(served, latency(13.0))
     shell("policy", MODEL, "--set", str(file))
-    made = shell("alias", f"{MODEL}@1", "prod", "--reason", "first")
+    made = shell("alias", "set", f"{MODEL}@1", "prod", "--reason", "first")
     assert "nothing to compare with" in made.out
-    move = ("alias", f"{MODEL}@2", "prod", "--reason", "mends a wrong result")
+    move = ("alias", "set", f"{MODEL}@2", "prod", "--reason", "mends a wrong result")
     told = shell(*move)
     assert told.code == 1
     assert f"latency_p50 on {V4} at batch 2 is 30 % worse in 2 than in 1 (13 ms, was 10 ms)" in told.err
@@ -116,10 +115,10 @@ def test_a_refused_move_says_by_how_much_and_how_an_admin_forces_it(
     forced = shell(*move, "--force")
     assert forced.code == 0
     assert "forced past: latency_p50" in forced.out
-    history = shell("alias", MODEL, "prod").out
+    history = shell("alias", "log", MODEL, "prod").out
     assert "Move 2 was forced past: latency_p50" in history
     assert "30 % worse" in history
-    back = shell("alias", MODEL, "prod", "--rollback", "--force", "--reason", "not needed")
+    back = shell("alias", "rollback", MODEL, "prod", "--force", "--reason", "not needed")
     assert "better in 1 than in 2" in back.out
 
 

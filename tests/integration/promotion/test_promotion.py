@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MODEL = "vision/resnet18"
 CHECK: dict[str, Any] = {"alias": "prod", "metric": "latency_p50", "max_worse": 0.05}
-MOVE = ("alias", f"{MODEL}@2", "prod", "--reason", "faster")
+MOVE = ("alias", "set", f"{MODEL}@2", "prod", "--reason", "faster")
 
 
 def two_versions(registry: Registry) -> tuple[Digest, Digest, str]:
@@ -58,7 +58,7 @@ def test_a_check_that_lacks_figures_says_which_job_brings_them(shell: Shell, ser
     told = shell(*MOVE)
     assert told.code == 1
     assert f"version 2 is not measured yet: its measuring job {job} is queued" in told.err
-    assert f'`pt2hub alias {MODEL}@2 prod --reason "..." --wait` moves it as soon as' in told.err
+    assert f'`pt2hub alias set {MODEL}@2 prod --reason "..." --wait` moves it as soon as' in told.err
     error = shell.json(*MOVE)[1]["error"]
     assert error["context"]["waits_for"] == [job]
     assert error["context"]["refused"][0]["jobs"] == [job]
@@ -113,7 +113,7 @@ def test_waiting_for_a_move_ends_with_its_time(shell: Shell, served: Registry, c
     assert (told.code, "[build_active]" in told.err) == (1, True)
     assert client.aliases.get(MODEL, "prod").number == 1
     assert shell(*MOVE, "--timeout", "3").code == 2
-    assert shell("alias", MODEL, "prod", "--wait").code == 2
+    assert shell("alias", "log", MODEL, "prod", "--wait").code == 2
 
 
 def test_a_measuring_job_that_fails_or_is_cancelled_ends_the_wait(shell: Shell, served: Registry) -> None:

@@ -15,6 +15,7 @@ import pytest
 import typer.main
 
 import pt2hub
+from pt2hub import errors
 from pt2hub.cli import main as cli
 from pt2hub.cli import output
 
@@ -148,3 +149,44 @@ def test_a_warning_of_a_command_is_one_line_without_its_place_in_the_code(
         warnings.showwarning = output.show_warning
         warnings.warn("Using team/net@3: it is degraded here", UserWarning, stacklevel=1)
     assert capsys.readouterr().err == "pt2hub: warning: Using team/net@3: it is degraded here\n"
+
+
+def test_wrong_usage_has_the_shape_of_all_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["show"]) == 2
+    first, hint, code = capsys.readouterr().err.splitlines()
+    assert (first, code) == ("pt2hub: Missing argument 'REFERENCE'.", "  [usage]")
+    assert hint == "  Usage: pt2hub show [OPTIONS] REFERENCE. See pt2hub show --help."
+
+
+def test_errors_are_broken_between_words_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    error = errors.InvalidInput("word " * 40, where="spec", hint="advice " * 30)
+    output.complain(error)
+    assert max(map(len, capsys.readouterr().err.splitlines())) > 80
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    output.complain(error)
+    lines = capsys.readouterr().err.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[1].startswith("  word")
+
+
+@pytest.mark.parametrize("name", commands())
+def test_help_fits_80_columns(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.run([*name.split(), "--help"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+def test_quiet_hides_progress_and_json_too() -> None:
+    output.choose_quiet(False)
+    assert output.shows_progress() is None
+    output.choose_quiet(True)
+    assert output.shows_progress() is False
+    output.choose_quiet(False)
+    output.choose_json(True)
+    assert output.shows_progress() is False
+    output.choose_json(False)

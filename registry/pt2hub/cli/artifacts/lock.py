@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pt2hub.cli import panels
-from pt2hub.cli.output import emit, is_json
+from pt2hub.cli.output import emit, shows_progress
 from pt2hub.domain.codec import encode
 from pt2hub.errors import InvalidInput
 from pt2hub.rendering.quantities import format_bytes, format_count
@@ -161,7 +161,7 @@ def _pull(
     client: Client, project: Project, locked: Lock, targets: tuple[str, ...]
 ) -> list[tuple[LockedModel, LocalArtifact]]:
     with closing(client.locks.puller(project.lock, lock=locked)) as puller:
-        return list(puller.pull_all(targets, progress=False if is_json() else None))
+        return list(puller.pull_all(targets, progress=shows_progress()))
 
 
 def _refuse_changes(option: str, *given: object) -> None:

@@ -14,7 +14,7 @@ from pt2hub.cli.artifacts.availability_options import (  # noqa: TC001  # typer 
     MaxAge,
     Offline,
 )
-from pt2hub.cli.output import collect_warnings, emit, is_json
+from pt2hub.cli.output import collect_warnings, emit, shows_progress
 from pt2hub.cli.references import Reference  # noqa: TC001  # typer reads annotations when it runs
 from pt2hub.rendering.quantities import format_bytes
 
@@ -62,7 +62,7 @@ def pull(  # noqa: PLR0913  # each is an option by name
             reference,
             target=target,
             verify=verify.value,
-            progress=False if is_json() else None,
+            progress=shows_progress(),
             lock=lock,
             offline=offline,
             max_age=max_age,
@@ -99,7 +99,7 @@ def run(  # noqa: PLR0913  # each is an option by name
             reference,
             device=device,
             verify=verify.value,
-            progress=False if is_json() else None,
+            progress=shows_progress(),
             lock=lock,
             offline=offline,
             max_age=max_age,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pt2hub.cli import panels
-from pt2hub.cli.output import emit, is_json
+from pt2hub.cli.output import emit, shows_progress
 from pt2hub.domain.digests import hex_of
 from pt2hub.rendering.quantities import format_age, format_bytes, format_count
 
@@ -52,7 +52,7 @@ def verify() -> None:
     for folder in _folders():
         inventory = _inventory(folder)
         files += len(inventory.blobs)
-        shown = False if is_json() else None
+        shown = shows_progress()
         with meter(f"verifying {folder.root}", inventory.size, shown) as seen:
             damaged += inventory.verify(seen)
         damaged += _exposed(folder)

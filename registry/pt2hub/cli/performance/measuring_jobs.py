@@ -8,7 +8,7 @@ import typer
 
 from pt2hub.cli import panels
 from pt2hub.cli.builds import control
-from pt2hub.cli.output import INTERRUPTED, emit, is_json, note, print_json
+from pt2hub.cli.output import INTERRUPTED, emit, is_json, is_quiet, note, print_json
 from pt2hub.cli.references import Reference  # noqa: TC001  # typer reads annotations when it runs
 from pt2hub.domain.builds import MAX_REPEAT, MEASURE_PRIORITY, BuildState
 
@@ -80,7 +80,7 @@ def measure(  # each is an argument or option of the command line
 def _follow_jobs(client: Client, jobs: list[BuildView]) -> list[BuildView]:
     from pt2hub.client.builds.progress import progress
 
-    with progress(quiet=is_json()) as display:
+    with progress(quiet=is_quiet()) as display:
         return client.builds.follow(jobs, display)
 
 

@@ -1,4 +1,4 @@
-"""`pt2hub alias`: lists, shows, moves and removes aliases."""
+"""`pt2hub alias`: lists, moves, rolls back and removes aliases, and shows their history."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import click
 import typer
 
 from pt2hub.cli import panels
-from pt2hub.cli.output import emit, is_json, one_line
+from pt2hub.cli.output import emit, is_quiet, one_line
 from pt2hub.errors import AliasMoved, Conflict, NotFound
 from pt2hub.rendering.times import format_local_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from rich.console import Console
 
@@ -26,11 +26,12 @@ _NO_ALIAS = "none"
 _NOWHERE = "nothing"
 
 
-_Model = Annotated[
-    str, typer.Argument(metavar="MODEL[@REF]", help="team/name, or the version to move the alias to.")
+_Model = Annotated[str, typer.Argument(metavar="MODEL", help="team/name.")]
+_Version = Annotated[
+    str, typer.Argument(metavar="MODEL@REF", help="The version: team/name@3, another alias or a digest.")
 ]
-_Name = Annotated[str | None, typer.Argument(help="The alias, such as prod.")]
-_Reason = Annotated[str | None, typer.Option(help="Reason for the move, kept in the alias's history.")]
+_Name = Annotated[str, typer.Argument(help="The alias, such as prod.")]
+_Reason = Annotated[str, typer.Option(help="Reason for the move, kept in the alias's history.")]
 _Expect = Annotated[
     str | None,
     typer.Option(
@@ -38,9 +39,9 @@ _Expect = Annotated[
         help="Move only if the alias is on this version, or does not exist (none); for scripts.",
     ),
 ]
-_Remove = Annotated[bool, typer.Option("--remove", help="Remove the alias; its history is kept.")]
-_Rollback = Annotated[
-    bool, typer.Option("--rollback", help="Move the alias back to where it was before its last move.")
+_ExpectNumber = Annotated[
+    str | None,
+    typer.Option(metavar="N", help="Move only if the alias is on this version; for scripts."),
 ]
 _Force = Annotated[
     bool,
@@ -74,100 +75,134 @@ class _MoveOptions(TypedDict):
     timeout: float | None
 
 
+def register(app: typer.Typer) -> None:
+    """Add the commands of aliases to the app."""
+    group = typer.Typer(
+        help="Aliases: movable names on versions, such as prod.", no_args_is_help=True, suggest_commands=False
+    )
+    panels.add(group, ls, set_alias, rollback, rm, log)
+    app.add_typer(group, name="alias", rich_help_panel=panels.PUBLISHING)
+
+
+@panels.command(None, "pt2hub alias ls vision/resnet18")
+def ls(model: _Model) -> None:
+    """List the aliases of a model."""
+    from pt2hub.cli.references import model_name
+    from pt2hub.client.client import Client
+
+    name = model_name(model)
+    with Client() as client:
+        found = client.aliases.list(name)
+    emit({"aliases": found}, lambda out: _print_list(out, name, found))
+
+
+@panels.command(None, "pt2hub alias log vision/resnet18 prod")
+def log(model: _Model, name: _Name) -> None:
+    """Show where an alias is, and its moves with their reasons."""
+    from pt2hub.cli.references import model_name
+    from pt2hub.client.client import Client
+
+    with Client() as client:
+        view = client.aliases.get(model_name(model), name)
+    emit(view, lambda out: _print_history(out, view))
+
+
 @panels.command(
-    panels.PUBLISHING,
-    "pt2hub alias vision/resnet18",
-    "pt2hub alias vision/resnet18 prod",
-    'pt2hub alias vision/resnet18@3 prod --reason "canary passed"',
-    'pt2hub alias vision/resnet18@3 prod --wait --reason "faster"',
-    'pt2hub alias vision/resnet18@3 prod --expect 2 --reason "release 1.4"',
-    'pt2hub alias vision/resnet18 prod --rollback --reason "latency rose"',
-    'pt2hub alias vision/resnet18@4 prod --force --reason "mends a wrong result, slower or not"',
+    None,
+    'pt2hub alias set vision/resnet18@3 prod --reason "canary passed"',
+    'pt2hub alias set vision/resnet18@3 prod --wait --reason "faster"',
+    'pt2hub alias set vision/resnet18@3 prod --expect 2 --reason "release 1.4"',
+    'pt2hub alias set vision/resnet18@4 prod --force --reason "mends a wrong result, slower or not"',
+    name="set",
 )
-def alias(  # noqa: PLR0913  # each is an argument or option of the command line
-    model: _Model,
-    name: _Name = None,
+def set_alias(  # noqa: PLR0913  # each is an argument or option of the command line
+    version: _Version,
+    name: _Name,
     *,
-    reason: _Reason = None,
+    reason: _Reason,
     expect: _Expect = None,
-    remove: _Remove = False,
-    rollback: _Rollback = False,
     force: _Force = False,
     wait: _Wait = False,
     timeout: _Timeout = None,
 ) -> None:
-    """List, show, move, roll back or remove aliases.
+    """Move an alias to a version, or create it.
 
-    MODEL lists a model's aliases, MODEL NAME shows one with its history.
-    MODEL@REF NAME moves it to the version that REF names by number, alias or digest.
     A move succeeds only if the alias was not moved meanwhile, and if the model's policy allows it.
     If measurements are missing, the policy refuses; --wait waits for the measuring jobs first.
     """
+    model, at, _ = version.partition("@")
+    if not at:
+        raise click.UsageError(
+            f'The version is required: pt2hub alias set {version}@REF {name} --reason "..."'
+        )
+    _check_move_options(reason, expect, wait=wait, timeout=timeout)
+    options: _MoveOptions = {"reason": reason, "force": force, "wait": wait, "timeout": timeout}
+    _move(model, version, name, expect, options)
+
+
+@panels.command(None, 'pt2hub alias rollback vision/resnet18 prod --reason "latency rose"')
+def rollback(  # noqa: PLR0913  # each is an argument or option of the command line
+    model: _Model,
+    name: _Name,
+    *,
+    reason: _Reason,
+    expect: _ExpectNumber = None,
+    force: _Force = False,
+    wait: _Wait = False,
+    timeout: _Timeout = None,
+) -> None:
+    """Move an alias back to where it was before its last move."""
+    from pt2hub.cli.references import model_name
+
+    _check_move_options(reason, expect, wait=wait, timeout=timeout, is_new_allowed=False)
+    options: _MoveOptions = {"reason": reason, "force": force, "wait": wait, "timeout": timeout}
+    _move(model_name(model), None, name, expect, options)
+
+
+@panels.command(None, 'pt2hub alias rm vision/resnet18 canary --reason "no longer used"')
+def rm(model: _Model, name: _Name, *, reason: _Reason, expect: _ExpectNumber = None) -> None:
+    """Remove an alias; its history is kept."""
+    from pt2hub.cli.references import model_name
     from pt2hub.client.client import Client
 
-    plain, at, _ = model.partition("@")
-    _check_usage(name, reason, expect, [bool(at), remove, rollback])
-    _check_move_options(force=force, wait=wait, timeout=timeout, moves=bool(at or rollback))
+    _check_move_options(reason, expect, is_new_allowed=False)
     with Client() as client:
-        if name is None:
-            _show_list(client, plain)
-        elif reason is None:
-            _show_history(client, plain, name)
-        elif remove:
-            _remove(client, plain, name, expect, reason)
-        else:
-            options: _MoveOptions = {"reason": reason, "force": force, "wait": wait, "timeout": timeout}
-            _move(client, model, name, expect, options)
+        _remove(client, model_name(model), name, expect, reason)
 
 
-def _check_usage(name: str | None, reason: str | None, expect: str | None, actions: Sequence[bool]) -> None:
-    acts = sum(actions)
-    if acts > 1:
-        raise click.UsageError("MODEL@REF, --rollback and --remove cannot be combined.")
-    if name is None and (acts or reason or expect):
-        raise click.UsageError('The alias name is required: pt2hub alias MODEL@REF NAME --reason "..."')
-    if acts and not (reason or "").strip():
+def _check_move_options(
+    reason: str,
+    expect: str | None,
+    *,
+    wait: bool = False,
+    timeout: float | None = None,
+    is_new_allowed: bool = True,
+) -> None:
+    if not reason.strip():
         raise click.UsageError('--reason "..." is required; it is kept in the history.')
-    if not acts and (reason is not None or expect is not None):
-        raise click.UsageError('The version is required: pt2hub alias MODEL@REF NAME --reason "..."')
-    if expect == _NO_ALIAS and any(actions[1:]):
-        raise click.UsageError(
-            "--expect none cannot be combined with --rollback or --remove, which need an existing alias."
-        )
+    if expect == _NO_ALIAS and not is_new_allowed:
+        raise click.UsageError("--expect none is only for `pt2hub alias set`, which can create an alias.")
     if expect is not None and expect != _NO_ALIAS and not (expect.isascii() and expect.isdigit()):
         raise click.UsageError(f"--expect must be a version number or {_NO_ALIAS}, got {expect[:80]!r}.")
-
-
-def _check_move_options(*, force: bool, wait: bool, timeout: float | None, moves: bool) -> None:
-    for option, given in (("--force", force), ("--wait", wait)):
-        if given and not moves:
-            raise click.UsageError(f"{option} requires a move: MODEL@REF NAME, or --rollback.")
     if timeout is not None and not wait:
         raise click.UsageError("--timeout requires --wait.")
 
 
-def _show_list(client: Client, model: str) -> None:
-    found = client.aliases.list(model)
-    emit({"aliases": found}, lambda out: _print_list(out, model, found))
-
-
-def _show_history(client: Client, model: str, name: str) -> None:
-    view = client.aliases.get(model, name)
-    emit(view, lambda out: _print_history(out, view))
-
-
-def _move(client: Client, model: str, name: str, expect: str | None, options: _MoveOptions) -> None:
-    """Move an alias to the version that `model` names, or back if it names none."""
+def _move(model: str, version: str | None, name: str, expect: str | None, options: _MoveOptions) -> None:
+    """Move an alias to a version, or back if none is given."""
     from pt2hub.cli.references import number_of
     from pt2hub.client.builds.progress import progress
+    from pt2hub.client.client import Client
 
-    plain, at, _ = model.partition("@")
-    number = number_of(client, model)[1] if at else None
-    now = None if at and expect is not None else _current(client, plain, name, may_be_new=bool(at))
-    expected = _expected(expect, now)
-    target = number or _number_before(now)
-    with _conflicts_explained(plain, name), progress(quiet=is_json() or not options["wait"]) as display:
-        view = client.aliases.move(plain, name, target, expected=expected, on_event=display, **options)
+    with Client() as client:
+        number = number_of(client, version)[1] if version else None
+        is_stated = version is not None and expect is not None
+        now = None if is_stated else _current(client, model, name, may_be_new=version is not None)
+        expected = _expected(expect, now)
+        target = number or _number_before(now)
+        quiet = is_quiet() or not options["wait"]
+        with _conflicts_explained(model, name), progress(quiet=quiet) as display:
+            view = client.aliases.move(model, name, target, expected=expected, on_event=display, **options)
     emit(view, lambda out: _print_move(out, view, expected))
 
 
@@ -177,7 +212,7 @@ def _remove(client: Client, model: str, name: str, expect: str | None, reason: s
         raise NotFound(
             f"Alias {model}@{name} not found",
             where="alias",
-            hint=f"To see its history: pt2hub alias {model} {name}",
+            hint=f"To see its history: pt2hub alias log {model} {name}",
         )
     with _conflicts_explained(model, name):
         view = client.aliases.remove(model, name, reason=reason, expected=expected)
@@ -207,7 +242,7 @@ def _number_before(now: AliasView | None) -> int:
         raise Conflict(
             f"Cannot roll back {name.replace(' ', '@')}: it did not exist before its last move",
             where="alias",
-            hint=f"To see its history: pt2hub alias {name}. To remove it: --remove",
+            hint=f"To see its history: pt2hub alias log {name}. To remove it: pt2hub alias rm {name}",
         )
     return now.last.before
 
@@ -221,7 +256,7 @@ def _conflicts_explained(model: str, name: str) -> Iterator[None]:
         winner = exc.context.get("winner")
         number = winner.get("number") if isinstance(winner, dict) else None
         expect = _NO_ALIAS if number is None else number
-        hint = f"Check with `pt2hub alias {model} {name}`; if your move is still right, repeat it with --expect {expect}."
+        hint = f"Check with `pt2hub alias log {model} {name}`; if your move is still right, repeat it with --expect {expect}."
         raise AliasMoved(exc.message, where=exc.where, hint=hint, context=exc.context) from exc
 
 
@@ -232,7 +267,7 @@ def _print_list(out: Console, model: str, found: list[AliasView]) -> None:
         (item.name, str(item.number), format_local_time(item.last.at), item.last.by, item.last.reason)
         for item in found
     ]
-    empty = f'{model} has no aliases. To set one: pt2hub alias {model}@1 prod --reason "..."'
+    empty = f'{model} has no aliases. To set one: pt2hub alias set {model}@1 prod --reason "..."'
     print_table(out, ("ALIAS", "VERSION", "SINCE", "BY", "REASON"), rows, empty=empty)
 
 

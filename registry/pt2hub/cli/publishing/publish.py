@@ -9,7 +9,8 @@ import typer
 
 from pt2hub.cli import panels
 from pt2hub.cli.builds import control
-from pt2hub.cli.output import INTERRUPTED, emit, is_json, note, print_json
+from pt2hub.cli.output import INTERRUPTED, emit, is_json, is_quiet, note, print_json, shows_progress
+from pt2hub.cli.publishing import previews
 from pt2hub.cli.publishing.wait_option import Until, Wait, WaitCommand
 from pt2hub.domain.builds import BuildState
 from pt2hub.domain.codec import encode
@@ -35,9 +36,10 @@ _FAILED = 1
     "pt2hub publish mine.yaml --code src/ --weights trained.safetensors",
     "pt2hub publish exported.yaml --program model.pt2",
     "pt2hub publish urgent.yaml --priority 50",
+    "pt2hub publish resnet18.yaml --dry-run",
     cls=WaitCommand,
 )
-def publish(  # each is an argument or option of the command line
+def publish(  # noqa: PLR0913  # each is an argument or option of the command line
     spec: Annotated[Path, typer.Argument(help="Path of the spec, YAML or JSON.")],
     *,
     weights: Annotated[
@@ -58,6 +60,12 @@ def publish(  # each is an argument or option of the command line
     ] = None,
     priority: Annotated[int, control.Priority] = 0,
     wait: Wait = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Check the spec on the server and show what would happen; queue nothing."
+        ),
+    ] = False,
 ) -> None:
     """Publish a model: queue one build per target.
 
@@ -70,9 +78,10 @@ def publish(  # each is an argument or option of the command line
 
     with Client() as client:
         files: SpecOptions = {"weights": weights, "code": code, "program": program}
-        version = _submit(
-            client, spec, {**files, "priority": priority, "progress": False if is_json() else None}
-        )
+        if dry_run:
+            previews.show(client, spec, files)
+            return
+        version = _submit(client, spec, {**files, "priority": priority, "progress": shows_progress()})
         if not is_json():
             note(*version.notes)
         if wait is None:
@@ -114,7 +123,7 @@ def _follow_builds(client: Client, version: VersionView, until: Until) -> Versio
         version
     ):  # otherwise the display explains how to start a worker
         note("Ctrl-C stops waiting; the builds stay queued.")
-    with progress(quiet=is_json()) as display:
+    with progress(quiet=is_quiet()) as display:
         return client.versions.follow(version, display, until=until.value)
 
 

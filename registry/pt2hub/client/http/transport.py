@@ -91,6 +91,11 @@ class Transport:
         )
         self.direct = PresignedClient(self.url)
 
+    @property
+    def release(self) -> str | None:
+        """What the server's last answer named as its release; None if none did."""
+        return self._peer.release
+
     def close(self) -> None:
         """Close idle connections."""
         self._pool.clear()

@@ -15,6 +15,7 @@ from pt2hub.client.publishing.pretrained.names import is_name, may_contain_name
 from pt2hub.client.publishing.spec_files import NOTHING, SpecFiles
 from pt2hub.client.resources import Blobs
 from pt2hub.errors import InvalidInput
+from pt2hub.wire.previews import PublishPreview
 from pt2hub.wire.responses import VersionView
 
 if TYPE_CHECKING:
@@ -55,17 +56,36 @@ class Publisher:
             UsageError: Fields are invalid; the error names each one.
             Unauthorized: The token is missing or wrong.
         """
-        text = read_bytes(Path(spec), "spec") if isinstance(spec, str | Path) else None
-        if text is not None and not parts and not may_contain_name(text):
-            body, content_type = text, YAML_TYPE
-        else:
-            document = read_document(Path(spec), "spec") if isinstance(spec, str | Path) else spec
-            if parts or (isinstance(document, dict) and is_name(document.get("weights"))):
-                upload = partial(Blobs(self._transport).upload, progress=progress)
-                document = parts.named_in(document, upload, partial(self._fetch, progress=progress))
-            body, content_type = encode_document(dict(document), "spec"), JSON_TYPE
+        body, content_type = self._encode(spec, parts, progress=progress)
         path = f"/api/v1/versions?priority={priority}" if priority else "/api/v1/versions"
         return self._transport.ask(VersionView, "POST", path, body, content_type=content_type)
+
+    def preview(
+        self, spec: Mapping[str, Any] | str | Path, options: SpecOptions | None = None
+    ) -> PublishPreview:
+        """Return what publishing a spec would do; its files are uploaded, which the check reads.
+
+        Raises:
+            UsageError: Fields are invalid; the error names each one.
+            Unauthorized: The token is missing or wrong.
+        """
+        given: SpecOptions = options or {}
+        body, content_type = self._encode(spec, SpecFiles.of(given), progress=given.get("progress"))
+        path = "/api/v1/versions/preview"
+        return self._transport.ask(PublishPreview, "POST", path, body, content_type=content_type)
+
+    def _encode(
+        self, spec: Mapping[str, Any] | str | Path, parts: SpecFiles, *, progress: bool | None
+    ) -> tuple[bytes, str]:
+        """Return the request's body and its type, after the files were uploaded."""
+        text = read_bytes(Path(spec), "spec") if isinstance(spec, str | Path) else None
+        if text is not None and not parts and not may_contain_name(text):
+            return text, YAML_TYPE
+        document = read_document(Path(spec), "spec") if isinstance(spec, str | Path) else spec
+        if parts or (isinstance(document, dict) and is_name(document.get("weights"))):
+            upload = partial(Blobs(self._transport).upload, progress=progress)
+            document = parts.named_in(document, upload, partial(self._fetch, progress=progress))
+        return encode_document(dict(document), "spec"), JSON_TYPE
 
     def submit_spec(self, spec: Mapping[str, Any] | str | Path, options: SpecOptions) -> VersionView:
         """Publish a spec with the files among the options; see `Client.publish`."""

@@ -53,6 +53,8 @@ _REQUEST_ID = re.compile(r"[\w.:@=+/-]{1,128}", re.ASCII)
 _CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _READING = frozenset({"artifacts.check"})
 """Routes that read although their method could change something: a request without a body could not hold their input."""
+_PERSONAL = frozenset({"meta.whoami"})
+"""Routes that read, and whose answer depends on the token."""
 _SCHEMES: Any = {"token": {"type": "http", "scheme": "bearer", "description": "From `pt2hub admin token`."}}
 _MODULES = (
     models,
@@ -135,13 +137,15 @@ def _check_address() -> None:
 def _authorise() -> None:
     """Require a token for every request that could change something, so that no new route can forget it.
 
-    Viewing an upload needs a token too, since the view contains the requests to upload its content.
+    Viewing an upload needs a token too, since the view contains the requests to upload its content; and so does asking
+    whose token it is.
     """
     if request.blueprint == PAGES:  # signed in by a cookie, see pages.sessions
         return
     if request.endpoint in _READING:
         return
-    if request.method in _CHANGING or request.blueprint == uploads.routes.name:
+    is_guarded = request.blueprint == uploads.routes.name or request.endpoint in _PERSONAL
+    if request.method in _CHANGING or is_guarded:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         g.actor = container().access.verify(token.strip() if scheme.lower() == "bearer" else "")
 

@@ -81,12 +81,12 @@ def no_alias(session: Session, model: str, name: str, *, where: str = "alias") -
         return no_model(session, model, where=where)
     aliases = store.names(model_id)
     if aliases.get(name, True) is None:
-        hint = f"It was removed: pt2hub alias {model} {name} shows its history."
+        hint = f"It was removed: pt2hub alias log {model} {name} shows its history."
     else:
         suggestions = suggest_words(name, [other for other, number in aliases.items() if number])
         names = " or ".join(f"{model}@{other}" for other in suggestions)
         hint = f"Did you mean {names}? " if names else ""
-        hint += f"pt2hub alias {model} lists its aliases."
+        hint += f"pt2hub alias ls {model} lists its aliases."
     there = versions.numbers(model)
     newest = f" The newest version is {model}@{there.newest}." if there else ""
     return NotFound(f"Alias {model}@{name} not found", where=where, hint=f"{hint}{newest}")

@@ -1,11 +1,12 @@
-"""Targets, the spec's JSON Schema, and health checks."""
+"""Targets, the spec's JSON Schema, the caller's identity, and health checks."""
 
 from flask import Response
 from flask_openapi3.blueprint import APIBlueprint
 from pydantic import RootModel
 
-from pt2hub.server.api.context import container, render
-from pt2hub.server.api.request_shapes import OBJECT, SERVER
+from pt2hub.server.api.context import caller, container, render
+from pt2hub.server.api.request_shapes import OBJECT, SERVER, TOKEN
+from pt2hub.wire.identities import Identity
 from pt2hub.wire.responses import TargetList
 
 routes = APIBlueprint("meta", __name__, abp_tags=[SERVER])
@@ -21,6 +22,13 @@ def targets() -> Response:
 def spec_schema() -> Response:
     """Return the JSON Schema of specs."""
     return render(container().publish.spec_schema())
+
+
+@routes.get("/api/v1/whoami", responses={200: RootModel[Identity]}, security=TOKEN)
+def whoami() -> Response:
+    """Return whose token the request has."""
+    by = caller()
+    return render(Identity(by.name, by.admin))
 
 
 @routes.get("/healthz", responses={200: {"content": OBJECT}})

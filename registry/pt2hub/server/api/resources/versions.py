@@ -22,6 +22,7 @@ from pt2hub.server.api.request_shapes import (
     json_body,
 )
 from pt2hub.wire.documents import JSON_TYPE, MAX_DOCUMENT_BYTES, YAML_TYPE, parse_document
+from pt2hub.wire.previews import PublishPreview
 from pt2hub.wire.responses import BuildPage, BuildView, VersionPage, VersionView
 
 routes = APIBlueprint("versions", __name__, url_prefix="/api/v1", abp_tags=[MODELS])
@@ -43,6 +44,19 @@ def submit(query: SubmitQuery) -> Response:
     document = parse_document(request.get_data(cache=False), content_type=request.mimetype)
     version = container().publish.submit(document, priority=query.priority)
     return render(version, HTTPStatus.CREATED if version.created else HTTPStatus.OK)
+
+
+@routes.post(
+    "/versions/preview",
+    responses={200: RootModel[PublishPreview]},
+    security=TOKEN,
+    openapi_extensions={"requestBody": {"required": True, "content": {JSON_TYPE: _SPEC, YAML_TYPE: _SPEC}}},
+)
+def preview() -> Response:
+    """Return what publishing a spec would do, with the same errors; nothing changes."""
+    request.max_content_length = MAX_DOCUMENT_BYTES
+    document = parse_document(request.get_data(cache=False), content_type=request.mimetype)
+    return render(container().publish.check(document))
 
 
 @routes.get("/models/<team>/<name>/versions", responses={200: RootModel[VersionPage]})

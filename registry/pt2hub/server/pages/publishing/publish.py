@@ -17,9 +17,9 @@ from pt2hub.server.pages import sessions
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.numbers import parse_priority
 from pt2hub.server.pages.templates import fragment, page
-from pt2hub.server.views.previews import PublishPreview
 from pt2hub.wire.documents import JSON_TYPE, MAX_DOCUMENT_BYTES, YAML_TYPE, parse_document, write_document
 from pt2hub.wire.positions import find_positions
+from pt2hub.wire.previews import PublishPreview
 
 if TYPE_CHECKING:
     from flask import Response

@@ -222,7 +222,7 @@ def _lost(model: str, alias: StoredAlias, change: _Change) -> AliasMoved:
     return AliasMoved(
         f'{name} {now}, {wanted}: moved by token "{last.by}" at {last.at[:19]}Z: {_short(last.reason)}',
         where="alias",
-        hint=f"pt2hub alias {model} {alias.name} shows its history; if your move is still correct, repeat it {repeat}.",
+        hint=f"pt2hub alias log {model} {alias.name} shows its history; if your move is still correct, repeat it {repeat}.",
         context={
             "model": model,
             "alias": alias.name,

@@ -284,7 +284,7 @@ def _both(move: AliasMoveRequest, metric: str) -> tuple[str, ...]:
 
 
 def _hint(move: AliasMoveRequest, refused: tuple[PromotionCheckResult, ...], jobs: tuple[str, ...]) -> str:
-    command = f'pt2hub alias {move.model}@{move.after} {move.alias} --reason "..."'
+    command = f'pt2hub alias set {move.model}@{move.after} {move.alias} --reason "..."'
     forced = f"{command} --force"
     waiting = f"`{command} --wait` moves it as soon as it is measured and passes." if jobs else ""
     advice = [waiting or _measure_hint(refused) or _verify_hint(move, refused), _report_hint(refused)]

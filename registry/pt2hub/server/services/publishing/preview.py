@@ -11,7 +11,7 @@ from pt2hub.server.db.stores.builds.builds import BuildStore, build_request
 from pt2hub.server.db.stores.operations.workers import WorkerStore
 from pt2hub.server.db.stores.publishing.versions import StoredVersion, VersionStore
 from pt2hub.server.services.builds.waits import never_offered
-from pt2hub.server.views.previews import PublishPreview, TargetPreview
+from pt2hub.wire.previews import PublishPreview, TargetPreview
 from pt2hub.wire.responses import WaitReason
 
 if TYPE_CHECKING:

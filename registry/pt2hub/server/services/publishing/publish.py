@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.queue import BuildQueue
     from pt2hub.server.db.stores.publishing.versions import StoredVersion
-    from pt2hub.server.views.previews import PublishPreview
+    from pt2hub.wire.previews import PublishPreview
 
 _MAX_PREVIEWED_BYTES = 4 << 20
 """Larger programs are not read by `check`: this much takes less than half a second, and most programs fit."""

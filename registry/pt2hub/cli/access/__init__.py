@@ -1,0 +1,1 @@
+"""Commands of login and settings."""

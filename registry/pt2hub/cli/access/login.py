@@ -1,0 +1,112 @@
+"""`pt2hub login`, `logout` and `whoami`: the server and the token of this machine's user."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pt2hub.cli import panels
+from pt2hub.cli.output import emit, note
+
+if TYPE_CHECKING:
+    from pt2hub.client.config import ClientConfig
+    from pt2hub.wire.identities import Identity
+
+_GIVEN = "stdin, or the answer to the question for it"
+_Server = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="URL", help="Address of the server; the one in use if omitted.", show_default=False
+    ),
+]
+
+
+@panels.command(
+    panels.ACCESS,
+    "pt2hub login https://pt2hub.example",
+    "pt2hub login https://pt2hub.example --token-stdin",
+)
+def login(
+    url: _Server = None,
+    *,
+    token_stdin: Annotated[
+        bool, typer.Option("--token-stdin", help="Read the token from stdin instead of asking for it.")
+    ] = False,
+) -> None:
+    """Check a token with a server, and store both in the settings file.
+
+    The file is readable by its owner only. PT2HUB_URL and PT2HUB_TOKEN are used before it.
+    """
+    from pt2hub.client.client import Client
+    from pt2hub.client.config import ClientConfig, checked_token
+
+    config = ClientConfig.from_environ()
+    if url:
+        config = config.at(url)
+    token = checked_token(_read_token(config.url, from_stdin=token_stdin), "token")
+    config = replace(config, token=token, token_from=_GIVEN)
+    with Client(config) as client:
+        identity = client.whoami()
+    config.settings_file.write(url=config.url, token=token)
+    _note_environment()
+    emit(_document(config, identity), lambda out: out.print(_sentence(config, identity)))
+
+
+@panels.command(panels.ACCESS, "pt2hub logout")
+def logout() -> None:
+    """Remove the token from the settings file.
+
+    It stays valid: `pt2hub admin revoke` on the server's machine ends it.
+    """
+    from pt2hub.client.config import ClientConfig
+
+    file = ClientConfig.from_environ().settings_file
+    was_there = "token" in file.read()
+    if was_there:
+        file.write(token=None)
+    _note_environment()
+    text = (
+        f"Removed the token from {file.path}." if was_there else f"{file.path} has no token: nothing to do."
+    )
+    emit({"settings": str(file.path), "removed": was_there}, lambda out: out.print(text))
+
+
+@panels.command(panels.ACCESS, "pt2hub whoami", "pt2hub whoami --json")
+def whoami() -> None:
+    """Show the server in use, and whose token is sent to it."""
+    from pt2hub.client.client import Client
+
+    with Client() as client:
+        identity, config = client.whoami(), client.config
+    emit(_document(config, identity), lambda out: out.print(_sentence(config, identity)))
+
+
+def _read_token(url: str, *, from_stdin: bool) -> str:
+    if from_stdin or not sys.stdin.isatty():
+        return sys.stdin.readline()
+    return str(typer.prompt(f"Token for {url}", hide_input=True, err=True))
+
+
+def _note_environment() -> None:
+    """Say which variables are used before the settings file."""
+    from pt2hub.client.config import variables_before_file
+
+    for name in variables_before_file():
+        note(f"{name} is set and is used before the settings file.")
+
+
+def _document(config: ClientConfig, identity: Identity) -> dict[str, object]:
+    return {
+        "url": config.url,
+        "name": identity.name,
+        "admin": identity.admin,
+        "token_from": config.token_from,
+    }
+
+
+def _sentence(config: ClientConfig, identity: Identity) -> str:
+    kind = "an admin token" if identity.admin else "a token that publishes and moves aliases"
+    return f"{identity.name} on {config.url}, with {kind} from {config.token_from or 'this program'}"
