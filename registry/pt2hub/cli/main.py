@@ -14,7 +14,7 @@ from click.exceptions import NoArgsIsHelpError
 
 from pt2hub.cli import lists, output, panels, web_page
 from pt2hub.cli.access import login, settings
-from pt2hub.cli.artifacts import diff, hosts, kernels, lock, lock_views, pull, show
+from pt2hub.cli.artifacts import diff, exports, hosts, kernels, lock, lock_views, pull, show
 from pt2hub.cli.blobs import cache
 from pt2hub.cli.builds import build, control, logs, wait
 from pt2hub.cli.operations import admin, completion, doctor, server, worker
@@ -80,6 +80,7 @@ panels.add(
     completion.completion,
 )
 aliases.register(app)
+exports.register(app)
 specs.register(app)
 settings.register(app)
 admin.register(app)

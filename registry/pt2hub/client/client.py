@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from pt2hub.client import resources
     from pt2hub.client.artifact_resources import Artifacts
+    from pt2hub.client.exports.exporter import Exports
     from pt2hub.client.performance.performance import Performance
     from pt2hub.client.publishing.options import ModelOptions, SpecOptions
     from pt2hub.client.publishing.published import Published
@@ -57,6 +58,13 @@ class Client(Connection):
         from pt2hub.client.resources import Blobs
 
         return Blobs(self._transport)
+
+    @cached_property
+    def exports(self) -> Exports:
+        """Exports to other runtimes, and across an air gap."""
+        from pt2hub.client.exports.exporter import Exports
+
+        return Exports(self, lambda: self._transport)
 
     @cached_property
     def models(self) -> resources.Models:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import boto3
 import pytest
 import safetensors.torch
 import torch
@@ -126,6 +127,7 @@ class First:
     diffs: list[DiffView]
     audited: list[dict[str, Any]]
     lock: Path
+    exported: Path
 
     @property
     def digest(self) -> Digest:
@@ -167,6 +169,7 @@ def first(tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Firs
             diffs=[client.artifacts.diff(*pair) for pair in DIFFERENT],
             audited=_audited(trial),
             lock=_lock(client, folder),
+            exported=_exported(trial, folder / "exported", storage["PT2HUB_STORAGE"]),
         )
 
 
@@ -189,6 +192,19 @@ def _lock(client: Client, folder: Path) -> Path:
     project = Project(folder / "pt2hub.lock", None)
     client.locks.update(project, ["tiny/mlp@1"], upgrade=Upgrade())
     return project.lock
+
+
+def _exported(trial: TemporaryServer, folder: Path, storage: str) -> Path:
+    """Exports the model as a repository for Triton, a bundle, and a single file in the bucket, by commands."""
+    for arguments in (
+        ("export", "triton", "tiny/mlp@1", str(folder / "triton")),
+        ("export", "bundle", "tiny/mlp@1", str(folder / "mlp.tar")),
+        ("pull", "tiny/mlp@1", "-o", f"{storage}-exports/model.pt2"),
+    ):
+        command = [sys.executable, "-m", "pt2hub", *arguments, "--json"]
+        done = subprocess.run(command, env=trial.environ, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return folder
 
 
 def _audited(trial: TemporaryServer) -> list[dict[str, Any]]:
@@ -337,6 +353,75 @@ def test_with_server_and_database_down_a_locked_model_is_loaded_from_the_bucket(
         )
         torch.testing.assert_close(torch.tensor(json.loads(done.stdout)), first.outputs)
         assert done.stderr == "", "a lock is not a fallback"
+
+
+def test_a_bundle_is_imported_and_loaded_where_no_server_is(first: First, tmp_path: Path) -> None:
+    machine = {
+        "PT2HUB_HOME": str(tmp_path / "home"),
+        "PYTHONPATH": PATHS,
+        "PATH": os.environ["PATH"],
+        "PT2HUB_OFFLINE": "1",
+    }
+    bundle = first.exported / "mlp.tar"
+    done = subprocess.run(
+        [sys.executable, "-m", "pt2hub", "import", str(bundle), "--json"],
+        env=machine,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (found,) = json.loads(done.stdout)["artifacts"]
+    assert (found["reference"], found["digest"]) == ("tiny/mlp@1", first.digest)
+    program = LOAD_LOCKED.replace(", lock=sys.argv[1]", "").replace("tiny/mlp", "tiny/mlp@1")
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=machine, capture_output=True, text=True, check=True
+    )
+    torch.testing.assert_close(torch.tensor(json.loads(done.stdout)), first.outputs)
+    data = bytearray(bundle.read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged = tmp_path / "damaged.tar"
+    damaged.write_bytes(data)
+    refused = subprocess.run(
+        [sys.executable, "-m", "pt2hub", "import", str(damaged), "--json"],
+        env=machine | {"PT2HUB_HOME": str(tmp_path / "other")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert refused.returncode == 1
+    assert json.loads(refused.stdout)["error"]["code"] in {"digest_mismatch", "corrupt_archive"}
+
+
+def test_a_cpp_program_runs_the_model_of_a_triton_repository(first: First, tmp_path: Path) -> None:
+    model = first.exported / "triton" / "tiny_mlp"
+    text = (model / "config.pbtxt").read_text()
+    assert 'name: "ARGS[0]"\n    data_type: TYPE_FP32\n    dims: [ -1, 8 ]' in text
+    assert 'name: "RESULT"\n    data_type: TYPE_FP32\n    dims: [ -1, ' in text
+    file = model / "1" / "model.pt2"
+    assert file.read_bytes() == first.single_file
+    page = (ROOT / "docs" / "how-to" / "other-runtimes.md").read_text()
+    sources = dict(re.findall(r"```(cpp|sh)\n(.*?)```", page, re.DOTALL))
+    (tmp_path / "main.cpp").write_text(sources["cpp"])
+    script = sources["sh"].replace("python3", sys.executable).replace("./main model.pt2", f"./main {file}")
+    done = subprocess.run(["bash", "-euc", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    torch.manual_seed(3)
+    expected = Mlp().eval()(torch.ones(3, 8)).sum().item()
+    assert float(done.stdout) == pytest.approx(expected, rel=1e-4, abs=1e-4)
+
+
+def test_a_single_file_lies_in_the_bucket(first: First) -> None:
+    environ = first.trial.environ
+    bucket, _, prefix = environ["PT2HUB_STORAGE"].removeprefix("s3://").partition("/")
+    s3 = boto3.client(
+        "s3",
+        endpoint_url=environ["AWS_ENDPOINT_URL_S3"],
+        aws_access_key_id=environ["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=environ["AWS_SECRET_ACCESS_KEY"],
+        region_name="us-east-1",
+    )
+    found = s3.get_object(Bucket=bucket, Key=f"{prefix}-exports/model.pt2")["Body"].read()
+    assert found == first.single_file
 
 
 def test_after_a_restart_retrained_weights_need_no_compiler_and_what_was_published_is_there(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path  # noqa: TC003  # typer reads annotations when it runs
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -44,8 +43,13 @@ def pull(  # noqa: PLR0913  # each is an option by name
     reference: Reference,
     *,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Also write a single file that PyTorch's own loaders accept."),
+        str | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE|s3://...",
+            help="Also write a single file that PyTorch's own loaders accept, to a path or into a bucket.",
+        ),
     ] = None,
     target: Annotated[str | None, typer.Option(help="Target of another machine.")] = None,
     verify: Verify = VerifyOption.STAT,
@@ -67,10 +71,8 @@ def pull(  # noqa: PLR0913  # each is an option by name
             offline=offline,
             max_age=max_age,
         )
-    if out:
-        from pt2hub.client.artifacts.single_file import write_model
-
-        write_model(artifact, out)
+        if out:
+            client.exports.single_file(artifact, out)
     document = _describe(artifact, out) | {"warnings": warned}
     emit(document, lambda console: _print_pulled(console, artifact, out))
 
@@ -108,7 +110,7 @@ def run(  # noqa: PLR0913  # each is an option by name
     emit(report, lambda console: _print_report(console, report))
 
 
-def _describe(artifact: LocalArtifact, out: Path | None) -> dict[str, Any]:
+def _describe(artifact: LocalArtifact, out: str | None) -> dict[str, Any]:
     version = artifact.config.version
     return {
         "model": version.model,
@@ -117,17 +119,21 @@ def _describe(artifact: LocalArtifact, out: Path | None) -> dict[str, Any]:
         "artifact": artifact.manifest_digest,
         "code": str(artifact.code),
         "weights": str(artifact.weights),
-        "single_file": str(out) if out else None,
+        "single_file": out,
     }
 
 
-def _print_pulled(console: Console, artifact: LocalArtifact, out: Path | None) -> None:
+def _print_pulled(console: Console, artifact: LocalArtifact, out: str | None) -> None:
     from pt2hub.cli.tables import print_fields
 
     version = artifact.config.version
     console.print(f"{version.model}@{version.number} for {artifact.config.target}", style="bold")
-    files = {"code": artifact.code, "weights": artifact.weights} | ({"file": out} if out else {})
-    fields = [(name, f"{path}  ({format_bytes(path.stat().st_size)})") for name, path in files.items()]
+    sizes = {
+        name: (path, path.stat().st_size)
+        for name, path in (("code", artifact.code), ("weights", artifact.weights))
+    }
+    whole = {"file": (out, artifact.config.single_file.size)} if out else {}
+    fields = [(name, f"{place}  ({format_bytes(size)})") for name, (place, size) in (sizes | whole).items()]
     print_fields(console, [("artifact", artifact.manifest_digest or ""), *fields])
 
 

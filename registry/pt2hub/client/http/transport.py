@@ -157,6 +157,15 @@ class Transport:
         with self._open("PUT", path, body=file, headers=headers) as response:
             self._body(response)
 
+    def size(self, path: str) -> int:
+        """Return the length of a blob in bytes.
+
+        Raises:
+            Pt2hubError: As for `get`.
+        """
+        with self._open("HEAD", path) as response:
+            return int(response.headers.get("Content-Length", 0))
+
     def blob(self, path: str, size: int) -> RemoteBlob:
         """Return a blob, to be read in ranges.
 

@@ -1,0 +1,1 @@
+"""Exports of artifacts to other runtimes, and across an air gap."""
