@@ -27,6 +27,7 @@ from pt2hub.client.lock.declarations import Project
 from pt2hub.client.lock.locker import Upgrade
 from pt2hub.domain.artifacts import LOG_TYPE
 from pt2hub.domain.digests import digest_bytes
+from pt2hub.testing import FakeRegistry
 from pt2hub.wire.artifacts import ArtifactView
 from pt2hub.wire.differences import DiffView
 from pt2hub.wire.responses import VersionView
@@ -377,6 +378,9 @@ def test_a_bundle_is_imported_and_loaded_where_no_server_is(first: First, tmp_pa
         [sys.executable, "-c", program], env=machine, capture_output=True, text=True, check=True
     )
     torch.testing.assert_close(torch.tensor(json.loads(done.stdout)), first.outputs)
+    with FakeRegistry() as registry:
+        registry.add_bundle(bundle)
+        torch.testing.assert_close(registry.client.load("tiny/mlp")(X), first.outputs)
     data = bytearray(bundle.read_bytes())
     data[len(data) // 2] ^= 1
     damaged = tmp_path / "damaged.tar"
