@@ -69,6 +69,7 @@ class RangeServer(ThreadingHTTPServer):
         silent: Requests that it accepts and never answers; -1 for all.
         refusals: Requests that it answers with 503 SlowDown first.
         on_request: Called with the range of each request.
+        sending: Bodies that are being sent.
     """
 
     daemon_threads = True
@@ -86,11 +87,21 @@ class RangeServer(ThreadingHTTPServer):
         self.on_request: Callable[[str], object] = lambda _: None
         self.over = threading.Event()
         self.lock = threading.Lock()
+        self.sending = 0
         super().__init__(("127.0.0.1", 0), _RangeHandler)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}"
+
+    def start_over(self) -> None:
+        """Counts from nothing, once the bodies of clients that hung up have ended: their last piece still counts."""
+        until = time.monotonic() + 60
+        while self.sending:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        self.sent = 0
+        self.ranges.clear()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up is part of these tests."""
@@ -125,8 +136,19 @@ class _RangeHandler(BaseHTTPRequestHandler):
         if not whole:
             self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(server.data)}")
         self.end_headers()
-        with suppress(OSError):
+        with suppress(OSError), self._counted():
             self._send(start, stop)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        server = self.server
+        with server.lock:
+            server.sending += 1
+        try:
+            yield
+        finally:
+            with server.lock:
+                server.sending -= 1
 
     def _refuse(self) -> None:
         body = b"<Error><Code>SlowDown</Code></Error>"

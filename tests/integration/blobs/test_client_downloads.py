@@ -122,9 +122,8 @@ def test_after_a_kill_only_what_is_missing_moves(server: RangeServer, tmp_path: 
     there = recorded(tmp_path)
     assert sum(stop - start for start, stop in there) > SIZE // 4
     assert not (tmp_path / "blobs" / "sha256" / hex_of(DIGEST)).exists()
-    time.sleep(0.1)  # what the server still had in hand
-    server.rate, server.sent = None, 0
-    server.ranges.clear()
+    server.rate = None
+    server.start_over()
     assert get(server, tmp_path) == DATA
     assert server.sent == SIZE - sum(stop - start for start, stop in there)
     for start, stop in requested(server):
@@ -294,8 +293,7 @@ def leave_half(server: RangeServer, folder: Path) -> int:
         download.Download(transport.blob("/blob", SIZE), partial, interrupt).run()
     transport.close()
     partial.close()
-    server.sent = 0
-    server.ranges.clear()
+    server.start_over()
     return partial.done
 
 
