@@ -26,6 +26,7 @@ class RawMember:
     local_name: bytes | None = None
     local_extra: bytes = b""
     central_extra: bytes = b""
+    comment: bytes = b""
     payload: bytes | None = None
 
     @property
@@ -76,13 +77,13 @@ class RawMember:
             "size": len(self.data),
             "name_length": len(self.name),
             "extra_length": len(self.central_extra),
-            "comment_length": 0,
+            "comment_length": len(self.comment),
             "disk": 0,
             "internal": 0,
             "external": 0,
             "offset": offset,
         } | self.central
-        return struct.pack(CENTRAL, *fields.values()) + self.name + self.central_extra
+        return struct.pack(CENTRAL, *fields.values()) + self.name + self.central_extra + self.comment
 
     def footer(self) -> bytes:
         """The data descriptor, where there is one."""

@@ -78,6 +78,40 @@ ACCEPTED = {
     "written by zipfile, stored": by_zipfile(zipfile.ZIP_STORED),
     "written by zipfile, deflated": by_zipfile(zipfile.ZIP_DEFLATED),
     "a regular file's Unix mode": raw_zip(RawMember(central={"external": 0o100755 << 16})),
+    "a comment": raw_zip(RawMember(), comment=3, after=b"abc"),
+    "the longest comment": raw_zip(RawMember(), comment=0xFFFF, after=b"c" * 0xFFFF),
+    "a comment behind a zip64 end record": raw_zip(
+        RawMember(flags=TORCH), wide={}, comment=0xFFFF, after=b"c" * 0xFFFF
+    ),
+    "a member with a comment": raw_zip(RawMember(comment=b"built by hand")),
+}
+
+FOLDER = {"external": 0o040755 << 16 | 0x10}
+UNIX_EXTRA = struct.pack("<2HBL", 0x5455, 5, 1, 1_700_000_000) + struct.pack("<2H3BL", 0x7875, 7, 1, 4, 0, 0)
+"""What Info-ZIP appends: time and owner."""
+
+
+def by_zipfile_with_folders() -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.comment = b"zipped again"
+        archive.mkdir("model")
+        archive.mkdir("model/data")
+        archive.writestr("model/data/weights", bytes(100))
+        archive.mkdir("model/empty")
+    return out.getvalue()
+
+
+WITH_FOLDERS = {
+    "by zipfile": (by_zipfile_with_folders(), ["model/data/weights"]),
+    "by Info-ZIP": (
+        raw_zip(
+            RawMember(b"model/", data=b"", central=FOLDER, local_extra=UNIX_EXTRA),
+            RawMember(method=DEFLATED, local_extra=UNIX_EXTRA),
+        ),
+        ["model/a"],
+    ),
+    "without attributes": (raw_zip(RawMember(), RawMember(b"model/", data=b"")), ["model/a"]),
 }
 
 SECOND = RawMember(b"model/b")
@@ -106,7 +140,22 @@ REFUSED = {
     ),
     "an empty name": (raw_zip(RawMember(b"")), "empty"),
     "an empty part": (raw_zip(RawMember(b"model//a")), r"empty part or \."),
-    "a folder": (raw_zip(RawMember(b"model/", data=b"")), "folder"),
+    "a folder with bytes": (raw_zip(RawMember(b"model/", central=FOLDER)), "a folder has bytes"),
+    "a file with a folder's name": (
+        raw_zip(RawMember(b"model/", data=b"", central={"external": 0o100644 << 16})),
+        "a file's name ends with /",
+    ),
+    "a folder with a file's name": (raw_zip(RawMember(data=b"", central=FOLDER)), "must end with /"),
+    "a folder that is a member too": (
+        raw_zip(RawMember(), RawMember(b"model/a/", data=b"")),
+        "below another",
+    ),
+    "a folder twice": (
+        raw_zip(RawMember(b"model/", data=b""), RawMember(b"model/", data=b"")),
+        "same name",
+    ),
+    "a folder that climbs out": (raw_zip(RawMember(b"model/../../", data=b"")), "leaves its folder"),
+    "the root as a folder": (raw_zip(RawMember(b"/", data=b"")), "empty"),
     "a name that is no UTF-8": (raw_zip(RawMember(b"model/\xff", flags=0x800)), "not utf-8"),
     "a name in an unnamed code page": (raw_zip(RawMember(b"model/\xe4")), "not ascii"),
     "the same name twice": (raw_zip(RawMember(), RawMember()), "same name"),
@@ -137,7 +186,7 @@ REFUSED = {
         "compressed member has a data descriptor",
     ),
     "a stored member with two sizes": (raw_zip(RawMember(central={"size": 4})), "two sizes"),
-    "a member with a comment": (
+    "a member's comment that is missing": (
         raw_zip(RawMember(central={"comment_length": 1})),
         "malformed central directory",
     ),
@@ -155,7 +204,15 @@ REFUSED = {
         raw_zip(RawMember(), comment=22, after=end_record(0, 0, 0)),
         "several end records",
     ),
-    "a comment": (raw_zip(RawMember(), comment=3, after=b"abc"), "junk after"),
+    "an end record in a member's comment": (
+        raw_zip(RawMember(comment=end_record(0, 0, 0))),
+        "several end records",
+    ),
+    "a local header in a comment": (
+        raw_zip(RawMember(), comment=4, after=b"PK\3\4"),
+        "comment holds parts of a zip",
+    ),
+    "a comment of another length": (raw_zip(RawMember(), comment=4, after=b"abc"), "junk after"),
     "junk after the archive": (raw_zip(RawMember(), after=b"#!/bin/sh\n"), "junk after"),
     "junk before the archive": (raw_zip(RawMember(), before=b"#!/bin/sh\n"), "junk before"),
     "junk before that offsets do not count": (b"MZ" + raw_zip(RawMember()), "does not end where"),
@@ -205,6 +262,15 @@ def test_a_well_formed_archive_is_taken_and_agrees_with_zipfile(name: str) -> No
         assert [archive.read(entry.name) for entry in archive.entries] == [
             expected.read(info) for info in expected.infolist()
         ]
+
+
+@pytest.mark.parametrize("name", WITH_FOLDERS)
+def test_entries_of_folders_are_checked_and_left_out(name: str) -> None:
+    data, members = WITH_FOLDERS[name]
+    archive = Archive(io.BytesIO(data))
+    assert [entry.name for entry in archive.entries] == members
+    with zipfile.ZipFile(io.BytesIO(data)) as expected:
+        assert [archive.read(member) for member in members] == [expected.read(member) for member in members]
 
 
 @pytest.mark.parametrize("name", REFUSED)

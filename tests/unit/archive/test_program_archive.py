@@ -83,6 +83,20 @@ def test_a_program_joined_again_is_the_program_that_was_saved(
     assert after.example_inputs is None
 
 
+def test_a_program_that_another_tool_zipped_again_is_the_same_program(
+    saved: Path, parts: tuple[Path, Path], tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(saved) as before:
+        before.extractall(tmp_path / "files")
+    with zipfile.ZipFile(tmp_path / "again.pt2", "w", zipfile.ZIP_DEFLATED) as again:
+        again.comment = b"zipped again"
+        for path in sorted((tmp_path / "files").rglob("*")):
+            again.write(path, path.relative_to(tmp_path / "files"))
+        assert any(info.is_dir() for info in again.infolist())
+    found = separate(tmp_path / "again.pt2", tmp_path)
+    assert [path.read_bytes() for path in found] == [path.read_bytes() for path in parts]
+
+
 def test_the_weights_are_the_file_that_safetensors_writes_of_the_state_dict_with_ties_once(
     saved: Path, parts: tuple[Path, Path]
 ) -> None:

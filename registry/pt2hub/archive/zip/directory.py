@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MAX_COMMENT_BYTES = 0xFFFF
+_MAX_END_BYTES = records.END64.size + records.LOCATOR.size + records.END.size + _MAX_COMMENT_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +94,7 @@ def extra_fields(raw: bytes) -> dict[int, bytes]:
 
 
 def _end(file: BinaryIO, total: int) -> tuple[_Directory, int]:
-    at = total - records.END.size
-    raw = read_exactly(file, at, records.END.size) if at >= 0 else b""
-    if not raw.startswith(records.END_MAGIC) or not raw.endswith(b"\0\0"):
-        raise CorruptArchive(_why_no_end(file, total))
-    end = records.EndRecord._make(records.END.unpack(raw))
+    end, at = _end_record(file, total)
     directory, ends_at = _end64(file, at, end)
     if (end.disk, end.directory_disk) != (0, 0) or end.entries_here != end.entries:
         raise CorruptArchive("the archive is one of several disks")
@@ -106,18 +103,26 @@ def _end(file: BinaryIO, total: int) -> tuple[_Directory, int]:
     return directory, ends_at
 
 
-def _why_no_end(file: BinaryIO, total: int) -> str:
+def _end_record(file: BinaryIO, total: int) -> tuple[records.EndRecord, int]:
+    """Return the last end record and where it begins; what follows it must be the comment that it announces."""
     start = max(0, total - records.END.size - _MAX_COMMENT_BYTES)
-    at = read_exactly(file, start, total - start).rfind(records.END_MAGIC)
-    if at >= 0 and total - start - at > records.END.size:
-        return "junk after the archive, or a comment"
-    return "no end record: not a zip, or truncated"
+    tail = read_exactly(file, start, total - start)
+    at = tail.rfind(records.END_MAGIC)
+    if at < 0 or len(tail) - at < records.END.size:
+        raise CorruptArchive("no end record: not a zip, or truncated")
+    end = records.EndRecord._make(records.END.unpack_from(tail, at))
+    comment = tail[at + records.END.size :]
+    if len(comment) != end.comment_length:
+        raise CorruptArchive("junk after the archive, or its comment is truncated")
+    if any(magic in comment for magic in records.MAGICS):  # another reader may take it for an archive
+        raise CorruptArchive("the archive's comment holds parts of a zip")
+    return end, start + at
 
 
 def _check_place(file: BinaryIO, directory: _Directory, ends_at: int, total: int) -> None:
     # Everything after the members is small; anything else there would be another reader's archive.
     tail_size = total - directory.offset
-    if tail_size > directory.size + _MAX_COMMENT_BYTES:
+    if tail_size > directory.size + _MAX_END_BYTES:
         raise CorruptArchive("junk between central directory and end record")
     if read_exactly(file, directory.offset, tail_size).count(records.END_MAGIC) != 1:
         raise CorruptArchive("several end records")

@@ -5,6 +5,9 @@ readers that see different members in one file are how hostile archives pass che
 explained: members, directory and end record follow each other without a gap or an overlap, and everything
 that is said twice must be said alike. torch's own writer stores members with data descriptors (flags 0x808);
 those are taken where the descriptor repeats the central directory (docs/facts/trust.md#zip-files).
+
+What other tools add harmlessly is taken: comments, timestamps, and entries of folders, which are checked like
+members and then left out.
 """
 
 from __future__ import annotations
@@ -88,7 +91,7 @@ def validate(source: Path | BinaryIO, *, limits: Limits = _DEFAULT_LIMITS) -> tu
         limits: How much it may hold.
 
     Returns:
-        The members in the order of the central directory.
+        The members in the order of the central directory, without entries of folders.
 
     Raises:
         CorruptArchive: The archive is malformed, ambiguous, too large or hostile; `where` names the member.
@@ -99,9 +102,9 @@ def validate(source: Path | BinaryIO, *, limits: Limits = _DEFAULT_LIMITS) -> tu
     directory, declared = central_entries(source, most=limits.members, most_bytes=limits.directory)
     # By their places: a directory in another order must not make a remote file be read to and fro.
     placed = {item: _entry(source, item, limits) for item in sorted(declared, key=lambda item: item.offset)}
-    entries = tuple(placed[item] for item in declared)
-    _check_names([entry.name for entry in entries])
-    _check_tiling(entries, directory)
+    _check_names([entry.name for entry in placed.values()])
+    _check_tiling(tuple(placed.values()), directory)
+    entries = tuple(placed[item] for item in declared if not _is_folder(placed[item].name))
     if sum(entry.size for entry in entries) > limits.total:
         raise CorruptArchive(f"the members expand to more than {limits.total} bytes")
     return entries
@@ -144,7 +147,7 @@ def _check_names(names: Sequence[str]) -> None:
         if name in seen:
             raise CorruptArchive("two members have the same name", where=printable_name(name), hint=REBUILD)
         seen.add(name)
-    for name in names:
+    for name in names:  # a folder's name ends with "/", so its own path is among its parents
         parents = (name[:at] for at, letter in enumerate(name) if letter == "/")
         if any(parent in seen for parent in parents):
             raise CorruptArchive("a member is below another member", where=printable_name(name), hint=REBUILD)
@@ -165,8 +168,12 @@ def _check_tiling(entries: Sequence[Entry], directory: int) -> None:
 
 def _entry(file: BinaryIO, central: Central, limits: Limits) -> Entry:
     name = _name(central)
-    check_name(name)
-    problem = _central_problem(central) or _size_problem(central, limits)
+    check_name(name.removesuffix("/"))
+    problem = (
+        _central_problem(central)
+        or _size_problem(central, limits)
+        or _folder_problem(central, folder=_is_folder(name))
+    )
     if problem:
         raise CorruptArchive(problem, where=printable_name(name), hint=REBUILD)
     try:
@@ -196,14 +203,27 @@ def _central_problem(central: Central) -> str | None:
             header.flags & records.WITH_DESCRIPTOR and header.method != records.STORED,
             "a compressed member has a data descriptor",
         ),
-        (header.external & _DOS_FOLDER, "the member is a folder"),
         (kind == stat.S_IFLNK, "the member is a symbolic link"),
-        (kind not in (0, stat.S_IFREG), "the member is not a regular file"),
+        (kind not in (0, stat.S_IFREG, stat.S_IFDIR), "the member is not a regular file"),
         (header.disk != 0, "the member is on another disk"),
-        (header.comment_length != 0, "the member has a comment"),
         (header.version & 0xFF > _NEWEST_VERSION, f"the member needs zip version {header.version & 0xFF}"),
     )
     return next((text for found, text in problems if found), None)
+
+
+def _is_folder(name: str) -> bool:
+    return name.endswith("/")
+
+
+def _folder_problem(central: Central, *, folder: bool) -> str | None:
+    """Return what is wrong with an entry that is a folder by its name and not by its attributes, or the reverse."""
+    external = central.header.external
+    kind = stat.S_IFMT(external >> 16)
+    if not folder:
+        return "a folder's name must end with /" if external & _DOS_FOLDER or kind == stat.S_IFDIR else None
+    if kind == stat.S_IFREG:
+        return "a file's name ends with /"
+    return "a folder has bytes" if any((central.size, central.compressed, central.header.crc)) else None
 
 
 def _size_problem(central: Central, limits: Limits) -> str | None:
