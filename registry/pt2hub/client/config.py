@@ -96,7 +96,7 @@ class ClientConfig:
             BadConfiguration: The address is invalid.
         """
         checked = checked_url(url, "url")
-        bound = self.url_from is not None and self.url_from == self.token_from  # both from one file
+        bound = self.token_from == str(self.settings_file.path)  # a file's token belongs to the file's url
         token = None if bound and checked != self.url else self.token
         return replace(self, url=checked, url_from=None, token=token)
 

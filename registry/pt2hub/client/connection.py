@@ -89,12 +89,6 @@ class Connection:
     # Everything below is made on first use: importing urllib3 takes a third of a load from the cache.
     @cached_property
     def _transport(self) -> Transport:
-        if self.config.availability.offline:
-            raise Offline(
-                "pt2hub is offline, and this needs the server",
-                where=self.config.url,
-                hint="Unset PT2HUB_OFFLINE.",
-            )
         return self._make_transport()
 
     def _connect(self, server: str | None = None, *, hurried: bool = False) -> Transport:
@@ -106,6 +100,12 @@ class Connection:
         return self._others[server, hurried]
 
     def _make_transport(self, server: str | None = None, *, hurried: bool = False) -> Transport:
+        if self.config.availability.offline:
+            raise Offline(
+                "pt2hub is offline, and this needs the server",
+                where=server or self.config.url,
+                hint="Unset PT2HUB_OFFLINE.",
+            )
         with collector_paused():
             from pt2hub.client.http.transport import Transport
 
@@ -268,7 +268,8 @@ class Connection:
             return attempt(self, reference)
         from pt2hub.client.missing_artifacts import build_missing, check_on_missing
 
-        check_on_missing(on_missing, reference, is_locked=lock is not None)
+        away = self.config.availability.override(offline=offline, max_age=max_age).offline
+        check_on_missing(on_missing, reference, is_locked=lock is not None, offline=away)
         try:
             return attempt(self, reference)
         except (Incompatible, NotReady) as exc:

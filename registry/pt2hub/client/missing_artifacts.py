@@ -29,12 +29,14 @@ if TYPE_CHECKING:
 BUILD = "build"
 
 
-def check_on_missing(on_missing: OnMissing | None, reference: str, *, is_locked: bool = False) -> None:
+def check_on_missing(
+    on_missing: OnMissing | None, reference: str, *, is_locked: bool = False, offline: bool = False
+) -> None:
     """Check the `on_missing` option of a load.
 
     Raises:
         InvalidInput: It is neither `build` nor a callable, or the reference names one artifact, which no other replaces.
-            Or it is locked, and what is built is not.
+            Or it is locked, and what is built is not; or pt2hub is offline, and cannot ask for a build.
     """
     if on_missing is None:
         return
@@ -43,6 +45,12 @@ def check_on_missing(on_missing: OnMissing | None, reference: str, *, is_locked:
             f"on_missing must be 'build' or a callable, got {on_missing!r:.80}",
             where="on_missing",
             hint="'build' has the missing artifact built and waits; a module or function is called until it is built.",
+        )
+    if offline:
+        raise InvalidInput(
+            "pt2hub is offline, and cannot have an artifact built",
+            where="on_missing",
+            hint="Leave on_missing out, or go online: unset PT2HUB_OFFLINE and offline.",
         )
     if is_locked:
         raise InvalidInput(

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 import types
 import typing
 from typing import Any, TypeVar
 
+from pt2hub.domain.digests import DIGEST_PATTERN, Digest
 from pt2hub.errors import BadResponse
 
 T = TypeVar("T")
+_DIGEST = re.compile(DIGEST_PATTERN)
 _PLAIN = frozenset({str, int, float, bool})
 
 
@@ -61,6 +64,13 @@ def _fields(cls: type) -> tuple[tuple[str, Any, bool], ...]:
     )
 
 
+def _decode_named(kind: typing.NewType, value: Any, where: str) -> Any:
+    plain = _decode(kind.__supertype__, value, where)
+    if kind is Digest and not _DIGEST.fullmatch(plain):  # it names files
+        raise BadResponse(f"{where} must be a digest, got {plain!r:.80}")
+    return plain
+
+
 def _decode(kind: Any, value: Any, where: str) -> Any:
     if type(value) is kind:  # fast path: true for most values
         return value
@@ -68,7 +78,7 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
     if kind is Any or isinstance(kind, TypeVar):
         return value
     if isinstance(kind, typing.NewType):
-        return _decode(kind.__supertype__, value, where)
+        return _decode_named(kind, value, where)
     if origin in (types.UnionType, typing.Union):
         return _decode_union(typing.get_args(kind), value, where)
     if origin in (tuple, list, dict):

@@ -29,7 +29,7 @@ class SettingsFile:
             return tomllib.loads(self.path.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
             return {}
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
+        except (OSError, ValueError, RecursionError) as exc:
             raise BadConfiguration(
                 f"Cannot read the file: {exc}",
                 where=str(self.path),

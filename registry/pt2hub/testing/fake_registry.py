@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import threading
 from functools import cached_property
@@ -11,8 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from pt2hub.client.client import Client
 from pt2hub.client.config import ClientConfig
-from pt2hub.client.exports.bundle import Bundle
-from pt2hub.client.exports.exporter import REFERENCE
+from pt2hub.client.exports.bundle import REFERENCE, Bundle, read_digest, read_document
 from pt2hub.domain.artifacts import (
     ARTIFACT_TYPE,
     CODE_TYPE,
@@ -32,8 +30,8 @@ from pt2hub.domain.artifacts import (
     Toolchain,
     VersionIdentity,
 )
-from pt2hub.domain.codec import decode, encode
-from pt2hub.domain.digests import Digest, canonical_json, digest_bytes
+from pt2hub.domain.codec import encode
+from pt2hub.domain.digests import canonical_json, digest_bytes
 from pt2hub.domain.names import Reference
 from pt2hub.domain.targets import parse_target
 from pt2hub.testing.fake_models import FakeModels
@@ -89,8 +87,16 @@ class FakeRegistry:
 
     @property
     def environ(self) -> dict[str, str]:
-        """Environment variables with which `pt2hub.load` and the command line use the registry."""
-        return {"PT2HUB_URL": self.url, "PT2HUB_TOKEN": self.token, "PT2HUB_HOME": self._folder.name}
+        """Environment variables with which `pt2hub.load` and the command line use the registry, and nothing of the user's."""
+        return {
+            "PT2HUB_URL": self.url,
+            "PT2HUB_TOKEN": self.token,
+            "PT2HUB_HOME": self._folder.name,
+            "PT2HUB_CACHE": str(Path(self._folder.name) / "cache"),
+            "PT2HUB_SHARED_CACHE": "",
+            "PT2HUB_STORAGE": "",
+            "PT2HUB_OFFLINE": "",
+        }
 
     def close(self) -> None:
         """Stop the registry and delete the client's cache."""
@@ -126,11 +132,11 @@ class FakeRegistry:
         bundle = Bundle.open(Path(path))
         found = []
         for entry in bundle.manifests:
-            digest = Digest(entry["digest"])
-            manifest = decode(Manifest, json.loads(bundle.read(digest)))
+            digest = read_digest(entry["digest"], bundle)
+            manifest = read_document(Manifest, bundle.read(digest), bundle)
             for item in (digest, manifest.config.digest, *(layer.digest for layer in manifest.layers)):
                 self._models.blobs[item] = b"".join(bundle.chunks(item, 0, bundle.size(item)))
-            config = decode(ArtifactConfig, json.loads(self._models.blobs[manifest.config.digest]))
+            config = read_document(ArtifactConfig, self._models.blobs[manifest.config.digest], bundle)
             version = config.version
             self._models.add_artifact(version.model, version.number, config.target.name, digest)
             self._set_alias(entry.get(REFERENCE, ""), version.number)

@@ -195,6 +195,10 @@ REFUSED = {
         raw_zip(RawMember(local_extra=struct.pack("<2H5s", 0x7075, 5, b"other"))),
         "unknown extra field",
     ),
+    "an extra field that renames the member in the directory": (
+        raw_zip(RawMember(central_extra=struct.pack("<2H5s", 0x7075, 5, b"other"))),
+        "unknown extra field",
+    ),
     "an extra field that ends early": (raw_zip(RawMember(local_extra=b"FB\x40\0")), "malformed extra"),
     "two end records": (
         raw_zip(RawMember(), after=end_record(1, 53, 42)),

@@ -197,6 +197,26 @@ def test_a_source_that_ignores_ranges_is_read_in_one_go(partial: PartialFile) ->
     assert source.reads == [(3000, 20_000), (3000, len(DATA))]
 
 
+def test_the_digest_is_that_of_the_bytes_that_stay(partial: PartialFile) -> None:
+    there = slice(100_000, 110_000)
+    partial.write(0, DATA[:3000])
+    partial.write(there.start, DATA[there])
+    other = bytearray(DATA)
+    other[there] = bytes(10_000)
+
+    def ignores(at: int) -> None:
+        if source.ranged:
+            source.ranged = False
+            raise RangesIgnored
+        if at == there.start:
+            time.sleep(0.1)  # what is there is hashed meanwhile
+
+    source = MemoryBlob(bytes(other), on_chunk=ignores)
+    found, kept = Download(source, partial, unseen).run(), bytearray(len(DATA))
+    assert partial.read_into(memoryview(kept), 0) == len(DATA)
+    assert found == digest_bytes(bytes(kept))
+
+
 def test_connections_that_all_meet_a_proxy_that_ignores_ranges_leave_the_rest_to_one(
     partial: PartialFile,
 ) -> None:

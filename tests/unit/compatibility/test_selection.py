@@ -105,6 +105,11 @@ def test_an_artifact_for_such_a_machine_that_does_not_run_is_passed_over() -> No
     assert str(found.passed_over[0].compatibility).startswith("libstdc++: needs GLIBCXX 3.4.33 or newer")
 
 
+def test_an_instruction_set_that_nobody_here_knows_is_not_taken_for_present() -> None:
+    found, _ = selected(CPU_ONLY, V4, x86_64_v4=replace(PLAIN, cpu_level="x86_64_v5", glibcxx="3.4.33"))
+    assert found.chosen is None
+
+
 def test_artifacts_for_other_machines_are_not_passed_over() -> None:
     found, _ = selected(CPU_ONLY, GPU, V4, "torch2.14-cpu-x86_64_v4")
     assert found.passed_over == ()

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MAX_COMMENT_BYTES = 0xFFFF
+_PADDING_EXTRA = 0x4246
+"""`FB`: torch pads local headers with it, so that data begins at a multiple of 64 bytes."""
+_TIME_EXTRAS = frozenset({0x5455, 0x7875})
+"""Info-ZIP's timestamps and owner: harmless, and written by the `zip` command."""
 _MAX_END_BYTES = records.END64.size + records.LOCATOR.size + records.END.size + _MAX_COMMENT_BYTES
 
 
@@ -91,6 +95,17 @@ def extra_fields(raw: bytes) -> dict[int, bytes]:
         fields[kind] = raw[at + 4 : at + 4 + size]
         at += 4 + size
     return fields
+
+
+def check_extras(extras: dict[int, bytes]) -> None:
+    """Refuse extra fields that could change a member's name or size.
+
+    Raises:
+        CorruptArchive: A field that no `.pt2` has.
+    """
+    unknown = set(extras) - {records.ZIP64_EXTRA, _PADDING_EXTRA} - _TIME_EXTRAS
+    if unknown:
+        raise CorruptArchive(f"unknown extra field {min(unknown):#06x}")
 
 
 def _end(file: BinaryIO, total: int) -> tuple[_Directory, int]:
@@ -182,7 +197,9 @@ def _members(raw: bytes, count: int) -> Iterator[Central]:
 def _central(header: records.CentralHeader, name: bytes, extra: bytes) -> Central:
     where = repr(name[:200])
     try:
-        wide = extra_fields(extra).get(records.ZIP64_EXTRA)
+        fields = extra_fields(extra)
+        check_extras(fields)
+        wide = fields.get(records.ZIP64_EXTRA)
     except CorruptArchive as error:
         raise CorruptArchive(error.message, where=where) from error
     numbers = [header.size, header.compressed, header.offset]

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from pt2hub.archive.zip import records
-from pt2hub.archive.zip.directory import Central, central_entries, extra_fields, read_exactly
+from pt2hub.archive.zip.directory import Central, central_entries, check_extras, extra_fields, read_exactly
 from pt2hub.errors import CorruptArchive
 
 if TYPE_CHECKING:
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
 _DRIVE = re.compile(r"[A-Za-z]:")
 _ALLOWED_FLAGS = records.WITH_DESCRIPTOR | records.UTF8 | records.DEFLATE_LEVEL
 _ENCRYPTED = 0x0001 | 0x0040 | 0x2000
-_PADDING_EXTRA = 0x4246
-"""`FB`: torch pads local headers with it, so that data begins at a multiple of 64 bytes."""
-_TIME_EXTRAS = frozenset({0x5455, 0x7875})
-"""Info-ZIP's timestamps and owner: harmless, and written by the `zip` command."""
 _DOS_FOLDER = 0x10
 _NEWEST_VERSION = 45
 _MAX_NAME_BYTES = 1024
@@ -279,17 +275,6 @@ def _local_sizes(central: Central, local: records.LocalHeader, extras: dict[int,
     if not local.flags & records.WITH_DESCRIPTOR or not known.issuperset(values):
         raise CorruptArchive("a zip64 field that contradicts the member's header")
     return local.size, local.compressed
-
-
-def check_extras(extras: dict[int, bytes]) -> None:
-    """Refuse extra fields that could change a member's name or size.
-
-    Raises:
-        CorruptArchive: A field that no `.pt2` has.
-    """
-    unknown = set(extras) - {records.ZIP64_EXTRA, _PADDING_EXTRA} - _TIME_EXTRAS
-    if unknown:
-        raise CorruptArchive(f"unknown extra field {min(unknown):#06x}")
 
 
 def _check_descriptor(file: BinaryIO, at: int, central: Central, *, wide: bool) -> int:

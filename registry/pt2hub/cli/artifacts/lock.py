@@ -86,7 +86,7 @@ def lock(  # noqa: PLR0913  # each is an option by name
     project = Project.find(path)
     with Client() as client:
         if check:
-            _refuse_changes("--check", references, upgrade, remove, targets)
+            _refuse_changes("--check", references, upgrade, upgrade_all, remove, targets)
             found = client.locks.check(project)
             emit(_describe(project, found), lambda out: _print_state(out, project, found))
             return

@@ -152,12 +152,13 @@ def _check_sandbox() -> Checkup:
     try:
         done = _run([sys.executable, "-m", "pt2hub_workers.sandbox"])
         report = json.loads(done.stdout)
-    except (OSError, ValueError, subprocess.TimeoutExpired) as exc:
+        confines, message, hint = report["confines"], report["message"], report["hint"]
+    except (OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired) as exc:
         return Checkup(
             "sandbox", "warning", f"the self-test did not run: {exc}", "Run pt2hub worker for details."
         )
-    state: Literal["ok", "warning"] = "ok" if report["confines"] else "warning"
-    return Checkup("sandbox", state, report["message"], report["hint"])
+    state: Literal["ok", "warning"] = "ok" if confines else "warning"
+    return Checkup("sandbox", state, message, hint)
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:

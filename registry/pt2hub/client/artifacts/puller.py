@@ -149,9 +149,12 @@ class Puller:
         else:
             resolved = self._origin.resolve(str(reference), resolve)
         where = f"{resolved.model}@{resolved.number}"
-        artifacts = tuple(
-            item for item in resolved.artifacts if item.digest.startswith(reference.prefix or "")
-        )
+        if resolved.model != reference.model or reference.number not in (None, resolved.number):
+            raise BadResponse(
+                f"{reference} was resolved to {where}", where=str(reference), hint="Nothing was loaded."
+            )
+        wanted = reference.digest or reference.prefix or ""
+        artifacts = tuple(item for item in resolved.artifacts if item.digest.startswith(wanted))
         if not artifacts:
             raise NotReady(where=where, hint=f"To see its builds: pt2hub show {where}")
         if target:
@@ -263,7 +266,7 @@ def _check_identity(config: ArtifactConfig, choice: _Choice) -> None:
 def _document(cls: type[T], path: Path, where: str) -> T:
     try:
         value: Any = json.loads(path.read_bytes())
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise BadResponse(f"The {where} is not JSON", where=str(path)) from exc
     return decode(cls, value, where=where)
 

@@ -58,12 +58,17 @@ class ResolutionStore:
         self._cache = cache
         self._folder = cache / "resolutions" / _name(server)
 
-    def record(self, reference: str, resolved: ResolvedReference) -> None:
-        """Remember an answer."""
+    def record(self, reference: str, resolved: ResolvedReference, *, at: float | None = None) -> None:
+        """Remember an answer.
+
+        Args:
+            at: When it was given, in seconds since the epoch; now where omitted.
+        """
         with suppress(OSError):
             if not self._folder.is_dir():
                 self._make()
-            self._write(f"{_name(reference)}.json", KnownResolution(resolved, time.time()))
+            known = KnownResolution(resolved, time.time() if at is None else at)
+            self._write(f"{_name(reference)}.json", known)
             if resolved.storage and resolved.storage != self.storage():
                 self._write(_STORAGE, resolved.storage)
 
@@ -83,7 +88,7 @@ class ResolutionStore:
             make_folder(path, 0o700)
 
     def _write(self, name: str, value: object) -> None:
-        temporary = self._folder / f"{name}.{os.getpid()}"
+        temporary = self._folder / f"{name}.{os.urandom(4).hex()}"
         try:
             temporary.touch(mode=0o600)
             temporary.write_text(json.dumps(encode(value)), encoding="ascii")

@@ -33,7 +33,7 @@ def write_model(artifact: LocalArtifact, out: Path) -> SingleFile:
             where=str(out),
             hint=f"Pass the path of a file in it: {out / 'model.pt2'}.",
         )
-    incomplete = out.with_name(f".{out.name}.{os.getpid()}.incomplete")
+    incomplete = out.with_name(f".{out.name}.{os.urandom(4).hex()}.incomplete")
     try:
         blob = archive.blob_chunks(constants, artifact.weights, literals(artifact))
         written = archive.write_single_file(

@@ -87,14 +87,15 @@ class BlobCache:
             ServerUnreachable: The source did not answer.
             StorageUnavailable: The same for a storage.
         """
+        folder = self._target()
+        before = regular_stamp(folder.path(digest))
         if found := self.find(digest, verify=verify):
             return found
         from pt2hub.client.blobs.retrieval import Retrieval
         from pt2hub.client.http.transfers import meter
 
-        folder = self._target()
         with _writing(folder.root), meter(title, size, progress) as seen:
-            return Retrieval(folder, digest, size, connect(), seen).run(verify)
+            return Retrieval(folder, digest, size, connect(), seen, damaged=before).run(verify)
 
     def put(self, digest: Digest, data: bytes) -> Path:
         """Store a small file whose bytes were verified.

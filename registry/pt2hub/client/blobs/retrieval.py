@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pt2hub.client.blobs.download import BlobSource
     from pt2hub.client.blobs.folder import BlobFolder, Verify
     from pt2hub.client.blobs.leader import Leader
+    from pt2hub.client.blobs.records import Stamp
     from pt2hub.domain.digests import Digest
 
 _POLL_SECONDS = (0.05, 0.2)
@@ -44,6 +45,8 @@ class Retrieval:
         size: int,
         source: BlobSource,
         seen: Callable[[int], None],
+        *,
+        damaged: Stamp | None,
     ) -> None:
         self._folder = folder
         self._digest = digest
@@ -51,7 +54,7 @@ class Retrieval:
         self._source = source
         self._seen = seen
         self._path = folder.path(digest)
-        self._refused = regular_stamp(self._path)  # a damaged file, which need not be hashed again
+        self._refused = damaged
 
     def run(self, verify: Verify) -> Path:
         """Download the blob, or wait until another process did; see `BlobCache.get`."""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 PARTIAL_SECONDS = 7 * 86400.0
 """How long an interrupted download can be continued."""
 _TEMPORARY_SECONDS = 86400.0
+_LIVE_SECONDS = 60.0
+"""A temporary file lives for the moment of its renaming; a younger one may be a running pull's."""
 _TEMPORARY = re.compile(r"[0-9a-f]{64}\.(stat)?[0-9a-f]{8}")
 
 
@@ -35,7 +37,7 @@ def sweep(folder: BlobFolder, *, everything: bool = False) -> list[Path]:
     for path in removed:
         shutil.rmtree(path, ignore_errors=True)
     for path in _temporary(folder):
-        if everything or _age(path, now) > _TEMPORARY_SECONDS:
+        if _age(path, now) > (_LIVE_SECONDS if everything else _TEMPORARY_SECONDS):
             with suppress(OSError):
                 path.unlink()
                 removed.append(path)

@@ -10,21 +10,26 @@ import json
 import re
 import tarfile
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from pt2hub.domain.artifacts import INDEX_TYPE
-from pt2hub.domain.digests import CHUNK, hex_of
-from pt2hub.errors import CorruptArchive, NotFound
+from pt2hub.domain.codec import decode
+from pt2hub.domain.digests import CHUNK, DIGEST_PATTERN, Digest, hex_of
+from pt2hub.errors import BadResponse, CorruptArchive, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from pathlib import Path
 
     from pt2hub.domain.artifacts import Descriptor
-    from pt2hub.domain.digests import Digest
 
 LAYOUT = "oci-layout"
 INDEX = "index.json"
+REFERENCE = "io.pt2hub.reference"
+"""Annotation: the reference by which an artifact was exported."""
+RESOLVED_AT = "io.pt2hub.resolved-at"
+"""Annotation: when a reference that can move meant this artifact, in seconds since the epoch."""
+T = TypeVar("T")
 _LAYOUT_TEXT = b'{"imageLayoutVersion":"1.0.0"}'
 _MAX_INDEX_BYTES = 4 << 20
 _BLOB = re.compile(r"(?:\./)?blobs/sha256/([0-9a-f]{64})")
@@ -88,7 +93,7 @@ class Bundle:
     def __init__(self, path: Path, places: dict[str, tuple[Path, int, int]]) -> None:
         self.path = path
         self._places = places
-        self.manifests = self._index()
+        self.manifests: list[dict[str, str]] = self._index()
 
     @classmethod
     def open(cls, path: Path) -> Bundle:
@@ -148,11 +153,45 @@ class Bundle:
             file.seek(begin)
             return file.read(size)
 
-    def _index(self) -> list[dict[str, Any]]:
+    def _index(self) -> list[dict[str, str]]:
         with _no_index(self.path):
             document = json.loads(self._small(INDEX, INDEX))
             manifests: list[dict[str, Any]] = document["manifests"]
-            return [{"digest": str(item["digest"]), **item.get("annotations", {})} for item in manifests]
+            return [
+                _texts(item.get("annotations", {})) | {"digest": str(item["digest"])} for item in manifests
+            ]
+
+
+def read_digest(name: str, bundle: Bundle) -> Digest:
+    """Return a digest that a bundle names.
+
+    Raises:
+        CorruptArchive: It is none.
+    """
+    if not re.fullmatch(DIGEST_PATTERN, name):
+        raise CorruptArchive(f"{name[:80]!a} is not a digest", where=str(bundle.path), hint=_HINT)
+    return Digest(name)
+
+
+def read_document(cls: type[T], data: bytes, bundle: Bundle) -> T:
+    """Return a manifest or config of a bundle.
+
+    Raises:
+        CorruptArchive: It is malformed.
+    """
+    try:
+        return decode(cls, json.loads(data))
+    except (ValueError, RecursionError, BadResponse) as exc:
+        raise CorruptArchive(
+            f"A manifest or config is malformed: {exc}", where=str(bundle.path), hint=_HINT
+        ) from exc
+
+
+def _texts(annotations: dict[str, Any]) -> dict[str, str]:
+    """Return annotations; those of OCI are text."""
+    if not all(isinstance(value, str) for value in annotations.values()):
+        raise TypeError("an annotation is not text")
+    return dict(annotations)
 
 
 def _tar_members(path: Path) -> Iterator[tuple[str, tuple[Path, int, int]]]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, TypeVar
 from pt2hub.client.artifacts.puller import resolve
 from pt2hub.client.blobs.cache import BlobCache
 from pt2hub.client.exports import destination as places
-from pt2hub.client.exports.bundle import Bundle, write_bundle
+from pt2hub.client.exports.bundle import (
+    REFERENCE,
+    RESOLVED_AT,
+    Bundle,
+    read_digest,
+    read_document,
+    write_bundle,
+)
+from pt2hub.client.exports.import_records import remember
 from pt2hub.domain.artifacts import (
     ARTIFACT_TYPE,
     CODE_TYPE,
@@ -27,9 +35,9 @@ from pt2hub.domain.artifacts import (
     Manifest,
 )
 from pt2hub.domain.codec import decode
-from pt2hub.domain.digests import DIGEST_PATTERN, Digest, digest_bytes
+from pt2hub.domain.digests import Digest, digest_bytes
 from pt2hub.domain.names import Reference
-from pt2hub.errors import BadResponse, Conflict, CorruptArchive, HomeUnusable, InvalidInput, NotFound
+from pt2hub.errors import Conflict, CorruptArchive, HomeUnusable, InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -40,7 +48,6 @@ if TYPE_CHECKING:
     from pt2hub.wire.resolution import ResolvedReference
 
 T = TypeVar("T")
-REFERENCE = "io.pt2hub.reference"
 """Annotation of a bundle's entry: the reference by which it was exported, such as an alias."""
 _REF_NAME = "org.opencontainers.image.ref.name"
 
@@ -152,7 +159,7 @@ class Exports:
 
         Raises:
             InvalidInput: Triton cannot call the model.
-            Conflict: The repository has a model of this name.
+            Conflict: The directory has a model of this name; in a bucket it is replaced.
             Pt2hubError: As for `Client.pull`.
         """
         from pt2hub.client.artifacts.single_file import write_model
@@ -169,9 +176,9 @@ class Exports:
         version = str(config.version.number)
         if places.is_bucket(destination):
             with tempfile.TemporaryDirectory(prefix="pt2hub-") as scratch:
-                files = {
-                    f"{called}/config.pbtxt": Path(scratch) / "config.pbtxt",
+                files = {  # the configuration last: a server that looks in between must find the model
                     f"{called}/{version}/model.pt2": Path(scratch) / "model.pt2",
+                    f"{called}/config.pbtxt": Path(scratch) / "config.pbtxt",
                 }
                 write_model(artifact, files[f"{called}/{version}/model.pt2"])
                 files[f"{called}/config.pbtxt"].write_text(text)
@@ -250,7 +257,7 @@ class Exports:
         """
         bundle = Bundle.open(path)
         found = [self._bring(bundle, item["digest"], progress=progress) for item in bundle.manifests]
-        _remember(self._connection, bundle, found)
+        remember(self._connection, bundle, found)
         return found
 
     def _pulled(
@@ -262,11 +269,11 @@ class Exports:
 
     def _bring(self, bundle: Bundle, name: str, *, progress: bool | None) -> ImportedArtifact:
         """Bring one artifact into the cache, its manifest last."""
-        digest, cache = _digest(name, bundle), self._cache
+        digest, cache = read_digest(name, bundle), self._cache
         data = bundle.read(digest)
         if digest_bytes(data) != digest:
             raise CorruptArchive("A manifest has another digest", where=f"{bundle.path}: {digest}")
-        manifest = _read(Manifest, data, bundle)
+        manifest = read_document(Manifest, data, bundle)
         if manifest.artifactType != ARTIFACT_TYPE:
             raise CorruptArchive("An entry is not an artifact of pt2hub", where=f"{bundle.path}: {digest}")
         for item in (manifest.config, *manifest.layers):
@@ -275,23 +282,10 @@ class Exports:
             blob = _BundledBlob(bundle, item.digest)
             cache.get(item.digest, item.size, lambda blob=blob: blob, verify="always", progress=progress)  # type: ignore[misc]  # a default binds the loop's value
         config_path = cache.find(manifest.config.digest)
-        config = _read(ArtifactConfig, config_path.read_bytes() if config_path else b"", bundle)
+        config = read_document(ArtifactConfig, config_path.read_bytes() if config_path else b"", bundle)
         cache.put(digest, data)
         version = config.version
         return ImportedArtifact(f"{version.model}@{version.number}", config.target.name, digest)
-
-
-def _digest(name: str, bundle: Bundle) -> Digest:
-    if not re.fullmatch(DIGEST_PATTERN, name):
-        raise CorruptArchive(f"{name[:80]!a} is not a digest", where=str(bundle.path))
-    return Digest(name)
-
-
-def _read(cls: type[T], data: bytes, bundle: Bundle) -> T:
-    try:
-        return decode(cls, json.loads(data))
-    except (ValueError, RecursionError, BadResponse) as exc:
-        raise CorruptArchive(f"A manifest or config is malformed: {exc}", where=str(bundle.path)) from exc
 
 
 def _entry_of(artifact: LocalArtifact, reference: str, cache: BlobCache) -> Descriptor:
@@ -305,6 +299,8 @@ def _entry_of(artifact: LocalArtifact, reference: str, cache: BlobCache) -> Desc
         TARGET: artifact.config.target.name,
         REFERENCE: reference,
     }
+    if Reference.parse(reference).number is None:  # what it means can change, so it has a time
+        annotations[RESOLVED_AT] = f"{time.time():.0f}"
     return Descriptor(MANIFEST_TYPE, digest, path.stat().st_size, annotations)
 
 
@@ -331,27 +327,3 @@ def _write(out: Path, manifests: list[Descriptor], files: dict[Digest, Path]) ->
             made.mkdir()
         write_bundle(made, manifests, files, as_tar=as_tar)
         made.rename(out)
-
-
-def _remember(connection: Connection, bundle: Bundle, found: Sequence[ImportedArtifact]) -> None:
-    """Record what the references of a bundle mean, as if the server had answered."""
-    from pt2hub.client.artifacts.resolutions import ResolutionStore
-    from pt2hub.wire.resolution import ArtifactRef, ResolvedReference
-
-    store = ResolutionStore(connection.config.cache, connection.config.url)
-    by_version: dict[str, tuple[ArtifactRef, ...]] = {}
-    for item in found:
-        by_version[item.reference] = (
-            *by_version.get(item.reference, ()),
-            ArtifactRef(item.target, item.digest, ""),
-        )
-    for entry, item in zip(bundle.manifests, found, strict=True):
-        model, _, number = item.reference.partition("@")
-        for reference in {item.reference, entry.get(REFERENCE, item.reference)}:
-            if Reference.parse(reference).model != model:
-                raise CorruptArchive(
-                    f"The bundle calls {item.reference} {reference[:200]!a}", where=str(bundle.path)
-                )
-            store.record(
-                reference, ResolvedReference(reference, model, int(number), by_version[item.reference])
-            )

@@ -89,7 +89,7 @@ def read_declaration(path: Path) -> Declaration | None:
         tools = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
+    except (OSError, ValueError, RecursionError) as exc:
         raise InvalidInput(f"Cannot read the file: {exc}", where=str(path), hint="Correct the file.") from exc
     if not isinstance(tools, dict) or "pt2hub" not in tools:
         return None

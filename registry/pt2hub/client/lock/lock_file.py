@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pt2hub.client.lock.lock_schema import find_faults
 from pt2hub.domain.codec import decode
 from pt2hub.domain.locks import LOCK_SCHEMA, Lock
+from pt2hub.domain.names import Reference
 from pt2hub.errors import ClientTooOld, Detail, HomeUnusable, LockInvalid, NotFound
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ MAX_LOCK_BYTES = 16 << 20
 _MAX_FAULTS = 20
 _HEAD = "# Written by `pt2hub lock`; change it with that command, not by hand.\n"
 _CONFLICT = re.compile(r"^(<<<<<<<|=======|>>>>>>>)( |$)", re.MULTILINE)
+_MAX_SCHEMA = 1_000_000
 _RESTORE = "Restore it from version control, or delete it and run `pt2hub lock`, which resolves every reference anew."
 _MERGE = (
     "Take one of the two sides (git checkout --ours pt2hub.lock, or --theirs), then run `pt2hub lock`, which adds what "
@@ -58,7 +60,7 @@ def parse_lock(data: bytes, where: str) -> Lock:
     """
     document = _parse_toml(data, where)
     schema = document.get("schema")
-    if type(schema) is not int or schema < 1:
+    if type(schema) is not int or not 1 <= schema <= _MAX_SCHEMA:
         raise LockInvalid("The lock file has no schema number", where=where, hint=_RESTORE)
     if schema > LOCK_SCHEMA:
         raise ClientTooOld(
@@ -90,7 +92,7 @@ def write_lock(path: Path, lock: Lock) -> bool:
         HomeUnusable: It cannot be written.
     """
     text = format_lock(lock).encode()
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
         if path.exists() and path.read_bytes() == text:
             return False
@@ -113,6 +115,19 @@ def _inconsistencies(lock: Lock) -> Iterator[Detail]:
         place = f"models[{index}].artifacts"
         yield from _repeated(place, "target", list(model.targets))
         yield from _repeated(place, "manifest.digest", [item.manifest.digest for item in model.artifacts])
+        yield from _contradictions(f"models[{index}]", model)
+
+
+def _contradictions(place: str, model: LockedModel) -> Iterator[Detail]:
+    """Yield what is locked for a reference that names something else."""
+    reference = Reference.parse(model.reference)
+    if reference.number not in (None, model.version):
+        yield Detail(f"{place}.version", "is not that of the reference", given=str(model.version))
+    wanted = reference.digest or reference.prefix or ""
+    for index, item in enumerate(model.artifacts):
+        if not item.manifest.digest.startswith(wanted):
+            path = f"{place}.artifacts[{index}].manifest.digest"
+            yield Detail(path, "is not that of the reference", given=item.manifest.digest)
 
 
 def _repeated(place: str, name: str, values: list[str]) -> Iterator[Detail]:
@@ -127,7 +142,7 @@ def _parse_toml(data: bytes, where: str) -> dict[str, Any]:
     try:
         text = data.decode()
         return tomllib.loads(text)
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as exc:
+    except (ValueError, RecursionError) as exc:
         marker = _CONFLICT.search(data.decode(errors="replace"))
         if marker is None:
             raise LockInvalid(f"The lock file is not TOML: {exc}", where=where, hint=_RESTORE) from exc

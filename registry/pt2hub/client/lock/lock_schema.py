@@ -107,7 +107,7 @@ def find_faults(value: Any, schema: Schema = SCHEMA, path: str = "") -> Iterator
     """Yield what is wrong with a document, field by field."""
     kind = schema["type"]
     if type(value) is not _TYPES[kind]:  # a bool is no integer
-        yield Detail(path or "lock", f"must be {_NAMES[kind]}", given=repr(value)[:_SHOWN])
+        yield Detail(path or "lock", f"must be {_NAMES[kind]}", given=_show(value))
     elif kind == "object":
         yield from _find_faults_of_table(value, schema, path)
     elif kind == "array":
@@ -116,9 +116,16 @@ def find_faults(value: Any, schema: Schema = SCHEMA, path: str = "") -> Iterator
         for index, item in enumerate(value):
             yield from find_faults(item, schema["items"], f"{path}[{index}]")
     elif kind == "string" and not re.fullmatch(schema["pattern"], value):
-        yield Detail(path, "has the wrong form", given=repr(value)[:_SHOWN], allowed=schema["description"])
+        yield Detail(path, "has the wrong form", given=_show(value), allowed=schema["description"])
     elif kind == "integer" and not schema.get("minimum", value) <= value <= schema.get("maximum", value):
-        yield Detail(path, f"must be {schema['minimum']} to {schema['maximum']}", given=str(value)[:_SHOWN])
+        yield Detail(path, f"must be {schema['minimum']} to {schema['maximum']}", given=_show(value))
+
+
+def _show(value: object) -> str:
+    try:
+        return repr(value)[:_SHOWN]
+    except ValueError:  # Python writes no integer of more than 4,300 digits
+        return "a number that is too long"
 
 
 def _find_faults_of_table(value: dict[str, Any], schema: Schema, path: str) -> Iterator[Detail]:

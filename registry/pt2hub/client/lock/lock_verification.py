@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pt2hub.domain.artifacts import ArtifactConfig, Manifest
 from pt2hub.domain.codec import decode
-from pt2hub.errors import BadResponse, LockMismatch
+from pt2hub.errors import BadResponse, LockMismatch, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,6 +61,12 @@ def verify_lock(lock: Lock, cache: BlobCache, targets: Sequence[str] = ()) -> It
         targets: Only these targets; all where omitted.
     """
     for locked in lock.models:
+        if targets and not set(targets) & set(locked.targets):
+            raise NotFound(
+                f"{locked.reference} is not locked for {', '.join(targets)}",
+                where="targets",
+                hint=f"Locked targets: {', '.join(locked.targets)}.",
+            )
         for artifact in locked.artifacts:
             if not targets or artifact.target in targets:
                 yield _verify(locked, artifact, cache)
@@ -105,6 +111,6 @@ def _mismatch(locked: LockedModel, artifact: LockedArtifact, paths: dict[str, Pa
         locked.check(artifact.manifest.digest, paths["manifest"].stat().st_size, manifest, config)
     except LockMismatch as exc:
         return "; ".join(f"{item.path} {item.message}" for item in exc.details)
-    except (ValueError, BadResponse) as exc:
+    except (ValueError, RecursionError, BadResponse) as exc:
         return str(exc)
     return None

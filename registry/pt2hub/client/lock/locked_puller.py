@@ -112,7 +112,8 @@ class LockedPuller:
         try:
             yield
         except Incompatible as exc:
-            exc.hint = f"{exc.hint}, then lock it: pt2hub lock --upgrade {locked.reference}"
+            if (exc.hint or "").endswith("--wait"):  # the command that builds one
+                exc.hint = f"{exc.hint}, then lock it: pt2hub lock --upgrade {locked.reference}"
             raise
         except LockMismatch as exc:
             exc.where = f"{self._path}: {exc.where}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pt2hub.client.artifacts.puller import resolve
 from pt2hub.domain.locks import LOCK_SCHEMA, Lock, LockedArtifact, LockedModel
+from pt2hub.domain.names import Reference
 from pt2hub.errors import BadResponse, LockMismatch, NotFound, NotReady
 
 if TYPE_CHECKING:
@@ -83,6 +84,9 @@ class Locker:
             return self._resolve(reference, reference, wanted, previous)
         if _has_all(locked, wanted, all_before=not previous.targets):
             return locked.only(wanted) if wanted else locked
+        parsed = Reference.parse(reference)
+        if parsed.digest or parsed.prefix:  # one artifact, which no other target's may join
+            return self._resolve(reference, reference, wanted, previous)
         pinned = f"{locked.model}@{locked.version}"  # more of the same version's targets
         return replace(self._resolve(pinned, reference, wanted, previous), reference=reference)
 
@@ -98,7 +102,9 @@ class Locker:
             )
         resolved = resolve(self._connect(), asked)
         self._storage, self._asked = resolved.storage, True
-        found = {item.target: item for item in resolved.artifacts}
+        parsed = Reference.parse(asked)
+        only = parsed.digest or parsed.prefix or ""
+        found = {item.target: item for item in resolved.artifacts if item.digest.startswith(only)}
         names = wanted or tuple(sorted(found))
         if not names:
             raise NotReady(where=f"{resolved.model}@{resolved.number}")

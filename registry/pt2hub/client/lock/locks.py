@@ -135,7 +135,7 @@ class Locks:
 
     def _server_of(self, lock: Lock | None) -> str | None:
         """Return the lock's server if none is configured; None for the configured one."""
-        return None if lock is None or self._config.has_server else lock.server
+        return None if lock is None or self._config.has_server else lock.server.rstrip("/")
 
 
 def _wanted(

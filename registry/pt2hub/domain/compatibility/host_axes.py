@@ -51,6 +51,8 @@ def _cpu(target: Target, host: Host, native: NativeCode | None) -> AxisFinding:
         needed |= frozenset(_KERNEL_SPELLING.get(flag, flag) for flag in native.cpu_flags)
     missing = sorted(needed - host.cpu_flags)
     needs = ", ".join([level, *(native.cpu_flags if native else ())])
+    if native and level not in CPU_LEVELS:  # the build's claim is untrusted, or of a newer pt2hub
+        return finding("cpu", ok=False, needs=needs[:_MAX_SHOWN_CHARS], has="a pt2hub that does not know it")
     return finding(
         "cpu", ok=not missing, needs=needs, has=f"no {', '.join(missing)}" if missing else "all of it"
     )
