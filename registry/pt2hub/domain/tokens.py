@@ -1,8 +1,29 @@
-"""API tokens and the actors that use them."""
+"""API tokens, what they allow, and the actors that use them."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from enum import StrEnum
+from fnmatch import fnmatchcase
+
+
+class Scope(StrEnum):
+    """A kind of action that a token allows."""
+
+    READ = "read"
+    PUBLISH = "publish"
+    BUILD = "build"
+    MEASURE = "measure"
+    PROMOTE = "promote"
+    ADMIN = "admin"
+    """All of the others, and what a policy refuses: forced alias moves, and the policies themselves."""
+
+
+DEFAULT_SCOPES = frozenset(Scope) - {Scope.ADMIN}
+EVERY_MODEL = "*"
+PATTERN = re.compile(r"\*|[a-z0-9*._-]+/[a-z0-9*._-]+")
+"""All models, or a team's name and a model's, each with `*` for any characters: `vision/*`, `*/resnet18`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,11 +32,25 @@ class Actor:
 
     Attributes:
         name: The token's name; actions are recorded under it.
-        admin: Whether the token may change policies and force alias moves against failed promotion checks.
+        admin: Whether the token has the scope `admin`, which includes all others.
+        scopes: The kinds of action it allows.
+        patterns: The models for which it allows them.
     """
 
     name: str
     admin: bool = False
+    scopes: frozenset[Scope] = DEFAULT_SCOPES
+    patterns: tuple[str, ...] = (EVERY_MODEL,)
+
+    def may(self, scope: Scope, model: str | None = None) -> bool:
+        """Return whether the token allows a kind of action.
+
+        Args:
+            model: The model it is about, `team/name`; None for one that is about no model.
+        """
+        if not (self.admin or scope in self.scopes):
+            return False
+        return model is None or any(covers(pattern, model) for pattern in self.patterns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +62,10 @@ class TokenInfo:
         created_at: ISO 8601, UTC.
         last_used_at: When it was last used, to the minute, or None.
         revoked_at: When it was revoked, or None.
-        admin: Whether it may change policies and force alias moves against failed promotion checks.
+        admin: Whether it has the scope `admin`, which includes all others.
+        scopes: The kinds of action it allows.
+        patterns: The models for which it allows them.
+        expires_at: When it expires, or None.
     """
 
     id: int
@@ -36,3 +74,14 @@ class TokenInfo:
     last_used_at: str | None = None
     revoked_at: str | None = None
     admin: bool = False
+    scopes: tuple[Scope, ...] = ()
+    patterns: tuple[str, ...] = (EVERY_MODEL,)
+    expires_at: str | None = None
+
+
+def covers(pattern: str, model: str) -> bool:
+    """Return whether a pattern covers a model; `*` does not reach across the slash."""
+    if pattern == EVERY_MODEL:
+        return True
+    parts = zip(model.split("/"), pattern.split("/"), strict=False)
+    return model.count("/") == 1 and all(fnmatchcase(part, wanted) for part, wanted in parts)

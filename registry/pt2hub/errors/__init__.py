@@ -14,7 +14,9 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   +-- WeightsMismatch, ExportFailed (DataDependent, KernelNotTraced, ProgramDiffers), SourceDrifted
     |   +-- NoPower, ToleranceMissed
     |   +-- BuildTimedOut, LimitExceeded, ModelInterferes, OutputRefused
-    |   +-- NotFound (NotRecorded), Ambiguous, Unauthorized, Forbidden, TooLarge, UploadTruncated, RangeNotSatisfiable
+    |   +-- NotFound (NotRecorded), Ambiguous, Forbidden, TooLarge, UploadTruncated, RangeNotSatisfiable
+    |   +-- Unauthorized
+    |   |   +-- TokenRevoked, TokenExpired
     |   +-- Conflict
     |   |   +-- AliasMoved, NotReady, NotMeasured, BuildActive, BuildOver, UploadIncomplete, PromotionCheckFailed, PolicyChanged
     |   +-- ClientTooOld, ServerTooOld, BadCall, Incompatible, CudaGraphUnavailable, ForkedProcess, Offline
@@ -130,6 +132,8 @@ from pt2hub.errors.usage import (
     ServerTooOld,
     SourceDrifted,
     StorageUnsafe,
+    TokenExpired,
+    TokenRevoked,
     ToleranceMissed,
     TooLarge,
     Unauthorized,
@@ -230,6 +234,8 @@ __all__ = [
     "StorageFull",
     "StorageUnavailable",
     "StorageUnsafe",
+    "TokenExpired",
+    "TokenRevoked",
     "ToleranceMissed",
     "TooLarge",
     "TransientError",

@@ -215,6 +215,18 @@ class Unauthorized(UsageError):
     code = "unauthorized"
 
 
+class TokenRevoked(Unauthorized):
+    """The token was revoked."""
+
+    code = "token_revoked"
+
+
+class TokenExpired(Unauthorized):
+    """The token has expired."""
+
+    code = "token_expired"
+
+
 class TooLarge(UsageError):
     """The upload exceeds the server's size limit."""
 

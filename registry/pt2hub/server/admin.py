@@ -7,7 +7,7 @@ import getpass
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import structlog
 
@@ -25,17 +25,22 @@ if TYPE_CHECKING:
     from pt2hub.domain.tokens import TokenInfo
     from pt2hub.server.config import ServerConfig
     from pt2hub.server.container import Container
+    from pt2hub.server.services.access.tokens import Grant
     from pt2hub.wire.responses import BuildView
 
 
-def create_token(config: ServerConfig, *, name: str = "admin", admin: bool = False) -> str:
+def create_token(config: ServerConfig, name: str = "admin", **grant: Unpack[Grant]) -> str:
     """Create a token. Only its hash is stored, so it can be read only once.
 
+    Args:
+        **grant: What it allows, as for `AccessService.create_token`.
+
     Raises:
+        InvalidInput: The name, a scope, a pattern or the lifetime is invalid.
         DatabaseUnavailable: The database is unavailable.
     """
     with open_services(config) as container:
-        return container.access.create_token(name, admin=admin)
+        return container.access.create_token(name, **grant)
 
 
 def list_tokens(config: ServerConfig) -> tuple[TokenInfo, ...]:

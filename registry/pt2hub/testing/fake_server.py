@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import DIGEST_PATTERN, Digest
+from pt2hub.domain.tokens import Scope
 from pt2hub.errors import InvalidInput, NotFound, Pt2hubError, Unauthorized
 from pt2hub.testing.fake_models import TOKEN_NAME
 from pt2hub.version import __version__
@@ -96,7 +97,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_json({"status": "ready"})
         elif path == "/api/v1/whoami":
             self._authorize()
-            self._send_json(Identity(TOKEN_NAME, admin=True))
+            self._send_json(Identity(TOKEN_NAME, admin=True, scopes=tuple(Scope)))
         else:
             self._unknown(path, query, b"")
 

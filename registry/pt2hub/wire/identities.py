@@ -11,8 +11,14 @@ class Identity:
 
     Attributes:
         name: The token's name; actions are recorded under it.
-        admin: Whether the token may change policies and force alias moves against failed promotion checks.
+        admin: Whether the token has the scope `admin`, which includes all others.
+        scopes: The kinds of action it allows, such as `publish`.
+        patterns: The models for which it allows them, such as `vision/*`.
+        expires_at: When it expires, ISO 8601, UTC; None for never.
     """
 
     name: str
     admin: bool = False
+    scopes: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ("*",)
+    expires_at: str | None = None

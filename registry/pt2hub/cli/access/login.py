@@ -10,6 +10,7 @@ import typer
 
 from pt2hub.cli import panels
 from pt2hub.cli.output import emit, note
+from pt2hub.rendering.times import format_local_time
 
 if TYPE_CHECKING:
     from pt2hub.client.config import ClientConfig
@@ -103,10 +104,23 @@ def _document(config: ClientConfig, identity: Identity) -> dict[str, object]:
         "url": config.url,
         "name": identity.name,
         "admin": identity.admin,
+        "scopes": list(identity.scopes),
+        "patterns": list(identity.patterns),
+        "expires_at": identity.expires_at,
         "token_from": config.token_from,
     }
 
 
 def _sentence(config: ClientConfig, identity: Identity) -> str:
-    kind = "an admin token" if identity.admin else "a token that publishes and moves aliases"
-    return f"{identity.name} on {config.url}, with {kind} from {config.token_from or 'this program'}"
+    return (
+        f"{identity.name} on {config.url}, with {describe_token(identity)} from "
+        f"{config.token_from or 'this program'}"
+    )
+
+
+def describe_token(identity: Identity) -> str:
+    """Return what a token allows, for a sentence."""
+    kind = "an admin token" if identity.admin else f"a token that allows {', '.join(identity.scopes)}"
+    place = "" if identity.patterns == ("*",) else f" for {', '.join(identity.patterns)}"
+    until = f" until {format_local_time(identity.expires_at)}" if identity.expires_at else ""
+    return f"{kind}{place}{until}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ import typer
 from pt2hub.cli import panels
 from pt2hub.cli.output import emit
 from pt2hub.domain.codec import encode
+from pt2hub.domain.tokens import DEFAULT_SCOPES, EVERY_MODEL, Scope
 from pt2hub.rendering.quantities import format_duration
 from pt2hub.rendering.times import NOTHING, format_local_time
 
@@ -44,7 +46,11 @@ def server_config() -> ServerConfig:
     return ServerConfig.from_environ(os.environ)
 
 
-@panels.command(None, "pt2hub admin token --name ci", "pt2hub admin token --name ada --admin")
+@panels.command(
+    None,
+    "pt2hub admin token --name ada --admin",
+    "pt2hub admin token --name ci --scope publish --models 'vision/*' --expires 90d",
+)
 def token(
     *,
     name: Annotated[str, typer.Option(help="Name of the token in lists.")] = "admin",
@@ -54,12 +60,31 @@ def token(
             "--admin", help="Let the token set policies, and force alias moves that a policy refuses."
         ),
     ] = False,
+    scope: Annotated[
+        list[Scope] | None,
+        typer.Option(help="An action to allow; repeat it for more. All but admin where omitted."),
+    ] = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN", help="Models to allow it for, such as 'vision/*'. All where omitted."
+        ),
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Time until it expires, such as 90d or 12h.")
+    ] = None,
 ) -> None:
     """Create a token; it is shown only once."""
+    from pt2hub.client.availability import parse_duration
     from pt2hub.server.admin import create_token
 
-    made = create_token(server_config(), name=name, admin=admin)
-    emit({"token": made, "name": name, "admin": admin}, lambda out: out.print(made))
+    lasting = timedelta(seconds=parse_duration(expires, "--expires")) if expires else None
+    scopes, patterns = scope or sorted(DEFAULT_SCOPES), models or [EVERY_MODEL]
+    made = create_token(
+        server_config(), name=name, admin=admin, scopes=scopes, patterns=patterns, lasting=lasting
+    )
+    document = {"token": made, "name": name, "admin": admin or Scope.ADMIN in scopes}
+    emit({**document, "scopes": scopes, "patterns": patterns}, lambda out: out.print(made))
 
 
 @panels.command(None, "pt2hub admin tokens")
@@ -201,6 +226,12 @@ def _repeated_row(item: RepeatedBuild) -> tuple[str, ...]:
     return *status, *counts, item.last or NOTHING, item.worker or NOTHING, item.kind
 
 
+def _token_end(item: TokenInfo) -> str:
+    if item.revoked_at:
+        return f"revoked {format_local_time(item.revoked_at)}"
+    return f"expires {format_local_time(item.expires_at)}" if item.expires_at else NOTHING
+
+
 def _print_tokens(out: Console, found: Sequence[TokenInfo]) -> None:
     from pt2hub.cli.tables import print_table
 
@@ -208,12 +239,13 @@ def _print_tokens(out: Console, found: Sequence[TokenInfo]) -> None:
         (
             str(item.id),
             item.name,
-            "yes" if item.admin else NOTHING,
+            "all" if item.admin else " ".join(item.scopes),
+            " ".join(item.patterns),
             format_local_time(item.created_at),
             format_local_time(item.last_used_at),
-            f"revoked {format_local_time(item.revoked_at)}" if item.revoked_at else NOTHING,
+            _token_end(item),
         )
         for item in found
     ]
     empty = "No tokens yet. To create one: pt2hub admin token --name ci"
-    print_table(out, ("ID", "NAME", "ADMIN", "CREATED", "LAST USED", "REVOKED"), rows, empty=empty)
+    print_table(out, ("ID", "NAME", "ALLOWS", "MODELS", "CREATED", "LAST USED", "ENDS"), rows, empty=empty)

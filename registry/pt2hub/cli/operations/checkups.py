@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
+from pt2hub.cli.access.login import describe_token
 from pt2hub.errors import Pt2hubError
 
 if TYPE_CHECKING:
@@ -92,8 +93,9 @@ def _check_token(client: Client, server: Checkup) -> Checkup:
         identity = client.whoami()
     except Pt2hubError as exc:
         return _failure("token", exc)
-    kind = "an admin" if identity.admin else "a publisher"
-    return Checkup("token", "ok", f"{identity.name}, {kind}, from {client.config.token_from}")
+    return Checkup(
+        "token", "ok", f"{identity.name}, {describe_token(identity)}, from {client.config.token_from}"
+    )
 
 
 def _check_cache(config: ClientConfig) -> Checkup:

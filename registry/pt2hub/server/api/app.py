@@ -16,7 +16,7 @@ from pydantic import RootModel
 from werkzeug.exceptions import RequestURITooLarge
 
 from pt2hub.errors import InvalidInput
-from pt2hub.server.api import docs, openapi, problems, streams
+from pt2hub.server.api import docs, openapi, permissions, problems, streams
 from pt2hub.server.api.context import PAGES, Context, attach, container, render, wrong_fields
 from pt2hub.server.api.problems import MAX_URL_BYTES
 from pt2hub.server.api.resources import (
@@ -50,11 +50,6 @@ REQUEST_HEADER = "X-Request-Id"
 _SLOW_SECONDS = 1.0
 _MAX_LOGGED_CHARS = 500
 _REQUEST_ID = re.compile(r"[\w.:@=+/-]{1,128}", re.ASCII)
-_CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-_READING = frozenset({"artifacts.check"})
-"""Routes that read although their method could change something: a request without a body could not hold their input."""
-_PERSONAL = frozenset({"meta.whoami"})
-"""Routes that read, and whose answer depends on the token."""
 _SCHEMES: Any = {"token": {"type": "http", "scheme": "bearer", "description": "From `pt2hub admin token`."}}
 _MODULES = (
     models,
@@ -135,19 +130,13 @@ def _check_address() -> None:
 
 
 def _authorise() -> None:
-    """Require a token for every request that could change something, so that no new route can forget it.
-
-    Viewing an upload needs a token too, since the view contains the requests to upload its content; and so does asking
-    whose token it is.
-    """
+    """Require what `permissions.RULES` says of the route; one that it does not name is refused."""
     if request.blueprint == PAGES:  # signed in by a cookie, see pages.sessions
         return
-    if request.endpoint in _READING:
-        return
-    is_guarded = request.blueprint == uploads.routes.name or request.endpoint in _PERSONAL
-    if request.method in _CHANGING or is_guarded:
+    if permissions.needs_token(request.endpoint):
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         g.actor = container().access.verify(token.strip() if scheme.lower() == "bearer" else "")
+        permissions.authorise()
 
 
 def _check_client() -> None:

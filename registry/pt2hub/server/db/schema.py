@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
+    ARRAY,
     BigInteger,
     CheckConstraint,
     DateTime,
@@ -464,7 +465,7 @@ class AutotuneChoice(Base):
 
 
 class ApiToken(Base):
-    """An API token, by its SHA-256. An admin token may force what a policy refuses."""
+    """An API token, by its SHA-256. The scope `admin` has a column of its own and includes the others."""
 
     __tablename__ = "api_tokens"
 
@@ -472,6 +473,11 @@ class ApiToken(Base):
     name: Mapped[str]
     sha256: Mapped[str] = mapped_column(unique=True)
     admin: Mapped[bool] = mapped_column(server_default="false")
+    scopes: Mapped[list[str]] = mapped_column(
+        ARRAY(Text), server_default="{read,publish,build,measure,promote}"
+    )
+    patterns: Mapped[list[str]] = mapped_column(ARRAY(Text), server_default="{*}")
+    expires_at: Mapped[datetime | None]
     created_at: Mapped[datetime] = now()
     last_used_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]

@@ -6,6 +6,7 @@ from flask import Response, request
 from flask_openapi3.blueprint import APIBlueprint
 from pydantic import RootModel
 
+from pt2hub.server.api import permissions
 from pt2hub.server.api.context import actor, container, render
 from pt2hub.server.api.request_shapes import TOKEN, json_body
 from pt2hub.server.api.request_shapes_performance import PERFORMANCE
@@ -31,5 +32,5 @@ def report() -> Response:
     """
     request.max_content_length = MAX_REPORT_BYTES
     document = parse_document(request.get_data(cache=False), content_type=JSON_TYPE, hint=_HINT)
-    reported = container().reports.report(document, by=actor())
+    reported = container().reports.report(document, by=actor(), check=permissions.require)
     return render(reported, HTTPStatus.CREATED if reported.accepted else HTTPStatus.OK)

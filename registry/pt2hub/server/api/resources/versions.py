@@ -7,6 +7,7 @@ from flask_openapi3.blueprint import APIBlueprint
 from pydantic import RootModel
 
 from pt2hub.domain.builds import BuildFilter
+from pt2hub.server.api import permissions
 from pt2hub.server.api.context import actor, body, container, render
 from pt2hub.server.api.request_shapes import (
     MODELS,
@@ -42,6 +43,7 @@ def submit(query: SubmitQuery) -> Response:
     """Publish a model; the same content returns the existing version and adds missing targets."""
     request.max_content_length = MAX_DOCUMENT_BYTES
     document = parse_document(request.get_data(cache=False), content_type=request.mimetype)
+    permissions.require(document.get("model"))
     version = container().publish.submit(document, priority=query.priority)
     return render(version, HTTPStatus.CREATED if version.created else HTTPStatus.OK)
 
@@ -56,6 +58,7 @@ def preview() -> Response:
     """Return what publishing a spec would do, with the same errors; nothing changes."""
     request.max_content_length = MAX_DOCUMENT_BYTES
     document = parse_document(request.get_data(cache=False), content_type=request.mimetype)
+    permissions.require(document.get("model"))
     return render(container().publish.check(document))
 
 

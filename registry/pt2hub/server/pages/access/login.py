@@ -15,6 +15,7 @@ from flask import current_app, g, redirect, request, url_for
 from werkzeug.datastructures import ImmutableMultiDict
 
 from pt2hub.errors import Forbidden, TooLarge, Unauthorized
+from pt2hub.server.api import permissions
 from pt2hub.server.pages import sessions
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.templates import page
@@ -110,7 +111,8 @@ def _check_sender() -> Response | None:
             return _resubmission_page(error)
     if not sessions.visitor():
         return _resubmission_page()
-    g.actor = sessions.actor()  # for the log
+    g.actor = sessions.actor()
+    permissions.authorise()
     return None
 
 

@@ -11,6 +11,7 @@ from flask import redirect, request, url_for
 
 from pt2hub.domain.names import Reference
 from pt2hub.errors import InvalidInput, Pt2hubError
+from pt2hub.server.api import permissions
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
 from pt2hub.server.pages import sessions
@@ -66,7 +67,9 @@ def publish() -> Response | WerkzeugResponse:
     if "check" in request.form:
         return _form(text, _check(text), wanted)
     try:
-        version = container().publish.submit(_read(text), priority=parse_priority(wanted.strip()))
+        document = _read(text)
+        permissions.require(document.get("model"))
+        version = container().publish.submit(document, priority=parse_priority(wanted.strip()))
     except Pt2hubError as error:
         return _form(text, _error_outcome(text, error), wanted)
     team, _, name = version.model.partition("/")
@@ -123,7 +126,10 @@ def _check(text: str) -> Outcome:
     if not text.strip():
         return Outcome()
     try:
-        return Outcome(preview=container().publish.check(_read(text)))
+        document = _read(text)
+        if request.method == "POST":
+            permissions.require(document.get("model"))
+        return Outcome(preview=container().publish.check(document))
     except Pt2hubError as error:
         return _error_outcome(text, error)
 

@@ -6,20 +6,44 @@ import base64
 import hashlib
 import re
 import secrets
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypedDict
 
-from pt2hub.errors import INVISIBLE_CHARACTERS, Ambiguous, Forbidden, InvalidInput, NotFound, Unauthorized
+from pt2hub.domain.tokens import DEFAULT_SCOPES, EVERY_MODEL, PATTERN, Actor, Scope
+from pt2hub.errors import (
+    INVISIBLE_CHARACTERS,
+    Ambiguous,
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    TokenExpired,
+    TokenRevoked,
+    Unauthorized,
+)
 from pt2hub.server.db.stores.access.tokens import TokenStore
 
 if TYPE_CHECKING:
-    from pt2hub.domain.tokens import Actor, TokenInfo
+    from collections.abc import Iterable, Sequence
+
+    from pt2hub.domain.tokens import TokenInfo
     from pt2hub.server.db.engine import Sessions
+    from pt2hub.server.db.stores.access.tokens import StoredToken
 
 _RANDOM_BYTES = 32
 _CHECKSUM_CHARS = 6
 _MAX_NAME_CHARS = 100
+_LONGEST = timedelta(days=3650)
 _TOKEN = re.compile(rf"(pt2_[a-z2-7]{{52}})_([a-z2-7]{{{_CHECKSUM_CHARS}}})")
 _HINT = "Create a token with pt2hub admin token; the client reads it from PT2HUB_TOKEN or config.toml."
+
+
+class Grant(TypedDict, total=False):
+    """What a token allows; see `AccessService.create_token`."""
+
+    admin: bool
+    scopes: Iterable[Scope]
+    patterns: Sequence[str]
+    lasting: timedelta | None
 
 
 class AccessService:
@@ -28,14 +52,29 @@ class AccessService:
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
 
-    def create_token(self, name: str, *, admin: bool = False) -> str:
+    def create_token(
+        self,
+        name: str,
+        *,
+        admin: bool = False,
+        scopes: Iterable[Scope] = DEFAULT_SCOPES,
+        patterns: Sequence[str] = (EVERY_MODEL,),
+        lasting: timedelta | None = None,
+    ) -> str:
         """Create a token.
+
+        Args:
+            admin: Whether it has the scope `admin`, which includes all others.
+            scopes: The kinds of action it allows.
+            patterns: The models for which it allows them, such as `vision/*`.
+            lasting: Time until it expires; None for never.
 
         Returns:
             The token; only its SHA-256 is stored, so it is shown this once.
 
         Raises:
-            InvalidInput: The name is empty, too long, or has invisible characters.
+            InvalidInput: The name is empty, too long, or has invisible characters; there is no scope or pattern, or one is
+                malformed; or the token would expire at once.
         """
         if not name.strip() or len(name) > _MAX_NAME_CHARS or name != name.translate(INVISIBLE_CHARACTERS):
             raise InvalidInput(
@@ -43,10 +82,13 @@ class AccessService:
                 where="name",
                 hint=f"Name its use in 1 to {_MAX_NAME_CHARS} visible characters, such as ci.",
             )
+        wanted = frozenset(scopes)
+        actor = Actor(name, admin or Scope.ADMIN in wanted, wanted - {Scope.ADMIN}, _check_patterns(patterns))
+        _check_grant(actor, lasting)
         body = f"pt2_{_base32(secrets.token_bytes(_RANDOM_BYTES))}"
         token = f"{body}_{_checksum(body)}"
         with self._sessions.begin() as session:
-            TokenStore(session).add(name, _sha256(token), admin=admin)
+            TokenStore(session).add(actor, _sha256(token), lasting=lasting)
         return token
 
     def verify(self, token: str) -> Actor:
@@ -56,15 +98,30 @@ class AccessService:
             The actor: actions with the token are recorded under its name.
 
         Raises:
-            Unauthorized: The token is invalid or was revoked.
+            Unauthorized: The token is malformed or unknown.
+            TokenRevoked: It was revoked.
+            TokenExpired: It has expired.
         """
+        return self._valid(token).actor
+
+    def token(self, token: str) -> TokenInfo:
+        """Return what is stored of a valid token; errors as for `verify`."""
+        return self._valid(token).info
+
+    def _valid(self, token: str) -> StoredToken:
         if not is_whole(token):
             raise Unauthorized("The token is missing or malformed", hint=_HINT)
         with self._sessions.begin() as session:
-            actor = TokenStore(session).use(_sha256(token))
-        if actor is None:
-            raise Unauthorized("The token is unknown to this server or was revoked", hint=_HINT)
-        return actor
+            found = TokenStore(session).use(_sha256(token))
+        if found is None:
+            raise Unauthorized("The token is unknown to this server", hint=_HINT)
+        if found.revoked:
+            raise TokenRevoked(f'The token "{found.actor.name}" was revoked', hint=_HINT)
+        if found.expired:
+            raise TokenExpired(
+                f'The token "{found.actor.name}" expired on {found.info.expires_at}', hint=_HINT
+            )
+        return found
 
     def tokens(self) -> tuple[TokenInfo, ...]:
         """Return all tokens, oldest first, including revoked ones."""
@@ -92,17 +149,41 @@ def is_whole(token: str) -> bool:
     return match is not None and secrets.compare_digest(_checksum(match[1]), match[2])
 
 
-def check_admin(by: Actor, *, doing: str, where: str) -> None:
-    """Require an admin's token.
+def check_admin(by: Actor, model: str, *, doing: str, where: str) -> None:
+    """Require an admin's token for a model.
 
     Raises:
-        Forbidden: The actor is not an admin.
+        Forbidden: The actor is not an admin of the model.
     """
-    if not by.admin:
+    if not by.may(Scope.ADMIN, model):
         raise Forbidden(
-            f'Permission denied: the token "{by.name}" is not an admin token and cannot {doing}',
+            f'Permission denied: the token "{by.name}" is not an admin token for {model} and cannot {doing}',
             where=where,
             hint="Ask the server's operator: `pt2hub admin token --admin` creates an admin token.",
+        )
+
+
+def _check_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
+    wrong = [pattern for pattern in patterns if not PATTERN.fullmatch(pattern)]
+    if wrong or not patterns:
+        raise InvalidInput(
+            f"Invalid pattern of models {wrong[0][:_MAX_NAME_CHARS]!a}" if wrong else "No pattern of models",
+            where="patterns",
+            hint="Use * for all models, or a team and a name such as vision/*, */resnet18 or vision/resnet18.",
+        )
+    return tuple(dict.fromkeys(patterns))
+
+
+def _check_grant(actor: Actor, lasting: timedelta | None) -> None:
+    if not (actor.admin or actor.scopes):
+        raise InvalidInput(
+            "The token would allow nothing", where="scopes", hint=f"Use some of {', '.join(Scope)}."
+        )
+    if lasting is not None and not timedelta() < lasting <= _LONGEST:
+        raise InvalidInput(
+            "Invalid lifetime of a token",
+            where="lasting",
+            hint=f"Use up to {_LONGEST.days} days, or leave it out for a token that does not expire.",
         )
 
 

@@ -22,7 +22,7 @@ from pt2hub.server.services.suggestions import suggest_words
 from pt2hub.wire.performance import Reported
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from sqlalchemy.orm import Session
 
@@ -50,13 +50,16 @@ class ReportService:
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
 
-    def report(self, document: Mapping[str, Any], *, by: str) -> Reported:
+    def report(
+        self, document: Mapping[str, Any], *, by: str, check: Callable[[str], object] | None = None
+    ) -> Reported:
         """Store a report's measurements, all or none.
 
         A measurement is identified by its reporter and key: sending it again changes nothing.
 
         Args:
             document: A report (`report_form.Report`) as JSON values.
+            check: Called with each measured model; raises where `by` may not report for it.
 
         Raises:
             InvalidInput: Fields are invalid; at most 100 are listed.
@@ -65,14 +68,17 @@ class ReportService:
         """
         report = parse_report(document)
         with self._sessions.begin() as session:
-            return _Delivery(session, report, by).keep()
+            return _Delivery(session, report, by, check).keep()
 
 
 class _Delivery:
     """Storage of one report in one transaction."""
 
-    def __init__(self, session: Session, report: Report, by: str) -> None:
+    def __init__(
+        self, session: Session, report: Report, by: str, check: Callable[[str], object] | None
+    ) -> None:
         self._session = session
+        self._check = check or (lambda _: None)
         self._store = ReportStore(session)
         self._report = report
         self._by = by
@@ -109,6 +115,8 @@ class _Delivery:
         if self._wrong:
             details = tuple(self._wrong.values())
             raise refusal(InvalidInput, details, FORM, FORM.hint, more=len(details) >= MAX_DETAILS)
+        for model in sorted({candidate.model for _, candidate, _, _ in found}):
+            self._check(model)
         for item, *_ in found:
             self._note_names(item)
         # In a fixed order, so that concurrent deliveries do not deadlock.

@@ -132,7 +132,7 @@ class AliasService:
         Raises:
             Forbidden: The actor is not an admin.
         """
-        check_admin(by, doing="force a move", where="force")
+        check_admin(by, model, doing="force a move", where="force")
         return self._change(
             model, name, _Change(number, expected, _check_reason(reason), by.name, force=True)
         )

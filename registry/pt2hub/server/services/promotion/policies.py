@@ -61,7 +61,7 @@ class PolicyService:
             PolicyChanged: It is at another revision; the error names the last change.
             Forbidden: The actor is not an admin: weakening a check is like forcing a move.
         """
-        check_admin(by, doing="change a policy", where="policy")
+        check_admin(by, model, doing="change a policy", where="policy")
         wanted = parse_policy(document)
         with self._sessions.begin() as session:
             model_id, store = not_found.require_model(session, model), PolicyStore(session)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from sqlalchemy import func, or_, select, update
+from sqlalchemy import func, insert, or_, select, update
 
-from pt2hub.domain.tokens import Actor, TokenInfo
+from pt2hub.domain.tokens import Actor, Scope, TokenInfo
 from pt2hub.server.db.schema import ApiToken as SQLApiToken
 from pt2hub.server.db.stores.values import optional_stamp, stamp
 
@@ -18,31 +19,57 @@ _USE_RESOLUTION = timedelta(minutes=1)
 """Last use is recorded once a minute: writing it with every request would make it the busiest row of the database."""
 
 
+@dataclass(frozen=True, slots=True)
+class StoredToken:
+    """A token as it is stored, valid or not."""
+
+    actor: Actor
+    revoked: bool
+    expired: bool
+    info: TokenInfo
+
+
 class TokenStore:
     """API tokens."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def add(self, name: str, sha256: str, *, admin: bool = False) -> None:
-        """Add a token."""
-        self._session.add(SQLApiToken(name=name, sha256=sha256, admin=admin))
+    def add(self, actor: Actor, sha256: str, *, lasting: timedelta | None = None) -> None:
+        """Add a token that makes its holder this actor.
 
-    def use(self, sha256: str) -> Actor | None:
-        """Record the use of a token.
-
-        Returns:
-            Its actor, None where it is not valid.
+        Args:
+            lasting: Time until it expires; None for never.
         """
-        valid = (SQLApiToken.sha256 == sha256, SQLApiToken.revoked_at.is_(None))
-        found = self._session.execute(select(SQLApiToken.name, SQLApiToken.admin).where(*valid)).first()
+        values = {
+            "name": actor.name,
+            "sha256": sha256,
+            "admin": actor.admin,
+            "scopes": sorted(actor.scopes),
+            "patterns": list(actor.patterns),
+            "expires_at": None if lasting is None else func.now() + lasting,
+        }
+        self._session.execute(insert(SQLApiToken).values(values))
+
+    def use(self, sha256: str) -> StoredToken | None:
+        """Return a token, and record its use where it is valid."""
+        now = func.now()
+        found = self._session.execute(
+            select(
+                SQLApiToken,
+                (SQLApiToken.expires_at <= now).label("expired"),
+                or_(SQLApiToken.last_used_at.is_(None), SQLApiToken.last_used_at < now - _USE_RESOLUTION),
+            ).where(SQLApiToken.sha256 == sha256)
+        ).first()
         if found is None:
             return None
-        stale = or_(
-            SQLApiToken.last_used_at.is_(None), SQLApiToken.last_used_at < func.now() - _USE_RESOLUTION
-        )
-        self._session.execute(update(SQLApiToken).where(*valid, stale).values(last_used_at=func.now()))
-        return Actor(found.name, found.admin)
+        row, expired, stale = found
+        revoked = row.revoked_at is not None
+        if stale and not (expired or revoked):
+            self._session.execute(
+                update(SQLApiToken).where(SQLApiToken.id == row.id).values(last_used_at=now)
+            )
+        return StoredToken(actor_of(row), revoked=revoked, expired=bool(expired), info=_info(row))
 
     def all(self) -> tuple[TokenInfo, ...]:
         """Return all tokens, oldest first, including revoked ones."""
@@ -56,6 +83,11 @@ class TokenStore:
         return _info(self._session.get_one(SQLApiToken, token_id, populate_existing=True))
 
 
+def actor_of(row: SQLApiToken) -> Actor:
+    """Return the actor of a token."""
+    return Actor(row.name, row.admin, frozenset(map(Scope, row.scopes)), tuple(row.patterns))
+
+
 def _info(row: SQLApiToken) -> TokenInfo:
     return TokenInfo(
         id=row.id,
@@ -64,4 +96,7 @@ def _info(row: SQLApiToken) -> TokenInfo:
         last_used_at=optional_stamp(row.last_used_at),
         revoked_at=optional_stamp(row.revoked_at),
         admin=row.admin,
+        scopes=tuple(map(Scope, row.scopes)),
+        patterns=tuple(row.patterns),
+        expires_at=optional_stamp(row.expires_at),
     )

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import delete, func, insert, or_, select, update
 
-from pt2hub.domain.tokens import Actor
 from pt2hub.server.db.schema import ApiToken as SQLApiToken
 from pt2hub.server.db.schema import WebSession as SQLWebSession
+from pt2hub.server.db.stores.access.tokens import actor_of
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
     from sqlalchemy.orm import Session
+
+    from pt2hub.domain.tokens import Actor
 
 
 class WebSessionStore:
@@ -40,25 +42,26 @@ class WebSessionStore:
             stale: Interval at which the last use is recorded.
 
         Returns:
-            The actor of its token; None where the session ended or the token was revoked.
+            The actor of its token; None where the session ended, or the token was revoked or expired.
         """
         now = func.now()
         row = self._session.execute(
-            select(SQLApiToken.name, SQLApiToken.admin, SQLWebSession.last_used_at < now - stale)
+            select(SQLApiToken, SQLWebSession.last_used_at < now - stale)
             .join(SQLWebSession, SQLWebSession.token_id == SQLApiToken.id)
             .where(
                 SQLWebSession.sha256 == sha256,
                 SQLWebSession.expires_at > now,
                 SQLWebSession.last_used_at > now - idle,
                 SQLApiToken.revoked_at.is_(None),
+                or_(SQLApiToken.expires_at.is_(None), SQLApiToken.expires_at > now),
             )
         ).first()
         if row is None:
             return None
-        if row[2]:
+        if row[1]:
             used = update(SQLWebSession).where(SQLWebSession.sha256 == sha256).values(last_used_at=now)
             self._session.execute(used)
-        return Actor(row.name, row.admin)
+        return actor_of(row[0])
 
     def remove(self, sha256: str) -> None:
         """End a session."""
