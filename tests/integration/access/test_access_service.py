@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pt2hub.domain.tokens import Actor
-from pt2hub.errors import Ambiguous, InvalidInput, NotFound, Unauthorized
+from pt2hub.domain.tokens import Actor, Scope
+from pt2hub.errors import Ambiguous, InvalidInput, NotFound, TokenExpired, TokenRevoked, Unauthorized
 
 if TYPE_CHECKING:
     from support.registry import Registry
@@ -91,3 +92,49 @@ def test_an_admins_token_is_told_from_others(registry: Registry) -> None:
     assert access.verify(access.create_token("ci")) == Actor("ci", admin=False)
     assert access.verify(access.create_token("root", admin=True)) == Actor("root", admin=True)
     assert [(item.name, item.admin) for item in access.tokens()] == [("ci", False), ("root", True)]
+
+
+def test_a_token_keeps_its_scopes_patterns_and_end(registry: Registry) -> None:
+    access = registry.services.access
+    token = access.create_token(
+        "ci", scopes=[Scope.PUBLISH], patterns=["vision/*", "nlp/bert"], lasting=timedelta(days=90)
+    )
+    assert access.verify(token) == Actor(
+        "ci", scopes=frozenset({Scope.PUBLISH}), patterns=("vision/*", "nlp/bert")
+    )
+    (found,) = access.tokens()
+    assert (found.scopes, found.patterns) == ((Scope.PUBLISH,), ("vision/*", "nlp/bert"))
+    left = datetime.fromisoformat(str(found.expires_at)) - datetime.fromisoformat(found.created_at)
+    assert left == timedelta(days=90)
+
+
+@pytest.mark.parametrize(
+    ("grant", "where"),
+    [
+        ({"scopes": []}, "scopes"),
+        ({"patterns": []}, "patterns"),
+        ({"patterns": ["vision"]}, "patterns"),
+        ({"patterns": ["vision/*", "Vision/x"]}, "patterns"),
+        ({"lasting": timedelta()}, "lasting"),
+        ({"lasting": timedelta(days=40_000)}, "lasting"),
+    ],
+)
+def test_a_token_that_would_allow_nothing_is_refused(
+    registry: Registry, grant: dict[str, Any], where: str
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        registry.services.access.create_token("ci", **grant)
+    assert caught.value.where == where
+    assert registry.sql("SELECT count(*) FROM api_tokens") == [(0,)]
+
+
+def test_an_expired_and_a_revoked_token_have_codes_of_their_own(registry: Registry) -> None:
+    access = registry.services.access
+    expired, revoked = access.create_token("old", lasting=timedelta(days=1)), access.create_token("gone")
+    registry.sql("UPDATE api_tokens SET expires_at = now() - interval '1 second' WHERE name = 'old'")
+    access.revoke("gone")
+    for token, kind in ((expired, TokenExpired), (revoked, TokenRevoked)):
+        with pytest.raises(kind) as caught:
+            access.verify(token)
+        assert token not in str(caught.value)
+    assert [item.last_used_at for item in access.tokens()] == [None, None]

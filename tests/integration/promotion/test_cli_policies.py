@@ -154,9 +154,9 @@ def test_an_operator_makes_tokens_for_admins_and_sees_which_they_are(
     assert (code, made["name"], made["admin"]) == (0, "root", True)
     assert served.services.access.verify(made["token"]).admin
     told = shell("admin", "tokens")
-    assert told.lines[0][:3] == ["ID", "NAME", "ADMIN"]
+    assert told.lines[0][:3] == ["ID", "NAME", "ALLOWS"]
     assert {(row[1], row[2]) for row in told.lines[1:]} == {
-        ("client", "yes"),
-        ("plain", "-"),
-        ("root", "yes"),
+        ("client", "everything"),
+        ("plain", "all"),
+        ("root", "everything"),
     }

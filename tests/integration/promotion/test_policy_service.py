@@ -40,7 +40,9 @@ def test_a_model_without_a_policy_demands_nothing(registry: Registry) -> None:
 
 def test_only_an_admins_token_changes_a_policy(registry: Registry) -> None:
     registry.submit()
-    with pytest.raises(Forbidden, match='the token "ci" is not an admin token and cannot change a policy'):
+    with pytest.raises(
+        Forbidden, match='the token "ci" is not an admin token for vision/resnet18 and cannot change a policy'
+    ):
         registry.services.policies.put(MODEL, {"checks": [CHECK]}, revision=0, by=Actor("ci"))
     assert registry.services.policies.policy(MODEL).revision == 0
 

@@ -226,6 +226,12 @@ def _repeated_row(item: RepeatedBuild) -> tuple[str, ...]:
     return *status, *counts, item.last or NOTHING, item.worker or NOTHING, item.kind
 
 
+def _allowed(item: TokenInfo) -> str:
+    if item.admin:
+        return "everything"
+    return "all but admin" if frozenset(item.scopes) == DEFAULT_SCOPES else " ".join(item.scopes)
+
+
 def _token_end(item: TokenInfo) -> str:
     if item.revoked_at:
         return f"revoked {format_local_time(item.revoked_at)}"
@@ -239,7 +245,7 @@ def _print_tokens(out: Console, found: Sequence[TokenInfo]) -> None:
         (
             str(item.id),
             item.name,
-            "all" if item.admin else " ".join(item.scopes),
+            _allowed(item),
             " ".join(item.patterns),
             format_local_time(item.created_at),
             format_local_time(item.last_used_at),

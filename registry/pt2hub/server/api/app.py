@@ -133,7 +133,7 @@ def _authorise() -> None:
     """Require what `permissions.RULES` says of the route; one that it does not name is refused."""
     if request.blueprint == PAGES:  # signed in by a cookie, see pages.sessions
         return
-    if permissions.needs_token(request.endpoint):
+    if permissions.needs_token():
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         g.actor = container().access.verify(token.strip() if scheme.lower() == "bearer" else "")
         permissions.authorise()

@@ -44,6 +44,7 @@ class Rule:
     about: About = About.NOTHING
 
 
+_CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _ANYBODY = Rule()
 _OPEN = (
     *("aliases.alias", "aliases.aliases"),
@@ -94,9 +95,15 @@ RULES |= dict.fromkeys((f"pages.{name}" for name in _OPEN_PAGES), _ANYBODY) | {
 """By endpoint."""
 
 
-def needs_token(endpoint: str | None) -> bool:
-    """Return whether a route requires a token; one without a rule does."""
-    return endpoint is not None and RULES.get(endpoint, _UNKNOWN).scope is not None
+def needs_token() -> bool:
+    """Return whether the current request requires a token.
+
+    A route without a rule does, and so does what would change something if there were such a route: nobody learns without a
+    token what there is.
+    """
+    if request.endpoint is None:
+        return request.method in _CHANGING
+    return RULES.get(request.endpoint, _UNKNOWN).scope is not None
 
 
 def authorise() -> None:
@@ -106,7 +113,7 @@ def authorise() -> None:
         Forbidden: The token does not allow it.
         NotFound: The build in the URL does not exist.
     """
-    rule = RULES.get(request.endpoint or "", _UNKNOWN)
+    rule = RULES.get(request.endpoint, _UNKNOWN) if request.endpoint else _ANYBODY
     if rule.scope is None:
         return
     if rule.about is About.BODY:

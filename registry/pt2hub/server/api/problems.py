@@ -46,6 +46,8 @@ STATUS: dict[type[errors.Pt2hubError], HTTPStatus] = {
     errors.NoLiveWorker: HTTPStatus.CONFLICT,
     errors.UnknownMetric: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.Unauthorized: HTTPStatus.UNAUTHORIZED,
+    errors.TokenRevoked: HTTPStatus.UNAUTHORIZED,
+    errors.TokenExpired: HTTPStatus.UNAUTHORIZED,
     errors.Forbidden: HTTPStatus.FORBIDDEN,
     errors.NotMeasured: HTTPStatus.CONFLICT,
     errors.PromotionCheckFailed: HTTPStatus.CONFLICT,

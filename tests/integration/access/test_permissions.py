@@ -1,0 +1,163 @@
+"""Who may do what: the rule of each route, of the API and of the pages, against real requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pt2hub.domain.tokens import Scope
+from pt2hub.server.api.permissions import RULES, About
+from support.registry import ENVIRONMENT, Registry, a_spec
+
+if TYPE_CHECKING:
+    from flask.testing import FlaskClient
+    from werkzeug.test import TestResponse
+
+MODEL = "vision/resnet18"
+SAME_SITE = {"Sec-Fetch-Site": "same-origin"}
+READING_POSTS = {"artifacts.check", "pages.sign_in", "pages.sign_out"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A request that a route accepts from a token that allows it."""
+
+    method: str
+    url: str
+    body: dict[str, Any] | None = None
+
+
+@pytest.fixture
+def cases(registry: Registry) -> dict[str, Case]:
+    """A request to each route that requires a scope, about a version with an artifact."""
+    version = registry.submit()
+    digest = registry.published(version)
+    build, model = version.builds[0].id, "/api/v1/models/vision/resnet18"
+    move = {"number": 1, "expected": None, "reason": "first"}
+    measured = {
+        "key": "a",
+        "artifact": digest,
+        "metric": "accuracy",
+        "value": 0.7,
+        "unit": "1",
+        "environment": {"cpu_model": "EPYC", "cores": 2, "torch": ENVIRONMENT.torch},
+    }
+    upload = "/api/v1/uploads/00000000-0000-0000-0000-000000000000"
+    form = {"alias": "prod", "number": "1", "expected": "", "reason": "first"}
+    return {
+        "aliases.move": Case("PUT", f"{model}/aliases/prod", move),
+        "aliases.remove": Case("DELETE", f"{model}/aliases/prod?expected=1&reason=x"),
+        "blobs.upload": Case("PUT", f"/api/v1/blobs/{digest}"),
+        "measuring.measure": Case("POST", "/api/v1/measure", {"reference": f"{MODEL}@1"}),
+        "meta.whoami": Case("GET", "/api/v1/whoami"),
+        "models.change": Case("PATCH", model, {"description": "A net."}),
+        "policies.put": Case("PUT", f"{model}/policy", {"document": {}, "revision": 0}),
+        "reports.report": Case("POST", "/api/v1/measurements", {"measurements": [measured]}),
+        "uploads.begin": Case("POST", "/api/v1/uploads", {"digest": digest, "size": 5}),
+        "uploads.cancel": Case("DELETE", upload),
+        "uploads.complete": Case("POST", f"{upload}/complete", {"parts": []}),
+        "uploads.sign": Case("POST", f"{upload}/parts", {"parts": []}),
+        "uploads.upload": Case("GET", upload),
+        "versions.add_target": Case(
+            "POST", f"{model}/versions/1/targets", {"target": "torch2.13-cpu-x86_64_v3"}
+        ),
+        "versions.cancel": Case("POST", f"/api/v1/builds/{build}/cancel"),
+        "versions.preview": Case("POST", "/api/v1/versions/preview", a_spec()),
+        "versions.retry": Case("POST", f"/api/v1/builds/{build}/retry"),
+        "versions.submit": Case("POST", "/api/v1/versions", a_spec()),
+        "pages.cancel_build": Case("POST", f"/builds/{build}/cancel", {}),
+        "pages.check_spec": Case("POST", "/publish/check", {"spec": f"model: {MODEL}"}),
+        "pages.describe": Case("POST", "/models/vision/resnet18/description", {"description": "A net."}),
+        "pages.measure": Case("POST", f"/artifacts/{digest}/measure", {}),
+        "pages.move_alias": Case("POST", "/models/vision/resnet18/aliases", form),
+        "pages.publish": Case("POST", "/publish", {"spec": f"model: {MODEL}"}),
+        "pages.remove_alias": Case("POST", "/models/vision/resnet18/aliases/prod/remove", form),
+        "pages.retry_build": Case("POST", f"/builds/{build}/retry", {}),
+    }
+
+
+def send(web: FlaskClient, endpoint: str, case: Case, token: str | None) -> TestResponse:
+    """Sends a request; to a page with a session of the token, to the API with the token itself."""
+    if endpoint.startswith("pages."):
+        if token:
+            web.post("/sign-in", data={"token": token}, headers=SAME_SITE)
+        return web.open(case.url, method=case.method, data=case.body, headers=SAME_SITE)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    return web.open(case.url, method=case.method, json=case.body, headers=headers)
+
+
+def test_each_route_has_a_rule_and_each_rule_a_route(web: FlaskClient) -> None:
+    routes = {rule.endpoint: rule.methods or set() for rule in web.application.url_map.iter_rules()}
+    assert set(routes) == set(RULES)
+    for endpoint, methods in routes.items():
+        changes = bool(methods & {"POST", "PUT", "PATCH", "DELETE"}) and endpoint not in READING_POSTS
+        assert not changes or RULES[endpoint].scope is not None, endpoint
+
+
+def test_each_route_with_a_scope_is_requested_below(cases: dict[str, Case]) -> None:
+    assert set(cases) == {endpoint for endpoint, rule in RULES.items() if rule.scope}
+
+
+def state(registry: Registry) -> list[Any]:
+    """What requests could change."""
+    tables = ("versions", "builds", "procrastinate_jobs", "alias_moves", "measurements", "policies")
+    rows: list[Any] = [registry.sql(f"SELECT count(*) FROM {table}") for table in tables]
+    return [*rows, registry.sql("SELECT description FROM models")]
+
+
+@pytest.mark.parametrize("endpoint", sorted(endpoint for endpoint, rule in RULES.items() if rule.scope))
+def test_a_route_takes_its_scope_for_its_model_and_nothing_less(
+    registry: Registry, web: FlaskClient, cases: dict[str, Case], endpoint: str
+) -> None:
+    rule, case, access = RULES[endpoint], cases[endpoint], registry.services.access
+    assert rule.scope is not None
+    before = state(registry)
+    assert send(web, endpoint, case, None).status_code == 401
+    others = set(Scope) - {rule.scope, Scope.ADMIN}
+    refused = send(web, endpoint, case, access.create_token("others", scopes=others))
+    assert refused.status_code == 403, refused.get_data(as_text=True)
+    assert "others" in refused.get_data(as_text=True)
+    if rule.about is not About.NOTHING:
+        for patterns in (["nlp/*"], ["vision/resnet1"], ["vision/resnet18-large"], ["*/resnet50"]):
+            token = access.create_token("elsewhere", admin=True, patterns=patterns)
+            refused = send(web, endpoint, case, token)
+            text = refused.get_data(as_text=True)
+            assert "Permission denied" in text, text
+            assert refused.status_code == 403 or endpoint == "pages.check_spec"  # a fragment beside a form
+    assert state(registry) == before
+    token = access.create_token("allowed", scopes=[rule.scope], patterns=["vision/*"])
+    allowed = send(web, endpoint, case, token)
+    assert allowed.status_code not in {401, 403}
+    assert "Permission denied" not in allowed.get_data(as_text=True)
+
+
+def test_a_token_of_one_team_cannot_touch_another_teams_alias(registry: Registry, web: FlaskClient) -> None:
+    registry.published()
+    vision = registry.services.access.create_token("vision", patterns=["vision/*"])
+    other = registry.services.access.create_token("nlp", patterns=["nlp/*"])
+    url, move = "/api/v1/models/vision/resnet18/aliases/prod", {"number": 1, "expected": None, "reason": "x"}
+    assert web.put(url, json=move, headers={"Authorization": f"Bearer {vision}"}).status_code == 200
+    refused = web.delete(f"{url}?expected=1&reason=x", headers={"Authorization": f"Bearer {other}"})
+    assert refused.get_json()["code"] == "forbidden"
+    assert "nlp/*" in refused.get_json()["hint"]
+    assert web.get(url).get_json()["number"] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [("revoked_at = now()", "token_revoked"), ("expires_at = now()", "token_expired")],
+)
+def test_a_token_that_ended_says_so_and_ends_its_sessions(
+    registry: Registry, web: FlaskClient, change: str, code: str
+) -> None:
+    token = registry.services.access.create_token("ci", admin=True)
+    registry.submit()
+    page = Case("POST", "/models/vision/resnet18/description", {"description": "x"})
+    assert send(web, "pages.describe", page, token).status_code == 303
+    registry.sql(f"UPDATE api_tokens SET {change}")
+    answer = web.get("/api/v1/whoami", headers={"Authorization": f"Bearer {token}"})
+    assert (answer.status_code, answer.get_json()["code"]) == (401, code)
+    assert token not in answer.get_data(as_text=True)
+    assert send(web, "pages.describe", page, None).status_code == 401
