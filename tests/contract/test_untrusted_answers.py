@@ -86,6 +86,12 @@ def test_offline_nothing_is_built(fake: FakeRegistry) -> None:
         fake.client.load(f"{MODEL}@1", offline=True, on_missing="build")
 
 
+@pytest.mark.parametrize("verify", ["Always", "foo", None, True])
+def test_a_way_of_checking_that_does_not_exist_is_refused(fake: FakeRegistry, verify: Any) -> None:
+    with pytest.raises(InvalidInput, match="Use stat or always"):
+        fake.client.pull(f"{MODEL}@1", target=V3, verify=verify, progress=False)
+
+
 # -- locks -----------------------------------------------------------------------------------------------
 
 
@@ -121,8 +127,11 @@ def test_verify_does_not_pass_over_a_target_that_is_not_locked(fake: FakeRegistr
     locked = lock(fake, project.lock, f"{MODEL}@1")
     from pt2hub.client.lock.lock_verification import verify_lock
 
-    with pytest.raises(NotFound, match="is not locked for torch2"):
-        list(verify_lock(locked, fake.client.locks.cache(), ["torch2.13-cpu-x86_64v3"]))
+    for targets in (["torch2.13-cpu-x86_64v3"], [V3, "torch2.13-cpu-x86_64v3"]):
+        with pytest.raises(NotFound, match="Nothing is locked for torch2"):
+            list(verify_lock(locked, fake.client.locks.cache(), targets))
+        with pytest.raises(NotFound, match="Nothing is locked for torch2"):
+            list(fake.client.locks.puller(project.lock).pull_all(targets, progress=False))
 
 
 @pytest.mark.parametrize(
@@ -223,7 +232,7 @@ def test_an_alias_of_an_old_bundle_has_the_bundles_age(
 ) -> None:
     fake.client.aliases.move(MODEL, "prod", 1, reason="first")
     path = bundle(fake, tmp_path / "bundle", f"{MODEL}@prod", targets=(V3,))
-    annotate(path, {"io.pt2hub.resolved-at": f"{time.time() - 30 * 86400:.0f}"})
+    annotate(path, {"io.pt2hub.resolved-at": f"{time.time() - 45 * 86400:.0f}"})
     elsewhere.exports.import_bundle(path, progress=False)
     with pytest.raises(ResolutionExpired, match="as of 1 mo ago"):
         elsewhere.pull(f"{MODEL}@prod", target=V3, offline=True, max_age=86400, progress=False)

@@ -52,7 +52,12 @@ def test_a_token_is_checked_stored_for_its_owner_only_used_and_removed(
 
 @pytest.mark.parametrize(
     ("given", "code"),
-    [("", "bad_configuration"), ("pt2_none\n", "unauthorized"), ("two words\n", "bad_configuration")],
+    [
+        ("", "invalid_input"),
+        ("\n", "invalid_input"),
+        ("pt2_none\n", "unauthorized"),
+        ("two words\n", "bad_configuration"),
+    ],
 )
 def test_a_wrong_token_is_not_stored(
     shell: Shell, token: str, monkeypatch: pytest.MonkeyPatch, given: str, code: str

@@ -242,7 +242,7 @@ def test_files_for_another_machine_are_synced_by_target(shell: Shell, prod: list
     code, document = shell.json("sync", "--frozen", "--targets", GPU)
     assert (code, [item["artifact"] for item in document["artifacts"]]) == (0, [prod[0]])
     told = shell("sync", "--frozen", "--targets", "torch2.13-cpu-x86_64")
-    assert (told.code, "is not locked for torch2.13-cpu-x86_64" in told.err) == (1, True)
+    assert (told.code, "Nothing is locked for torch2.13-cpu-x86_64" in told.err) == (1, True)
 
 
 def test_a_lock_without_a_target_for_this_machine_names_the_axes(

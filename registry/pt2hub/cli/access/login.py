@@ -10,13 +10,14 @@ import typer
 
 from pt2hub.cli import panels
 from pt2hub.cli.output import emit, note
+from pt2hub.errors import InvalidInput
 from pt2hub.rendering.times import format_local_time
 
 if TYPE_CHECKING:
     from pt2hub.client.config import ClientConfig
     from pt2hub.wire.identities import Identity
 
-_GIVEN = "stdin, or the answer to the question for it"
+_GIVEN = "this login"
 _Server = Annotated[
     str | None,
     typer.Argument(
@@ -47,7 +48,14 @@ def login(
     config = ClientConfig.from_environ()
     if url:
         config = config.at(url)
-    token = checked_token(_read_token(config.url, from_stdin=token_stdin), "token")
+    given = _read_token(config.url, from_stdin=token_stdin).strip()
+    if not given:
+        raise InvalidInput(
+            "No token was given",
+            where="token",
+            hint="`pt2hub admin token` on the server's machine creates one.",
+        )
+    token = checked_token(given, "token")
     config = replace(config, token=token, token_from=_GIVEN)
     with Client(config) as client:
         identity = client.whoami()

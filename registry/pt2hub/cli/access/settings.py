@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pt2hub.cli import panels
-from pt2hub.cli.output import emit
+from pt2hub.cli.output import emit, note
 from pt2hub.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -57,8 +57,11 @@ def set_setting(
 
     _require_stored(name)
     file, url = ClientConfig.from_environ().settings_file, checked_url(value, name)
-    changes = {"url": url} | ({"token": None} if file.read().get("url") != url else {})
-    file.write(**changes)
+    stored = file.read()
+    moved = stored.get("url") != url
+    file.write(**({"url": url} | ({"token": None} if moved else {})))
+    if moved and "token" in stored:
+        note("The token of the other server was removed: run pt2hub login.")
     document = {"name": name, "value": url, "settings": str(file.path)}
     emit(document, lambda out: out.print(f"{name} is {url} in {file.path}"))
 

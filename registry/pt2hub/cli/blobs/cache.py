@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pt2hub.client.blobs.folder import BlobFolder
-    from pt2hub.client.blobs.inventory import CachedArtifact, CachedBlob, DamagedFile, Inventory
+    from pt2hub.client.blobs.inventory import (
+        CachedArtifact,
+        CachedBlob,
+        CachedDownload,
+        DamagedFile,
+        Inventory,
+    )
 
 _SHOWN_DIGITS = 12
 
@@ -76,21 +82,28 @@ def prune(
     """
     limit = _parse_limit(max_size)
     removed: list[CachedBlob] = []
+    interrupted: list[CachedDownload] = []
     kept = 0
     for folder in _folders():
         if folder.is_own() and folder.root.exists():
             inventory = _inventory(folder)
-            removed += inventory.prune(limit, dry_run=dry_run)
-            kept += inventory.size
-    freed = sum(blob.size for blob in removed)
+            gone = inventory.prune(limit, dry_run=dry_run)
+            removed += gone
+            kept += inventory.size - sum(blob.size for blob in gone)
+            interrupted += [item for item in inventory.downloads if not item.active]
+    freed = sum(blob.size for blob in removed) + sum(item.received for item in interrupted)
     document = {
         "removed": [{"digest": blob.digest, "bytes": blob.size} for blob in removed],
+        "interrupted": [{"digest": item.digest, "bytes": item.received} for item in interrupted],
         "freed_bytes": freed,
-        "kept_bytes": kept - freed,
+        "kept_bytes": kept,
         "dry_run": dry_run,
     }
     verb = "Would remove" if dry_run else "Removed"
-    text = f"{verb} {format_count(len(removed), 'file')} ({format_bytes(freed)}); {format_bytes(kept - freed)} stay."
+    what = format_count(len(removed), "file")
+    if interrupted:
+        what += f" and {format_count(len(interrupted), 'interrupted download')}"
+    text = f"{verb} {what} ({format_bytes(freed)}); {format_bytes(kept)} stay."
     emit(document, lambda console: console.print(text))
 
 
@@ -104,8 +117,16 @@ def _folders() -> list[BlobFolder]:
 
 def _inventory(folder: BlobFolder) -> Inventory:
     from pt2hub.client.blobs.inventory import Inventory
+    from pt2hub.errors import HomeUnusable
 
-    return Inventory(folder)
+    try:
+        return Inventory(folder)
+    except PermissionError as exc:
+        raise HomeUnusable(
+            "Cannot read the cache: it belongs to another user",
+            where=str(folder.root),
+            hint="Run it as that user, or set PT2HUB_CACHE; PT2HUB_SHARED_CACHE makes a cache that all may read.",
+        ) from exc
 
 
 def _parse_limit(text: str | None) -> int | None:

@@ -27,7 +27,7 @@ def write_model(artifact: LocalArtifact, out: Path) -> SingleFile:
         HomeUnusable: The file cannot be written.
     """
     constants = artifact.config.constants
-    if out.is_dir():
+    if os.path.isdir(out):  # noqa: PTH112  # False where the folder may not be searched; the write says so
         raise HomeUnusable(
             "The output path is a directory",
             where=str(out),

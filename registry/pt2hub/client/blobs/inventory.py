@@ -15,7 +15,7 @@ from pt2hub.client.blobs.sweep import sweep
 from pt2hub.domain.artifacts import ARTIFACT_TYPE, ArtifactConfig, Manifest
 from pt2hub.domain.codec import decode
 from pt2hub.domain.digests import Digest, digest_file
-from pt2hub.errors import BadResponse
+from pt2hub.errors import BadResponse, HomeUnusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -147,6 +147,9 @@ class Inventory:
         Args:
             max_bytes: Bytes that may stay; None removes no artifact.
             dry_run: Whether to remove nothing.
+
+        Raises:
+            HomeUnusable: Files cannot be removed.
         """
         removed = self._choose(max_bytes) if max_bytes is not None else []
         if dry_run:
@@ -156,6 +159,12 @@ class Inventory:
             for each in (path.with_suffix(SUFFIX), path):
                 with suppress(OSError):
                     each.unlink()
+        if left := [blob for blob in removed if self._folder.path(blob.digest).exists()]:
+            raise HomeUnusable(
+                f"Cannot remove {len(left)} of {len(removed)} files",
+                where=str(self._folder.root),
+                hint="Run it as the user whom the files belong to.",
+            )
         sweep(self._folder, everything=True)
         for record in self._folder.blobs.glob(f"*{SUFFIX}"):
             if _NAME.fullmatch(record.stem) and not record.with_suffix("").exists():

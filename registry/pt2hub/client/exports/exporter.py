@@ -256,6 +256,8 @@ class Exports:
             DigestMismatch: Bytes were changed on the way.
         """
         bundle = Bundle.open(path)
+        if not bundle.manifests:
+            raise CorruptArchive("The bundle has no artifacts", where=str(path))
         found = [self._bring(bundle, item["digest"], progress=progress) for item in bundle.manifests]
         remember(self._connection, bundle, found)
         return found

@@ -29,7 +29,7 @@ _MAX_SCHEMA = 1_000_000
 _RESTORE = "Restore it from version control, or delete it and run `pt2hub lock`, which resolves every reference anew."
 _MERGE = (
     "Take one of the two sides (git checkout --ours pt2hub.lock, or --theirs), then run `pt2hub lock`, which adds what "
-    "is missing."
+    "pyproject.toml declares; without a declaration, name what the other side had: pt2hub lock REF."
 )
 
 

@@ -54,19 +54,42 @@ class VerifiedArtifact:
     reason: str | None = None
 
 
+def require_targets(lock: Lock, targets: Sequence[str], *, where: str) -> None:
+    """Check that each of these targets is locked for some reference, and each reference for some of them.
+
+    Args:
+        where: Where the targets are named, for errors.
+
+    Raises:
+        NotFound: One is not.
+    """
+    known = sorted({target for locked in lock.models for target in locked.targets})
+    if unknown := sorted(set(targets) - set(known)):
+        raise NotFound(
+            f"Nothing is locked for {', '.join(unknown)}",
+            where=where,
+            hint=f"Locked targets: {', '.join(known) or 'none'}.",
+        )
+    for locked in lock.models:
+        if targets and not set(targets) & set(locked.targets):
+            raise NotFound(
+                f"{locked.reference} is not locked for {', '.join(targets)}",
+                where=where,
+                hint=f"Locked targets: {', '.join(locked.targets)}.",
+            )
+
+
 def verify_lock(lock: Lock, cache: BlobCache, targets: Sequence[str] = ()) -> Iterator[VerifiedArtifact]:
     """Hash every cached file of a lock.
 
     Args:
         targets: Only these targets; all where omitted.
+
+    Raises:
+        NotFound: Nothing is locked for a target, or a reference for none of them.
     """
+    require_targets(lock, targets, where="targets")
     for locked in lock.models:
-        if targets and not set(targets) & set(locked.targets):
-            raise NotFound(
-                f"{locked.reference} is not locked for {', '.join(targets)}",
-                where="targets",
-                hint=f"Locked targets: {', '.join(locked.targets)}.",
-            )
         for artifact in locked.artifacts:
             if not targets or artifact.target in targets:
                 yield _verify(locked, artifact, cache)

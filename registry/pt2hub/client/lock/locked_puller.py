@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from pt2hub.client.lock.lock_verification import require_targets
 from pt2hub.errors import Incompatible, LockMismatch, NotFound
 
 if TYPE_CHECKING:
@@ -85,9 +86,10 @@ class LockedPuller:
                 machine best.
 
         Raises:
-            NotFound: A reference is locked for none of the targets.
+            NotFound: Nothing is locked for a target, or a reference for none of them.
             Pt2hubError: As for `pull`.
         """
+        require_targets(self.lock, targets, where=str(self._path))
         for locked in self.lock.models:
             with self._errors(locked):
                 self._puller.check(locked)
@@ -97,14 +99,7 @@ class LockedPuller:
     def _targets(self, locked: LockedModel, targets: Sequence[str]) -> Sequence[str | None]:
         if not targets:
             return [None]
-        found = [target for target in locked.targets if target in targets]
-        if not found:
-            raise NotFound(
-                f"{locked.reference} is not locked for {', '.join(targets)}",
-                where=str(self._path),
-                hint=f"Locked targets: {', '.join(locked.targets)}.",
-            )
-        return found
+        return [target for target in locked.targets if target in targets]
 
     @contextmanager
     def _errors(self, locked: LockedModel) -> Iterator[None]:
