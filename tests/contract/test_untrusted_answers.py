@@ -234,7 +234,7 @@ def test_an_alias_of_an_old_bundle_has_the_bundles_age(
     path = bundle(fake, tmp_path / "bundle", f"{MODEL}@prod", targets=(V3,))
     annotate(path, {"io.pt2hub.resolved-at": f"{time.time() - 45 * 86400:.0f}"})
     elsewhere.exports.import_bundle(path, progress=False)
-    with pytest.raises(ResolutionExpired, match="as of 1 mo ago"):
+    with pytest.raises(ResolutionExpired, match=r"as of [12] mo ago"):
         elsewhere.pull(f"{MODEL}@prod", target=V3, offline=True, max_age=86400, progress=False)
     old = elsewhere.pull(f"{MODEL}@prod", target=V3, offline=True, max_age=60 * 86400, progress=False)
     assert old.config.version.number == 1
