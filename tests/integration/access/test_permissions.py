@@ -51,7 +51,6 @@ def cases(registry: Registry) -> dict[str, Case]:
         "aliases.remove": Case("DELETE", f"{model}/aliases/prod?expected=1&reason=x"),
         "blobs.upload": Case("PUT", f"/api/v1/blobs/{digest}"),
         "measuring.measure": Case("POST", "/api/v1/measure", {"reference": f"{MODEL}@1"}),
-        "meta.whoami": Case("GET", "/api/v1/whoami"),
         "models.change": Case("PATCH", model, {"description": "A net."}),
         "policies.put": Case("PUT", f"{model}/policy", {"document": {}, "revision": 0}),
         "reports.report": Case("POST", "/api/v1/measurements", {"measurements": [measured]}),
@@ -143,6 +142,18 @@ def test_a_token_of_one_team_cannot_touch_another_teams_alias(registry: Registry
     assert refused.get_json()["code"] == "forbidden"
     assert "nlp/*" in refused.get_json()["hint"]
     assert web.get(url).get_json()["number"] == 1
+
+
+@pytest.mark.parametrize("scope", list(Scope))
+def test_whoever_has_a_token_may_ask_what_it_allows(
+    registry: Registry, web: FlaskClient, scope: Scope
+) -> None:
+    token = registry.services.access.create_token("ci", scopes=[scope], patterns=["vision/*"])
+    case = Case("GET", "/api/v1/whoami")
+    assert send(web, "meta.whoami", case, None).status_code == 401
+    answer = send(web, "meta.whoami", case, token).get_json()
+    assert (answer["name"], answer["patterns"]) == ("ci", ["vision/*"])
+    assert scope in answer["scopes"]
 
 
 @pytest.mark.parametrize(

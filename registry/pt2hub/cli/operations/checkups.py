@@ -76,6 +76,8 @@ def _failure(name: str, exc: Pt2hubError) -> Checkup:
 
 
 def _check_server(client: Client) -> Checkup:
+    if client.config.availability.offline:
+        return Checkup("server", "warning", "not checked: pt2hub is offline", "Unset PT2HUB_OFFLINE.")
     try:
         release = client.check_server()
     except Pt2hubError as exc:

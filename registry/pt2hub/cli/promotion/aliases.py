@@ -242,7 +242,7 @@ def _number_before(now: AliasView | None) -> int:
         raise Conflict(
             f"Cannot roll back {name.replace(' ', '@')}: it did not exist before its last move",
             where="alias",
-            hint=f"To see its history: pt2hub alias log {name}. To remove it: pt2hub alias rm {name}",
+            hint=f"To see its history: pt2hub alias log {name}. To remove it: pt2hub alias rm {name} --reason WHY",
         )
     return now.last.before
 

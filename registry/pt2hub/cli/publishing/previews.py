@@ -42,7 +42,7 @@ def _print(out: Console, found: PublishPreview, spec: Path) -> None:
     print_fields(out, list(_fields(found)))
     for note in found.notes:
         out.print(note)
-    out.print("Nothing was published. To publish, leave out --dry-run: pt2hub publish")
+    out.print("Nothing was published. To publish it: pt2hub publish")
 
 
 def _headline(found: PublishPreview, spec: Path) -> str:

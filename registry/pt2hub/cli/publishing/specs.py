@@ -93,7 +93,12 @@ def init(
             f"Cannot write the spec: {exc.strerror}", where=str(file), hint="Choose another place."
         ) from exc
     document = {"file": str(file), "source": source.value}
-    emit(document, lambda out: out.print(f"Wrote {file}. To check it: pt2hub spec check {file}"))
+    more = _UPLOADED.get(source.value, "")
+    emit(document, lambda out: out.print(f"Wrote {file}. To check it: pt2hub spec check {file}{more}"))
+
+
+_UPLOADED = {"code": " --code FOLDER", "program": " --program FILE"}
+"""Options of a check, by source: the file that the spec is about."""
 
 
 @panels.command(

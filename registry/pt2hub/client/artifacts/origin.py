@@ -168,7 +168,7 @@ class Origin:
 
     def _refuse_offline(self, digest: Digest) -> None:
         if self._availability.offline:
-            raise _offline(digest, "Not in the cache")
+            raise _offline(digest, "Not in the cache, or damaged there")
 
     def _hurried(self) -> Transport:
         """Return the transport that gives up soon; raise the last error if the server was away a moment ago."""

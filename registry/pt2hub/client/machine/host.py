@@ -16,6 +16,7 @@ from pt2hub.client.machine import gpus, libraries
 from pt2hub.client.machine.processor import cpu_flags
 from pt2hub.domain.compatibility.assessment import assess_compatibility
 from pt2hub.domain.compatibility.hosts import Host
+from pt2hub.domain.targets import parse_target
 from pt2hub.errors import BadConfiguration, Detail, Incompatible
 
 if TYPE_CHECKING:
@@ -169,7 +170,9 @@ def advice(host: Host, version: str, device: str, present: Collection[str]) -> s
     if host.torch is None:
         return "Install torch to run it here. To pull it for another machine: --target TARGET"
     target = host.native_target(device)
-    if target in present:
+    if target and target in present:
+        if parse_target(target).device != device:
+            return f"This machine has no {device} device that torch can use. Leave the device out, or name a target."
         return (
             f"The artifact for {target}, this machine's own target, was built on a newer system: have a worker on a system "
             "like this one build the model as a new version."

@@ -37,11 +37,13 @@ class Rule:
     """What a route requires.
 
     Attributes:
-        scope: What a token must allow; None where no token is needed.
+        scope: What a token must allow; None where nothing.
+        signed_in: Whether any valid token is required, where nothing is to be allowed.
     """
 
     scope: Scope | None = None
     about: About = About.NOTHING
+    signed_in: bool = False
 
 
 _CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -67,7 +69,7 @@ RULES: dict[str, Rule] = dict.fromkeys(_OPEN, _ANYBODY) | {
     "aliases.remove": Rule(Scope.PROMOTE, About.PATH),
     "blobs.upload": Rule(Scope.PUBLISH),
     "measuring.measure": Rule(Scope.MEASURE, About.BODY),
-    "meta.whoami": Rule(Scope.READ),
+    "meta.whoami": Rule(signed_in=True),
     "models.change": Rule(Scope.PUBLISH, About.PATH),
     "policies.put": Rule(Scope.ADMIN, About.PATH),
     "reports.report": Rule(Scope.MEASURE, About.BODY),
@@ -103,7 +105,8 @@ def needs_token() -> bool:
     """
     if request.endpoint is None:
         return request.method in _CHANGING
-    return RULES.get(request.endpoint, _UNKNOWN).scope is not None
+    rule = RULES.get(request.endpoint, _UNKNOWN)
+    return rule.signed_in or rule.scope is not None
 
 
 def authorise() -> None:

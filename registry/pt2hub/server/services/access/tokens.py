@@ -34,7 +34,7 @@ _CHECKSUM_CHARS = 6
 _MAX_NAME_CHARS = 100
 _LONGEST = timedelta(days=3650)
 _TOKEN = re.compile(rf"(pt2_[a-z2-7]{{52}})_([a-z2-7]{{{_CHECKSUM_CHARS}}})")
-_HINT = "Create a token with pt2hub admin token; the client reads it from PT2HUB_TOKEN or config.toml."
+_HINT = "Create a token with pt2hub admin token on the server's machine; pt2hub login stores it, or set PT2HUB_TOKEN."
 
 
 class Grant(TypedDict, total=False):
