@@ -71,7 +71,7 @@ def _page_of(client: Client, what: str | None) -> str:
     if "/" not in what:
         return f"/builds/{client.builds.get(_build_id(what)).id}"
     wanted = Reference.parse(what)
-    if wanted.digest or wanted.prefix:
+    if wanted.digest_start:
         (artifact,) = client.artifacts.resolve(what).artifacts
         return f"/artifacts/{artifact.digest}"
     page = f"/models/{client.models.get(wanted.model).name}"

@@ -93,6 +93,13 @@ def parse_duration(text: str, where: str) -> float:
     return float(match[1]) * _UNITS_S[match[2]]
 
 
+def write_duration(seconds: float) -> str:
+    """Return a duration as `parse_duration` reads it, in days, hours or minutes where these are whole."""
+    whole = [unit for unit in "dhm" if seconds and not seconds % _UNITS_S[unit]]
+    unit = whole[0] if whole else "s"
+    return f"{seconds / _UNITS_S[unit]:g}{unit}"
+
+
 def _switch(text: str, where: str) -> bool:
     value = _SWITCHES.get(text.strip().lower())
     if value is None:

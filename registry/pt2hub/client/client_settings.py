@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pt2hub.client.availability import write_duration
 from pt2hub.client.config import ClientConfig
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def list_settings(environ: Mapping[str, str] | None = None) -> list[ClientSettin
         "shared_cache": str(config.shared_cache) if config.shared_cache else None,
         "storage": given.get("PT2HUB_STORAGE") or None,
         "offline": "yes" if config.availability.offline else "no",
-        "max_age": _duration(config.availability.max_age_s),
+        "max_age": write_duration(config.availability.max_age_s),
         "cpu_level": given.get("PT2HUB_CPU_LEVEL") or None,
         "torchvision_mirror": config.torchvision_mirror,
     }
@@ -74,15 +75,6 @@ def list_settings(environ: Mapping[str, str] | None = None) -> list[ClientSettin
         )
         for name, variable in _VARIABLES.items()
     ]
-
-
-def _duration(seconds: float) -> str:
-    """Return a duration as `PT2HUB_MAX_AGE` reads it."""
-    units = (("d", 86400), ("h", 3600), ("m", 60))
-    return next(
-        (f"{seconds / size:g}{unit}" for unit, size in units if seconds and not seconds % size),
-        f"{seconds:g}s",
-    )
 
 
 def _origin(name: str, variable: str, environ: Mapping[str, str], file: str | None) -> str:

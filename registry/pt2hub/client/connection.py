@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, overload
 
 from pt2hub.client.artifacts.imports import collector_paused
 from pt2hub.client.config import ClientConfig, checked_token
@@ -164,11 +164,11 @@ class Connection:
         max_age: timedelta | float | None = None,
     ) -> LocalArtifact:
         """Download an artifact's files into the cache; see `Puller.pull`, and `load` for the options."""
-        from pt2hub.client.blobs.folder import Verify as Ways
+        from pt2hub.client.blobs.folder import WAYS
 
-        if verify not in get_args(Ways):
+        if verify not in WAYS:
             raise InvalidInput(
-                f"Invalid verify {verify!r:.80}", where="verify", hint=f"Use {' or '.join(get_args(Ways))}."
+                f"Invalid verify {verify!r:.80}", where="verify", hint=f"Use {' or '.join(WAYS)}."
             )
         availability = self.config.availability.override(offline=offline, max_age=max_age)
         puller = (

@@ -59,7 +59,7 @@ def check_on_missing(
             hint=f"Build the artifact, then lock again with pt2hub lock --upgrade {reference}; or leave on_missing out.",
         )
     parsed = Reference.parse(reference)
-    if parsed.digest or parsed.prefix:
+    if parsed.digest_start:
         raise InvalidInput(
             "A digest names one artifact, and no other may take its place",
             where="on_missing",

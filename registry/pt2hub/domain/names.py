@@ -119,6 +119,15 @@ class Reference:
             "lowercase digits of a digest.",
         )
 
+    @property
+    def digest_start(self) -> str:
+        """The manifest digest or its prefix; empty if the reference names no single artifact."""
+        return self.digest or self.prefix or ""
+
+    def allows_version(self, model: str, number: int) -> bool:
+        """Return whether the reference can mean this version."""
+        return self.model == model and self.number in (None, number)
+
     def __str__(self) -> str:
         selector = self.number or self.alias or self.digest or self.prefix
         return f"{self.model}@{selector}" if selector else self.model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
@@ -35,12 +35,14 @@ class Actor:
         admin: Whether the token has the scope `admin`, which includes all others.
         scopes: The kinds of action it allows.
         patterns: The models for which it allows them.
+        expires_at: When the token expires, ISO 8601, UTC; None for never.
     """
 
     name: str
     admin: bool = False
     scopes: frozenset[Scope] = DEFAULT_SCOPES
     patterns: tuple[str, ...] = (EVERY_MODEL,)
+    expires_at: str | None = field(default=None, compare=False)
 
     def may(self, scope: Scope, model: str | None = None) -> bool:
         """Return whether the token allows a kind of action.

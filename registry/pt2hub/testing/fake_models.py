@@ -139,7 +139,7 @@ class FakeModels:
             if not moves or moves[-1].after is None:
                 raise _no_alias(model, reference.alias)
             return moves[-1].after
-        wanted = reference.digest or reference.prefix or ""
+        wanted = reference.digest_start
         for number in sorted(found.versions, reverse=True):
             if any(item.digest.startswith(wanted) for item in found.versions[number]):
                 return number

@@ -10,6 +10,7 @@ import typer
 from pt2hub.cli import panels
 from pt2hub.cli.output import emit, shows_progress
 from pt2hub.cli.references import Reference  # noqa: TC001  # typer reads annotations when it runs
+from pt2hub.rendering.quantities import format_count
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -115,6 +116,6 @@ def _print_triton(out: Console, found: TritonExport) -> None:
 def _print_artifacts(out: Console, found: list[ImportedArtifact], what: str) -> None:
     from pt2hub.cli.tables import print_table
 
-    out.print(f"{what} {len(found)} artifact{'' if len(found) == 1 else 's'}")
+    out.print(f"{what} {format_count(len(found), 'artifact')}")
     rows = [(item.reference, item.target, item.digest[:19]) for item in found]
     print_table(out, ("VERSION", "TARGET", "ARTIFACT"), rows)

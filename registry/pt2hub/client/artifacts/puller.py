@@ -149,12 +149,13 @@ class Puller:
         else:
             resolved = self._origin.resolve(str(reference), resolve)
         where = f"{resolved.model}@{resolved.number}"
-        if resolved.model != reference.model or reference.number not in (None, resolved.number):
+        if not reference.allows_version(resolved.model, resolved.number):
             raise BadResponse(
                 f"{reference} was resolved to {where}", where=str(reference), hint="Nothing was loaded."
             )
-        wanted = reference.digest or reference.prefix or ""
-        artifacts = tuple(item for item in resolved.artifacts if item.digest.startswith(wanted))
+        artifacts = tuple(
+            item for item in resolved.artifacts if item.digest.startswith(reference.digest_start)
+        )
         if not artifacts:
             raise NotReady(where=where, hint=f"To see its builds: pt2hub show {where}")
         if target:

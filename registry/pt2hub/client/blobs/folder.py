@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from pt2hub.client.blobs.records import SUFFIX, Record, boot_id, regular_stamp, sync
 from pt2hub.domain.digests import Digest, digest_file, hex_of
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Verify = Literal["stat", "always"]
 """How a cached file is checked: by its record, written after a full hash, or hashed again."""
+WAYS: tuple[Verify, ...] = get_args(Verify)
 FILE_MODE = 0o444
 _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 

@@ -45,10 +45,15 @@ def make_new(folder: Path) -> None:
     try:
         folder.mkdir(parents=True)
     except FileExistsError as exc:
-        raise Conflict(
-            f"{folder} already exists", where=str(folder), hint="Choose another place, or delete it first."
-        ) from exc
+        raise taken(folder) from exc
     except OSError as exc:
         raise HomeUnusable(
             f"Cannot create the folder: {exc.strerror}", where=str(folder), hint="Choose another place."
         ) from exc
+
+
+def taken(path: Path) -> Conflict:
+    """Return the error for a destination that exists."""
+    return Conflict(
+        f"{path} already exists", where=str(path), hint="Choose another place, or delete it first."
+    )

@@ -8,7 +8,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from pt2hub.client.artifacts.puller import resolve
 from pt2hub.client.blobs.cache import BlobCache
@@ -37,7 +37,7 @@ from pt2hub.domain.artifacts import (
 from pt2hub.domain.codec import decode
 from pt2hub.domain.digests import Digest, digest_bytes
 from pt2hub.domain.names import Reference
-from pt2hub.errors import Conflict, CorruptArchive, HomeUnusable, InvalidInput, NotFound
+from pt2hub.errors import CorruptArchive, HomeUnusable, InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from pt2hub.client.http.transport import Transport
     from pt2hub.wire.resolution import ResolvedReference
 
-T = TypeVar("T")
-"""Annotation of a bundle's entry: the reference by which it was exported, such as an alias."""
 _REF_NAME = "org.opencontainers.image.ref.name"
 
 
@@ -217,9 +215,7 @@ class Exports:
             Pt2hubError: As for `Client.pull`.
         """
         if out.exists():
-            raise Conflict(
-                f"{out} already exists", where=str(out), hint="Choose another place, or delete it first."
-            )
+            raise places.taken(out)
         manifests: list[Descriptor] = []
         files: dict[Digest, Path] = {}
         cache = self._cache

@@ -50,8 +50,7 @@ def _names(reference: str, model: str, number: int, digest: Digest) -> bool:
         parsed = Reference.parse(reference)
     except InvalidInput:
         return False
-    same_version = parsed.model == model and parsed.number in (None, number)
-    return same_version and digest.startswith(parsed.digest or parsed.prefix or "")
+    return parsed.allows_version(model, number) and digest.startswith(parsed.digest_start)
 
 
 def _keep(

@@ -121,11 +121,10 @@ def _inconsistencies(lock: Lock) -> Iterator[Detail]:
 def _contradictions(place: str, model: LockedModel) -> Iterator[Detail]:
     """Yield what is locked for a reference that names something else."""
     reference = Reference.parse(model.reference)
-    if reference.number not in (None, model.version):
+    if not reference.allows_version(model.model, model.version):
         yield Detail(f"{place}.version", "is not that of the reference", given=str(model.version))
-    wanted = reference.digest or reference.prefix or ""
     for index, item in enumerate(model.artifacts):
-        if not item.manifest.digest.startswith(wanted):
+        if not item.manifest.digest.startswith(reference.digest_start):
             path = f"{place}.artifacts[{index}].manifest.digest"
             yield Detail(path, "is not that of the reference", given=item.manifest.digest)
 

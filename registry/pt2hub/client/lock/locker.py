@@ -84,11 +84,10 @@ class Locker:
             return self._resolve(reference, reference, wanted, previous)
         if _has_all(locked, wanted, all_before=not previous.targets):
             return locked.only(wanted) if wanted else locked
-        parsed = Reference.parse(reference)
-        if parsed.digest or parsed.prefix:  # one artifact, which no other target's may join
-            return self._resolve(reference, reference, wanted, previous)
         pinned = f"{locked.model}@{locked.version}"  # more of the same version's targets
-        return replace(self._resolve(pinned, reference, wanted, previous), reference=reference)
+        if Reference.parse(reference).digest_start:  # one artifact, which no other target's may join
+            pinned = reference
+        return self._resolve(pinned, reference, wanted, previous)
 
     def _resolve(
         self, asked: str, reference: str, wanted: tuple[str, ...], previous: Lock | None
@@ -102,8 +101,7 @@ class Locker:
             )
         resolved = resolve(self._connect(), asked)
         self._storage, self._asked = resolved.storage, True
-        parsed = Reference.parse(asked)
-        only = parsed.digest or parsed.prefix or ""
+        only = Reference.parse(asked).digest_start
         found = {item.target: item for item in resolved.artifacts if item.digest.startswith(only)}
         names = wanted or tuple(sorted(found))
         if not names:

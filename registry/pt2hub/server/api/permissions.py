@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from flask import g, request
+from flask import request
 
 from pt2hub.domain.tokens import Scope
 from pt2hub.errors import Forbidden
@@ -128,6 +128,8 @@ def authorise() -> None:
 def require(model: object) -> None:
     """Compare the model that a body names with the rule of the route and the token.
 
+    A request that changes nothing, such as for a page's form, requires nothing.
+
     Args:
         model: As the body names it; what is no text is left to the validation that follows.
 
@@ -135,7 +137,7 @@ def require(model: object) -> None:
         Forbidden: The token does not allow it.
     """
     scope = RULES[request.endpoint or ""].scope
-    if scope is not None and isinstance(model, str):
+    if request.method in _CHANGING and scope is not None and isinstance(model, str):
         _check(caller(), scope, model)
 
 
@@ -149,7 +151,6 @@ def _model(about: About) -> str | None:
 
 
 def _check(by: Actor, scope: Scope, model: str | None) -> None:
-    g.authorised = scope
     if by.may(scope, model):
         return
     allowed = ", ".join(["admin"] if by.admin else sorted(by.scopes))

@@ -1,11 +1,11 @@
 """Targets, the spec's JSON Schema, the caller's identity, and health checks."""
 
-from flask import Response, request
+from flask import Response
 from flask_openapi3.blueprint import APIBlueprint
 from pydantic import RootModel
 
 from pt2hub.domain.tokens import Scope
-from pt2hub.server.api.context import container, render
+from pt2hub.server.api.context import caller, container, render
 from pt2hub.server.api.request_shapes import OBJECT, SERVER, TOKEN
 from pt2hub.wire.identities import Identity
 from pt2hub.wire.responses import TargetList
@@ -28,10 +28,9 @@ def spec_schema() -> Response:
 @routes.get("/api/v1/whoami", responses={200: RootModel[Identity]}, security=TOKEN)
 def whoami() -> Response:
     """Return whose token the request has."""
-    _, _, token = request.headers["Authorization"].partition(" ")
-    found = container().access.token(token.strip())
-    scopes = tuple(Scope) if found.admin else found.scopes
-    return render(Identity(found.name, found.admin, scopes, found.patterns, found.expires_at))
+    by = caller()
+    scopes = tuple(Scope) if by.admin else tuple(sorted(by.scopes))
+    return render(Identity(by.name, by.admin, scopes, by.patterns, by.expires_at))
 
 
 @routes.get("/healthz", responses={200: {"content": OBJECT}})

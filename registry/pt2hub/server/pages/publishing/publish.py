@@ -67,9 +67,7 @@ def publish() -> Response | WerkzeugResponse:
     if "check" in request.form:
         return _form(text, _check(text), wanted)
     try:
-        document = _read(text)
-        permissions.require(document.get("model"))
-        version = container().publish.submit(document, priority=parse_priority(wanted.strip()))
+        version = container().publish.submit(_read(text), priority=parse_priority(wanted.strip()))
     except Pt2hubError as error:
         return _form(text, _error_outcome(text, error), wanted)
     team, _, name = version.model.partition("/")
@@ -126,10 +124,7 @@ def _check(text: str) -> Outcome:
     if not text.strip():
         return Outcome()
     try:
-        document = _read(text)
-        if request.method == "POST":
-            permissions.require(document.get("model"))
-        return Outcome(preview=container().publish.check(document))
+        return Outcome(preview=container().publish.check(_read(text)))
     except Pt2hubError as error:
         return _error_outcome(text, error)
 
@@ -147,6 +142,7 @@ def _lines(text: str, error: Pt2hubError, paths: list[str]) -> dict[str, int]:
 
 
 def _read(text: str) -> dict[str, Any]:
+    """Return a spec that its sender may publish."""
     body = text.encode("utf-8", "surrogatepass")
     if len(body) > MAX_DOCUMENT_BYTES:
         raise InvalidInput(
@@ -154,4 +150,6 @@ def _read(text: str) -> dict[str, Any]:
             where="document",
             hint="Upload tensors separately and reference them by digest.",
         )
-    return parse_document(body, content_type=JSON_TYPE if _JSON.match(text) else YAML_TYPE)
+    document = parse_document(body, content_type=JSON_TYPE if _JSON.match(text) else YAML_TYPE)
+    permissions.require(document.get("model"))
+    return document

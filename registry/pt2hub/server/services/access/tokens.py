@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from pt2hub.domain.tokens import TokenInfo
     from pt2hub.server.db.engine import Sessions
-    from pt2hub.server.db.stores.access.tokens import StoredToken
 
 _RANDOM_BYTES = 32
 _CHECKSUM_CHARS = 6
@@ -102,13 +101,6 @@ class AccessService:
             TokenRevoked: It was revoked.
             TokenExpired: It has expired.
         """
-        return self._valid(token).actor
-
-    def token(self, token: str) -> TokenInfo:
-        """Return what is stored of a valid token; errors as for `verify`."""
-        return self._valid(token).info
-
-    def _valid(self, token: str) -> StoredToken:
         if not is_whole(token):
             raise Unauthorized("The token is missing or malformed", hint=_HINT)
         with self._sessions.begin() as session:
@@ -119,9 +111,9 @@ class AccessService:
             raise TokenRevoked(f'The token "{found.actor.name}" was revoked', hint=_HINT)
         if found.expired:
             raise TokenExpired(
-                f'The token "{found.actor.name}" expired on {found.info.expires_at}', hint=_HINT
+                f'The token "{found.actor.name}" expired on {found.actor.expires_at}', hint=_HINT
             )
-        return found
+        return found.actor
 
     def tokens(self) -> tuple[TokenInfo, ...]:
         """Return all tokens, oldest first, including revoked ones."""

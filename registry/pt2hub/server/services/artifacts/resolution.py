@@ -57,7 +57,7 @@ class ResolutionService:
             Ambiguous: The digest prefix matches several artifacts.
         """
         wanted = Reference.parse(reference)
-        found = self._artifact(wanted) if wanted.digest or wanted.prefix else self._version(wanted)
+        found = self._artifact(wanted) if wanted.digest_start else self._version(wanted)
         return ResolvedReference(
             reference, wanted.model, found.number, found.artifacts, wanted.alias, self._location
         )
@@ -118,7 +118,7 @@ class ResolutionService:
         if candidates:
             raise _ambiguous(wanted, candidates)
         with self._sessions.begin() as session:
-            raise _no_artifact(session, wanted.model, wanted.digest or wanted.prefix or "")
+            raise _no_artifact(session, wanted.model, wanted.digest_start)
 
 
 def _regions(config: dict[str, Any]) -> list[dict[str, Any]]:

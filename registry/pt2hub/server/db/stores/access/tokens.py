@@ -26,7 +26,6 @@ class StoredToken:
     actor: Actor
     revoked: bool
     expired: bool
-    info: TokenInfo
 
 
 class TokenStore:
@@ -69,7 +68,7 @@ class TokenStore:
             self._session.execute(
                 update(SQLApiToken).where(SQLApiToken.id == row.id).values(last_used_at=now)
             )
-        return StoredToken(actor_of(row), revoked=revoked, expired=bool(expired), info=_info(row))
+        return StoredToken(actor_of(row), revoked=revoked, expired=bool(expired))
 
     def all(self) -> tuple[TokenInfo, ...]:
         """Return all tokens, oldest first, including revoked ones."""
@@ -85,7 +84,13 @@ class TokenStore:
 
 def actor_of(row: SQLApiToken) -> Actor:
     """Return the actor of a token."""
-    return Actor(row.name, row.admin, frozenset(map(Scope, row.scopes)), tuple(row.patterns))
+    return Actor(
+        row.name,
+        row.admin,
+        frozenset(map(Scope, row.scopes)),
+        tuple(row.patterns),
+        optional_stamp(row.expires_at),
+    )
 
 
 def _info(row: SQLApiToken) -> TokenInfo:
