@@ -145,6 +145,27 @@ def test_python_reads_sets_and_forces_too(
     assert client.aliases.move(MODEL, "prod", 2, reason="next", force=True).last.forced
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "code"),
+    [
+        ("--expires", "999999999w", "invalid_input"),
+        ("--expires", "0d", "invalid_input"),
+        ("--expires", "soon", "bad_configuration"),
+        ("--models", "Vision", "invalid_input"),
+        ("--scope", "all", "usage"),
+    ],
+)
+def test_a_token_with_a_wrong_grant_is_not_made(
+    shell: Shell, served: Registry, monkeypatch: pytest.MonkeyPatch, option: str, value: str, code: str
+) -> None:
+    monkeypatch.setenv("PT2HUB_DATABASE_URL", served.database_url)
+    before = served.services.access.tokens()
+    told = shell("admin", "token", option, value)
+    assert told.code != 0
+    assert f"[{code}]" in told.err
+    assert served.services.access.tokens() == before
+
+
 def test_an_operator_makes_tokens_for_admins_and_sees_which_they_are(
     shell: Shell, served: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

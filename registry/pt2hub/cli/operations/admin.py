@@ -75,16 +75,24 @@ def token(
     ] = None,
 ) -> None:
     """Create a token; it is shown only once."""
-    from pt2hub.client.availability import parse_duration
     from pt2hub.server.admin import create_token
 
-    lasting = timedelta(seconds=parse_duration(expires, "--expires")) if expires else None
+    lasting = _lifetime(expires) if expires else None
     scopes, patterns = scope or sorted(DEFAULT_SCOPES), models or [EVERY_MODEL]
     made = create_token(
         server_config(), name=name, admin=admin, scopes=scopes, patterns=patterns, lasting=lasting
     )
     document = {"token": made, "name": name, "admin": admin or Scope.ADMIN in scopes}
     emit({**document, "scopes": scopes, "patterns": patterns}, lambda out: out.print(made))
+
+
+def _lifetime(text: str) -> timedelta:
+    from pt2hub.client.availability import parse_duration
+
+    try:
+        return timedelta(seconds=parse_duration(text, "--expires"))
+    except OverflowError:  # longer than Python can say, so longer than any token lives
+        return timedelta.max
 
 
 @panels.command(None, "pt2hub admin tokens")
