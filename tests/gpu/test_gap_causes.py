@@ -139,7 +139,9 @@ def test_an_artifact_beside_torch_compile_with_debug_logs(client: Client) -> Non
         print(json.dumps([row.name[:70], row.kernel, [item.line for item in row.lines][:3], str(row.source)]))
     generated = [row for row in found.rows if row.artifact and row.name.startswith("triton_")]
     assert generated
-    astray = [row for row in generated if not (row.kernel == row.name and row.lines and row.source)]
+    astray = [
+        row for row in generated if not (row.kernel == f"model_{row.name}" and row.lines and row.source)
+    ]
     assert not astray, [[row.name, row.kernel, len(row.lines), str(row.source)] for row in astray]
     both = [row.name for row in found.rows if row.artifact and row.torch_compile]
     print(json.dumps({"rows": len(found.rows), "in both": len(both)}))

@@ -24,6 +24,7 @@ KERNELS = [
     for name in (
         "triton_poi_fused_relu_0",
         "triton_poi_fused_relu_1",
+        "model_triton_poi_fused_convolution_0",
         "aoti_torch_cuda_convolution",
         "aoti_torch_cuda_addmm_out",
         "aoti_torch_cuda__scaled_dot_product_flash_attention",
@@ -39,6 +40,7 @@ KERNELS = [
     ("name", "operator", "found"),
     [
         ("triton_poi_fused_relu_1", None, "triton_poi_fused_relu_1"),
+        ("triton_poi_fused_convolution_0", None, "model_triton_poi_fused_convolution_0"),
         ("triton_poi_fused_relu_7", None, None),
         ("triton_poi_fused_relu", None, None),
         ("silu_kernel", None, "silu_kernel_0"),

@@ -19,6 +19,8 @@ _LIBRARY = re.compile(r"aoti_torch_(?:cpu|cuda)_(\w+?)(?:_out)?")
 _VARIANT = re.compile(r"^(?:_|cudnn_|mkldnn_|mkl_)+")
 """What an operator's own implementation has before its name: `aten::_convolution`, `aten::cudnn_convolution`."""
 _NUMBERED = re.compile(r"(.+)_\d+")
+_PACKAGE = re.compile(r"model_(?=triton_)")
+"""Before a Triton kernel's name where it is in a package. Rows lack it, so that they pair with torch.compile's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +67,15 @@ class KernelIndex:
     """The kernels of an artifact's code, for finding the one that a row of its profile stands for."""
 
     def __init__(self, kernels: Iterable[FusedKernel]) -> None:
-        self._by_name: dict[str, FusedKernel] = {}
+        self._by_row: dict[str, FusedKernel] = {}
         self._by_stem: dict[str, list[FusedKernel]] = {}
         self._by_operator: dict[str, FusedKernel] = {}
+        by_name: dict[str, FusedKernel] = {}
         for kernel in kernels:
-            before = self._by_name.get(kernel.name)
-            self._by_name[kernel.name] = _merge(before, kernel) if before else kernel
-        for kernel in self._by_name.values():
+            before = by_name.get(kernel.name)
+            by_name[kernel.name] = _merge(before, kernel) if before else kernel
+        for kernel in by_name.values():
+            self._by_row[_PACKAGE.sub("", kernel.name)] = kernel
             if found := _LIBRARY.fullmatch(kernel.name):
                 self._by_operator.setdefault(_VARIANT.sub("", found[1]), kernel)
             if found := _NUMBERED.fullmatch(kernel.name):
@@ -80,9 +84,9 @@ class KernelIndex:
     def find(self, row: ProfileRow) -> FusedKernel | None:
         """Return a row's kernel: by its name, by the operator that launches it, or None.
 
-        A kernel of the model's own has its function's name on the device, and that name with a number in the code.
+        In the code, the package's name is before a kernel of the compiler's, and a number is after one of the model's own.
         """
-        if found := self._by_name.get(row.name):
+        if found := self._by_row.get(row.name):
             return found
         numbered: Sequence[FusedKernel] = self._by_stem.get(row.name, ())
         if len(numbered) == 1:
