@@ -18,6 +18,7 @@ _TOKENS = [
         "generate": {"randint": {"low": 0, "high": 30522}},
     }
 ]
+_FIXED: dict[str, Any] = {"inputs": [{**_TOKENS[0], "shape": [1, 128]}], "dims": {}}
 _BERT = {"factory": "transformers:BertModel", "config": {"num_hidden_layers": 12}}
 _SILU = [{"name": "x", "shape": ["batch", 64], "generate": {"normal": {}}}]
 _HALF = "float16"
@@ -161,6 +162,20 @@ ENTRIES: dict[str, Entry] = {
                 **_tuned(180),
             ),
             after="bert-base",
+        ),
+        Entry(
+            "bert-base-fixed",
+            "BERT-base, float16, 1 x 128 tokens, max-autotune",
+            _bert(**_FIXED, model="results/bert-base-fixed", **_tuned(180)),
+            {"batch": 1},
+            _TUNED_MODES,
+        ),
+        Entry(
+            "bert-base-fixed-default",
+            "BERT-base, float16, 1 x 128 tokens",
+            _bert(**_FIXED, model="results/bert-base-fixed-default"),
+            {"batch": 1},
+            timed_with="bert-base-fixed",
         ),
         # With embeddings and pooler there are three parts, so that `auto` leaves it whole.
         *_layers("bert-base", "BERT-base, float16, 128 tokens", _bert(), {"batch": 1}, ["BertLayer"]),
