@@ -22,8 +22,8 @@ _INTRO = """
 The REST API of a server, under `/api/v1` of its address. A running server describes itself: the same as OpenAPI 3.1
 at `GET /api/v1/openapi.json`, and as a page at `GET /api/v1/docs`.
 
-* **Reading needs no token**, but for uploads. What changes something needs `Authorization: Bearer <token>`;
-  `pt2hub admin token` makes one. Routes below say so.
+* **Reading** needs a token unless the server is public ([who may read](../how-to/tokens.md#who-may-read)). What changes
+  something needs `Authorization: Bearer <token>`; `pt2hub admin token` makes one. Routes below say so.
 * **Errors** are problem documents (RFC 9457, `application/problem+json`): [Problem](#problem), with a stable `code`.
   Any route may answer with one; [Errors](errors.md) has every code with its status.
 * **Times** are ISO 8601 in UTC; those of log lines are seconds since the epoch. **Digests** are `sha256:` and 64 hex digits.

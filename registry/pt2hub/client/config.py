@@ -34,8 +34,8 @@ class ClientConfig:
     Attributes:
         home: Contains the cache and `config.toml`, where they have no place of their own (`PT2HUB_HOME`).
         url: The server (`PT2HUB_URL`, else `url` in `config.toml`, else this machine's default).
-        token: Authenticates writes (`PT2HUB_TOKEN`, else `token` in `config.toml`, which is sent only to the `url`
-            in the same file); reading needs no token.
+        token: Sent with every request (`PT2HUB_TOKEN`, else `token` in `config.toml`, which is sent only to the `url`
+            in the same file); a public server needs none for reading.
         url_from: The setting that `url` comes from, for errors; None if the program gave it.
         token_from: The setting that `token` comes from.
         torchvision_mirror: Replaces scheme and host of the URLs of torchvision's weights

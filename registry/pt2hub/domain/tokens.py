@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 
 class Scope(StrEnum):
-    """A kind of action that a token allows."""
+    """A kind of action that a token allows; each includes reading."""
 
     READ = "read"
     PUBLISH = "publish"
@@ -50,7 +50,7 @@ class Actor:
         Args:
             model: The model it is about, `team/name`; None for one that is about no model.
         """
-        if not (self.admin or scope in self.scopes):
+        if not (self.admin or scope in self.scopes or (scope is Scope.READ and self.scopes)):
             return False
         return model is None or any(covers(pattern, model) for pattern in self.patterns)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pt2hub.domain.publishing.spec import DEFAULT_FACTORIES
+from pt2hub.domain.reading import ReadMode
 from pt2hub.domain.storage import S3_ADDRESS
 from pt2hub.errors import BadConfiguration
 from pt2hub.places import Places
@@ -66,6 +67,9 @@ class ServerConfig:
         trusted_proxies: Addresses and networks of proxies with a trusted `X-Forwarded-Proto`
             (`PT2HUB_TRUSTED_PROXIES`, comma-separated).
         log_level: Minimum log level: `debug`, `info`, `warning` or `error` (`PT2HUB_LOG_LEVEL`).
+        read: Who may read (`PT2HUB_READ`): `public`, `authenticated` or `team`; None if unset, see `reading`.
+        read_beyond_loopback: `public` if public reads are meant to be possible from other machines
+            (`PT2HUB_READ_BEYOND_LOOPBACK`).
         client_settings: Settings file of clients on this machine, which `pt2hub up` writes; None for the home's.
     """
 
@@ -85,6 +89,8 @@ class ServerConfig:
     s3_public_endpoint_url: str | None = None
     trusted_proxies: tuple[str, ...] = DEFAULT_PROXIES
     log_level: str = LOG_LEVELS[1]
+    read: ReadMode | None = None
+    read_beyond_loopback: str | None = None
     storage_is_own: bool = field(default=False, compare=False)
     client_settings: Path | None = field(default=None, compare=False)
 
@@ -132,7 +138,30 @@ class ServerConfig:
             s3_public_endpoint_url=_public_endpoint(environ.get("PT2HUB_S3_PUBLIC_ENDPOINT_URL")),
             trusted_proxies=_proxies(environ.get("PT2HUB_TRUSTED_PROXIES")),
             log_level=log_level(environ),
+            read=_read_mode(environ.get("PT2HUB_READ")),
+            read_beyond_loopback=environ.get("PT2HUB_READ_BEYOND_LOOPBACK") or None,
         )
+
+    @property
+    def reading(self) -> ReadMode:
+        """Who may read: what is set, else everybody on this machine, and beyond it whoever has a token."""
+        return self.read or (ReadMode.PUBLIC if is_loopback(self.host) else ReadMode.AUTHENTICATED)
+
+    def check_exposure(self) -> None:
+        """Refuse to serve everybody's reads to other machines unless that was said twice.
+
+        Raises:
+            BadConfiguration: Reads are public beyond loopback, and only one setting says so.
+        """
+        if self.reading is not ReadMode.PUBLIC or is_loopback(self.host):
+            return
+        if self.read_beyond_loopback != ReadMode.PUBLIC:
+            raise BadConfiguration(
+                f"Everybody who reaches {self.host} could read all weights, code and logs",
+                where="PT2HUB_READ",
+                hint="Unset it to require a token of readers, listen on 127.0.0.1, or, if public reads are meant, also set "
+                "PT2HUB_READ_BEYOND_LOOPBACK=public.",
+            )
 
 
 def log_level(environ: Mapping[str, str]) -> str:
@@ -152,6 +181,25 @@ def log_level(environ: Mapping[str, str]) -> str:
             hint=f"Use {', '.join(LOG_LEVELS[:-1])} or {LOG_LEVELS[-1]}; the default is {LOG_LEVELS[1]}.",
         )
     return name
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address to listen on is reached from this machine only."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _read_mode(value: str | None) -> ReadMode | None:
+    if value and value not in set(ReadMode):
+        raise BadConfiguration(
+            f"unknown mode {value[:80]!r}",
+            where="PT2HUB_READ",
+            hint="Use public, authenticated (any valid token reads everything) or team (a token reads the models that its "
+            "patterns cover).",
+        )
+    return ReadMode(value) if value else None
 
 
 def _own_storage(home: Path) -> Path:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from pt2hub.domain.reading import ReadMode
 from pt2hub.errors import BadConfiguration
 from pt2hub.server.config import ServerConfig
 
@@ -34,6 +35,8 @@ def test_every_setting_is_read(tmp_path: Path) -> None:
             "PT2HUB_ISOLATION": "process",
             "PT2HUB_S3_PUBLIC_ENDPOINT_URL": "https://s3.example:8333/",
             "PT2HUB_TRUSTED_PROXIES": "10.0.0.5, 10.1.0.0/16,fd00::/8",
+            "PT2HUB_READ": "team",
+            "PT2HUB_READ_BEYOND_LOOPBACK": "public",
         }
     )
     assert config == ServerConfig(
@@ -50,6 +53,8 @@ def test_every_setting_is_read(tmp_path: Path) -> None:
         isolation="process",
         s3_public_endpoint_url="https://s3.example:8333",
         trusted_proxies=("10.0.0.5", "10.1.0.0/16", "fd00::/8"),
+        read=ReadMode.TEAM,
+        read_beyond_loopback="public",
     )
 
 
@@ -121,3 +126,38 @@ def test_a_wrong_address_is_not_repeated_since_it_may_hold_a_password(name: str,
     with pytest.raises(BadConfiguration) as caught:
         ServerConfig.from_environ({name: value})
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("host", "read", "expected"),
+    [
+        ("127.0.0.1", "", "public"),
+        ("::1", "", "public"),
+        ("localhost", "", "public"),
+        ("127.0.0.53", "", "public"),
+        ("0.0.0.0", "", "authenticated"),
+        ("::", "", "authenticated"),
+        ("10.0.0.5", "", "authenticated"),
+        ("hub.example", "", "authenticated"),
+        ("127.0.0.1", "team", "team"),
+        ("127.0.0.1", "authenticated", "authenticated"),
+        ("0.0.0.0", "team", "team"),
+    ],
+)
+def test_reads_are_public_on_this_machine_only(host: str, read: str, expected: str) -> None:
+    config = ServerConfig.from_environ({"PT2HUB_HOST": host, "PT2HUB_READ": read})
+    assert config.reading == expected
+    config.check_exposure()
+
+
+def test_public_reads_beyond_loopback_must_be_said_twice() -> None:
+    environ = {"PT2HUB_HOST": "0.0.0.0", "PT2HUB_READ": "public"}
+    with pytest.raises(BadConfiguration, match=r"could read all weights") as caught:
+        ServerConfig.from_environ(environ).check_exposure()
+    assert "PT2HUB_READ_BEYOND_LOOPBACK=public" in str(caught.value.hint)
+    for wrong in ("1", "authenticated"):
+        with pytest.raises(BadConfiguration):
+            ServerConfig.from_environ(environ | {"PT2HUB_READ_BEYOND_LOOPBACK": wrong}).check_exposure()
+    ServerConfig.from_environ(environ | {"PT2HUB_READ_BEYOND_LOOPBACK": "public"}).check_exposure()
+    with pytest.raises(BadConfiguration, match="unknown mode"):
+        ServerConfig.from_environ({"PT2HUB_READ": "everyone"})

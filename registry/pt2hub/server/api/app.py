@@ -35,6 +35,7 @@ from pt2hub.server.api.resources import (
     versions,
     workers,
 )
+from pt2hub.server.api.visitors import visitor
 from pt2hub.version import __version__
 from pt2hub.wire.compatibility import VERSION_HEADER, check_client
 from pt2hub.wire.problems import Problem
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from flask import Flask, Response
     from pydantic import ValidationError
 
+    from pt2hub.domain.tokens import Actor
     from pt2hub.server.config import ServerConfig
     from pt2hub.server.container import Container
 
@@ -97,6 +99,7 @@ def create_app(container: Container, config: ServerConfig) -> Flask:
     app.after_request(_redirect_within)
     app.after_request(_state_release)
     app.after_request(_state_request)
+    app.after_request(_keep_private)
     app.after_request(_log_request)
     app.teardown_request(_end)
     for module in _MODULES:
@@ -112,6 +115,7 @@ def _description(app: OpenAPI) -> dict[str, Any]:
 
 def _begin() -> None:
     """Set the request id: the sender's, so that logs of several systems can be joined, or a new one."""
+    permissions.begin()
     g.began = time.monotonic()
     given = request.headers.get(REQUEST_HEADER, "")
     g.request = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
@@ -120,6 +124,7 @@ def _begin() -> None:
 
 def _end(_error: BaseException | None) -> None:
     structlog.contextvars.unbind_contextvars("request")  # the thread goes on to others
+    permissions.end()
 
 
 def _check_address() -> None:
@@ -131,12 +136,26 @@ def _check_address() -> None:
 
 def _authorise() -> None:
     """Require what `permissions.RULES` says of the route; one that it does not name is refused."""
-    if request.blueprint == PAGES:  # signed in by a cookie, see pages.sessions
+    if request.blueprint == PAGES:  # signed in by a cookie, see pages.access.login
         return
     if permissions.needs_token():
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        g.actor = container().access.verify(token.strip() if scheme.lower() == "bearer" else "")
-        permissions.authorise()
+        g.actor = _sender()
+    permissions.authorise()
+
+
+def _sender() -> Actor:
+    """Return whose token or, where it suffices, whose session the request carries.
+
+    Raises:
+        Unauthorized: Neither is valid.
+    """
+    header = request.headers.get("Authorization", "")
+    with_cookie = permissions.may_read_with_cookie()
+    if not header and with_cookie and (found := visitor()):
+        return found
+    scheme, _, token = header.partition(" ")
+    given = token.strip() if scheme.lower() == "bearer" else ""
+    return container().access.verify(given, recently=with_cookie)
 
 
 def _check_client() -> None:
@@ -155,6 +174,14 @@ def _state_release(response: Response) -> Response:
     response.headers[VERSION_HEADER] = __version__
     # Uploaded content is served from the same origin as pages with a login: browsers must not guess its type.
     response.headers["X-Content-Type-Options"] = "nosniff"
+    return response
+
+
+def _keep_private(response: Response) -> Response:
+    """Keep what needs a token out of caches that readers share, such as those of proxies."""
+    if permissions.needs_token():
+        response.cache_control.private = True
+        response.vary.update(("Authorization", "Cookie"))
     return response
 
 

@@ -1,21 +1,28 @@
 """Who may do what: one rule for each route, the API's and the pages'.
 
-A rule is a scope and what it is about. A route without a rule is refused, and fails a test before that.
+A rule is a scope and what it is about. A route without a rule is refused, and fails a test before that. What is read
+follows `PT2HUB_READ`: a model that a token does not cover in the mode `team` does not exist for it, so routes about one
+answer as for a name that was never used, and lists leave it out (`db.reading`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from flask import request
+from flask import g, request
 
+from pt2hub.domain.names import Reference, parse_model_name
+from pt2hub.domain.reading import EVERYTHING, NOTHING, Readable, ReadMode
 from pt2hub.domain.tokens import Scope
-from pt2hub.errors import Forbidden
-from pt2hub.server.api.context import caller, container
+from pt2hub.errors import Forbidden, InvalidInput, NotFound
+from pt2hub.server.api.context import caller, container, context
+from pt2hub.server.db.reading import limit_reading, readable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pt2hub.domain.tokens import Actor
 
 
@@ -24,10 +31,18 @@ class About(Enum):
 
     NOTHING = auto()
     """No model: the scope alone decides."""
+    LIST = auto()
+    """Any models: those that may not be read are left out."""
     PATH = auto()
     """The model in the URL."""
+    QUERY = auto()
+    """The models that the URL's parameters name, if they name any; else as for `LIST`."""
     BUILD = auto()
     """The model of the build in the URL."""
+    ARTIFACT = auto()
+    """The model of the artifact in the URL."""
+    BLOB = auto()
+    """Any model that the blob in the URL belongs to."""
     BODY = auto()
     """The model that the body names: the view calls `require` once it has read it."""
 
@@ -47,23 +62,41 @@ class Rule:
 
 
 _CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_REFERENCES = ("reference", "before", "after", "model", "from")
+"""Parameters of URLs that name models, alone or in references."""
+_FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip")
+"""Headers that proxies add."""
 _ANYBODY = Rule()
-_OPEN = (
-    *("aliases.alias", "aliases.aliases"),
-    *("artifacts.artifact", "artifacts.check", "artifacts.debug_log", "artifacts.debug_logs"),
-    *("artifacts.kernels", "artifacts.manifest", "artifacts.profile", "artifacts.resolve"),
-    *("blobs.download", "blobs.model", "comparing.compare", "comparing.diff", "comparing.events"),
-    *("docs", "meta.healthz", "meta.readyz", "meta.spec_schema", "meta.targets", "metrics.metrics"),
-    *("models.model", "models.models", "openapi", "performance.history", "performance.metrics"),
-    *("policies.policy", "streams.build_events", "streams.log", "streams.logs", "static"),
-    *("versions.build", "versions.builds", "versions.version", "versions.versions", "workers.workers"),
-)
-_OPEN_PAGES = (
-    *("alias", "artifact", "build", "builds", "changes", "compare", "debug_logs", "diff", "front", "lines"),
-    *("model", "models", "performance", "referrer", "sign_in", "sign_out", "sources", "steps", "targets"),
-    *("team", "version"),
-)
+_OPEN = ("docs", "meta.healthz", "meta.readyz", "meta.spec_schema", "openapi", "static")
+_READING = {
+    About.NOTHING: ("meta.targets", "metrics.metrics"),
+    About.LIST: ("models.models", "workers.workers"),
+    About.PATH: (
+        *("aliases.alias", "aliases.aliases", "artifacts.manifest", "models.model", "performance.history"),
+        *("performance.metrics", "policies.policy", "versions.version", "versions.versions"),
+    ),
+    About.QUERY: (
+        *("artifacts.resolve", "comparing.compare", "comparing.diff", "comparing.events"),
+        "versions.builds",
+    ),
+    About.BUILD: ("streams.build_events", "streams.log", "streams.logs", "versions.build"),
+    About.ARTIFACT: (
+        *("artifacts.artifact", "artifacts.debug_log", "artifacts.debug_logs", "artifacts.kernels"),
+        *("artifacts.profile", "blobs.model"),
+    ),
+    About.BLOB: ("blobs.download",),
+    About.BODY: ("artifacts.check",),
+}
+_OPEN_PAGES = ("sign_in", "sign_out")
 """Pages that change nothing but the reader's own cookies."""
+_READING_PAGES = {
+    About.NOTHING: ("models", "targets"),
+    About.LIST: ("front", "team"),
+    About.PATH: ("alias", "model", "performance", "version"),
+    About.QUERY: ("builds", "changes", "compare", "diff"),
+    About.BUILD: ("build", "lines", "steps"),
+    About.ARTIFACT: ("artifact", "debug_logs", "referrer", "sources"),
+}
 RULES: dict[str, Rule] = dict.fromkeys(_OPEN, _ANYBODY) | {
     "aliases.move": Rule(Scope.PROMOTE, About.PATH),
     "aliases.remove": Rule(Scope.PROMOTE, About.PATH),
@@ -88,13 +121,19 @@ RULES |= dict.fromkeys((f"pages.{name}" for name in _OPEN_PAGES), _ANYBODY) | {
     "pages.cancel_build": Rule(Scope.BUILD, About.BUILD),
     "pages.check_spec": Rule(Scope.PUBLISH, About.BODY),
     "pages.describe": Rule(Scope.PUBLISH, About.PATH),
-    "pages.measure": Rule(Scope.MEASURE, About.BODY),
+    "pages.measure": Rule(Scope.MEASURE, About.ARTIFACT),
     "pages.move_alias": Rule(Scope.PROMOTE, About.PATH),
     "pages.publish": Rule(Scope.PUBLISH, About.BODY),
     "pages.remove_alias": Rule(Scope.PROMOTE, About.PATH),
     "pages.retry_build": Rule(Scope.BUILD, About.BUILD),
 }
+RULES |= {name: Rule(Scope.READ, about) for about, names in _READING.items() for name in names}
+RULES |= {
+    f"pages.{name}": Rule(Scope.READ, about) for about, names in _READING_PAGES.items() for name in names
+}
 """By endpoint."""
+_FORM = Rule(Scope.READ, About.QUERY)
+"""The rule of a page's form, before it is sent."""
 
 
 def needs_token() -> bool:
@@ -105,24 +144,45 @@ def needs_token() -> bool:
     """
     if request.endpoint is None:
         return request.method in _CHANGING
-    rule = RULES.get(request.endpoint, _UNKNOWN)
+    rule = _rule()
+    if rule.scope is Scope.READ:
+        return _mode() is not ReadMode.PUBLIC
     return rule.signed_in or rule.scope is not None
 
 
+def may_read_with_cookie() -> bool:
+    """Return whether a browser's session suffices: links of pages lead to the API, and reading changes nothing."""
+    return _rule().scope is Scope.READ and request.method not in _CHANGING
+
+
+def begin() -> None:
+    """Let nothing be read until `authorise` has decided it."""
+    limit_reading(NOTHING)
+
+
+def end() -> None:
+    """Forget what the request could read."""
+    limit_reading(EVERYTHING)
+
+
 def authorise() -> None:
-    """Apply the rule of the current request's route, after `g.actor` was set.
+    """Apply the rule of the current request's route, after `g.actor` was set where a token is required.
 
     Raises:
         Forbidden: The token does not allow it.
-        NotFound: The build in the URL does not exist.
+        NotFound: What is in the URL does not exist, or not for this token.
     """
-    rule = RULES.get(request.endpoint, _UNKNOWN) if request.endpoint else _ANYBODY
-    if rule.scope is None:
+    rule = _rule()
+    by: Actor | None = g.get("actor")
+    limit_reading(_readable(by))
+    if rule.scope is None or by is None:
         return
-    if rule.about is About.BODY:
-        _check(caller(), rule.scope, None)  # before the body is read; `require` compares the model
-    else:
-        _check(caller(), rule.scope, _model(rule.about))
+    if rule.scope is Scope.READ:
+        _check(by, rule.scope, None)
+    _require_visible(rule.about)
+    if rule.scope is not Scope.READ:
+        # The model of a body is compared by `require`, once the view has read it.
+        _check(by, rule.scope, _model(rule.about))
 
 
 def require(model: object) -> None:
@@ -135,19 +195,107 @@ def require(model: object) -> None:
 
     Raises:
         Forbidden: The token does not allow it.
+        NotFound: The model may not be read.
     """
     scope = RULES[request.endpoint or ""].scope
-    if request.method in _CHANGING and scope is not None and isinstance(model, str):
+    if request.method not in _CHANGING or scope is None or not isinstance(model, str):
+        return
+    if scope is Scope.READ:
+        _require_readable(model)
+    else:
         _check(caller(), scope, model)
 
 
-def _model(about: About) -> str | None:
-    given = request.view_args or {}
+def _rule() -> Rule:
+    """Return the rule of the current request; unknown URLs have none, and their error says nothing."""
+    if request.endpoint is None:
+        return _ANYBODY
+    rule = RULES.get(request.endpoint, _UNKNOWN)
+    is_form = request.endpoint.startswith("pages.") and request.method not in _CHANGING
+    return _FORM if is_form and rule.scope is not None and rule.scope is not Scope.READ else rule
+
+
+def _mode() -> ReadMode:
+    """Return who may read; unless it is set, a request that came through a proxy is not one of this machine's."""
+    config = context().config
+    forwarded = config.read is None and any(name in request.headers for name in _FORWARDED)
+    return ReadMode.AUTHENTICATED if forwarded else config.reading
+
+
+def _readable(by: Actor | None) -> Readable:
+    mode = _mode()
+    if mode is ReadMode.PUBLIC:
+        return EVERYTHING
+    if by is None:
+        return NOTHING
+    return Readable(by.patterns) if mode is ReadMode.TEAM else EVERYTHING
+
+
+def _require_visible(about: About) -> None:
+    """Answer requests about what may not be read as if it did not exist, before anything is looked up by its name.
+
+    Where the URL has an id or a digest, both what is unknown and what is another team's are refused here, in the same words.
+    """
+    if readable().everything:
+        return
     if about is About.PATH:
+        _require_readable(_model(about) or "")
+    elif about is About.QUERY:
+        for model in _named_models():
+            _require_readable(model)
+    elif about in _BY_ID:
+        name, what = _BY_ID[about]
+        given = _argument(name)
+        found = container().visibility
+        seen = {About.BUILD: found.build, About.ARTIFACT: found.artifact, About.BLOB: found.blob}[about]
+        if not seen(given):
+            raise NotFound(f"{what} {given[:80]} not found", where=what.lower())
+
+
+def _named_models() -> Iterator[str]:
+    """Yield the models that the URL's parameters name; malformed ones are left to the view, which looks nothing up."""
+    for name in _REFERENCES:
+        try:
+            text = request.args.get(name, "").strip()
+            if text:
+                yield Reference.parse(text).model
+        except InvalidInput:
+            continue
+
+
+def _require_readable(model: str) -> None:
+    try:
+        parse_model_name(model)
+    except InvalidInput:
+        return  # the view says what is wrong with it
+    if not readable().covers(model):
+        _refuse_unseen(model)
+
+
+def _refuse_unseen(model: str) -> NoReturn:
+    raise NotFound(
+        f"Model {model} not found",
+        where="model",
+        hint="pt2hub models lists the models that you may read.",
+        context={"suggestions": []},
+    )
+
+
+def _model(about: About) -> str | None:
+    """Return the model in the URL, or of the build or artifact there; None where the request is about none."""
+    if about is About.PATH:
+        given = request.view_args or {}
         return f"{given['team']}/{given['name']}"
     if about is About.BUILD:
-        return container().builds.view(given.get("id") or given["build"]).model
+        return container().builds.view(_argument("id")).model
+    if about is About.ARTIFACT:
+        return Reference.parse(container().inspection.reference(_argument("digest"))).model
     return None
+
+
+def _argument(name: str) -> str:
+    given = request.view_args or {}
+    return str(given.get(name) or given.get("build"))
 
 
 def _check(by: Actor, scope: Scope, model: str | None) -> None:
@@ -162,5 +310,10 @@ def _check(by: Actor, scope: Scope, model: str | None) -> None:
     )
 
 
+_BY_ID = {
+    About.BUILD: ("id", "Build"),
+    About.ARTIFACT: ("digest", "Artifact"),
+    About.BLOB: ("digest", "Blob"),
+}
 _UNKNOWN = Rule(Scope.ADMIN)
 """The rule of a route that has none."""

@@ -15,6 +15,7 @@ from pt2hub.domain.names import MODEL_PATTERN
 from pt2hub.errors import NotFound, Pt2hubError, UsageError
 from pt2hub.server.api.context import PAGES
 from pt2hub.server.api.problems import RETRY_SECONDS, problem, register, status_of
+from pt2hub.server.api.visitors import visitor
 from pt2hub.server.pages import sessions
 from pt2hub.server.pages.templates import page
 
@@ -110,7 +111,7 @@ def _routing_error() -> tuple[Pt2hubError, int] | None:
 def _identify_visitor() -> None:
     """Identify the visitor; continue without one if the database fails."""
     try:
-        sessions.visitor()
+        visitor()
     except Pt2hubError:
         sessions.forget_visitor()
 

@@ -6,29 +6,18 @@ A form is accepted if the browser says that a page of this site sent it and the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from flask import g, request
 
 from pt2hub.server.api.context import container
+from pt2hub.server.api.visitors import COOKIE, HOST_COOKIE, session_value, visitor
 from pt2hub.server.services.access.web_sessions import MAX_LIFETIME
 
 if TYPE_CHECKING:
     from flask import Response
 
     from pt2hub.domain.tokens import Actor
-
-COOKIE = "pt2hub_session"
-HOST_COOKIE = f"__Host-{COOKIE}"
-"""The cookie over HTTPS. Browsers accept a cookie with this prefix from this host only and never over plain HTTP, so
-neither a neighbouring host nor an attacker on the network can plant a session."""
-
-
-def visitor() -> Actor | None:
-    """Return the signed-in user, None for anonymous readers."""
-    if "visitor" not in g:
-        g.visitor = container().web_sessions.actor(_value()) if _value() else None
-    return cast("Actor | None", g.visitor)
 
 
 def actor() -> Actor:
@@ -45,7 +34,7 @@ def open_session(token: str) -> None:
         Unauthorized: The token is invalid.
     """
     services = container().web_sessions
-    value, before = services.open(token), _value()
+    value, before = services.open(token), session_value()
     g.session, g.visitor = value, services.actor(value)
     if before:
         services.close(before)
@@ -53,7 +42,7 @@ def open_session(token: str) -> None:
 
 def close_session() -> None:
     """Close the sessions of this request's cookies; `set_cookies` deletes the cookies."""
-    for value in {_value(), *map(request.cookies.get, (COOKIE, HOST_COOKIE))}:
+    for value in {session_value(), *map(request.cookies.get, (COOKIE, HOST_COOKIE))}:
         if value:
             container().web_sessions.close(value)
     g.session, g.visitor = "", None
@@ -97,9 +86,3 @@ def is_same_site() -> bool:
 def is_encrypted() -> bool:
     """Return whether the reader's connection is HTTPS, even if a proxy ends TLS without saying so."""
     return request.is_secure or request.headers.get("Origin", "").startswith("https://")
-
-
-def _value() -> str:
-    """Return the session cookie's value; behind a proxy that hides HTTPS, its name shows how it was set."""
-    plain = "" if request.is_secure else request.cookies.get(COOKIE, "")
-    return cast("str", g.get("session", request.cookies.get(HOST_COOKIE, plain)))

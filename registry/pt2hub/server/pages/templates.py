@@ -10,7 +10,8 @@ from flask import Response, current_app, request, url_for
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pt2hub.server.api.problems import MAX_URL_BYTES
-from pt2hub.server.pages import paths, sessions, template_filters
+from pt2hub.server.api.visitors import visitor
+from pt2hub.server.pages import paths, template_filters
 from pt2hub.server.pages.navigation import NAVIGATION
 from pt2hub.version import __version__
 
@@ -91,10 +92,10 @@ def _address() -> str:
 
 def _common(section: str | None) -> dict[str, Any]:
     assets: Assets = current_app.extensions[ASSETS]
-    visitor = sessions.visitor()
+    reader = visitor()
     return {
-        "visitor": visitor,
-        "navigation": [item for item in NAVIGATION if visitor or not item.signed_in],
+        "visitor": reader,
+        "navigation": [item for item in NAVIGATION if reader or not item.signed_in],
         "section": section,
         "asset": assets.url,
         "address": _address(),

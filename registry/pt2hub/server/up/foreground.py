@@ -55,12 +55,15 @@ def run_api(config: ServerConfig, *, announce: Callable[[dict[str, Any]], None] 
         InternalError: The API did not start.
     """
     logging_setup.configure()
+    config.check_exposure()
     database_url, demanded, interrupts = _database_of(config), _demanded_of(config), Interrupts()
     with interrupts.install(), contextlib.suppress(Interrupted), ExitStack() as stack:
         listeners = listen_for_each(config.host, config.port, processes=config.api_processes)
         barrier = StartupBarrier()
+        # The children do not know the address that was given on the command line.
+        environ = os.environ | {"PT2HUB_READ": config.reading}
         services = api_services(
-            listeners, os.environ, log=None, grace=config.grace_seconds, report=_log.warning, barrier=barrier
+            listeners, environ, log=None, grace=config.grace_seconds, report=_log.warning, barrier=barrier
         )
         stack.callback(stop_all, services)
         stack.enter_context(barrier)  # closed first: those that wait for it leave at once

@@ -86,6 +86,12 @@ class Probe:
         self._host = _ANYWHERE.get(host, host)
         shown = f"[{self._host}]" if ":" in self._host else self._host
         self.url = f"http://{shown}:{self._port}"
+        self._headers: dict[str, str] = {}
+
+    def sign_in(self, token: object) -> None:
+        """Send a token from now on: only the health of a server may be public."""
+        if isinstance(token, str):
+            self._headers = {"Authorization": f"Bearer {token}"}
 
     def ready(self) -> bool:
         """Return whether the API, its database and its storage respond."""
@@ -116,7 +122,7 @@ class Probe:
             contextlib.closing(connection),
             contextlib.suppress(OSError, http.client.HTTPException, ValueError),
         ):
-            connection.request("GET", path)
+            connection.request("GET", path, headers=self._headers)
             response = connection.getresponse()
             return json.load(response) if response.status == HTTPStatus.OK else None
         return None

@@ -112,6 +112,7 @@ def run(config: ServerConfig, options: UpOptions | None = None) -> int:
         NamespacesRefused: The embedded PostgreSQL cannot run as root here.
         DatabaseUnavailable: The database does not answer, or ended again and again.
         BadConfiguration, StorageUnsafe, StorageUnavailable: The storage does not do what we rely on.
+        BadConfiguration: Reads would be public to other machines, and only one setting says so.
         InternalError: The API or the worker did not start; the error carries the tail of its log.
     """
     chosen, interrupts = options or UpOptions(), Interrupts()
@@ -124,6 +125,7 @@ def run(config: ServerConfig, options: UpOptions | None = None) -> int:
 
 def _serve(config: ServerConfig, options: UpOptions, stack: ExitStack, interrupts: Interrupts) -> NoReturn:
     """Start everything in order; the stack stops it in reverse order."""
+    config.check_exposure()
     home = Home(config.home, config.client_settings)
     stack.enter_context(home.held())
     listeners = [
@@ -138,6 +140,7 @@ def _serve(config: ServerConfig, options: UpOptions, stack: ExitStack, interrupt
     interrupts.call(partial(migrations.upgrade, database_url))
     confined = confining(config.isolation, listeners[0])
     token = interrupts.call(partial(_prepare, config, database_url, confined, home, probe.url))
+    probe.sign_in(home.settings_file.read().get("token"))
     environ = _environ(config, database_url, confined.worker)
     apis = api_services(
         listeners, environ, log=home.logs / "api.log", grace=config.grace_seconds, report=options.report
@@ -227,6 +230,7 @@ def _environ(config: ServerConfig, database_url: str, isolation: str) -> dict[st
         "PT2HUB_DATABASE_URL": database_url,
         "PT2HUB_STORAGE": config.storage,
         "PT2HUB_ISOLATION": isolation,
+        "PT2HUB_READ": config.reading,
         # Who presses Ctrl-C does not want to wait for a compile; the build goes on at the next start.
         "PT2HUB_DRAIN_SECONDS": f"{config.drain_seconds or 0:g}",
     }

@@ -8,6 +8,8 @@ from werkzeug.wrappers import Response as WerkzeugResponse
 from pt2hub.domain.artifacts import MANIFEST_TYPE
 from pt2hub.domain.compatibility.hosts import MAX_HOST_BYTES
 from pt2hub.domain.digests import Digest
+from pt2hub.domain.names import Reference
+from pt2hub.server.api import permissions
 from pt2hub.server.api.context import body, container, render
 from pt2hub.server.api.request_shapes import (
     ARTIFACTS,
@@ -46,6 +48,7 @@ def check() -> Response:
     `pt2hub host --json` prints the description of a machine. Nothing is stored.
     """
     asked = body(HostCheckRequest, most=MAX_HOST_BYTES, what="The request", hint=_HINT)
+    permissions.require(Reference.parse(asked.reference).model)
     return render(container().host_checks.check(asked.reference, asked.host))
 
 

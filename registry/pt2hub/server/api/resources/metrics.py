@@ -32,7 +32,7 @@ routes = APIBlueprint("metrics", __name__, abp_tags=[SERVER])
 
 @routes.get("/metrics", responses={200: {"content": TEXT}})
 def metrics() -> Response:
-    """Return Prometheus metrics of queues, workers, attempts and steps. No token is required: do not expose it publicly."""
+    """Return Prometheus metrics of queues, workers, attempts and steps. They name no models."""
     body, media_type = exposition(container().statistics.snapshot(), request.headers.get("Accept", ""))
     return Response(body, content_type=media_type)
 

@@ -16,6 +16,7 @@ from werkzeug.datastructures import ImmutableMultiDict
 
 from pt2hub.errors import Forbidden, TooLarge, Unauthorized
 from pt2hub.server.api import permissions
+from pt2hub.server.api.visitors import visitor
 from pt2hub.server.pages import sessions
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.templates import page
@@ -44,15 +45,15 @@ _LOCAL_PATH = re.compile(r"/(?![/\\])[^\\\x00-\x1f\x7f]*")
 
 
 @routes.before_request
-def check() -> Response | None:
-    """Accept requests that change something only from pages of this site and signed-in users.
+def check() -> Response | WerkzeugResponse | None:
+    """Accept requests that change something only from pages of this site and signed-in users; see `permissions` for others.
 
     Raises:
         Forbidden: Another site sent the request.
         TooLarge: The form has too many fields.
     """
     if request.method in _SAFE_METHODS:
-        return None
+        return _check_reader()
     request.max_content_length = request.max_form_memory_size = _MAX_BYTES
     if not sessions.is_same_site():
         raise Forbidden(
@@ -63,7 +64,10 @@ def check() -> Response | None:
         )
     if len(list(request.form.items(multi=True))) > _MAX_FIELDS:
         raise TooLarge("The form has too many fields", where="request", hint="Nothing was changed.")
-    return None if request.endpoint in _PUBLIC else _check_sender()
+    if request.endpoint in _PUBLIC:
+        permissions.authorise()
+        return None
+    return _check_sender()
 
 
 @routes.after_request
@@ -103,13 +107,25 @@ def local_url(address: str) -> str:
     return address if is_page and _LOCAL_PATH.fullmatch(address) else url_for("pages.front")
 
 
+def _check_reader() -> WerkzeugResponse | None:
+    """Lead readers who must sign in to the page for it, and back."""
+    if permissions.needs_token():
+        found = visitor()
+        if found is None:
+            address = request.full_path.rstrip("?")
+            return redirect(url_for("pages.sign_in", to=address), HTTPStatus.SEE_OTHER)
+        g.actor = found
+    permissions.authorise()
+    return None
+
+
 def _check_sender() -> Response | None:
     if token := request.form.get(TOKEN_FIELD):
         try:
             _sign_in_with_form(token)
         except Unauthorized as error:
             return _resubmission_page(error)
-    if not sessions.visitor():
+    if not visitor():
         return _resubmission_page()
     g.actor = sessions.actor()
     permissions.authorise()

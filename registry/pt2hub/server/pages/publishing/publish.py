@@ -14,7 +14,7 @@ from pt2hub.errors import InvalidInput, Pt2hubError
 from pt2hub.server.api import permissions
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
-from pt2hub.server.pages import sessions
+from pt2hub.server.api.visitors import visitor
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.numbers import parse_priority
 from pt2hub.server.pages.templates import fragment, page
@@ -86,7 +86,7 @@ def _new_form() -> Response:
     """Return the form, with the spec of a version if the URL names one."""
     origin = request.args.get("from", "").strip()
     try:
-        text = _spec_of(origin) if sessions.visitor() else ""
+        text = _spec_of(origin) if visitor() else ""
     except Pt2hubError as error:
         return _form("", Outcome(error=error), origin=origin)
     return _form(text, _check(text), origin=origin, status=HTTPStatus.OK)

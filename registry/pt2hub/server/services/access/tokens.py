@@ -6,6 +6,7 @@ import base64
 import hashlib
 import re
 import secrets
+import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypedDict
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 _RANDOM_BYTES = 32
 _CHECKSUM_CHARS = 6
 _MAX_NAME_CHARS = 100
+_RECENT_S = 0.5
+_MAX_RECENT = 10_000
 _LONGEST = timedelta(days=3650)
 _TOKEN = re.compile(rf"(pt2_[a-z2-7]{{52}})_([a-z2-7]{{{_CHECKSUM_CHARS}}})")
 _HINT = "Create a token with pt2hub admin token on the server's machine; pt2hub login stores it, or set PT2HUB_TOKEN."
@@ -45,11 +48,30 @@ class Grant(TypedDict, total=False):
     lasting: timedelta | None
 
 
+class RecentActors:
+    """Actors of tokens that were verified within `_RECENT_S`."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[float, Actor]] = {}
+
+    def get(self, token: str) -> Actor | None:
+        """Return the actor of a token; None if it was not verified lately."""
+        until, actor = self._found.get(_sha256(token), (0.0, None))
+        return actor if time.monotonic() < until else None
+
+    def put(self, token: str, actor: Actor) -> None:
+        """Remember a token that was just verified."""
+        if len(self._found) >= _MAX_RECENT:
+            self._found = {}
+        self._found[_sha256(token)] = (time.monotonic() + _RECENT_S, actor)
+
+
 class AccessService:
     """Creation, verification and revocation of tokens."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
+        self._recent = RecentActors()
 
     def create_token(
         self,
@@ -90,8 +112,12 @@ class AccessService:
             TokenStore(session).add(actor, _sha256(token), lasting=lasting)
         return token
 
-    def verify(self, token: str) -> Actor:
+    def verify(self, token: str, *, recently: bool = False) -> Actor:
         """Verify a token.
+
+        Args:
+            recently: Whether a verification of the last half second counts: enough for reading, and a revocation still
+                holds within a second in every process.
 
         Returns:
             The actor: actions with the token are recorded under its name.
@@ -103,6 +129,9 @@ class AccessService:
         """
         if not is_whole(token):
             raise Unauthorized("The token is missing or malformed", hint=_HINT)
+        known = self._recent.get(token) if recently else None
+        if known:
+            return known
         with self._sessions.begin() as session:
             found = TokenStore(session).use(_sha256(token))
         if found is None:
@@ -113,6 +142,7 @@ class AccessService:
             raise TokenExpired(
                 f'The token "{found.actor.name}" expired on {found.actor.expires_at}', hint=_HINT
             )
+        self._recent.put(token, found.actor)
         return found.actor
 
     def tokens(self) -> tuple[TokenInfo, ...]:

@@ -12,6 +12,7 @@ from pt2hub.domain.names import Reference, parse_model_name
 from pt2hub.errors import Ambiguous, Detail, NotFound
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.ports import PresignedTransfers
+from pt2hub.server.db.reading import readable
 from pt2hub.server.db.stores.artifacts.artifacts import ArtifactStore
 from pt2hub.server.db.stores.artifacts.references import ReferenceStore, ResolvedName
 from pt2hub.server.db.stores.builds.measurement_states import MeasurementStateStore
@@ -144,7 +145,7 @@ def _no_artifact(session: Session, model: str, digest: str) -> NotFound:
     owner = ArtifactStore(session).model_of(digest)
     hint = (
         f"It belongs to {owner}: use {owner}@{digest}."
-        if owner
+        if owner and readable().covers(owner)
         else f"pt2hub versions {model} lists its versions."
     )
     return NotFound(f"Artifact {digest} not found in {model}", where=_WHERE, hint=hint)

@@ -11,6 +11,7 @@ from pt2hub.domain.performance.measurements import environment_class
 from pt2hub.domain.performance.metrics import METRICS
 from pt2hub.domain.targets import CPU_LEVELS, parse_target
 from pt2hub.errors import Conflict, Detail, InvalidInput
+from pt2hub.server.db.reading import readable
 from pt2hub.server.db.stores.operations.workers import WorkerStore
 from pt2hub.server.db.stores.performance.reports import Candidate, KeyedMeasurement, ReportStore
 from pt2hub.server.db.stores.publishing.versions import VersionStore
@@ -260,7 +261,7 @@ class _Artifacts:
         if model and number:
             return self._of_version(model, number, target)
         found = self._digests.get(digest or "")
-        if found is None:
+        if found is None or not readable().covers(found.model):
             return Detail("artifact", "artifact not found", name)
         if model not in {None, found.model}:
             return Detail("artifact", "the artifact belongs to another model", name, found.model)

@@ -12,6 +12,7 @@ from sqlalchemy.orm import aliased
 
 from pt2hub.domain.builds import BuildFilter, BuildKind, BuildState, Outcome
 from pt2hub.domain.digests import Digest
+from pt2hub.server.db.reading import only_readable
 from pt2hub.server.db.schema import Artifact as SQLArtifact
 from pt2hub.server.db.schema import Build as SQLBuild
 from pt2hub.server.db.schema import BuildAttempt as SQLBuildAttempt
@@ -77,7 +78,7 @@ class BuildViewStore:
         limit: int,
         heartbeat_timeout: timedelta,
     ) -> list[BuildView]:
-        """Return the builds, newest first, without their steps.
+        """Return the builds that may be read, newest first, without their steps.
 
         Args:
             after: Time and id of the previous page's last build; None for the newest.
@@ -92,6 +93,8 @@ class BuildViewStore:
             .order_by(*newest_first)
             .limit(limit)
         )
+        if limits := only_readable(SQLModel.name):
+            chosen = chosen.join(SQLModel, SQLModel.id == SQLVersion.model_id).where(*limits)
         if after is not None:
             chosen = chosen.where(tuple_(*key) < after)
         statement = _select_views(heartbeat_timeout).where(SQLBuild.id.in_(chosen)).order_by(*newest_first)

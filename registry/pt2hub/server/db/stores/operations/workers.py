@@ -12,6 +12,7 @@ from pt2hub.domain.builds import BuildState
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest, digest_json
 from pt2hub.domain.performance.measurements import environment_class
+from pt2hub.server.db.reading import only_readable
 from pt2hub.server.db.schema import Build as SQLBuild
 from pt2hub.server.db.schema import BuildStep as SQLBuildStep
 from pt2hub.server.db.schema import Environment as SQLEnvironment
@@ -237,7 +238,7 @@ class WorkerStore:
         return changed.first() is not None
 
     def _builds(self, workers: Sequence[str]) -> dict[str, list[WorkerBuild]]:
-        """Return the builds that each of the workers is running, with their latest step."""
+        """Return the builds that each of the workers is running and that may be read, with their latest step."""
         step = (
             select(SQLBuildStep.name, SQLBuildStep.detail)
             .where(SQLBuildStep.build_id == SQLBuild.id, SQLBuildStep.attempt == SQLBuild.attempt)
@@ -261,6 +262,7 @@ class WorkerStore:
             .join(SQLModel, SQLModel.id == SQLVersion.model_id)
             .outerjoin(step, true())
             .where(SQLBuild.state == BuildState.RUNNING, SQLBuild.worker_id.in_(workers))
+            .where(*only_readable(SQLModel.name))
             .order_by(SQLBuild.started_at, SQLBuild.id)
         )
         found: dict[str, list[WorkerBuild]] = {}

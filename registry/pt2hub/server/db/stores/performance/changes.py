@@ -14,6 +14,7 @@ from pt2hub.domain.digests import Digest
 from pt2hub.server.db.performance_schema import PerformanceEvent as SQLEvent
 from pt2hub.server.db.performance_schema import Series as SQLSeries
 from pt2hub.server.db.performance_schema import SeriesPoint as SQLPoint
+from pt2hub.server.db.reading import only_readable
 from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.stores.values import stamp
 from pt2hub.wire.performance import EventView
@@ -230,7 +231,7 @@ class EventStore:
     def page(
         self, filters: Mapping[str, str | int | None], *, after: tuple[datetime, int] | None, limit: int
     ) -> list[EventView]:
-        """Return events, newest first.
+        """Return events of models that may be read, newest first.
 
         Args:
             filters: Any of `model`, `number`, `target`, `outcome`; None does not filter.
@@ -244,7 +245,7 @@ class EventStore:
             .join(SQLModel, SQLModel.id == SQLEvent.model_id)
             .outerjoin(own, _at(own, SQLEvent.number))
             .outerjoin(before, _at(before, SQLEvent.before))
-            .where(*self._matching(filters))
+            .where(*self._matching(filters), *only_readable(SQLModel.name))
             .order_by(*(column.desc() for column in place))
             .limit(limit)
             .execution_options(populate_existing=True)

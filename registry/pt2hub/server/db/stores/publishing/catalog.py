@@ -8,6 +8,7 @@ from sqlalchemy import func, literal_column, select, true, update
 
 from pt2hub.domain.builds import BuildKind, BuildState, readiness
 from pt2hub.domain.digests import Digest
+from pt2hub.server.db.reading import only_readable
 from pt2hub.server.db.schema import Artifact as SQLArtifact
 from pt2hub.server.db.schema import Build as SQLBuild
 from pt2hub.server.db.schema import Model as SQLModel
@@ -46,13 +47,13 @@ class CatalogStore:
         return found[0] if found else None
 
     def models(self, search: str, *, after: str, limit: int, team: str = "") -> list[ModelView]:
-        """Return the models by name.
+        """Return the models that may be read, by name.
 
         Args:
             search: A part of the name; empty for all models.
             team: Only this team's models; empty for all.
         """
-        wanted = [SQLModel.name > after]
+        wanted = [SQLModel.name > after, *only_readable(SQLModel.name)]
         if search:
             wanted.append(SQLModel.name.contains(search, autoescape=True))
         if team:

@@ -8,6 +8,7 @@ from sqlalchemy import func, select, text
 
 from pt2hub.domain.builds import BuildState, readiness
 from pt2hub.domain.performance.measurements import MeasurementState
+from pt2hub.server.db.reading import readable
 from pt2hub.server.db.schema import Worker as SQLWorker
 from pt2hub.server.db.stores.builds.measurement_states import MeasurementStateStore
 from pt2hub.server.db.stores.operations.workers import lives
@@ -49,17 +50,18 @@ _UNMEASURED = (
     MeasurementState.FAILED,
     MeasurementState.NOT_MEASURED,
 )
-_TOTALS = text("""
+# `readable` has the ids of the models that may be read; it is left out where that is every model.
+_TOTALS = """
     SELECT
-        (SELECT count(*) FROM (SELECT 1 FROM models LIMIT :most) AS counted),
+        (SELECT count(*) FROM (SELECT 1 FROM models {models} LIMIT :most) AS counted),
         (SELECT count(*) FROM (
-            SELECT DISTINCT model_id FROM aliases WHERE version_id IS NOT NULL LIMIT :most
+            SELECT DISTINCT model_id FROM aliases WHERE version_id IS NOT NULL {of_model} LIMIT :most
         ) AS counted),
-        (SELECT count(*) FROM (SELECT 1 FROM builds WHERE state = 'running' LIMIT :most) AS counted),
-        (SELECT count(*) FROM (SELECT 1 FROM builds WHERE state = 'queued' LIMIT :most) AS counted),
+        (SELECT count(*) FROM (SELECT 1 FROM builds WHERE state = 'running' {of_version} LIMIT :most) AS counted),
+        (SELECT count(*) FROM (SELECT 1 FROM builds WHERE state = 'queued' {of_version} LIMIT :most) AS counted),
         (SELECT count(*) FROM (
             SELECT 1 FROM builds WHERE state = 'failed' AND created_at > now() - make_interval(days => :failed)
-            LIMIT :most
+            {of_version} LIMIT :most
         ) AS counted),
         changes.worse, changes.better
     FROM (
@@ -67,11 +69,19 @@ _TOTALS = text("""
             count(DISTINCT (model_id, number)) FILTER (WHERE outcome = 'better') AS better
         FROM (
             SELECT model_id, number, outcome FROM performance_events
-            WHERE at > now() - make_interval(days => :changed)
+            WHERE at > now() - make_interval(days => :changed) {of_model}
             ORDER BY at DESC LIMIT :most
         ) AS counted
     ) AS changes
-""")
+"""
+_ALL_TOTALS = text(_TOTALS.format(models="", of_model="", of_version=""))
+_READABLE_TOTALS = text(
+    _TOTALS.format(
+        models="WHERE name ~ :readable",
+        of_model="AND model_id IN (SELECT id FROM models WHERE name ~ :readable)",
+        of_version="AND version_id IN (SELECT versions.id FROM versions JOIN models ON models.id = model_id WHERE name ~ :readable)",
+    )
+)
 
 
 def _foremost(states: set[str]) -> str:
@@ -106,9 +116,13 @@ class OverviewStore:
         }
 
     def totals(self, heartbeat_timeout: timedelta) -> Totals:
-        """Return counts of models, builds, changes and workers, each up to a maximum."""
-        wanted = {"most": MOST, "failed": FAILED_DAYS, "changed": CHANGED_DAYS}
-        models, aliased, running, queued, failed, worse, better = self._session.execute(_TOTALS, wanted).one()
+        """Return counts of what may be read: models, builds and changes, and of workers; each up to a maximum."""
+        limit, wanted = readable(), {"most": MOST, "failed": FAILED_DAYS, "changed": CHANGED_DAYS}
+        statement = _ALL_TOTALS if limit.everything else _READABLE_TOTALS
+        given = wanted if limit.everything else {**wanted, "readable": limit.expression}
+        models, aliased, running, queued, failed, worse, better = self._session.execute(
+            statement, given
+        ).one()
         alive = select(func.count(), func.count(SQLWorker.target.distinct())).where(lives(heartbeat_timeout))
         workers, targets = self._session.execute(alive).one()
         return Totals(models, aliased, running, queued, failed, worse, better, workers, targets)

@@ -10,6 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from pt2hub.domain.digests import Digest
 from pt2hub.errors import Conflict
+from pt2hub.server.db.reading import readable
 from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.schema import Version as SQLVersion
 from pt2hub.server.db.stores.values import stamp
@@ -27,7 +28,8 @@ _ALIKE = text("""
     SELECT name FROM (
         SELECT id, name, split_part(name, '/', 1) AS team, split_part(name, '/', 2) AS model FROM models
     ) AS given
-    WHERE 3 * length(model) >= 2 * length(:model) AND 2 * length(model) <= 3 * length(:model)
+    WHERE name ~ :readable
+        AND 3 * length(model) >= 2 * length(:model) AND 2 * length(model) <= 3 * length(:model)
     ORDER BY 4 * CAST(model = :model AS integer) + 2 * CAST(team = :team AS integer)
         + CAST(left(model, 3) = left(:model, 3) AS integer) + CAST(right(name, 3) = right(:model, 3) AS integer)
         + CAST(left(name, 3) = left(:team, 3) AS integer) + CAST(right(team, 3) = right(:team, 3) AS integer)
@@ -99,11 +101,10 @@ class VersionStore:
         return self._session.scalar(select(SQLModel.id).where(SQLModel.name == name))
 
     def alike(self, name: str) -> list[str]:
-        """Return candidates for suggestions for a misspelled model name, a bounded number."""
+        """Return candidates for suggestions for a misspelled model name that may be read, a bounded number."""
         team, _, model = name.partition("/")
-        return list(
-            self._session.scalars(_ALIKE, {"team": team, "model": model, "most": _MAX_COMPARED_NAMES})
-        )
+        given = {"team": team, "model": model, "most": _MAX_COMPARED_NAMES}
+        return list(self._session.scalars(_ALIKE, given | {"readable": readable().expression}))
 
     def by_identity(self, model_id: int, identity: Digest) -> StoredVersion | None:
         """Return the version of a model with this content."""
