@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import text
 
 from common import noop_spec, report, say, summary
+from pt2hub.domain.tokens import SERVER
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import open_container
 from pt2hub.server.db import engine as engines
@@ -118,7 +119,7 @@ def _measure(container: Container, rounds: int) -> list[float]:
         connection.execution_options(isolation_level="AUTOCOMMIT")
         for number in range(rounds + 1):
             time.sleep(PAUSE_SECONDS)
-            version = container.publish.submit(noop_spec(f"bench/n{number}", seed=number))
+            version = container.publish.submit(noop_spec(f"bench/n{number}", seed=number), by=SERVER)
             committed = time.time()
             while (claimed := connection.execute(_CLAIMED, {"build": version.builds[0].id}).scalar()) is None:
                 time.sleep(0.01)

@@ -22,6 +22,7 @@ import structlog
 from sqlalchemy import text
 
 from common import noop_spec, report, say
+from pt2hub.domain.tokens import SERVER
 from pt2hub.domain.workers import Registration
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import open_container
@@ -122,7 +123,7 @@ def _run(container: Container, options: argparse.Namespace) -> None:
                 number = next(numbers, None)
             if number is None:
                 return
-            container.publish.submit(noop_spec(f"bench/n{number}", seed=number))
+            container.publish.submit(noop_spec(f"bench/n{number}", seed=number), by=SERVER)
 
     threads = [threading.Thread(target=submit) for _ in range(options.submitters)]
     for thread in threads:

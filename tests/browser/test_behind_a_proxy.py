@@ -13,6 +13,7 @@ from playwright.sync_api import expect
 
 from pt2hub.client.client import Client
 from pt2hub.client.config import ClientConfig
+from pt2hub.domain.tokens import Actor
 from pt2hub.errors import ServerUnreachable
 from pt2hub.wire.documents import write_document
 from support.browser import ROOT, Watch
@@ -77,7 +78,7 @@ def test_people_sign_in_publish_and_watch_through_a_proxy(
     (build,) = site.container.publish.version("proxied/net", 1).builds
     page.goto(f"/builds/{build.id}")
     expect(page.locator("[data-build]")).to_contain_text("queued")
-    site.container.builds.cancel(build.id, "ada")
+    site.container.builds.cancel(build.id, Actor("ada"))
     expect(page.locator("[data-build]")).to_contain_text("cancelled")
     context.close()
     assert watch.complaints == []

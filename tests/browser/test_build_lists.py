@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.builds import BuildFilter
+from pt2hub.domain.tokens import Actor
 from support.browser import shifts
 from support.registry import V3, V4
 
@@ -40,7 +41,7 @@ def test_a_list_goes_on_and_keeps_focus_and_places_until_its_reader_leaves_it(si
     assert {*before} == {first.id, second.id}
     link = page.locator(f"[data-row='{first.id}'] a").first
     link.focus()
-    builds.cancel(first.id, by="mary")
+    builds.cancel(first.id, by=Actor("mary"))
     (third,) = site.registry.submit(model=model, targets=[V4], checks={"tolerance": 0.1}).builds
     go_on(page)
     page.locator(f"[data-row='{first.id}'] .state-cancelled").wait_for()
@@ -51,7 +52,7 @@ def test_a_list_goes_on_and_keeps_focus_and_places_until_its_reader_leaves_it(si
     page.locator(f"[data-row='{third.id}']").wait_for()
     assert rows(page) == [third.id, *before]
     for build in (second, third):
-        builds.cancel(build.id, by="mary")
+        builds.cancel(build.id, by=Actor("mary"))
     go_on(page)
     page.locator("[data-part=builds][data-open=false]").wait_for()
     assert page.locator(".state-cancelled").count() == 3
@@ -82,12 +83,12 @@ def test_the_front_page_tells_of_builds_that_begin_and_end_while_it_is_open(site
     latest.locator(f"[data-row='{first.id}'] .state-queued").wait_for()
     top = page.evaluate("() => { scrollTo(0, 300); return scrollY; }")
     (second,) = site.registry.submit(model=model, targets=[V4], checks={"tolerance": 0.1}).builds
-    builds.cancel(first.id, by="mary")
+    builds.cancel(first.id, by=Actor("mary"))
     go_on(page)
     latest.locator(f"[data-row='{first.id}'] .state-cancelled").wait_for()
     latest.locator(f"[data-row='{second.id}'] .state-queued").wait_for()
     waiting = site.container.overview.totals().queued
     page.locator("[data-part=totals]", has_text=f"{waiting} queued").wait_for()
     assert page.evaluate("() => scrollY") == top
-    builds.cancel(second.id, by="mary")
+    builds.cancel(second.id, by=Actor("mary"))
     assert site.container.catalog.builds(BuildFilter(model=model)).builds[0].state == "cancelled"

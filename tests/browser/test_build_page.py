@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pt2hub.domain.builds import LogLine, StepReport
+from pt2hub.domain.tokens import Actor
 from pt2hub.errors import Busy, CompileFailed, DatabaseUnavailable
 from pt2hub.server.api.streams import MAX_FOLLOWERS
 from support.browser import settle, sign_in
@@ -206,7 +207,7 @@ def test_who_finds_no_place_among_the_followers_asks_again_and_again(
     assert MAX_FOLLOWERS < 100, "so that this happens"
     say(site, claim, 1, "it comes a little later")
     page.locator("#L1").wait_for()
-    site.container.builds.cancel(claim.build, "somebody")
+    site.container.builds.cancel(claim.build, Actor("somebody"))
     page.locator(".state", has_text="cancelled").wait_for()
     watch.forgive()  # the refusal is in the console
 

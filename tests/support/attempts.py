@@ -10,6 +10,7 @@ import pytest
 
 from pt2hub.domain.builds import BuildFilter, BuildKind
 from pt2hub.domain.digests import digest_bytes
+from pt2hub.domain.tokens import SERVER
 from pt2hub.domain.workers import Registration
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.local import LocalStorage
@@ -65,7 +66,7 @@ class AttemptBench:
 
     def submit(self, **fields: Any) -> VersionView:
         """Submits a spec."""
-        return self.services.publish.submit(noop_spec("net", **fields))
+        return self.services.publish.submit(noop_spec("net", **fields), by=SERVER)
 
     def attempt(
         self,

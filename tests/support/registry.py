@@ -30,6 +30,7 @@ from pt2hub.domain.digests import Digest, canonical_json, digest_bytes
 from pt2hub.domain.performance.measurements import RUN_SCHEMA, Measurement, MeasurementRun
 from pt2hub.domain.publications import Publication
 from pt2hub.domain.targets import parse_target
+from pt2hub.domain.tokens import SERVER
 from pt2hub.domain.workers import Registration
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.memory import MemoryStorage
@@ -150,7 +151,7 @@ class Registry:
 
     def submit(self, *, priority: int = 0, **changes: Any) -> VersionView:
         """Submits a spec."""
-        return self.services.publish.submit(a_spec(**changes), priority=priority)
+        return self.services.publish.submit(a_spec(**changes), priority=priority, by=SERVER)
 
     def claim(self, build: str, worker: str = "w1") -> Claim:
         """Claims a queued build."""

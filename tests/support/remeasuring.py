@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pt2hub.domain.artifacts import MANIFEST_TYPE, Descriptor
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.performance.measurements import RUN_SCHEMA, Measurement, MeasurementRun
+from pt2hub.domain.tokens import Actor
 from pt2hub.server.services.blobs.documents import read_manifest
 from pt2hub_workers.builds.publication import compose_run
 from support.registry import ENVIRONMENT
@@ -50,7 +51,7 @@ def measured(registry: Registry, claim: Claim, *runs: MeasurementRun) -> list[Me
 
 def remeasure(registry: Registry, reference: str, **changes: Any) -> Claim:
     """Does a measuring job, from its order to its end."""
-    (job,) = registry.services.measuring_jobs.measure(reference, by="ci").builds
+    (job,) = registry.services.measuring_jobs.measure(reference, by=Actor("ci")).builds
     claim = registry.claim(job.id)
     registry.services.measuring_jobs.record(claim, measured(registry, claim, a_later_run(claim, **changes)))
     return claim
@@ -70,7 +71,7 @@ def published_unmeasured(registry: Registry, version: VersionView | None = None,
 
 def the_job(registry: Registry, artifact: Digest) -> str:
     """The measuring job that an artifact waits for, queued if there is none."""
-    (job,) = registry.services.measuring_jobs.measure(f"vision/resnet18@{artifact}", by="ci").builds
+    (job,) = registry.services.measuring_jobs.measure(f"vision/resnet18@{artifact}", by=Actor("ci")).builds
     return job.id
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pt2hub.domain.codec import encode
+from pt2hub.domain.tokens import SERVER
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import open_container
 from support.headers import PLACE
@@ -97,7 +98,7 @@ class Works(Registry):
     def publish(self, seed: int = 1, **fields: Any) -> str:
         """Submits a tiny model; the id of its build."""
         source = {"factory": f"{FACTORIES}:Mlp", "kwargs": {}, "seed": seed}
-        version = self.services.publish.submit(tiny_spec(**{"source": source, **fields}))
+        version = self.services.publish.submit(tiny_spec(**{"source": source, **fields}), by=SERVER)
         return version.builds[0].id
 
     def view(self, build: str) -> BuildView:

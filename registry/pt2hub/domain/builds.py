@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from pt2hub.domain.digests import Digest
+from pt2hub.domain.principals import Principal
 from pt2hub.domain.publishing.spec_settings import strip_settings
 from pt2hub.domain.targets import Target
 
@@ -143,6 +144,8 @@ class Claim:
         golden: The version's golden blob, None until the first build records it.
         kind: Build or measuring job.
         settings: `limits`, `measure` and `compile.debug` of the version's latest submission.
+        published_by: Who published the version, recorded in the artifact's provenance; None if unknown.
+        requested_by: Who requested the build, with the version or as a further target; None if unknown.
     """
 
     build: str
@@ -160,6 +163,8 @@ class Claim:
     golden: Digest | None = None
     kind: BuildKind = BuildKind.BUILD
     settings: dict[str, Any] = field(default_factory=dict)
+    published_by: Principal | None = None
+    requested_by: Principal | None = None
 
     @property
     def version_spec(self) -> dict[str, Any]:

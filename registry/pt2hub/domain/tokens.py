@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
+from pt2hub.domain.principals import Principal, PrincipalKind
+
 
 class Scope(StrEnum):
     """A kind of action that a token allows; each includes reading."""
@@ -22,20 +24,25 @@ class Scope(StrEnum):
 
 DEFAULT_SCOPES = frozenset(Scope) - {Scope.ADMIN}
 EVERY_MODEL = "*"
+TOKEN = re.compile(r"(pt2_[a-z2-7]{52})_([a-z2-7]{6})")
+"""A whole token: 32 random bytes, and a checksum over them."""
 PATTERN = re.compile(r"\*|[a-z0-9*._-]+/[a-z0-9*._-]+")
 """All models, or a team's name and a model's, each with `*` for any characters: `vision/*`, `*/resnet18`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """The holder of a token who makes a request.
+    """Who makes a request or runs a command, and what they may do.
 
     Attributes:
-        name: The token's name; actions are recorded under it.
+        name: The token's or account's name; actions are recorded under it.
         admin: Whether the token has the scope `admin`, which includes all others.
         scopes: The kinds of action it allows.
         patterns: The models for which it allows them.
         expires_at: When the token expires, ISO 8601, UTC; None for never.
+        kind: What the name is of.
+        id: The token's number.
+        request: Id of the request, which the audit log names; None outside of one.
     """
 
     name: str
@@ -43,6 +50,14 @@ class Actor:
     scopes: frozenset[Scope] = DEFAULT_SCOPES
     patterns: tuple[str, ...] = (EVERY_MODEL,)
     expires_at: str | None = field(default=None, compare=False)
+    kind: PrincipalKind = PrincipalKind.TOKEN
+    id: int | None = field(default=None, compare=False)
+    request: str | None = field(default=None, compare=False)
+
+    @property
+    def principal(self) -> Principal:
+        """Who this is, as recorded with what they do."""
+        return Principal(self.kind, self.name, None if self.id is None else str(self.id))
 
     def may(self, scope: Scope, model: str | None = None) -> bool:
         """Return whether the token allows a kind of action.
@@ -53,6 +68,10 @@ class Actor:
         if not (self.admin or scope in self.scopes or (scope is Scope.READ and self.scopes)):
             return False
         return model is None or any(covers(pattern, model) for pattern in self.patterns)
+
+
+SERVER = Actor("server", kind=PrincipalKind.SERVER)
+"""The server itself, where nobody asked for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +87,8 @@ class TokenInfo:
         scopes: The kinds of action it allows.
         patterns: The models for which it allows them.
         expires_at: When it expires, or None.
+        created_by: Who created it; None if that was before it was recorded.
+        revoked_by: Who revoked it, or None.
     """
 
     id: int
@@ -79,6 +100,8 @@ class TokenInfo:
     scopes: tuple[Scope, ...] = ()
     patterns: tuple[str, ...] = (EVERY_MODEL,)
     expires_at: str | None = None
+    created_by: Principal | None = None
+    revoked_by: Principal | None = None
 
 
 def covers(pattern: str, model: str) -> bool:

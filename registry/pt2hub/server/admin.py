@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import logging
-import os
 import sys
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -15,17 +13,20 @@ from pt2hub.errors import BadConfiguration, HomeInUse
 from pt2hub.server.container import open_container
 from pt2hub.server.db import migrations
 from pt2hub.server.db.embedded import EmbeddedPostgres
+from pt2hub.server.operator import operator
 from pt2hub.system.home import Home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pt2hub.domain.audit import AuditFilter
     from pt2hub.domain.key_audits import KeyFinding
     from pt2hub.domain.statistics import QueueStatistics, RepeatedBuild
     from pt2hub.domain.tokens import TokenInfo
     from pt2hub.server.config import ServerConfig
     from pt2hub.server.container import Container
     from pt2hub.server.services.access.tokens import Grant
+    from pt2hub.wire.audit_log import AuditEntry, AuditPage
     from pt2hub.wire.responses import BuildView
 
 
@@ -40,7 +41,7 @@ def create_token(config: ServerConfig, name: str = "admin", **grant: Unpack[Gran
         DatabaseUnavailable: The database is unavailable.
     """
     with open_services(config) as container:
-        return container.access.create_token(name, **grant)
+        return container.access.create_token(name, **grant, by=operator())
 
 
 def list_tokens(config: ServerConfig) -> tuple[TokenInfo, ...]:
@@ -58,7 +59,7 @@ def revoke_token(config: ServerConfig, name_or_id: str) -> TokenInfo:
         DatabaseUnavailable: The database is unavailable.
     """
     with open_services(config) as container:
-        return container.access.revoke(name_or_id)
+        return container.access.revoke(name_or_id, by=operator())
 
 
 def reindex(config: ServerConfig) -> dict[str, Any]:
@@ -72,7 +73,7 @@ def reindex(config: ServerConfig) -> dict[str, Any]:
         StorageUnavailable: The storage does not answer.
     """
     with open_services(config) as container:
-        return container.reindex.reindex()
+        return container.reindex.reindex(by=operator())
 
 
 def audit_keys(config: ServerConfig) -> tuple[KeyFinding, ...]:
@@ -125,15 +126,25 @@ def requeue(config: ServerConfig, build_id: str) -> BuildView:
         DatabaseUnavailable: The database is unavailable.
     """
     with open_services(config, upgrading=False) as container:
-        return container.builds.requeue(build_id, by=_operator())
+        return container.builds.requeue(build_id, by=operator())
 
 
-def _operator() -> str:
-    """Return the name of this machine's account for the build's history, since there is no token."""
-    try:
-        return f"{getpass.getuser()} (pt2hub admin)"
-    except (KeyError, OSError):  # a container runs accounts that have no name
-        return f"{os.getuid()} (pt2hub admin)"
+def audit_log(config: ServerConfig, wanted: AuditFilter, *, limit: int) -> AuditPage:
+    """Return the newest audit entries.
+
+    Raises:
+        InvalidInput: The model's name is malformed.
+        SchemaOlder: The schema must be brought up to date first.
+        DatabaseUnavailable: The database is unavailable.
+    """
+    with open_services(config, upgrading=False) as container:
+        return container.audit_log.entries(wanted, limit=limit)
+
+
+def export_audit_log(config: ServerConfig, wanted: AuditFilter) -> Iterator[AuditEntry]:
+    """Yield all audit entries, oldest first; errors as for `audit_log`."""
+    with open_services(config, upgrading=False) as container:
+        yield from container.audit_log.export(wanted)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from pt2hub.server.blobs.ports import PresignedTransfers
 from pt2hub.server.config import DEFAULT_MAX_BLOB_BYTES
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db.queue import BuildQueue
+from pt2hub.server.services.access.audit_log import AuditLogService
 from pt2hub.server.services.access.tokens import AccessService
 from pt2hub.server.services.access.visibility import VisibilityService
 from pt2hub.server.services.access.web_sessions import WebSessionService
@@ -136,6 +137,7 @@ class Container:
     def _open_access(self) -> None:
         self.access = AccessService(self._sessions)
         self.visibility = VisibilityService(self._sessions)
+        self.audit_log = AuditLogService(self._sessions)
         self.web_sessions = WebSessionService(self._sessions, self.access)
 
     def _open_operations(self) -> None:

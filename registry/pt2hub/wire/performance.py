@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pt2hub.domain.digests import Digest
+from pt2hub.domain.principals import Principal
 from pt2hub.renderable import Renderable
 from pt2hub.wire.responses import BuildView
 
@@ -346,6 +347,7 @@ class PolicyView(Renderable):
         document: The policy: `checks` and `metrics`.
         by: Name of the token that changed it last, or None.
         at: Time of the last change, ISO 8601, UTC, or None.
+        principal: Who changed it last, with kind and id, or None.
     """
 
     model: str
@@ -353,6 +355,7 @@ class PolicyView(Renderable):
     document: dict[str, Any] = field(default_factory=dict)
     by: str | None = None
     at: str | None = None
+    principal: Principal | None = None
 
 
 @dataclass(frozen=True, slots=True)

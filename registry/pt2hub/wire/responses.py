@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pt2hub.domain.digests import Digest
+from pt2hub.domain.principals import Principal
 from pt2hub.renderable import Renderable
 
 MAX_COUNTED_VERSIONS = 1000
@@ -129,6 +130,10 @@ class BuildView(Renderable):
         baseline: Manifest digest of the artifact to compare with; None for that of the previous version.
         measurement: Measurement status of its artifact; None without an artifact, for measuring jobs, and from older
             servers.
+        requested_by: Who requested it: with the version, as a further target or as a measuring job; None where an
+            artifact's publication queued it, and if that was before it was recorded.
+        retried_by: Who last had it queued again, or None.
+        cancelled_by: Who cancelled it, or None.
     """
 
     id: str
@@ -155,6 +160,9 @@ class BuildView(Renderable):
     measures: Digest | None = None
     baseline: Digest | None = None
     measurement: MeasurementStatus | None = None
+    requested_by: Principal | None = None
+    retried_by: Principal | None = None
+    cancelled_by: Principal | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -175,6 +183,7 @@ class VersionView(Renderable):
         created: For a submission, whether the version is new (False: a version with the same content existed).
         settings: `limits`, `measure` and `compile.debug` of the latest submission; not part of the version's identity.
         notes: For a submission, modes and options of the spec that change nothing on a target; empty otherwise.
+        published_by: Who published it; None if that was before it was recorded.
     """
 
     model: str
@@ -190,6 +199,7 @@ class VersionView(Renderable):
     created: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    published_by: Principal | None = None
 
     __repr__ = Renderable.__str__  # what a prompt shows; no list holds them
 
@@ -275,6 +285,7 @@ class ModelView(Renderable):
         newest_ready: Number of the newest ready version, to which references without `@` resolve, or None.
         aliases: Version numbers of the aliases, by alias name.
         description: Description of the model.
+        described_by: Who set the description last, or None.
     """
 
     name: str
@@ -284,6 +295,7 @@ class ModelView(Renderable):
     newest_ready: int | None = None
     aliases: dict[str, int] = field(default_factory=dict)
     description: str = ""
+    described_by: Principal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +323,7 @@ class VersionSummary(Renderable):
         targets: State of each target's build, in submission order.
         aliases: Names of the aliases that point to it.
         measurements: Measurement state of each target with an artifact, see `MeasurementStatus`.
+        published_by: Who published it; None if that was before it was recorded.
     """
 
     model: str
@@ -320,6 +333,7 @@ class VersionSummary(Renderable):
     targets: dict[str, str] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
     measurements: dict[str, str] = field(default_factory=dict)
+    published_by: Principal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,6 +375,7 @@ class AliasMove:
         at: ISO 8601, UTC.
         forced: If an admin token forced the move against failed promotion checks: the policy's `revision`, the `count`
             of failed checks, and `refused`, at most 20 of them (`PromotionCheckResult`); else None.
+        principal: Who moved it, with kind and id; None if that was before it was recorded.
     """
 
     sequence: int
@@ -370,6 +385,7 @@ class AliasMove:
     by: str
     at: str
     forced: dict[str, Any] | None = None
+    principal: Principal | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pt2hub.domain.digests import digest_json
+from pt2hub.domain.tokens import Actor
 from pt2hub.server.db import migrations
 from pt2hub.server.db.embedded import EmbeddedPostgres
 from support.headers import PLACE
@@ -93,7 +94,7 @@ def test_a_worker_does_as_many_builds_at_a_time_as_it_says(works: Works) -> None
     (worker,) = works.workers()
     assert {build.id for build in worker.builds} == {first, second}
     assert works.view(third).state == "queued"
-    works.services.builds.cancel(first, "test")
+    works.services.builds.cancel(first, Actor("test"))
     works.await_step(third, "compile")
 
 
@@ -118,7 +119,7 @@ def test_a_worker_confines_builds_ends_cancelled_ones_at_once_and_publishes_no_m
     assert len(_living_in(namespace)) >= 2  # the build's process, too
 
     began = time.monotonic()
-    works.services.builds.cancel(build, "test")
+    works.services.builds.cancel(build, Actor("test"))
     until(lambda: not _living_in(namespace), 20)
     took = time.monotonic() - began
 

@@ -11,6 +11,7 @@ import torch
 from pt2hub.client.artifacts.loader import LoadedModel
 from pt2hub.client.fallback_model import FallbackModel
 from pt2hub.client.machine.host import CompatibilityWarning
+from pt2hub.domain.tokens import SERVER
 from pt2hub.errors import BuildActive, NotReady
 from pt2hub.server.config import ServerConfig
 from support.artifacts import a_target
@@ -44,7 +45,7 @@ def submit(works: Works, seed: int) -> str:
     """A version for another machine."""
     source = {**tiny_spec()["source"], "seed": seed}
     spec = tiny_spec(source=source, targets=[ELSEWHERE], measure={"processes": 0})
-    version = works.services.publish.submit(spec)
+    version = works.services.publish.submit(spec, by=SERVER)
     return f"{version.model}@{version.number}"
 
 

@@ -9,6 +9,7 @@ import pytest
 from pt2hub.domain.artifacts import AUTOTUNE_TYPE, MEASUREMENT_RUN_TYPE
 from pt2hub.domain.codec import decode, encode
 from pt2hub.domain.digests import Digest, digest_bytes
+from pt2hub.domain.tokens import Actor
 from pt2hub.errors import Ambiguous, InvalidInput, NotFound, NotReady
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db.engine import Sessions
@@ -86,7 +87,7 @@ def test_artifacts_of_other_models_make_no_beginning_ambiguous(registry: Registr
 def test_what_is_not_there_is_answered_with_what_is(registry: Registry) -> None:
     for number in range(1, 5):
         registry.published(registry.submit(checks={"tolerance": 0.1 * number}))
-    registry.services.aliases.move(MODEL, "production", 2, expected=None, reason="x", by="ci")
+    registry.services.aliases.move(MODEL, "production", 2, expected=None, reason="x", by=Actor("ci"))
     registry.sql("INSERT INTO models (name) VALUES ('audio/resnet18')")
 
     def hint(reference: str) -> str:
@@ -147,7 +148,7 @@ class NoTransactions(Sessions):
 
 def test_resolving_what_is_there_opens_no_transaction(registry: Registry) -> None:
     digest = registry.published()
-    registry.services.aliases.move(MODEL, "prod", 1, expected=None, reason="x", by="ci")
+    registry.services.aliases.move(MODEL, "prod", 1, expected=None, reason="x", by=Actor("ci"))
     engine = engines.create(registry.database_url)
     service = ResolutionService(NoTransactions(engine), registry.services.storage)
     for selector in ("", "@1", "@prod", f"@{digest}", f"@{digest[:20]}"):

@@ -14,6 +14,7 @@ import pytest
 import urllib3
 
 from pt2hub.domain.digests import Digest, digest_bytes
+from pt2hub.domain.tokens import SERVER, Actor
 from pt2hub.errors import (
     Conflict,
     DigestMismatch,
@@ -104,7 +105,7 @@ class Bench:
 
     def sent(self, uploads: UploadService) -> tuple[str, list[str]]:
         """A large upload whose parts are all sent."""
-        view = uploads.begin(digest_bytes(LARGE), len(LARGE), by="alice")
+        view = uploads.begin(digest_bytes(LARGE), len(LARGE), by=Actor("alice"))
         assert view.id
         return view.id, self.send_parts(uploads, view)
 
@@ -133,7 +134,7 @@ def md5(data: bytes) -> str:
 def ended(uploads: UploadService, upload_id: str) -> UploadView:
     """The upload once its check is over."""
     until = time.monotonic() + 30
-    while (view := uploads.view(upload_id)).state == "checking":
+    while (view := uploads.view(upload_id, by=SERVER)).state == "checking":
         assert time.monotonic() < until
         time.sleep(0.05)
     return view
@@ -159,68 +160,68 @@ def uploads(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> UploadService:
 
 
 def test_a_small_upload_is_one_request_and_then_stored(bench: Bench, uploads: UploadService) -> None:
-    view = uploads.begin(digest_bytes(SMALL), len(SMALL), by="alice")
+    view = uploads.begin(digest_bytes(SMALL), len(SMALL), by=Actor("alice"))
     assert (view.state, view.part_bytes, view.error) == ("open", None, None)
     assert view.id
     assert view.expires_at
     assert "X-Amz" not in repr(view)
     assert bench.send(view.request, SMALL).status == 200
-    after = uploads.complete(view.id, [])
+    after = uploads.complete(view.id, [], by=SERVER)
     assert (after.state, after.id, after.request) == ("stored", view.id, None)
     assert bench.holds(SMALL)
     assert bench.sql("SELECT holder FROM blob_leases WHERE pending_until > now()") == [("api",)]
-    assert uploads.complete(view.id, []) == after
-    again = uploads.begin(digest_bytes(SMALL), len(SMALL), by="bob")
+    assert uploads.complete(view.id, [], by=SERVER) == after
+    again = uploads.begin(digest_bytes(SMALL), len(SMALL), by=Actor("bob"))
     assert (again.state, again.id, again.request) == ("stored", None, None)
     assert bench.sql("SELECT state, holder FROM uploads") == [("stored", "alice")]
 
 
 def test_an_upload_is_not_complete_before_its_bytes_are_there(bench: Bench, uploads: UploadService) -> None:
-    view = uploads.begin(digest_bytes(SMALL), len(SMALL), by="alice")
+    view = uploads.begin(digest_bytes(SMALL), len(SMALL), by=Actor("alice"))
     assert view.id
     assert bench.send(view.request, b"other").status >= 400
     with pytest.raises(UploadIncomplete) as caught:
-        uploads.complete(view.id, [])
+        uploads.complete(view.id, [], by=SERVER)
     assert caught.value.hint
-    anew = uploads.view(view.id)
+    anew = uploads.view(view.id, by=SERVER)
     assert anew.state == "open"
     bench.send(anew.request, SMALL)
     assert (
-        uploads.view(view.id).state == "stored"
+        uploads.view(view.id, by=SERVER).state == "stored"
     )  # whoever looks is told, also without saying that it is complete
 
 
 def test_bytes_that_were_sent_by_a_client_that_died_need_not_be_sent_again(
     bench: Bench, uploads: UploadService
 ) -> None:
-    bench.send(uploads.begin(digest_bytes(SMALL), len(SMALL), by="alice").request, SMALL)
-    assert uploads.begin(digest_bytes(SMALL), len(SMALL), by="bob").state == "stored"
+    bench.send(uploads.begin(digest_bytes(SMALL), len(SMALL), by=Actor("alice")).request, SMALL)
+    assert uploads.begin(digest_bytes(SMALL), len(SMALL), by=Actor("bob")).state == "stored"
     assert bench.holds(SMALL)
 
 
 def test_a_large_upload_goes_in_parts_and_is_hashed_before_it_counts(
     bench: Bench, uploads: UploadService
 ) -> None:
-    view = uploads.begin(digest_bytes(LARGE), len(LARGE), by="alice")
+    view = uploads.begin(digest_bytes(LARGE), len(LARGE), by=Actor("alice"))
     assert (view.state, view.request, view.part_bytes) == ("open", None, PART)
     assert view.id
     etags = bench.send_parts(uploads, view)
     assert not bench.holds(LARGE)
-    after = uploads.complete(view.id, etags)
+    after = uploads.complete(view.id, etags, by=SERVER)
     assert (after.state, after.checked_bytes, after.error) == ("stored", len(LARGE), None)
     assert bench.holds(LARGE)
     assert bench.left() == []
-    assert uploads.complete(view.id, etags).state == "stored"
+    assert uploads.complete(view.id, etags, by=SERVER).state == "stored"
 
 
 @pytest.mark.parametrize("size", [len(LARGE), len(LARGE) + 100])
 def test_other_bytes_than_announced_fail_and_leave_nothing(
     bench: Bench, uploads: UploadService, size: int
 ) -> None:
-    view = uploads.begin(digest_bytes(LARGE), size, by="alice")
+    view = uploads.begin(digest_bytes(LARGE), size, by=Actor("alice"))
     assert view.id
     etags = bench.send_parts(uploads, view, bytes(size))
-    after = uploads.complete(view.id, etags)
+    after = uploads.complete(view.id, etags, by=SERVER)
     assert after.state == "failed"
     assert after.error is not None
     assert after.error["code"] == DigestMismatch.code
@@ -228,27 +229,27 @@ def test_other_bytes_than_announced_fail_and_leave_nothing(
     assert bench.left() == []
     assert bench.storage.size(StorageKey.blob(digest_bytes(LARGE))) is None
     upload_id, etags = bench.sent(uploads)
-    assert uploads.complete(upload_id, etags).state == "stored"
+    assert uploads.complete(upload_id, etags, by=SERVER).state == "stored"
 
 
 def test_missing_parts_leave_the_upload_open(bench: Bench, uploads: UploadService) -> None:
-    view = uploads.begin(digest_bytes(LARGE), len(LARGE), by="alice")
+    view = uploads.begin(digest_bytes(LARGE), len(LARGE), by=Actor("alice"))
     assert view.id
     with pytest.raises(UploadIncomplete, match="0 ETags given for 2 parts"):
-        uploads.complete(view.id, [])
+        uploads.complete(view.id, [], by=SERVER)
     with pytest.raises(UploadIncomplete):
-        uploads.complete(view.id, ['"0123"', '"4567"'])
-    assert uploads.view(view.id).state == "open"
-    assert uploads.complete(view.id, bench.send_parts(uploads, view)).state == "stored"
+        uploads.complete(view.id, ['"0123"', '"4567"'], by=SERVER)
+    assert uploads.view(view.id, by=SERVER).state == "open"
+    assert uploads.complete(view.id, bench.send_parts(uploads, view), by=SERVER).state == "stored"
 
 
 def test_a_part_can_be_sent_again_with_a_new_signature(bench: Bench, uploads: UploadService) -> None:
-    view = uploads.begin(digest_bytes(LARGE), len(LARGE), by="alice")
+    view = uploads.begin(digest_bytes(LARGE), len(LARGE), by=Actor("alice"))
     assert view.id
     (first,) = uploads.sign_parts(view.id, [(1, md5(bytes(PART)))]).parts
     assert bench.send(first.request, LARGE[:PART]).status >= 400  # other bytes than were signed
     assert bench.send(first.request, bytes(PART)).status == 200
-    assert uploads.complete(view.id, bench.send_parts(uploads, view)).state == "stored"
+    assert uploads.complete(view.id, bench.send_parts(uploads, view), by=SERVER).state == "stored"
 
 
 @pytest.mark.parametrize("died", ["before it hashed", "after it admitted", "after it confirmed", "after all"])
@@ -264,7 +265,7 @@ def test_a_check_whose_process_died_is_taken_over(bench: Bench, uploads: UploadS
     if died == "after all":
         bench.storage.discard(upload_id, multipart)
     bench.sql("UPDATE uploads SET state = 'checking', checking_until = now() + interval '1 minute'")
-    assert uploads.view(upload_id).state == "checking"  # another process has it
+    assert uploads.view(upload_id, by=SERVER).state == "checking"  # another process has it
     bench.sql("UPDATE uploads SET checking_until = now() - interval '1 second'")
     assert ended(bench.process(), upload_id).state == "stored"
     assert bench.holds(LARGE)
@@ -279,7 +280,7 @@ def test_a_process_that_died_before_it_took_the_check_leaves_an_upload_that_can_
     upload_id, etags = bench.sent(uploads)
     (multipart,) = bench.sql("SELECT multipart FROM uploads")[0]
     bench.storage.finish_parts(upload_id, multipart, etags)
-    assert uploads.complete(upload_id, etags).state == "stored"
+    assert uploads.complete(upload_id, etags, by=SERVER).state == "stored"
 
 
 def test_two_who_complete_at_once_have_it_checked_once(bench: Bench, uploads: UploadService) -> None:
@@ -311,7 +312,7 @@ def test_a_check_that_takes_long_is_told_and_given_up_with_its_process(
         gate.wait(30)
 
     bench.storage.before_hash = wait
-    assert uploads.complete(upload_id, etags).state == "checking"
+    assert uploads.complete(upload_id, etags, by=SERVER).state == "checking"
     assert told.wait(10)
     closing = threading.Thread(target=uploads.close)
     closing.start()
@@ -332,7 +333,7 @@ def test_a_process_that_was_frozen_through_its_check_changes_nothing_any_more(
     upload_id, etags = bench.sent(uploads)
     gate = threading.Event()
     bench.storage.before_hash = lambda: gate.wait(30)
-    assert uploads.complete(upload_id, etags).state == "checking"
+    assert uploads.complete(upload_id, etags, by=SERVER).state == "checking"
     bench.sql("UPDATE uploads SET checking_until = now() - interval '1 second'")
     bench.storage.before_hash = lambda: None
     other = bench.process()
@@ -352,7 +353,7 @@ def test_a_storage_that_is_away_only_delays_the_check(bench: Bench, uploads: Upl
             raise errors.pop()
 
     bench.storage.before_hash = fail
-    uploads.complete(upload_id, etags)
+    uploads.complete(upload_id, etags, by=SERVER)
     assert ended(uploads, upload_id).state == "stored"
     assert bench.storage.hashed == 3
 
@@ -364,7 +365,7 @@ def test_a_full_storage_ends_the_check_and_is_told(bench: Bench, uploads: Upload
         raise StorageFull("no room", hint="Free space.")
 
     bench.storage.before_hash = fill_up
-    view = uploads.complete(upload_id, etags)
+    view = uploads.complete(upload_id, etags, by=SERVER)
     assert view.error is not None
     assert (view.state, view.error["code"], view.error["hint"]) == ("failed", "storage_full", "Free space.")
     assert (bench.storage.hashed, bench.left()) == (1, [])
@@ -375,7 +376,7 @@ def test_a_check_that_fails_for_no_known_reason_ends_with_an_error(
 ) -> None:
     upload_id, etags = bench.sent(uploads)
     bench.storage.before_hash = lambda: 1 / 0
-    view = uploads.complete(upload_id, etags)
+    view = uploads.complete(upload_id, etags, by=SERVER)
     assert view.state == "failed"
     assert view.error is not None
     assert (view.error["code"], "ZeroDivisionError" in view.error["message"]) == ("internal", True)
@@ -383,20 +384,20 @@ def test_a_check_that_fails_for_no_known_reason_ends_with_an_error(
 
 
 def test_what_somebody_else_stored_meanwhile_need_not_be_sent(bench: Bench, uploads: UploadService) -> None:
-    view = uploads.begin(digest_bytes(LARGE), len(LARGE), by="alice")
+    view = uploads.begin(digest_bytes(LARGE), len(LARGE), by=Actor("alice"))
     assert view.id
     key = StorageKey.blob(digest_bytes(LARGE))
     BlobService(bench.sessions, bench.storage).write(key, [LARGE], holder="api")
-    assert uploads.complete(view.id, []).state == "stored"
+    assert uploads.complete(view.id, [], by=SERVER).state == "stored"
     assert bench.left() == []
 
 
 def test_an_upload_that_is_given_up_leaves_nothing(bench: Bench, uploads: UploadService) -> None:
-    view = uploads.begin(digest_bytes(LARGE), len(LARGE), by="alice")
+    view = uploads.begin(digest_bytes(LARGE), len(LARGE), by=Actor("alice"))
     assert view.id
     etags = bench.send_parts(uploads, view)
-    uploads.cancel(view.id)
-    for use in (uploads.view, uploads.cancel, lambda upload: uploads.complete(upload, etags)):
+    uploads.cancel(view.id, by=SERVER)
+    for use in (uploads.view, uploads.cancel, lambda upload: uploads.complete(upload, etags, by=SERVER)):
         with pytest.raises(NotFound):
             use(view.id)
     assert bench.left() == []
@@ -407,12 +408,12 @@ def test_an_upload_whose_time_is_over_is_swept(bench: Bench, uploads: UploadServ
     stays, etags = bench.sent(uploads)
     bench.sql("UPDATE uploads SET pending_until = now() - interval '1 second' WHERE id = %s", gone)
     with pytest.raises(NotFound, match="has expired"):
-        uploads.view(gone)
+        uploads.view(gone, by=SERVER)
     assert len(bench.left()) == 2
     uploads.sweep()
     assert bench.sql("SELECT id FROM uploads") == [(stays,)]
     assert len(bench.left()) == 1
-    assert uploads.complete(stays, etags).state == "stored"
+    assert uploads.complete(stays, etags, by=SERVER).state == "stored"
 
 
 def test_an_upload_that_goes_on_while_it_is_swept_is_kept(
@@ -430,7 +431,7 @@ def test_an_upload_that_goes_on_while_it_is_swept_is_kept(
 
     monkeypatch.setattr(UploadStore, "list_expired", prolonged)
     uploads.sweep()
-    assert uploads.complete(upload_id, etags).state == "stored"
+    assert uploads.complete(upload_id, etags, by=SERVER).state == "stored"
 
 
 def test_an_upload_that_is_being_checked_is_let_finish(bench: Bench, uploads: UploadService) -> None:
@@ -440,11 +441,11 @@ def test_an_upload_that_is_being_checked_is_let_finish(bench: Bench, uploads: Up
         "checking_until = now() + interval '1 minute'"
     )
     uploads.sweep()
-    assert uploads.view(upload_id).state == "checking"
+    assert uploads.view(upload_id, by=SERVER).state == "checking"
 
 
 def test_a_slow_client_gets_more_time_as_long_as_it_goes_on(bench: Bench, uploads: UploadService) -> None:
-    view = uploads.begin(digest_bytes(LARGE), len(LARGE), by="alice")
+    view = uploads.begin(digest_bytes(LARGE), len(LARGE), by=Actor("alice"))
     for table in ("uploads", "blob_leases"):
         bench.sql(f"UPDATE {table} SET pending_until = now() + interval '1 minute'")
     bench.send_parts(uploads, view)
@@ -453,7 +454,7 @@ def test_a_slow_client_gets_more_time_as_long_as_it_goes_on(bench: Bench, upload
 
 
 def test_parts_that_there_are_not_are_refused(bench: Bench, uploads: UploadService) -> None:
-    view = uploads.begin(digest_bytes(LARGE), len(LARGE), by="alice")
+    view = uploads.begin(digest_bytes(LARGE), len(LARGE), by=Actor("alice"))
     assert view.id
     right = md5(LARGE)
     for wanted, where in (([(1, right), (3, right)], "parts[1]"), ([(0, right)], "parts[0]")):
@@ -466,11 +467,11 @@ def test_parts_that_there_are_not_are_refused(bench: Bench, uploads: UploadServi
         assert caught.value.where == "parts[0].md5"
     with pytest.raises(InvalidInput, match="Too many parts"):
         uploads.sign_parts(view.id, [(1, right)] * 101)
-    single = uploads.begin(digest_bytes(SMALL), len(SMALL), by="alice")
+    single = uploads.begin(digest_bytes(SMALL), len(SMALL), by=Actor("alice"))
     assert single.id
     with pytest.raises(Conflict, match="one request"):
         uploads.sign_parts(single.id, [(1, right)])
-    uploads.complete(view.id, bench.send_parts(uploads, view))
+    uploads.complete(view.id, bench.send_parts(uploads, view), by=SERVER)
     with pytest.raises(Conflict, match="the upload is stored"):
         uploads.sign_parts(view.id, [(1, right)])
 
@@ -479,45 +480,45 @@ def test_what_is_too_large_or_contradicts_what_is_stored_is_refused_at_once(
     bench: Bench, uploads: UploadService
 ) -> None:
     with pytest.raises(TooLarge) as caught:
-        uploads.begin(digest_bytes(LARGE), LIMIT + 1, by="alice")
+        uploads.begin(digest_bytes(LARGE), LIMIT + 1, by=Actor("alice"))
     assert caught.value.context == {"limit": LIMIT}
     key = StorageKey.blob(digest_bytes(SMALL))
     BlobService(bench.sessions, bench.storage).write(key, [SMALL], holder="api")
     with pytest.raises(DigestMismatch, match="5 bytes, not 6"):
-        uploads.begin(digest_bytes(SMALL), 6, by="alice")
+        uploads.begin(digest_bytes(SMALL), 6, by=Actor("alice"))
     with pytest.raises(NotFound):
-        uploads.view("no such upload")
+        uploads.view("no such upload", by=SERVER)
 
 
 def test_a_token_with_very_many_open_uploads_is_stopped_and_others_are_not(
     bench: Bench, uploads: UploadService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pt2hub.server.services.blobs.uploads._MAX_OPEN_UPLOADS", 2)
-    views = [uploads.begin(digest_bytes(data), 1, by="alice") for data in (b"1", b"2")]
+    views = [uploads.begin(digest_bytes(data), 1, by=Actor("alice")) for data in (b"1", b"2")]
     with pytest.raises(Conflict, match="The token 'alice' has too many open uploads") as caught:
-        uploads.begin(digest_bytes(b"3"), 1, by="alice")
+        uploads.begin(digest_bytes(b"3"), 1, by=Actor("alice"))
     assert caught.value.hint
-    assert uploads.begin(digest_bytes(b"3"), 1, by="bob").state == "open"
+    assert uploads.begin(digest_bytes(b"3"), 1, by=Actor("bob")).state == "open"
     bench.send(views[0].request, b"1")
-    assert uploads.complete(str(views[0].id), []).state == "stored"
-    assert uploads.begin(digest_bytes(b"4"), 1, by="alice").state == "open"
+    assert uploads.complete(str(views[0].id), [], by=SERVER).state == "stored"
+    assert uploads.begin(digest_bytes(b"4"), 1, by=Actor("alice")).state == "open"
 
 
 def test_no_bytes_at_all_are_uploaded_like_any(bench: Bench, uploads: UploadService) -> None:
-    view = uploads.begin(digest_bytes(b""), 0, by="alice")
+    view = uploads.begin(digest_bytes(b""), 0, by=Actor("alice"))
     assert view.id
     assert bench.send(view.request, b"").status == 200
-    assert uploads.complete(view.id, []).state == "stored"
+    assert uploads.complete(view.id, [], by=SERVER).state == "stored"
     assert bench.holds(b"")
 
 
 def test_where_the_server_does_not_check_digests_everything_goes_in_parts(bench: Bench) -> None:
     bench.storage.single_bytes = 0
     uploads = bench.process()
-    view = uploads.begin(digest_bytes(SMALL), len(SMALL), by="alice")
+    view = uploads.begin(digest_bytes(SMALL), len(SMALL), by=Actor("alice"))
     assert view.id
     assert view.part_bytes == PART
-    assert uploads.complete(view.id, bench.send_parts(uploads, view, SMALL)).state == "stored"
+    assert uploads.complete(view.id, bench.send_parts(uploads, view, SMALL), by=SERVER).state == "stored"
     assert bench.holds(SMALL)
 
 
@@ -528,15 +529,15 @@ def test_a_storage_that_clients_cannot_reach_is_written_through_the_server(
     blobs = BlobService(bench.sessions, storage)
     uploads = UploadService(bench.sessions, blobs, None, limit=LIMIT)
     digest = digest_bytes(SMALL)
-    view = uploads.begin(digest, len(SMALL), by="alice")
+    view = uploads.begin(digest, len(SMALL), by=Actor("alice"))
     assert view.id
     assert view.request is not None
     assert (view.request.method, view.request.url) == ("PUT", f"/api/v1/blobs/{digest}")
     with pytest.raises(UploadIncomplete):
-        uploads.complete(view.id, [])
+        uploads.complete(view.id, [], by=SERVER)
     blobs.write(StorageKey.blob(digest), [SMALL], holder="api")
-    assert uploads.complete(view.id, []).state == "stored"
-    assert uploads.begin(digest, len(SMALL), by="bob").state == "stored"
-    uploads.cancel(view.id)
+    assert uploads.complete(view.id, [], by=SERVER).state == "stored"
+    assert uploads.begin(digest, len(SMALL), by=Actor("bob")).state == "stored"
+    uploads.cancel(view.id, by=SERVER)
     uploads.sweep()
     uploads.close()

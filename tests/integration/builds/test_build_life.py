@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pt2hub.domain.builds import MAX_FAILURES, LogLine, StepReport, backoff
+from pt2hub.domain.tokens import Actor
 from pt2hub.errors import (
     BuildActive,
     BuildOver,
@@ -65,7 +66,7 @@ def at_once(*calls: Callable[[], object]) -> list[object]:
 
 def test_a_queued_build_is_cancelled_and_its_job_goes(registry: Registry) -> None:
     (build,) = registry.submit().builds
-    view = registry.services.builds.cancel(build.id, "alice")
+    view = registry.services.builds.cancel(build.id, Actor("alice"))
     assert (view.state, view.cancellation, view.error, view.position) == (
         "cancelled",
         "cancelled by alice",
@@ -81,7 +82,7 @@ def test_a_queued_build_is_cancelled_and_its_job_goes(registry: Registry) -> Non
 def test_a_running_build_is_cancelled_at_once_and_its_attempt_is_refused(registry: Registry) -> None:
     claim = registry.claim(registry.submit().builds[0].id)
     registry.step(claim, "compile", "running")
-    view = registry.services.builds.cancel(claim.build, "alice")
+    view = registry.services.builds.cancel(claim.build, Actor("alice"))
     assert view.state == "cancelled"
     assert [step.state for step in view.steps] == ["cancelled"]
     (attempt,) = view.attempts
@@ -95,8 +96,8 @@ def test_a_running_build_is_cancelled_at_once_and_its_attempt_is_refused(registr
 
 def test_cancelling_twice_changes_nothing(registry: Registry) -> None:
     (build,) = registry.submit().builds
-    first = registry.services.builds.cancel(build.id, "alice")
-    assert registry.services.builds.cancel(build.id, "bob") == first
+    first = registry.services.builds.cancel(build.id, Actor("alice"))
+    assert registry.services.builds.cancel(build.id, Actor("bob")) == first
 
 
 def test_a_finished_build_cannot_be_cancelled(registry: Registry) -> None:
@@ -104,12 +105,12 @@ def test_a_finished_build_cannot_be_cancelled(registry: Registry) -> None:
     done = registry.claim(registry.submit().builds[0].id)
     builds.publish(done, registry.publication(done))
     with pytest.raises(BuildOver, match="has succeeded and cannot be cancelled") as caught:
-        builds.cancel(done.build, "alice")
+        builds.cancel(done.build, Actor("alice"))
     assert "an artifact" in (caught.value.hint or "").lower()
     failed = registry.claim(registry.submit(model="vision/other").builds[0].id)
     builds.fail(failed, CompileFailed())
     with pytest.raises(BuildOver) as caught:
-        builds.cancel(failed.build, "alice")
+        builds.cancel(failed.build, Actor("alice"))
     assert f"pt2hub retry {failed.build}" in (caught.value.hint or "")
 
 
@@ -126,8 +127,8 @@ def test_a_build_that_is_over_is_retried_as_if_new(registry: Registry, end: str)
     if end == "fail":
         builds.fail(second, CompileFailed())
     else:
-        builds.cancel(claim.build, "alice")
-    view = builds.retry(claim.build, "bob", priority=7)
+        builds.cancel(claim.build, Actor("alice"))
+    view = builds.retry(claim.build, Actor("bob"), priority=7)
     assert (view.state, view.failures, view.priority, view.error, view.wait) == ("queued", 0, 7, None, None)
     assert (view.finished_at, view.not_before, view.position) == (None, None, 1)
     assert registry.jobs(claim.build) == [(V4, "todo")]
@@ -143,19 +144,19 @@ def test_what_waits_runs_or_succeeded_is_not_retried(registry: Registry) -> None
     builds = registry.services.builds
     (build,) = registry.submit().builds
     with pytest.raises(BuildActive, match="is already queued"):
-        builds.retry(build.id, "alice")
+        builds.retry(build.id, Actor("alice"))
     claim = registry.claim(build.id)
     with pytest.raises(BuildActive, match="already running") as caught:
-        builds.retry(build.id, "alice")
+        builds.retry(build.id, Actor("alice"))
     assert f"pt2hub cancel {build.id}" in (caught.value.hint or "")
     builds.publish(claim, registry.publication(claim))
     with pytest.raises(BuildOver, match="cannot be retried"):
-        builds.retry(build.id, "alice")
+        builds.retry(build.id, Actor("alice"))
 
 
 def test_a_retry_with_a_priority_that_there_is_not_is_refused(registry: Registry) -> None:
     with pytest.raises(InvalidInput):
-        registry.services.builds.retry("b0", "alice", priority=101)
+        registry.services.builds.retry("b0", Actor("alice"), priority=101)
 
 
 # -- queued again by an operator -----------------------------------------------------------------------------
@@ -164,14 +165,14 @@ def test_a_retry_with_a_priority_that_there_is_not_is_refused(registry: Registry
 def test_an_operator_takes_a_running_build_from_its_worker(registry: Registry) -> None:
     builds = registry.services.builds
     claim = registry.claim(registry.submit().builds[0].id)
-    view = builds.requeue(claim.build, "root")
+    view = builds.requeue(claim.build, Actor("root"))
     assert (view.state, view.failures, view.worker) == ("queued", 0, "w1")
     assert (view.attempts[0].outcome, view.attempts[0].message) == ("handed_back", "queued again by root")
     with pytest.raises(BuildActive):
-        builds.requeue(claim.build, "root")
-    builds.cancel(claim.build, "root")
+        builds.requeue(claim.build, Actor("root"))
+    builds.cancel(claim.build, Actor("root"))
     with pytest.raises(BuildOver):
-        builds.requeue(claim.build, "root")
+        builds.requeue(claim.build, Actor("root"))
 
 
 @pytest.mark.parametrize("name", ["cancel", "retry", "requeue"])

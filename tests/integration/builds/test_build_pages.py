@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from pt2hub.domain.builds import LogLine, StepReport
+from pt2hub.domain.tokens import Actor
 from pt2hub.errors import CompileFailed, DatabaseUnavailable
 from pt2hub.server.services.builds import log_windows
 from support.pages import Page
@@ -227,7 +228,7 @@ def test_a_cancelled_build_shows_the_stage_that_it_met_as_cancelled_and_so_does_
     web: FlaskClient, hub: Registry
 ) -> None:
     claim = logged(hub, "a line")
-    hub.services.builds.cancel(claim.build, by="mary")
+    hub.services.builds.cancel(claim.build, by=Actor("mary"))
     html = web.get(f"/builds/{claim.build}").get_data(as_text=True)
     page = Page(html)
     assert "The build was cancelled." in page.text
@@ -240,7 +241,7 @@ def test_a_cancelled_build_shows_the_stage_that_it_met_as_cancelled_and_so_does_
     assert hub.services.overview.models(claim.model).models[0].newest_state == "cancelled"
     assert web.get(f"/api/v1/models/{claim.model}/versions/1").get_json()["readiness"] == "cancelled"
     assert f"{claim.model}@1 cancelled" in read(web, f"/models/{claim.model}/versions/1").text
-    hub.services.builds.retry(claim.build, by="mary")
+    hub.services.builds.retry(claim.build, by=Actor("mary"))
     hub.services.builds.fail(hub.claim(claim.build), CompileFailed("no"))
     assert hub.services.publish.version(claim.model, 1).readiness == "failed"
 

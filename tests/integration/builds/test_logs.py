@@ -11,6 +11,7 @@ import pytest
 from pt2hub.domain.artifacts import LINES, LOG_TYPE
 from pt2hub.domain.builds import LogLine
 from pt2hub.domain.digests import Digest
+from pt2hub.domain.tokens import Actor
 from pt2hub.errors import BadResponse, CompileFailed, DatabaseUnavailable, NotFound
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.memory import MemoryStorage
@@ -107,7 +108,7 @@ def test_a_build_that_waits_has_an_empty_log(registry: Registry) -> None:
 
 def test_an_attempt_without_a_line_has_nothing_to_put_away(registry: Registry) -> None:
     claim = running(registry)
-    registry.services.builds.cancel(claim.build, by="me")
+    registry.services.builds.cancel(claim.build, by=Actor("me"))
     assert registry.services.logs.archive(claim.build, 1) is None
 
 

@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from pt2hub.domain.tokens import Actor
+
 if TYPE_CHECKING:
     from support.registry import Registry
     from support.shell import Shell
@@ -30,7 +32,7 @@ def opened(shell: Shell, *args: str) -> str:
 def test_each_thing_has_its_page(shell: Shell, served: Registry) -> None:
     version = served.submit()
     digest = served.published(version)
-    served.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by="ci")
+    served.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by=Actor("ci"))
     assert opened(shell) == "/"
     assert opened(shell, MODEL) == f"/models/{MODEL}"
     assert opened(shell, f"{MODEL}@1") == f"/models/{MODEL}/versions/1"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pt2hub.domain.artifacts import NativeCode
+from pt2hub.domain.tokens import SERVER, Actor
 from pt2hub.errors import InvalidInput, NotFound, NotReady, UnknownTarget
 from support.registry import GPU, V3, V4, a_spec
 
@@ -86,7 +87,7 @@ def test_the_target_to_build_has_the_device_of_the_versions_artifacts(registry: 
 
 def test_an_alias_and_a_digest_are_checked_too(registry: Registry) -> None:
     digests = published(registry, V3, V2)
-    registry.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by="test")
+    registry.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by=Actor("test"))
     check = registry.services.host_checks.check
     assert (check(f"{MODEL}@prod", described()).alias, check(f"{MODEL}@prod", described()).selected) == (
         "prod",
@@ -121,27 +122,27 @@ def test_requirements_are_read_once(registry: Registry, monkeypatch: pytest.Monk
 
 def test_a_target_is_added_to_a_version(registry: Registry) -> None:
     published(registry, V4)
-    added = registry.services.publish.add_target(MODEL, 1, V3)
+    added = registry.services.publish.add_target(MODEL, 1, V3, by=SERVER)
     assert (added.number, added.created, added.readiness) == (1, False, "ready")
     assert [(build.target, build.state) for build in added.builds] == [(V4, "succeeded"), (V3, "queued")]
     assert registry.jobs(added.builds[1].id) == [(V3, "todo")]
-    again = registry.services.publish.add_target(MODEL, 1, V3)
+    again = registry.services.publish.add_target(MODEL, 1, V3, by=SERVER)
     assert [build.id for build in again.builds] == [build.id for build in added.builds]
 
 
 def test_a_target_is_added_beside_one_with_overrides(registry: Registry) -> None:
     registry.worker("w1", V4)
     registry.submit(targets=[{"target": V4, "dtype": "bfloat16"}])
-    added = registry.services.publish.add_target(MODEL, 1, V3)
+    added = registry.services.publish.add_target(MODEL, 1, V3, by=SERVER)
     assert [build.target for build in added.builds] == [V4, V3]
-    same = registry.services.publish.add_target(MODEL, 1, V4)
+    same = registry.services.publish.add_target(MODEL, 1, V4, by=SERVER)
     assert [build.id for build in same.builds] == [build.id for build in added.builds]
 
 
 def test_a_failed_build_is_not_queued_again(registry: Registry) -> None:
     version = registry.submit(targets=[V4])
     registry.services.builds.fail(registry.claim(version.builds[0].id), NotFound("no such weights"))
-    again = registry.services.publish.add_target(MODEL, 1, V4)
+    again = registry.services.publish.add_target(MODEL, 1, V4, by=SERVER)
     assert [build.state for build in again.builds] == ["failed"]
 
 
@@ -160,7 +161,7 @@ def test_a_wrong_target_or_version_is_refused(registry: Registry) -> None:
 def test_versions_with_a_weights_blob_and_examples_keep_their_identity(registry: Registry) -> None:
     header = b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
     weights = registry.blob(len(header).to_bytes(8, "little") + header + bytes(4)).digest
-    first = registry.services.publish.submit(a_spec(weights=weights))
-    added = registry.services.publish.add_target(MODEL, first.number, V3)
+    first = registry.services.publish.submit(a_spec(weights=weights), by=SERVER)
+    added = registry.services.publish.add_target(MODEL, first.number, V3, by=SERVER)
     assert (added.identity, added.number) == (first.identity, first.number)
     assert added.weights == weights

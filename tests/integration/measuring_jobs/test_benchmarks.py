@@ -16,6 +16,7 @@ from pt2hub.domain.artifacts import MEASUREMENT_RUN_TYPE, PROFILE_TYPE, Artifact
 from pt2hub.domain.codec import decode
 from pt2hub.domain.performance.measurements import MeasurementRun
 from pt2hub.domain.publishing.spec import Spec
+from pt2hub.domain.tokens import Actor
 from pt2hub.errors import ArtifactCrashed, ArtifactHung, InternalError, OutputRefused
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.services.blobs.documents import read_json, read_manifest
@@ -143,7 +144,7 @@ def test_who_asks_for_a_measurement_gets_the_full_comparison_of_unchanged_code_t
     retrained = attempts.submit(**PROCESSES, checks={"tolerance": 0.002})
     attempts.attempt(retrained)
     attempts.services.measuring_jobs.measure(
-        f"{retrained.model}@{retrained.number}", by="ci"
+        f"{retrained.model}@{retrained.number}", by=Actor("ci")
     )  # joins the queued job
     counting = _Counting(attempts.scratch)
 

@@ -9,6 +9,7 @@ import pytest
 
 from pt2hub.cli.publishing.wait_option import with_values
 from pt2hub.domain.builds import BuildFilter
+from pt2hub.domain.tokens import SERVER, Actor
 from pt2hub.errors import BuildActive, InvalidInput
 from pt2hub.wire.documents import parse_document
 from pt2hub.wire.responses import MeasurementStatus
@@ -54,15 +55,15 @@ def test_an_artifact_goes_from_waiting_to_measured(registry: Registry) -> None:
     assert registry.services.publish.version(MODEL, 1).readiness == "ready"
     job = the_job(registry, artifact)
     assert status(registry) == MeasurementStatus("waiting", job, "queued")
-    registry.services.builds.cancel(job, by="ada")
+    registry.services.builds.cancel(job, by=Actor("ada"))
     cancelled = status(registry)
     assert (cancelled.state, cancelled.job_state) == ("not_measured", "cancelled")
     assert cancelled.reason
     assert "ada" in cancelled.reason
-    registry.services.builds.retry(job, by="ada")
+    registry.services.builds.retry(job, by=Actor("ada"))
     registry.services.builds.fail(registry.claim(job), InvalidInput("the device is gone"))
     assert status(registry) == MeasurementStatus("failed", job, "failed", "the device is gone")
-    registry.services.builds.retry(job, by="ada")
+    registry.services.builds.retry(job, by=Actor("ada"))
     claim = registry.claim(job)
     assert status(registry) == MeasurementStatus("measuring", job, "running")
     registry.services.builds.hand_back(claim)
@@ -85,7 +86,7 @@ def test_a_report_from_production_is_no_measurement(registry: Registry) -> None:
     job = the_job(registry, artifact)
     figure = {"artifact": artifact, "metric": "latency_p50", "value": 3.1, "unit": "ms", "key": "k"}
     machine = {"cpu_model": "Xeon", "cores": 8, "torch": "2.13.0+cpu"}
-    registry.services.reports.report({"measurements": [{**figure, "environment": machine}]}, by="ci")
+    registry.services.reports.report({"measurements": [{**figure, "environment": machine}]}, by=Actor("ci"))
     assert status(registry) == MeasurementStatus("waiting", job, "queued")
 
 
@@ -163,7 +164,9 @@ def test_waiting_for_measured_ends_with_the_measurements(
 ) -> None:
     path = tmp_path / "net.yaml"
     path.write_text(SPEC)
-    artifact = published_unmeasured(served, served.services.publish.submit(parse_document(SPEC.encode())))
+    artifact = published_unmeasured(
+        served, served.services.publish.submit(parse_document(SPEC.encode()), by=SERVER)
+    )
     job = the_job(served, artifact)
     thread = threading.Timer(0.5, measure_now, [served, job])
     thread.start()
@@ -180,7 +183,10 @@ def test_waiting_for_ready_does_not_wait_for_measurements(
     path = tmp_path / "net.yaml"
     path.write_text(SPEC)
     job = the_job(
-        served, published_unmeasured(served, served.services.publish.submit(parse_document(SPEC.encode())))
+        served,
+        published_unmeasured(
+            served, served.services.publish.submit(parse_document(SPEC.encode()), by=SERVER)
+        ),
     )
     for options in (("--wait",), ("--wait", "ready"), ("--wait=ready",), ("-w",)):
         told = shell("publish", *options, str(path))
@@ -195,7 +201,10 @@ def test_a_version_whose_measuring_fails_stays_ready_and_the_command_says_so(
     path = tmp_path / "net.yaml"
     path.write_text(SPEC)
     job = the_job(
-        served, published_unmeasured(served, served.services.publish.submit(parse_document(SPEC.encode())))
+        served,
+        published_unmeasured(
+            served, served.services.publish.submit(parse_document(SPEC.encode()), by=SERVER)
+        ),
     )
     served.services.builds.fail(served.claim(job), InvalidInput("the device is gone"))
     told = shell("publish", str(path), "--wait", "measured")
@@ -225,7 +234,7 @@ def test_waiting_for_measured_ends_with_its_time_and_with_a_failed_build(
     client: Client, served: Registry
 ) -> None:
     spec = parse_document(SPEC.encode())
-    job = the_job(served, published_unmeasured(served, served.services.publish.submit(spec)))
+    job = the_job(served, published_unmeasured(served, served.services.publish.submit(spec, by=SERVER)))
     with pytest.raises(BuildActive, match=f"job {job} of .* for {V4} is queued"):
         client.publish(spec).wait("measured", timeout=0.3)
     added = client.publish({**spec, "targets": [V4, V3]})

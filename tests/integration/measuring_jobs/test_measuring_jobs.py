@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from pt2hub.domain.tokens import Actor
 from pt2hub.errors import NotFound, WorkerLost
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.services.blobs.documents import read_manifest
@@ -37,7 +38,7 @@ def built(attempts: AttemptBench, **changes: Any) -> Digest:
 
 
 def order(attempts: AttemptBench, reference: str = "crash/net@2", **options: Any) -> BuildView:
-    (job,) = attempts.services.measuring_jobs.measure(reference, by="ci", **options).builds
+    (job,) = attempts.services.measuring_jobs.measure(reference, by=Actor("ci"), **options).builds
     return job
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pt2hub.domain.builds import MEASURE_PRIORITY, PUBLICATION
+from pt2hub.domain.tokens import Actor
 from pt2hub.errors import BlobGone, BuildOver, StaleAttempt, StorageUnavailable
 from support.registry import V4
 from support.remeasuring import a_later_run, measured
@@ -66,7 +67,7 @@ def test_a_spec_may_want_no_measurement_after_its_publication(registry: Registry
     registry.published(registry.submit(measure={"processes": 0}))
     assert jobs_of(registry) == []
 
-    (asked,) = registry.services.measuring_jobs.measure(f"{MODEL}@1", by="ci").builds
+    (asked,) = registry.services.measuring_jobs.measure(f"{MODEL}@1", by=Actor("ci")).builds
     assert [row[0] for row in jobs_of(registry)] == [asked.id]
 
 
@@ -76,7 +77,9 @@ def test_who_asks_for_a_measurement_joins_the_job_of_the_publication_and_gets_th
     registry.published(registry.submit(**MEASURED))
     ((job, *_),) = jobs_of(registry)
 
-    (asked,) = registry.services.measuring_jobs.measure(f"{MODEL}@1", by="ci", repeat=2, priority=5).builds
+    (asked,) = registry.services.measuring_jobs.measure(
+        f"{MODEL}@1", by=Actor("ci"), repeat=2, priority=5
+    ).builds
 
     assert asked.id == job
     ((_, _, priority, request),) = jobs_of(registry)
@@ -90,13 +93,13 @@ def test_the_job_of_a_publication_is_cancelled_and_retried_as_a_build_and_the_ve
     ((job, *_),) = jobs_of(registry)
     claim = registry.claim(job)
 
-    registry.services.builds.cancel(job, "ci")
+    registry.services.builds.cancel(job, Actor("ci"))
 
     with pytest.raises(StaleAttempt):
         registry.services.measuring_jobs.record(claim, measured(registry, claim, a_later_run(claim)))
     assert registry.services.publish.version(MODEL, 1).readiness == "ready"
-    assert registry.services.builds.retry(job, "ci").state == "queued"
+    assert registry.services.builds.retry(job, Actor("ci")).state == "queued"
     again = registry.claim(job)
     registry.services.measuring_jobs.record(again, measured(registry, again, a_later_run(again)))
     with pytest.raises(BuildOver):
-        registry.services.builds.cancel(job, "ci")
+        registry.services.builds.cancel(job, Actor("ci"))

@@ -9,6 +9,7 @@ import pytest
 
 from pt2hub.domain.builds import MEASURE_PRIORITY, BuildFilter, BuildKind, BuildState, StepReport
 from pt2hub.domain.performance.measurements import Pair
+from pt2hub.domain.tokens import Actor
 from pt2hub.errors import (
     BlobGone,
     BuildOver,
@@ -45,7 +46,7 @@ def on_two_targets(registry: Registry) -> tuple[VersionView, list[Digest]]:
 
 
 def order(registry: Registry, reference: str = f"{MODEL}@1", **options: Any) -> list[BuildView]:
-    return list(registry.services.measuring_jobs.measure(reference, by="ci", **options).builds)
+    return list(registry.services.measuring_jobs.measure(reference, by=Actor("ci"), **options).builds)
 
 
 def figures(registry: Registry, artifact: Digest) -> list[tuple[str, str, float]]:
@@ -81,7 +82,7 @@ def test_lists_and_references_know_a_versions_builds_and_not_its_measuring_jobs(
     on_two_targets(registry)
     resolved = registry.services.resolve.resolve(f"{MODEL}@1")
     for job in order(registry):
-        registry.services.builds.cancel(job.id, "ci")
+        registry.services.builds.cancel(job.id, Actor("ci"))
     (summary,) = registry.services.catalog.versions(MODEL).versions
     assert summary.targets == {V4: "succeeded", V3: "succeeded", GPU: "queued"}
     assert registry.services.resolve.resolve(f"{MODEL}@1") == resolved
@@ -238,7 +239,7 @@ def test_the_same_result_may_come_twice_and_one_of_a_late_attempt_never(registry
         registry.services.measuring_jobs.record(late, from_late)
     assert len(figures(registry, digest)) == 2
     with pytest.raises(BuildOver, match="has succeeded"):
-        registry.services.builds.retry(job.id, "ci")
+        registry.services.builds.retry(job.id, Actor("ci"))
 
 
 def test_a_result_whose_bytes_are_gone_leaves_nothing(registry: Registry) -> None:
@@ -260,9 +261,9 @@ def test_a_lost_worker_a_cancel_and_a_retry_are_as_for_builds(registry: Registry
     registry.silence("w7")
     assert registry.services.maintenance.requeue_lost() == [job.id]
     assert registry.services.builds.view(job.id).attempts[0].outcome == "lost"
-    assert registry.services.builds.cancel(job.id, "ci").state == "cancelled"
+    assert registry.services.builds.cancel(job.id, Actor("ci")).state == "cancelled"
     assert registry.jobs(job.id) == []
-    assert registry.services.builds.retry(job.id, "ci").state == "queued"
+    assert registry.services.builds.retry(job.id, Actor("ci")).state == "queued"
     assert registry.services.builds.view(job.id).priority == MEASURE_PRIORITY
 
 

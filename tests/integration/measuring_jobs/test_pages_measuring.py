@@ -58,7 +58,7 @@ def test_every_page_says_where_the_measurement_stands(
     artifact = published_unmeasured(served)
     job = the_job(served, artifact)
     if state == "not_measured":
-        served.services.builds.cancel(job, by="ada")
+        served.services.builds.cancel(job, by=Actor("ada"))
     elif state != "waiting":
         claim = served.claim(job)
         if state == "failed":
@@ -96,7 +96,7 @@ def test_a_form_whose_check_lacks_figures_leads_to_the_job(signed_in: FlaskClien
     job = the_job(served, second)
     check = {"alias": "prod", "metric": "latency_p50", "max_worse": 0.05}
     served.services.policies.put(MODEL, {"checks": [check]}, revision=0, by=Actor("ada", admin=True))
-    served.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by="ci")
+    served.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by=Actor("ci"))
     form = Page(signed_in.get(f"/models/{MODEL}").get_data(as_text=True))
     kept = [(name, value) for name, value in form.fields if name == "seen"]
     fields = {"alias": "prod", "number": "2", "reason": "faster"}

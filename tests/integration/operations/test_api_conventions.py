@@ -16,6 +16,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from pt2hub import errors
+from pt2hub.domain.tokens import SERVER
 from pt2hub.server.api.context import PAGES
 from pt2hub.server.gunicorn_server import THREADS
 from pt2hub.server.pages.sessions import COOKIE
@@ -68,7 +69,7 @@ def test_every_route_that_changes_anything_needs_the_token(web: FlaskClient) -> 
 def test_every_form_of_a_page_needs_a_session_and_a_page_of_ours_and_changes_nothing_without(
     web: FlaskClient, container: Container, migrated_url: str
 ) -> None:
-    build = container.publish.submit(a_spec()).builds[0]
+    build = container.publish.submit(a_spec(), by=SERVER).builds[0]
     values = {**VALUES, "team": "vision", "name": "resnet18", "alias": "prod", "build": build.id}
     rules = [rule for rule in web.application.url_map.iter_rules() if rule.endpoint.startswith(f"{PAGES}.")]
     changing = {

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from pt2hub.domain.tokens import SERVER
 from pt2hub.errors import BadConfiguration
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import open_container
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 def test_a_container_serves_and_leaves_no_connection_behind(migrated_url: str, tmp_path: Path) -> None:
     config = ServerConfig(home=tmp_path, storage=str(tmp_path / "blobs"))
     with open_container(config, database_url=migrated_url) as services:
-        view = services.publish.submit(a_spec())
+        view = services.publish.submit(a_spec(), by=SERVER)
         assert view.builds[0].target == V4
     with psycopg.connect(migrated_url) as connection:
         others = connection.execute(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
+from pt2hub.domain.tokens import SERVER
 from pt2hub.server.api.app import create_app
 from pt2hub.server.container import open_container
 from pt2hub.server.pages.installation import install
@@ -79,7 +80,7 @@ def test_a_method_that_a_page_does_not_take_is_named(web: FlaskClient) -> None:
 
 
 def test_names_near_a_missing_one_are_links(web: FlaskClient, container: Container) -> None:
-    container.publish.submit(a_spec())
+    container.publish.submit(a_spec(), by=SERVER)
     missing = web.get("/models/vision/resnet81")
     assert missing.status_code == 404
     assert "/models/vision/resnet18" in Page(missing.text).links

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pt2hub.domain.builds import StepReport
 from pt2hub.domain.statistics import STEP_BOUNDS
+from pt2hub.domain.tokens import Actor
 from pt2hub.errors import ExportFailed, StorageUnavailable
 from support.registry import GPU, V4
 
@@ -43,7 +44,7 @@ def test_every_attempt_is_counted_once_whether_it_was_added_up_or_not(registry: 
     builds.fail(claimed(registry, 1), ExportFailed("no graph"))
     again = claimed(registry, 2)
     builds.retry_later(again, StorageUnavailable("no answer"))
-    builds.cancel(claimed(registry, 3).build, by="ci")
+    builds.cancel(claimed(registry, 3).build, by=Actor("ci"))
 
     fresh = registry.services.statistics.snapshot()
     assert fresh.attempts == {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pt2hub.domain.builds import BuildFilter, BuildState
+from pt2hub.domain.tokens import Actor
 from pt2hub.errors import InvalidInput, PromotionCheckFailed
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import open_container
@@ -80,7 +81,7 @@ def test_prod_stays_where_its_policy_refuses_and_an_admin_forced_it_once(
     prod = aliases.alias(RESNET, "prod")
     assert any("19 % slower" in move.reason for move in prod.history)
     with pytest.raises(PromotionCheckFailed, match="latency_p50"):
-        aliases.move(RESNET, "prod", 20, expected=prod.number, reason="release", by="ada")
+        aliases.move(RESNET, "prod", 20, expected=prod.number, reason="release", by=Actor("ada"))
     assert any(move.forced for move in aliases.alias(EMBEDDER, "prod").history)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from pt2hub.domain.builds import MAX_FAILURES, LogLine
 from pt2hub.domain.digests import digest_bytes
+from pt2hub.domain.tokens import Actor
 from pt2hub.errors import CompileFailed, DigestMismatch, StorageUnavailable
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.notifications import CHANNEL, PROGRESS
@@ -51,7 +52,7 @@ def test_a_build_that_takes_down_every_worker_ends(registry: Registry) -> None:
     assert f"pt2hub logs {build.id}" in error["hint"]
     assert f"pt2hub retry {build.id}" in error["hint"]
     assert registry.services.maintenance.requeue_lost() == []
-    assert registry.services.builds.retry(build.id, "alice").failures == 0
+    assert registry.services.builds.retry(build.id, Actor("alice")).failures == 0
     again = registry.claim(build.id, "w9")
     registry.silence("w9")
     registry.services.maintenance.requeue_lost()
@@ -212,7 +213,7 @@ def test_one_process_at_a_time_tidies(registry: Registry) -> None:
 
 def test_tidying_drops_leases_and_uploads_whose_time_is_over(registry: Registry) -> None:
     registry.blob(b"data")
-    registry.services.uploads.begin(digest_bytes(b"other"), 5, by="alice")
+    registry.services.uploads.begin(digest_bytes(b"other"), 5, by=Actor("alice"))
     registry.services.maintenance.tidy()
     counts = "SELECT (SELECT count(*) FROM blob_leases), (SELECT count(*) FROM uploads)"
     assert registry.sql(counts) == [(2, 1)]
@@ -261,7 +262,7 @@ def test_every_change_is_told_to_those_who_listen(registry: Registry, what: str)
     (build,) = registry.submit().builds
     claim = None if what == "claim" else registry.claim(build.id)
     if what == "retry":
-        registry.services.builds.cancel(build.id, "alice")
+        registry.services.builds.cancel(build.id, Actor("alice"))
     registry.silence(registry.worker("w2") if what != "lost" else "w1")
     registry.worker("w3")
     builds = registry.services.builds
@@ -270,8 +271,8 @@ def test_every_change_is_told_to_those_who_listen(registry: Registry, what: str)
         {
             "claim": lambda: builds.claim(build.id, "w3"),
             "report": lambda: builds.report(claim, [], [LogLine(1, 0.0, "fetch", "info", "x")]),  # type: ignore[arg-type]  # claimed there
-            "cancel": lambda: builds.cancel(build.id, "alice"),
-            "retry": lambda: builds.retry(build.id, "alice"),
+            "cancel": lambda: builds.cancel(build.id, Actor("alice")),
+            "retry": lambda: builds.retry(build.id, Actor("alice")),
             "lost": registry.services.maintenance.requeue_lost,
         }[what]()
         (told,) = listener.notifies(timeout=5, stop_after=1)

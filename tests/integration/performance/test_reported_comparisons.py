@@ -38,17 +38,17 @@ def told(
         "replicates": [value] * 5,
         "environment": asdict(place),
     }
-    return registry.services.reports.report({"measurements": [figure | more]}, by="stranger")
+    return registry.services.reports.report({"measurements": [figure | more]}, by=Actor("stranger"))
 
 
 def check(registry: Registry, metric: str = "latency_p50", **rule: Any) -> None:
     document = {"checks": [{"metric": metric, "max_worse": 0.05}], "metrics": {metric: rule} if rule else {}}
     registry.services.policies.put(MODEL, document, revision=0, by=Actor("ada", admin=True))
-    registry.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by="ci")
+    registry.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by=Actor("ci"))
 
 
 def move(registry: Registry) -> None:
-    registry.services.aliases.move(MODEL, "prod", 2, expected=1, reason="release", by="ci")
+    registry.services.aliases.move(MODEL, "prod", 2, expected=1, reason="release", by=Actor("ci"))
 
 
 def test_a_report_neither_opens_nor_closes_a_gate_on_what_pt2hub_measured(registry: Registry) -> None:
@@ -62,7 +62,7 @@ def test_a_report_neither_opens_nor_closes_a_gate_on_what_pt2hub_measured(regist
         told(registry, one, 1000.0, **forged)
     with pytest.raises(PromotionCheckFailed, match="20 % worse"):
         move(registry)
-    registry.services.aliases.move(MODEL, "prod", 3, expected=1, reason="release", by="ci")
+    registry.services.aliases.move(MODEL, "prod", 3, expected=1, reason="release", by=Actor("ci"))
 
 
 def test_a_report_of_one_side_is_not_compared_with_what_pt2hub_measured_of_the_other(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pt2hub.domain.tokens import Actor
 from pt2hub.errors import AliasMoved, InvalidInput, NotFound, NotReady, Pt2hubError
 from support.registry import V3, V4
 
@@ -48,7 +49,7 @@ def test_a_removed_alias_leaves_its_history_which_goes_on_when_it_is_made_again(
     aliases = published(registry, 2)
     move(aliases, 1, None)
     move(aliases, 2, 1)
-    removed = aliases.remove(MODEL, "prod", expected=2, reason="retired", by="ada")
+    removed = aliases.remove(MODEL, "prod", expected=2, reason="retired", by=Actor("ada"))
     assert (removed.number, removed.last.before, removed.last.after) == (None, 2, None)
     assert aliases.aliases(MODEL).aliases == ()
     assert aliases.alias(MODEL, "prod").number is None
@@ -80,8 +81,8 @@ def test_a_move_from_where_the_alias_is_not_shows_the_move_that_won(registry: Re
     with pytest.raises(AliasMoved, match="though it was expected not to exist"):
         move(aliases, 3, None)
     with pytest.raises(AliasMoved, match="is on version 2, not on 3"):
-        aliases.remove(MODEL, "prod", expected=3, reason="x", by="ci")
-    aliases.remove(MODEL, "prod", expected=2, reason="retired", by="ada")
+        aliases.remove(MODEL, "prod", expected=3, reason="x", by=Actor("ci"))
+    aliases.remove(MODEL, "prod", expected=2, reason="retired", by=Actor("ada"))
     with pytest.raises(AliasMoved, match="was removed, not on 2") as caught:
         move(aliases, 3, 2)
     assert caught.value.context["winner"]["number"] is None
@@ -97,8 +98,8 @@ def test_the_same_move_again_is_answered_as_it_was_and_adds_no_history(registry:
     for other in ({"by": "ada"}, {"reason": "another"}):
         with pytest.raises(AliasMoved):
             move(aliases, 2, 1, **other)
-    gone = aliases.remove(MODEL, "prod", expected=2, reason="retired", by="ci")
-    assert aliases.remove(MODEL, "prod", expected=2, reason="retired", by="ci") == gone
+    gone = aliases.remove(MODEL, "prod", expected=2, reason="retired", by=Actor("ci"))
+    assert aliases.remove(MODEL, "prod", expected=2, reason="retired", by=Actor("ci")) == gone
     assert len(aliases.alias(MODEL, "prod").history) == 3
 
 
@@ -182,13 +183,13 @@ def test_an_alias_that_is_a_number_or_a_digest_is_refused_before_anything_is_loo
     registry: Registry, name: str
 ) -> None:
     with pytest.raises(InvalidInput, match="invalid alias"):
-        registry.services.aliases.move(MODEL, name, 1, expected=None, reason="x", by="ci")
+        registry.services.aliases.move(MODEL, name, 1, expected=None, reason="x", by=Actor("ci"))
 
 
 @pytest.mark.parametrize("reason", ["", " \n", "x" * 501, "a\x00b", "\x1b[2J", "\ud800", "a\u202eb"])
 def test_a_reason_that_cannot_be_kept_or_shown_is_refused(registry: Registry, reason: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        registry.services.aliases.move(MODEL, "prod", 1, expected=None, reason=reason, by="ci")
+        registry.services.aliases.move(MODEL, "prod", 1, expected=None, reason=reason, by=Actor("ci"))
     assert (caught.value.where, bool(caught.value.hint)) == ("reason", True)
 
 

@@ -34,7 +34,7 @@ def two_versions(registry: Registry) -> tuple[Digest, Digest, str]:
     second = published_unmeasured(registry, view, code=b"second", key="second")
     policies = registry.services.policies
     policies.put(MODEL, {"checks": [CHECK]}, revision=0, by=Actor("ada", admin=True))
-    registry.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by="ci")
+    registry.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by=Actor("ci"))
     return first, second, the_job(registry, second)
 
 
@@ -95,7 +95,7 @@ def test_a_move_that_waits_is_lost_to_one_that_was_made_meanwhile(served: Regist
         admin = Actor("ada", admin=True)
         aliases.force(MODEL, "prod", 2, expected=1, reason="it mends a wrong result", by=admin)
         aliases.force(MODEL, "prod", 1, expected=2, reason="it does not", by=admin)
-        aliases.remove(MODEL, "prod", expected=1, reason="nothing is in use", by="ada")
+        aliases.remove(MODEL, "prod", expected=1, reason="nothing is in use", by=Actor("ada"))
         measure_beside(registry, job, first, 9.0)
 
     thread = a_moment_later(served, act)
@@ -129,8 +129,8 @@ def test_a_measuring_job_that_fails_or_is_cancelled_ends_the_wait(shell: Shell, 
     assert f"measuring version 2 failed in job {job}: the device is gone" in told.err
     assert f"`pt2hub measure {MODEL}@2 --target {V4} --baseline {MODEL}@1`" in told.err
     assert "--wait` moves it" not in told.err
-    served.services.builds.retry(job, by="ada")
-    served.services.builds.cancel(job, by="ada")
+    served.services.builds.retry(job, by=Actor("ada"))
+    served.services.builds.cancel(job, by=Actor("ada"))
     assert "version 2 is not measured yet: " in shell(*MOVE, "--wait").err
 
 
@@ -150,7 +150,7 @@ def test_nobody_waits_where_another_check_refuses_all_the_same(served: Registry,
 
 def test_a_job_that_measures_again_is_waited_for_too(served: Registry, client: Client) -> None:
     first, second, job = two_versions(served)
-    served.services.builds.cancel(job, by="ada")
+    served.services.builds.cancel(job, by=Actor("ada"))
     measure(served, second, latency(9.0, noise=NOISY))
     again = the_job(served, second)
     with pytest.raises(

@@ -32,7 +32,7 @@ def policy(registry: Registry, *checks: dict[str, Any], metrics: dict[str, Any] 
 
 def move(registry: Registry, number: int, expected: int | None, alias: str = "prod") -> AliasView:
     aliases = registry.services.aliases
-    return aliases.move(MODEL, alias, number, expected=expected, reason="release", by="ci")
+    return aliases.move(MODEL, alias, number, expected=expected, reason="release", by=Actor("ci"))
 
 
 def force(registry: Registry, number: int, expected: int | None, by: Actor = ADMIN) -> AliasView:
@@ -104,7 +104,7 @@ def test_checks_are_for_their_alias_and_every_move_of_it_also_back(registry: Reg
     with pytest.raises(PromotionCheckFailed):
         move(registry, 2, 1, "prod")
     move(registry, 1, 2, "canary")
-    registry.services.aliases.remove(MODEL, "canary", expected=1, reason="gone", by="ci")
+    registry.services.aliases.remove(MODEL, "canary", expected=1, reason="gone", by=Actor("ci"))
     with pytest.raises(PromotionCheckFailed, match="stays removed, where it was on 1: latency_p50"):
         move(registry, 2, None, "canary")  # made anew: what it was on counts still
     assert move(registry, 1, None, "canary").number == 1
@@ -272,7 +272,7 @@ def test_every_target_that_both_have_is_looked_at_and_a_named_one_must_be_there(
     assert check["target"] == V4
     (said,) = move(registry, 3, 1).notes
     assert V3 in said
-    registry.services.aliases.remove(MODEL, "prod", expected=3, reason="again", by="ci")
+    registry.services.aliases.remove(MODEL, "prod", expected=3, reason="again", by=Actor("ci"))
     policy(registry, {**CHECK, "target": V4})
     move(registry, 1, None)
     error = refused(registry, 3, 1)

@@ -7,6 +7,7 @@ import psycopg
 import pytest
 
 from pt2hub.domain.builds import BuildFilter, BuildState, Readiness, readiness
+from pt2hub.domain.tokens import Actor
 from pt2hub.errors import InvalidInput, NotFound, UnknownTarget
 from pt2hub.server.db.stores.artifacts import references
 from support.registry import GPU, V3, V4
@@ -75,10 +76,10 @@ def test_a_model_tells_its_versions_and_aliases(registry: Registry) -> None:
     registry.published()
     registry.published(registry.submit(checks={"tolerance": 0.1}, targets=[V4, V3]))  # only partial
     registry.submit(checks={"tolerance": 0.2})
-    registry.services.aliases.move(MODEL, "prod", 2, expected=None, reason="x", by="ci")
-    registry.services.aliases.move(MODEL, "old", 1, expected=None, reason="x", by="ci")
-    registry.services.aliases.move(MODEL, "gone", 1, expected=None, reason="x", by="ci")
-    registry.services.aliases.remove(MODEL, "gone", expected=1, reason="x", by="ci")
+    registry.services.aliases.move(MODEL, "prod", 2, expected=None, reason="x", by=Actor("ci"))
+    registry.services.aliases.move(MODEL, "old", 1, expected=None, reason="x", by=Actor("ci"))
+    registry.services.aliases.move(MODEL, "gone", 1, expected=None, reason="x", by=Actor("ci"))
+    registry.services.aliases.remove(MODEL, "gone", expected=1, reason="x", by=Actor("ci"))
     named(registry, "vision/empty")
     model = registry.services.catalog.model(MODEL)
     assert (model.name, model.versions, model.newest, model.newest_ready) == (MODEL, 3, 3, 1)
@@ -105,7 +106,7 @@ def test_a_version_in_a_page_tells_readiness_targets_and_aliases(registry: Regis
     registry.submit(targets=[V4, V3, GPU])  # the same version, a target later
     registry.published(registry.submit(checks={"tolerance": 0.1}))
     for name in ("prod", "canary"):
-        registry.services.aliases.move(MODEL, name, 1, expected=None, reason="x", by="ci")
+        registry.services.aliases.move(MODEL, name, 1, expected=None, reason="x", by=Actor("ci"))
     newest, oldest = versions_of(registry, 10)
     assert (newest.readiness, newest.targets, newest.aliases) == ("ready", {V4: "succeeded"}, ())
     assert oldest.readiness == "partial"

@@ -7,6 +7,8 @@ import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+from pt2hub.domain.tokens import SERVER
+
 if TYPE_CHECKING:
     import pytest
     from flask.testing import FlaskClient
@@ -53,7 +55,7 @@ def test_what_is_no_description_changes_nothing_and_is_explained(
     api: FlaskClient, bearer: dict[str, str], registry: Registry
 ) -> None:
     registry.submit()
-    registry.services.catalog.describe(MODEL, TEXT)
+    registry.services.catalog.describe(MODEL, TEXT, by=SERVER)
     for address, document, status in REFUSED:
         answer = api.patch(address, json=document, headers=bearer)
         assert (answer.status_code, bool(answer.get_json(force=True)["detail"])) == (status, True), document

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pt2hub.domain.tokens import Actor
 from pt2hub.errors import CompileFailed
 from pt2hub.server.pages.trend_texts import format_trend
 from support.figures import Run, latency, measured, versions
@@ -94,7 +95,7 @@ def test_totals_count_what_goes_on_and_what_failed_lately(registry: Registry) ->
     versions(registry, 1)
     for kind in ("comparison", "change_point"):  # of one version
         flag(registry, 1, kind, "better")
-    registry.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by="t")
+    registry.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by=Actor("t"))
     failed, waiting, old = (registry.submit(checks={"tolerance": value}) for value in (0.3, 0.4, 0.5))
     for build in (failed.builds[0], old.builds[0]):
         registry.services.builds.fail(registry.claim(build.id), CompileFailed("no"))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pt2hub.domain.tokens import Actor
 from pt2hub.errors import CompileFailed
 from support.pages import Page
 from support.registry import GPU, V4
@@ -55,7 +56,7 @@ def test_the_front_page_says_what_there_is_what_is_in_production_how_it_moved_an
     failing = served.submit(checks={"tolerance": 0.3}).builds[0].id
     served.services.builds.fail(served.claim(failing), CompileFailed("no <b>such</b> thing"))
     for alias, number in (("candidate", 2), ("prod", 1)):
-        served.services.aliases.move(MODEL, alias, number, expected=None, reason="first", by="t")
+        served.services.aliases.move(MODEL, alias, number, expected=None, reason="first", by=Actor("t"))
     flag(served, 2)
     served.sql("UPDATE models SET description = '<script>alert(1)</script> sorts pictures'")
     page = read(web, "/")

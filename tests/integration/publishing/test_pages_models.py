@@ -65,7 +65,7 @@ def test_a_models_page_shows_versions_targets_aliases_policy_and_speed(
 ) -> None:
     served.submit(targets=[V4, GPU])
     versions(served, 2)
-    served.services.aliases.move(MODEL, "prod", 2, expected=None, reason=NASTY, by="ci")
+    served.services.aliases.move(MODEL, "prod", 2, expected=None, reason=NASTY, by=Actor("ci"))
     check = {"alias": "prod", "metric": "latency_p50", "max_worse": 0.05}
     served.services.policies.put(MODEL, {"checks": [check]}, revision=0, by=Actor("ada", admin=True))
     page = read(web, PAGE)
@@ -170,9 +170,9 @@ def test_a_version_without_artifacts_says_whether_any_can_still_come(
 ) -> None:
     (build,) = served.submit().builds
     assert "appears here as soon as a build" in read(web, f"{PAGE}/versions/1").text
-    served.services.builds.cancel(build.id, by="mary")
+    served.services.builds.cancel(build.id, by=Actor("mary"))
     assert "Its build was cancelled." in read(web, f"{PAGE}/versions/1").text
-    served.services.builds.retry(build.id, by="mary")
+    served.services.builds.retry(build.id, by=Actor("mary"))
     assert "appears here as soon as a build" in read(web, f"{PAGE}/versions/1").text
 
 
@@ -218,9 +218,9 @@ def test_who_moves_an_alias_that_moved_meanwhile_sees_who_did_and_keeps_what_was
 ) -> None:
     versions(served, 3)
     aliases = served.services.aliases
-    aliases.move(MODEL, "prod", 1, expected=None, reason="first", by="ci")
+    aliases.move(MODEL, "prod", 1, expected=None, reason="first", by=Actor("ci"))
     page = read(signed_in, f"{PAGE}/aliases/prod")
-    aliases.move(MODEL, "prod", 2, expected=1, reason="mine was quicker", by="ada")
+    aliases.move(MODEL, "prod", 2, expected=1, reason="mine was quicker", by=Actor("ada"))
     fields = {"alias": "prod", "number": "3", "reason": "typed at length"}
     page = again(send(signed_in, f"{PAGE}/aliases", page, **fields), 409)
     for said in (
@@ -260,7 +260,7 @@ def test_a_gate_that_refuses_shows_what_it_compared_and_an_admin_may_force(
     version(served, latency(12.0))
     check = {"alias": "prod", "metric": "latency_p50", "max_worse": 0.05}
     served.services.policies.put(MODEL, {"checks": [check]}, revision=0, by=Actor("ada", admin=True))
-    served.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by="ci")
+    served.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by=Actor("ci"))
     fields = {"alias": "prod", "number": "2", "reason": "it mends a wrong result"}
     page = again(send(signed_in, f"{PAGE}/aliases", read(signed_in, PAGE), **fields), 409)
     for said in (
@@ -296,7 +296,7 @@ def test_what_a_policy_says_to_a_move_that_it_lets_pass_is_told_after_it(
 
 def test_who_only_reads_sees_no_form_and_can_send_none(web: FlaskClient, served: Registry) -> None:
     versions(served, 1)
-    served.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by="ci")
+    served.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by=Actor("ci"))
     page = read(web, f"{PAGE}/aliases/prod")
     assert "Sign in to move prod" in page.text
     assert not [name for name, _ in page.fields if name in ("reason", "seen")]
@@ -310,7 +310,7 @@ def test_a_page_holds_nothing_that_the_policy_forbids(
     signed_in: FlaskClient, served: Registry, path: str
 ) -> None:
     versions(served, 1)
-    served.services.aliases.move(MODEL, "prod", 1, expected=None, reason=NASTY, by="ci")
+    served.services.aliases.move(MODEL, "prod", 1, expected=None, reason=NASTY, by=Actor("ci"))
     html = signed_in.get(path).get_data(as_text=True)
     Page(html)
     assert html.count("<h1") == 1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pt2hub.domain.tokens import SERVER
 from pt2hub.errors import Pt2hubError
 from pt2hub.server.pages.publishing.publish import EXAMPLE
 from pt2hub.wire.documents import parse_document, write_document
@@ -94,7 +95,7 @@ def test_the_spec_of_a_version_can_be_published_again(registry: Registry) -> Non
             "kwargs": {"eps": 1e-5, "name": "1e-3", "no": "no"},
         },
     )
-    registry.services.publish.submit(given)
+    registry.services.publish.submit(given, by=SERVER)
     text = write_document(registry.services.publish.document("vision/resnet18", 1))
     assert text.startswith("model: vision/resnet18\nsource:\n  factory: torchvision.models:resnet18\n")
     preview = registry.services.publish.check(parse_document(text.encode()))

@@ -9,6 +9,7 @@ import torch
 
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.domain.publishing.spec import DEFAULT_FACTORIES, Spec
+from pt2hub.domain.tokens import SERVER, Actor
 from pt2hub.errors import (
     Conflict,
     InvalidInput,
@@ -65,7 +66,7 @@ def test_an_attempt_has_the_settings_of_the_latest_submission_and_a_retry_too(re
     assert Spec.from_canonical(claim.spec).limits.seconds == 60
     registry.services.builds.fail(claim, NotFound("its time was too short"))
     registry.submit(limits={"seconds": 600}, measure={"profile": False})
-    registry.services.builds.retry(build, by="ada")
+    registry.services.builds.retry(build, by=Actor("ada"))
     retried = registry.claim(build)
     spec = Spec.from_canonical(retried.spec)
     assert (spec.limits.seconds, spec.measure.profile) == (600, False)
@@ -92,7 +93,7 @@ def test_a_submission_and_its_preview_say_which_options_change_nothing(registry:
     cpu, gpu = "torch2.13-cpu-x86_64_v4", "torch2.11-cu130-sm90"
     spec = a_spec(compile={"mode": "max-autotune"}, targets=[cpu, gpu])
     preview = registry.services.publish.check(spec)
-    view = registry.services.publish.submit(spec)
+    view = registry.services.publish.submit(spec, by=SERVER)
     assert [note.partition(": ")[0] for note in view.notes] == [cpu, cpu]
     assert preview.notes == view.notes
     assert "autotuning has nothing to choose" in view.notes[0]

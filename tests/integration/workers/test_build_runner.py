@@ -16,6 +16,7 @@ import torch
 from pt2hub.domain.artifacts import BASELINE_PROFILE_TYPE, MEASUREMENT_RUN_TYPE, PROFILE_TYPE
 from pt2hub.domain.builds import STEPS
 from pt2hub.domain.debug_logs import DEBUG_LOGS
+from pt2hub.domain.tokens import SERVER, Actor
 from pt2hub.server.blobs.memory import MemoryStorage
 from pt2hub.server.container import Container
 from pt2hub.server.db import engine as engines
@@ -84,7 +85,7 @@ class Shop(Registry):
         measure = {"torch_compile": True, "processes": 1, "seconds": 0.05}
         spec = tiny_spec(factory, source=source, targets=[self.target], measure=measure)
         spec["compile"] = {"debug": list(debug)}
-        return self.services.publish.submit(spec).builds[0].id
+        return self.services.publish.submit(spec, by=SERVER).builds[0].id
 
     def build(self, factory: str = "Mlp", seed: int = 3, debug: Sequence[str] = ()) -> BuildView:
         """Publishes a tiny model and runs its build."""
@@ -191,7 +192,7 @@ def overtaken(shop: Shop) -> tuple[BuildView, str]:
     )
     worker.join()
     view = shop.services.builds.view(build)
-    shop.services.builds.cancel(build, "test")  # measuring jobs give way to a build that waits
+    shop.services.builds.cancel(build, Actor("test"))  # measuring jobs give way to a build that waits
     return view, key
 
 
@@ -224,7 +225,7 @@ def test_a_child_that_someone_kills_is_a_passing_fault_and_costs_a_pause(shop: S
     assert view.not_before is not None
     assert program not in members(child)
     assert "killed from outside by SIGKILL" in shop.log(build)
-    shop.services.builds.cancel(build, "test")  # measuring jobs give way to a build that waits
+    shop.services.builds.cancel(build, Actor("test"))  # measuring jobs give way to a build that waits
 
 
 @pytest.fixture(scope="module")
@@ -328,7 +329,7 @@ def test_a_retrained_version_gets_one_short_run_and_the_full_comparison_on_reque
     assert short.profile is not None
     assert short.torch_compile_profile is None, "a short run times no baselines"
 
-    (job,) = shop.services.measuring_jobs.measure(f"{own.model}@{own.number}", by="test").builds
+    (job,) = shop.services.measuring_jobs.measure(f"{own.model}@{own.number}", by=Actor("test")).builds
     shop.runner.run(job.id)
 
     pairs = shop.sql(
@@ -371,7 +372,7 @@ def test_a_region_of_one_model_is_reused_by_another_one(shop: Shop) -> None:
         spec = tiny_spec(
             f"deep{blocks}", source=source, compile={"regions": ["Plain"]}, targets=[shop.target]
         )
-        build = shop.services.publish.submit(spec | {"measure": {"processes": 0}}).builds[0].id
+        build = shop.services.publish.submit(spec | {"measure": {"processes": 0}}, by=SERVER).builds[0].id
         shop.runner.run(build)
         builds.append(shop.services.builds.view(build))
 

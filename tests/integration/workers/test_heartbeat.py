@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from pt2hub.domain.builds import MEASURE_PRIORITY
+from pt2hub.domain.tokens import Actor
 from pt2hub.errors import StaleAttempt
 from pt2hub_workers.operations.heartbeat import HeartbeatMonitor
 from support.registry import V3, V4, a_registration
@@ -68,7 +69,7 @@ def test_a_cancel_reaches_the_attempt_by_a_notification(
     claim = claimed(registry)
     with monitor.track(claim) as token:
         assert not token.wait(1)  # the first look is over, and nothing is wrong
-        registry.services.builds.cancel(claim.build, "test")
+        registry.services.builds.cancel(claim.build, Actor("test"))
 
         assert took(token) < SOON
         assert token.reason == "cancelled"
@@ -79,7 +80,7 @@ def test_a_cancel_between_claim_and_watch_is_found_too(
 ) -> None:
     monitor = overseer_of()
     claim = claimed(registry)
-    registry.services.builds.cancel(claim.build, "test")
+    registry.services.builds.cancel(claim.build, Actor("test"))
     time.sleep(0.3)  # its notification is over and heard by nobody
     with monitor.track(claim) as token:
         assert took(token) < SOON
@@ -92,7 +93,7 @@ def test_a_build_that_an_operator_queues_again_is_overtaken_and_another_slots_at
     monitor = overseer_of(every=0.1)
     claim, other = claimed(registry), claimed(registry, model="vision/other")
     with monitor.track(claim) as token, monitor.track(other) as untouched:
-        registry.services.builds.requeue(claim.build, "test")
+        registry.services.builds.requeue(claim.build, Actor("test"))
         assert took(token) < SOON
         assert token.reason == "overtaken"
         again = registry.services.builds.claim(claim.build, "w1")
@@ -158,7 +159,7 @@ def test_a_cancel_is_heard_after_the_connections_were_cut(
                 "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
                 "WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
-        registry.services.builds.cancel(claim.build, "test")  # while nobody listens
+        registry.services.builds.cancel(claim.build, Actor("test"))  # while nobody listens
 
         assert token.wait(20)
         assert token.reason == "cancelled"

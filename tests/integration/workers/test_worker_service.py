@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from pt2hub.domain.builds import StepReport
 from pt2hub.domain.digests import digest_bytes
+from pt2hub.domain.tokens import Actor
 from pt2hub.errors import CompileFailed, IsolationRefused, NotFound
 from pt2hub.wire.workers import WorkerBuild
 from support.registry import ENVIRONMENT, TOOLCHAIN, V3, V4, a_registration
@@ -297,8 +298,8 @@ def test_a_heartbeat_learns_which_builds_are_no_longer_the_workers(registry: Reg
     kept, cancelled, requeued = (
         registry.claim(registry.submit(model=f"vision/m{number}").builds[0].id) for number in range(3)
     )
-    builds.cancel(cancelled.build, "alice")
-    builds.requeue(requeued.build, "root")
+    builds.cancel(cancelled.build, Actor("alice"))
+    builds.requeue(requeued.build, Actor("root"))
     held = {claim.build: 1 for claim in (kept, cancelled, requeued)}
     assert set(workers.beat("w1", held)) == {cancelled.build, requeued.build}
     again = registry.claim(requeued.build)  # by the same worker: the first attempt is still not its own

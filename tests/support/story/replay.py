@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pt2hub.domain.artifacts import CODE_TYPE
 from pt2hub.domain.builds import BuildFilter, BuildKind
 from pt2hub.domain.digests import Digest, digest_bytes
-from pt2hub.domain.tokens import Actor
+from pt2hub.domain.tokens import SERVER, Actor
 from pt2hub.errors import InvalidInput, PromotionCheckFailed
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.services.blobs.blob_writes import BlobChunk
@@ -95,7 +95,7 @@ class _Replay:
         """Submit a version, build and measure it, and move aliases to it."""
         at = self._at(model, number)
         self._clock.set(at)
-        version = self._services.publish.submit(self._spec(model, number))
+        version = self._services.publish.submit(self._spec(model, number), by=SERVER)
         for place, (arch, build) in enumerate(zip(model.speeds, version.builds, strict=True)):
             self._build(Job(build.id, model, number, arch), at + 20 * place)
         if any(0 <= number - changed <= 3 for changed in model.changes):
@@ -136,7 +136,7 @@ class _Replay:
             case "runs":
                 self._attempts.begin(job, self._clock.start - 130)
             case "cancelled":
-                self._services.builds.cancel(job.id, "mary")
+                self._services.builds.cancel(job.id, Actor("mary"))
             case kind:
                 ended = self._attempts.fail(job, at, kind)
                 if FAILURES[kind].again:
@@ -188,9 +188,9 @@ class _Replay:
         """Ask for measurements, wait for GPUs that are ordered; some workers have left."""
         self._clock.set(self._clock.start - 600)
         model = next(model for model in MODELS if model.name == RANKER)
-        self._services.measuring_jobs.measure(f"{RANKER}@{model.versions}", by="mary", repeat=3)
+        self._services.measuring_jobs.measure(f"{RANKER}@{model.versions}", by=Actor("mary"), repeat=3)
         spec = self._spec(model, model.versions)
-        self._services.publish.submit({**spec, "targets": [*spec["targets"], ORDERED]})
+        self._services.publish.submit({**spec, "targets": [*spec["targets"], ORDERED]}, by=SERVER)
         self._compare()
         alive = {machine(arch, NEWER).device for arch in ("sm90", "x86_64_v4")}
         self._attempts.leave(alive, self._clock.start)

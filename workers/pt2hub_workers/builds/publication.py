@@ -120,6 +120,8 @@ def make_config(
             "compiler_processes": fields.compiler_processes,
             "autotuning": fields.autotuning,
             "request": claim.request,
+            "published_by": encode(claim.published_by),
+            "requested_by": encode(claim.requested_by),
             "compile": {
                 "mode": compile_mode(claim.spec, claim.request),
                 "options": requested_options(claim.spec, claim.request),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
+from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -139,7 +140,7 @@ def _authorise() -> None:
     if request.blueprint == PAGES:  # signed in by a cookie, see pages.access.login
         return
     if permissions.needs_token():
-        g.actor = _sender()
+        g.actor = replace(_sender(), request=g.request)
     permissions.authorise()
 
 

@@ -62,11 +62,6 @@ def caller() -> Actor:
     return cast("Actor", g.actor)
 
 
-def actor() -> str:
-    """Return the name of the request's token; see `caller`."""
-    return caller().name
-
-
 def wrong_fields(error: ValidationError) -> tuple[Detail, ...]:
     """Convert pydantic errors to details, at most `_MAX_DETAILS`."""
     return tuple(

@@ -172,4 +172,5 @@ class Policy(Base):
     revision: Mapped[int] = mapped_column(Integer)
     document: Mapped[dict[str, Any]]
     by: Mapped[str]
+    principal: Mapped[dict[str, Any] | None]
     at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())

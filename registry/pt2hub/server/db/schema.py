@@ -73,6 +73,7 @@ class Model(Base):
     id: Mapped[int] = serial_key()
     name: Mapped[str] = mapped_column(unique=True)
     description: Mapped[str] = mapped_column(server_default="")
+    described_by: Mapped[dict[str, Any] | None]
     created_at: Mapped[datetime] = now()
 
 
@@ -94,6 +95,7 @@ class Version(Base):
     pins: Mapped[dict[str, Any]]
     weights: Mapped[str | None]
     golden: Mapped[str | None]
+    published_by: Mapped[dict[str, Any] | None]
     created_at: Mapped[datetime] = now()
 
 
@@ -121,6 +123,7 @@ class AliasMove(Base):
     after: Mapped[int | None] = mapped_column(Integer)
     reason: Mapped[str]
     by: Mapped[str]
+    principal: Mapped[dict[str, Any] | None]  # the same with kind and id: names are used again
     forced: Mapped[dict[str, Any] | None]  # the failed checks, if an admin forced the move
     # Not the transaction's time, which is its start: it may have waited for the previous move.
     at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
@@ -294,6 +297,9 @@ class Build(Base):
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
     error: Mapped[dict[str, Any] | None]
+    requested_by: Mapped[dict[str, Any] | None]
+    retried_by: Mapped[dict[str, Any] | None]
+    cancelled_by: Mapped[dict[str, Any] | None]
 
 
 class BuildAttempt(Base):
@@ -481,6 +487,8 @@ class ApiToken(Base):
     created_at: Mapped[datetime] = now()
     last_used_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]
+    created_by: Mapped[dict[str, Any] | None]
+    revoked_by: Mapped[dict[str, Any] | None]
 
 
 class WebSession(Base):
@@ -493,3 +501,25 @@ class WebSession(Base):
     created_at: Mapped[datetime] = now()
     last_used_at: Mapped[datetime] = now()
     expires_at: Mapped[datetime] = mapped_column(index=True)
+
+
+class AuditEntry(Base):
+    """A mutation and who made it. A trigger refuses UPDATE, DELETE and TRUNCATE; workers' attempts have no entries."""
+
+    __tablename__ = "audit_log"
+    __table_args__ = (
+        Index(None, "at", "id"),
+        Index("ix_audit_log_models", "models", postgresql_using="gin"),
+    )
+
+    id: Mapped[int] = serial_key()
+    # Not the transaction's time, which is its start: it may have waited for another mutation.
+    at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+    principal_kind: Mapped[str]
+    principal: Mapped[str]
+    principal_id: Mapped[str | None]
+    action: Mapped[str]
+    resource: Mapped[str]
+    models: Mapped[list[str]] = mapped_column(ARRAY(Text), server_default="{}")
+    request: Mapped[str | None]
+    change: Mapped[dict[str, Any]] = mapped_column(server_default="{}")

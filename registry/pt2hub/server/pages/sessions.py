@@ -6,6 +6,7 @@ A form is accepted if the browser says that a page of this site sent it and the 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flask import g, request
@@ -24,7 +25,7 @@ def actor() -> Actor:
     """Return the sender of a form, after `access.login.check`."""
     found = visitor()
     assert found is not None, "requests that change something are checked before their view"
-    return found
+    return replace(found, request=g.request)
 
 
 def open_session(token: str) -> None:

@@ -15,6 +15,7 @@ from pt2hub.errors import Unauthorized
 from pt2hub.server.container import open_container
 from pt2hub.server.db import migrations
 from pt2hub.server.db.embedded import EmbeddedPostgres
+from pt2hub.server.operator import operator
 from pt2hub.server.up.children import HAND_BACK_SECONDS, api_services, await_service, worker_service
 from pt2hub.server.up.database_supervision import Database
 from pt2hub.server.up.isolation import confining, warning
@@ -218,7 +219,7 @@ def _ensure_token(container: Container, home: Home, url: str) -> str | None:
             container.access.verify(known)
             home.settings_file.write(url=url)
             return None
-    made = container.access.create_token("up", admin=True)
+    made = container.access.create_token("up", admin=True, by=operator())
     home.settings_file.write(url=url, token=made)
     return made
 

@@ -4,7 +4,7 @@ from flask import Response
 from flask_openapi3.blueprint import APIBlueprint
 from pydantic import RootModel
 
-from pt2hub.server.api.context import actor, body, caller, container, render
+from pt2hub.server.api.context import body, caller, container, render
 from pt2hub.server.api.request_shapes import (
     ALIASES,
     TOKEN,
@@ -53,7 +53,7 @@ def move(path: AliasPath) -> Response:
     if change.force:
         view = aliases.force(model, path.alias, change.number, expected=where, reason=why, by=caller())
     else:
-        view = aliases.move(model, path.alias, change.number, expected=where, reason=why, by=actor())
+        view = aliases.move(model, path.alias, change.number, expected=where, reason=why, by=caller())
     return render(view)
 
 
@@ -61,6 +61,6 @@ def move(path: AliasPath) -> Response:
 def remove(path: AliasPath, query: AliasRemoval) -> Response:
     """Remove an alias if it is on the expected version; its history is kept."""
     view = container().aliases.remove(
-        f"{path.team}/{path.name}", path.alias, expected=query.expected, reason=query.reason, by=actor()
+        f"{path.team}/{path.name}", path.alias, expected=query.expected, reason=query.reason, by=caller()
     )
     return render(view)

@@ -12,7 +12,7 @@ from werkzeug.wrappers import Response as WerkzeugResponse
 
 from pt2hub.domain.digests import CHUNK, Digest
 from pt2hub.errors import NotFound, StorageFull, TooLarge, UploadTruncated
-from pt2hub.server.api.context import container, context, render
+from pt2hub.server.api.context import caller, container, context, render
 from pt2hub.server.api.ranges import Content, is_known, respond
 from pt2hub.server.api.request_shapes import ARTIFACTS, BYTES, TOKEN, DigestPath
 from pt2hub.server.blobs.keys import StorageKey
@@ -39,7 +39,7 @@ def upload(path: DigestPath) -> Response:
     storage, limit = container().storage, context().config.max_blob_bytes
     new = storage.size(key) is None
     _admit(request.content_length or 0, limit, new=new)
-    size = container().blobs.write(key, _read_body(new=new), holder=_HOLDER, limit=limit)
+    size = container().blobs.write(key, _read_body(new=new), holder=_HOLDER, limit=limit, by=caller())
     return render(Uploaded(key.digest, size), HTTPStatus.CREATED)
 
 

@@ -5,7 +5,7 @@ from flask_openapi3.blueprint import APIBlueprint
 from pydantic import RootModel
 
 from pt2hub.server.api import permissions
-from pt2hub.server.api.context import actor, body, container, render
+from pt2hub.server.api.context import body, caller, container, render
 from pt2hub.server.api.request_shapes import TOKEN, json_body
 from pt2hub.server.api.request_shapes_performance import PERFORMANCE, MeasureOrder
 from pt2hub.wire.performance import MeasuringJobs
@@ -32,6 +32,6 @@ def measure() -> Response:
         repeat=order.repeat,
         priority=order.priority,
         baseline=order.baseline,
-        by=actor(),
+        by=caller(),
     )
     return render(jobs)

@@ -4,7 +4,7 @@ from flask import Response
 from flask_openapi3.blueprint import APIBlueprint
 from pydantic import RootModel
 
-from pt2hub.server.api.context import body, container, render
+from pt2hub.server.api.context import body, caller, container, render
 from pt2hub.server.api.request_shapes import MODELS, TOKEN, ModelChange, ModelPath, ModelsQuery, json_body
 from pt2hub.wire.responses import ModelPage, ModelView
 
@@ -35,4 +35,4 @@ def model(path: ModelPath) -> Response:
 def change(path: ModelPath) -> Response:
     """Set a model's description; the last change wins."""
     wanted = body(ModelChange, most=_MAX_CHANGE_BYTES, what="The model change", hint=_HINT)
-    return render(container().catalog.describe(f"{path.team}/{path.name}", wanted.description))
+    return render(container().catalog.describe(f"{path.team}/{path.name}", wanted.description, by=caller()))

@@ -7,7 +7,7 @@ from flask_openapi3.blueprint import APIBlueprint
 from pydantic import RootModel
 
 from pt2hub.server.api import permissions
-from pt2hub.server.api.context import actor, container, render
+from pt2hub.server.api.context import caller, container, render
 from pt2hub.server.api.request_shapes import TOKEN, json_body
 from pt2hub.server.api.request_shapes_performance import PERFORMANCE
 from pt2hub.server.services.performance.report_form import MAX_REPORT_BYTES, Report
@@ -32,5 +32,5 @@ def report() -> Response:
     """
     request.max_content_length = MAX_REPORT_BYTES
     document = parse_document(request.get_data(cache=False), content_type=JSON_TYPE, hint=_HINT)
-    reported = container().reports.report(document, by=actor(), check=permissions.require)
+    reported = container().reports.report(document, by=caller(), check=permissions.require)
     return render(reported, HTTPStatus.CREATED if reported.accepted else HTTPStatus.OK)

@@ -7,7 +7,7 @@ from flask_openapi3.blueprint import APIBlueprint
 from pydantic import RootModel
 
 from pt2hub.domain.digests import Digest
-from pt2hub.server.api.context import actor, body, container, render
+from pt2hub.server.api.context import body, caller, container, render
 from pt2hub.server.api.request_shapes import ARTIFACTS, TOKEN, json_body
 from pt2hub.server.api.request_shapes_uploads import PartsWanted, UploadEnd, UploadPath, UploadStart
 from pt2hub.wire.uploads import PartRequests, UploadView
@@ -31,7 +31,7 @@ _END = 'Send {"etags": ["..."]} with the ETag that the storage returned for each
 def begin() -> Response:
     """Start an upload; 200 if the blob is already stored."""
     wanted = body(UploadStart, most=_MAX_BYTES, what="The upload", hint=_START)
-    view = container().uploads.begin(Digest(wanted.digest), wanted.size, by=actor())
+    view = container().uploads.begin(Digest(wanted.digest), wanted.size, by=caller())
     return _answer(view, HTTPStatus.OK if view.state == "stored" else HTTPStatus.CREATED)
 
 
@@ -58,20 +58,20 @@ def sign(path: UploadPath) -> Response:
 def complete(path: UploadPath) -> Response:
     """Complete an upload; 202 while the server is still hashing it: poll the upload."""
     end = body(UploadEnd, most=_MAX_COMPLETION_BYTES, what="The completion of the upload", hint=_END)
-    view = container().uploads.complete(path.id, end.etags)
+    view = container().uploads.complete(path.id, end.etags, by=caller())
     return _answer(view, HTTPStatus.ACCEPTED if view.state == "checking" else HTTPStatus.OK)
 
 
 @routes.get("/<id>", responses={200: RootModel[UploadView]}, security=TOKEN)
 def upload(path: UploadPath) -> Response:
     """Return the state of an upload."""
-    return _answer(container().uploads.view(path.id))
+    return _answer(container().uploads.view(path.id, by=caller()))
 
 
 @routes.delete("/<id>", responses={204: None}, security=TOKEN)
 def cancel(path: UploadPath) -> Response:
     """Cancel an upload and remove its content."""
-    container().uploads.cancel(path.id)
+    container().uploads.cancel(path.id, by=caller())
     return Response(status=HTTPStatus.NO_CONTENT)
 
 

@@ -8,7 +8,7 @@ from pydantic import RootModel
 
 from pt2hub.domain.builds import BuildFilter
 from pt2hub.server.api import permissions
-from pt2hub.server.api.context import actor, body, container, render
+from pt2hub.server.api.context import body, caller, container, render
 from pt2hub.server.api.request_shapes import (
     MODELS,
     TOKEN,
@@ -44,7 +44,7 @@ def submit(query: SubmitQuery) -> Response:
     request.max_content_length = MAX_DOCUMENT_BYTES
     document = parse_document(request.get_data(cache=False), content_type=request.mimetype)
     permissions.require(document.get("model"))
-    version = container().publish.submit(document, priority=query.priority)
+    version = container().publish.submit(document, by=caller(), priority=query.priority)
     return render(version, HTTPStatus.CREATED if version.created else HTTPStatus.OK)
 
 
@@ -87,7 +87,9 @@ def add_target(path: VersionPath) -> Response:
     A build that failed is not queued again, which `POST /builds/<id>/retry` does.
     """
     wanted = body(TargetAddition, most=_MAX_TARGET_BYTES, what="The request", hint=_TARGET_HINT).target
-    return render(container().publish.add_target(f"{path.team}/{path.name}", path.number, wanted))
+    return render(
+        container().publish.add_target(f"{path.team}/{path.name}", path.number, wanted, by=caller())
+    )
 
 
 @routes.get("/builds", responses={200: RootModel[BuildPage]})
@@ -106,10 +108,10 @@ def build(path: BuildPath) -> Response:
 @routes.post("/builds/<id>/cancel", responses={200: RootModel[BuildView]}, security=TOKEN)
 def cancel(path: BuildPath) -> Response:
     """Cancel a queued or running build immediately; its worker stops within a second."""
-    return render(container().builds.cancel(path.id, by=actor()))
+    return render(container().builds.cancel(path.id, by=caller()))
 
 
 @routes.post("/builds/<id>/retry", responses={200: RootModel[BuildView]}, security=TOKEN)
 def retry(path: BuildPath, query: RetryQuery) -> Response:
     """Queue a failed or cancelled build again."""
-    return render(container().builds.retry(path.id, by=actor(), priority=query.priority))
+    return render(container().builds.retry(path.id, by=caller(), priority=query.priority))

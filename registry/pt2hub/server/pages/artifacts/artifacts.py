@@ -119,7 +119,7 @@ def measure(digest: str) -> Response | WerkzeugResponse:
     try:
         container().measuring_jobs.measure(
             reference,
-            by=sessions.actor().name,
+            by=sessions.actor(),
             repeat=_typed_number(typed, "repeat", 1, MAX_REPEAT),
             priority=_typed_number(typed, "priority", LOWEST_PRIORITY, HIGHEST_PRIORITY),
             baseline=typed["baseline"] or None,

@@ -167,7 +167,7 @@ def cancel_build(build: str) -> Response | WerkzeugResponse:
     """Cancel a build."""
     view = _view(build)
     try:
-        container().builds.cancel(view.id, by=sessions.actor().name)
+        container().builds.cancel(view.id, by=sessions.actor())
     except UsageError as error:
         view = _view(build)
         return _page(view, panel(view, LogQuery()), error)
@@ -180,7 +180,7 @@ def retry_build(build: str) -> Response | WerkzeugResponse:
     view, typed = _view(build), request.form.get("priority", "").strip()
     try:
         wanted = parse_priority(typed) if typed else None
-        container().builds.retry(view.id, by=sessions.actor().name, priority=wanted)
+        container().builds.retry(view.id, by=sessions.actor(), priority=wanted)
     except UsageError as error:
         view = _view(build)
         return _page(view, panel(view, LogQuery()), error, typed=typed)

@@ -100,7 +100,7 @@ def _move(model: str, form: AliasForm) -> AliasView:
     arguments: dict[str, Any] = {"expected": form.expected, "reason": form.reason}
     if form.force:
         return aliases.force(model, form.alias, form.to, **arguments, by=by)
-    return aliases.move(model, form.alias, form.to, **arguments, by=by.name)
+    return aliases.move(model, form.alias, form.to, **arguments, by=by)
 
 
 def _remove(model: str, form: AliasForm) -> None:
@@ -111,9 +111,7 @@ def _remove(model: str, form: AliasForm) -> None:
             where="alias",
             hint="Reload the page to see where it is now.",
         )
-    container().aliases.remove(
-        model, form.alias, expected=expected, reason=form.reason, by=sessions.actor().name
-    )
+    container().aliases.remove(model, form.alias, expected=expected, reason=form.reason, by=sessions.actor())
 
 
 def _outcome(view: AliasView, form: AliasForm) -> str:

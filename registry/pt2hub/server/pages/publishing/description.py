@@ -10,6 +10,7 @@ from flask import redirect, request, url_for
 from pt2hub.errors import InvalidInput
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
+from pt2hub.server.pages import sessions
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.templates import page
 
@@ -25,7 +26,7 @@ def describe(team: str, name: str) -> Response | WerkzeugResponse:
     if typed is None:
         return redirect(url_for("pages.model", team=team, name=name), HTTPStatus.SEE_OTHER)
     try:
-        catalog.describe(f"{team}/{name}", typed)
+        catalog.describe(f"{team}/{name}", typed, by=sessions.actor())
     except InvalidInput as error:
         return page(
             "description_retry.html",

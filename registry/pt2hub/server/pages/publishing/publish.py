@@ -67,7 +67,9 @@ def publish() -> Response | WerkzeugResponse:
     if "check" in request.form:
         return _form(text, _check(text), wanted)
     try:
-        version = container().publish.submit(_read(text), priority=parse_priority(wanted.strip()))
+        version = container().publish.submit(
+            _read(text), by=sessions.actor(), priority=parse_priority(wanted.strip())
+        )
     except Pt2hubError as error:
         return _form(text, _error_outcome(text, error), wanted)
     team, _, name = version.model.partition("/")

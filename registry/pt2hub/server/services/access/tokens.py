@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 import secrets
 import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypedDict
 
-from pt2hub.domain.tokens import DEFAULT_SCOPES, EVERY_MODEL, PATTERN, Actor, Scope
+from pt2hub.domain.audit import Action
+from pt2hub.domain.tokens import DEFAULT_SCOPES, EVERY_MODEL, PATTERN, SERVER, TOKEN, Actor, Scope
 from pt2hub.errors import (
     INVISIBLE_CHARACTERS,
     Ambiguous,
@@ -22,6 +22,7 @@ from pt2hub.errors import (
     Unauthorized,
 )
 from pt2hub.server.db.stores.access.tokens import TokenStore
+from pt2hub.server.services.access import audit_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,7 +36,6 @@ _MAX_NAME_CHARS = 100
 _RECENT_S = 0.5
 _MAX_RECENT = 10_000
 _LONGEST = timedelta(days=3650)
-_TOKEN = re.compile(rf"(pt2_[a-z2-7]{{52}})_([a-z2-7]{{{_CHECKSUM_CHARS}}})")
 _HINT = "Create a token with pt2hub admin token on the server's machine; pt2hub login stores it, or set PT2HUB_TOKEN."
 
 
@@ -81,6 +81,7 @@ class AccessService:
         scopes: Iterable[Scope] = DEFAULT_SCOPES,
         patterns: Sequence[str] = (EVERY_MODEL,),
         lasting: timedelta | None = None,
+        by: Actor = SERVER,
     ) -> str:
         """Create a token.
 
@@ -109,7 +110,18 @@ class AccessService:
         body = f"pt2_{_base32(secrets.token_bytes(_RANDOM_BYTES))}"
         token = f"{body}_{_checksum(body)}"
         with self._sessions.begin() as session:
-            TokenStore(session).add(actor, _sha256(token), lasting=lasting)
+            made = TokenStore(session).add(actor, _sha256(token), by=by.principal, lasting=lasting)
+            audit_log.record(
+                session,
+                by,
+                Action.TOKEN_CREATE,
+                name,
+                id=made.id,
+                admin=made.admin,
+                scopes=made.scopes,
+                patterns=made.patterns,
+                expires_at=made.expires_at,
+            )
         return token
 
     def verify(self, token: str, *, recently: bool = False) -> Actor:
@@ -150,7 +162,7 @@ class AccessService:
         with self._sessions.begin() as session:
             return TokenStore(session).all()
 
-    def revoke(self, name_or_id: str) -> TokenInfo:
+    def revoke(self, name_or_id: str, *, by: Actor = SERVER) -> TokenInfo:
         """Revoke a token, at once and for good.
 
         Args:
@@ -162,12 +174,15 @@ class AccessService:
         """
         with self._sessions.begin() as session:
             store = TokenStore(session)
-            return store.revoke(_chosen(store.all(), name_or_id).id)
+            revoked, changed = store.revoke(_chosen(store.all(), name_or_id).id, by=by.principal)
+            if changed:
+                audit_log.record(session, by, Action.TOKEN_REVOKE, revoked.name, id=revoked.id)
+            return revoked
 
 
 def is_whole(token: str) -> bool:
     """Return whether a token is well-formed: its checksum catches typing errors without the database."""
-    match = _TOKEN.fullmatch(token)
+    match = TOKEN.fullmatch(token)
     return match is not None and secrets.compare_digest(_checksum(match[1]), match[2])
 
 

@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pt2hub.domain.audit import Action
 from pt2hub.errors import BlobGone, DigestMismatch
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.blobs.blobs import BlobStore
+from pt2hub.server.services.access import audit_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from pt2hub.domain.tokens import Actor
     from pt2hub.server.blobs.ports import Storage
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.stores.blobs.blobs import LeasedBlob
@@ -68,13 +71,20 @@ class BlobService:
             raise _gone(next(iter(left)))
 
     def write(
-        self, key: StorageKey, chunks: Iterable[bytes], *, holder: str, limit: int | None = None
+        self,
+        key: StorageKey,
+        chunks: Iterable[bytes],
+        *,
+        holder: str,
+        limit: int | None = None,
+        by: Actor | None = None,
     ) -> int:
         """Store and lease a stream of unknown length.
 
         Args:
             chunks: The bytes; errors that it raises pass through.
             limit: Maximum size in bytes.
+            by: Who uploads it, None for the server itself.
 
         Returns:
             The number of bytes.
@@ -86,8 +96,8 @@ class BlobService:
         """
         leased = self._lease({key: 0}, holder)[key]
         size = self._storage.write(leased.key, chunks, limit=limit)
-        if not leased.stored:
-            self.confirm(leased.key, size, holder=holder)
+        if not leased.stored and self._confirm({leased.key: size}, holder, by=by):
+            raise _gone(leased.key)
         return size
 
     def hold(self, key: StorageKey, size: int, *, holder: str) -> tuple[StorageKey, bool]:
@@ -143,11 +153,17 @@ class BlobService:
                 leased |= BlobStore(session).revive(rest, holder)
         return leased
 
-    def _confirm(self, sizes: Mapping[StorageKey, int], holder: str) -> set[StorageKey]:
+    def _confirm(
+        self, sizes: Mapping[StorageKey, int], holder: str, *, by: Actor | None = None
+    ) -> set[StorageKey]:
         if not sizes:
             return set()
         with self._sessions.begin() as session:
-            return BlobStore(session).confirm(sizes, holder)
+            confirmed = BlobStore(session).confirm(sizes, holder)
+            if by is not None:
+                for key in confirmed.changed:
+                    audit_log.record(session, by, Action.BLOB_UPLOAD, key.digest, size=sizes[key])
+            return confirmed.gone
 
     def _put(self, key: StorageKey, piece: BlobChunk) -> None:
         if isinstance(piece.source, Path):

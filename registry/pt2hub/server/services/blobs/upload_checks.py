@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from pt2hub.domain.audit import Action
 from pt2hub.errors import BlobGone, DigestMismatch, InternalError, Pt2hubError, StorageFull, TransientError
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.blobs.uploads import CHECK_TIMEOUT, UploadStore
+from pt2hub.server.services.access import audit_log
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
     from datetime import datetime
 
+    from sqlalchemy.orm import Session
+
+    from pt2hub.domain.tokens import Actor
     from pt2hub.server.blobs.ports import PresignedTransfers
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.stores.blobs.uploads import StoredUpload
@@ -44,13 +49,17 @@ class UploadChecker:
         self._running: dict[str, Future[None]] = {}
         self._closed = False
 
-    def start(self, upload: StoredUpload) -> None:
-        """Start the check of an upload, unless another thread or process has it or this one is closed."""
+    def start(self, upload: StoredUpload, by: Actor) -> None:
+        """Start the check of an upload, unless another thread or process has it or this one is closed.
+
+        Args:
+            by: Who completes the upload.
+        """
         with self._sessions.begin() as session:
             until = UploadStore(session).begin_check(upload.id)
         if until is None:
             return
-        claim = _Claim(self._sessions, upload.id, until)
+        claim = _Claim(self._sessions, upload, until, by)
         with contextlib.suppress(RuntimeError):  # closed meanwhile: the claim expires
             check = self._running[upload.id] = self._pool.submit(self._run, upload, claim)
             check.add_done_callback(
@@ -123,6 +132,11 @@ class UploadChecker:
             self._transfers.discard(upload.id, upload.multipart)
 
 
+def record_completion(session: Session, upload: StoredUpload, by: Actor) -> None:
+    """Record that an upload ended with its blob stored."""
+    audit_log.record(session, by, Action.UPLOAD_COMPLETE, upload.id, digest=upload.digest, size=upload.size)
+
+
 class _StoppedError(Exception):
     """The process is stopping."""
 
@@ -134,10 +148,12 @@ class _OvertakenError(Exception):
 class _Claim:
     """This process's claim on a check, which expires unless renewed in time."""
 
-    def __init__(self, sessions: Sessions, upload_id: str, until: datetime) -> None:
+    def __init__(self, sessions: Sessions, upload: StoredUpload, until: datetime, by: Actor) -> None:
         self._sessions = sessions
-        self._upload = upload_id
+        self._whole = upload
+        self._upload = upload.id
         self._until = until
+        self._by = by
         self._renewed = time.monotonic()
 
     def is_due(self) -> bool:
@@ -165,5 +181,7 @@ class _Claim:
             ours = UploadStore(session).end_check(
                 self._upload, self._until, error.as_dict() if error else None
             )
+            if ours and error is None:
+                record_completion(session, self._whole, self._by)
         if not ours:  # its process still reads the parts
             raise _OvertakenError

@@ -12,16 +12,19 @@ import binascii
 from concurrent.futures import wait
 from typing import TYPE_CHECKING
 
+from pt2hub.domain.audit import Action
 from pt2hub.errors import Conflict, Detail, InvalidInput, NotFound, Pt2hubError, TooLarge, UploadIncomplete
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.blobs.uploads import UploadStore, new_id
-from pt2hub.server.services.blobs.upload_checks import HOLDER, UploadChecker
+from pt2hub.server.services.access import audit_log
+from pt2hub.server.services.blobs.upload_checks import HOLDER, UploadChecker, record_completion
 from pt2hub.wire.uploads import PartRequest, PartRequests, UploadRequest, UploadView
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pt2hub.domain.digests import Digest
+    from pt2hub.domain.tokens import Actor
     from pt2hub.server.blobs.ports import PresignedRequest, PresignedTransfers
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.stores.blobs.uploads import StoredUpload
@@ -57,7 +60,7 @@ class UploadService:
         self._limit = limit
         self._checker = UploadChecker(sessions, blobs, transfers) if transfers else None
 
-    def begin(self, digest: Digest, size: int, *, by: str) -> UploadView:
+    def begin(self, digest: Digest, size: int, *, by: Actor) -> UploadView:
         """Begin an upload, unless the blob is stored already.
 
         Raises:
@@ -74,13 +77,14 @@ class UploadService:
         key, stored = self._hold(digest, size)
         if stored:
             return UploadView(digest, size, "stored")
-        self._check_open(by)
+        self._check_open(by.name)
         upload_id, parts = new_id(), None
         if self._transfers and size > self._transfers.single_bytes:
             part_bytes = max(self._transfers.part_bytes, -(-size // _MAX_PARTS))
             parts = self._transfers.begin_parts(upload_id), part_bytes
         with self._sessions.begin() as session:
-            UploadStore(session).add(upload_id, digest, size, by=by, parts=parts)
+            UploadStore(session).add(upload_id, digest, size, by=by.name, parts=parts)
+            audit_log.record(session, by, Action.UPLOAD_BEGIN, upload_id, digest=digest, size=size)
         upload = self._find(upload_id)
         return _view(upload) if parts else self._view_single(upload, key)
 
@@ -123,7 +127,7 @@ class UploadService:
             )
         )
 
-    def complete(self, upload_id: str, etags: Sequence[str]) -> UploadView:
+    def complete(self, upload_id: str, etags: Sequence[str], *, by: Actor) -> UploadView:
         """Complete an upload after its bytes were sent; the check of a multipart upload may outlast the call.
 
         Args:
@@ -138,33 +142,36 @@ class UploadService:
         """
         upload = self._find(upload_id)
         if upload.state == "open":
-            self._end(upload, etags)
-        view = self.view(upload_id)
+            self._end(upload, etags, by)
+        view = self.view(upload_id, by=by)
         check = self._checker.running(upload_id) if self._checker else None
         if view.state != "checking" or check is None:
             return view
         wait([check], timeout=_COMPLETE_WAIT_S)
-        return self.view(upload_id)
+        return self.view(upload_id, by=by)
 
-    def view(self, upload_id: str) -> UploadView:
+    def view(self, upload_id: str, *, by: Actor) -> UploadView:
         """Return an upload and its next step; take over its check where the process that had it stopped.
+
+        Args:
+            by: Who completes the upload, if this does.
 
         Raises:
             NotFound: The upload does not exist or has expired.
         """
         upload = self._find(upload_id)
         if upload.silent and self._checker:
-            self._checker.start(upload)
+            self._checker.start(upload, by)
             upload = self._find(upload_id)
         if upload.state != "open" or upload.multipart is not None:
             return _view(upload)
         key, stored = self._hold(upload.digest, upload.size)
         if not stored:
             return self._view_single(upload, key)
-        self._settle(upload)
+        self._settle(upload, by)
         return _view(self._find(upload_id))
 
-    def cancel(self, upload_id: str) -> None:
+    def cancel(self, upload_id: str, *, by: Actor) -> None:
         """Cancel an upload and remove its parts; a blob that is stored already stays.
 
         Raises:
@@ -172,7 +179,7 @@ class UploadService:
         """
         upload = self._find(upload_id)
         self._discard(upload)
-        self._drop(upload)
+        self._drop(upload, by)
 
     def sweep(self) -> None:
         """Remove expired uploads and their parts.
@@ -218,9 +225,9 @@ class UploadService:
     def _hold(self, digest: Digest, size: int) -> tuple[StorageKey, bool]:
         return self._blobs.hold(StorageKey.blob(digest), size, holder=HOLDER)
 
-    def _end(self, upload: StoredUpload, etags: Sequence[str]) -> None:
+    def _end(self, upload: StoredUpload, etags: Sequence[str], by: Actor) -> None:
         if self._hold(upload.digest, upload.size)[1]:
-            self._settle(upload)
+            self._settle(upload, by)
         elif upload.multipart is None or self._checker is None:
             raise UploadIncomplete(
                 "The storage does not have the bytes",
@@ -228,7 +235,7 @@ class UploadService:
                 hint="Send them first; GET /api/v1/uploads/<id> shows the URL.",
             )
         elif self._finish_parts(upload, upload.multipart, etags):
-            self._checker.start(upload)
+            self._checker.start(upload, by)
 
     def _finish_parts(self, upload: StoredUpload, multipart: str, etags: Sequence[str]) -> bool:
         """Finish the multipart upload; return whether this call did it."""
@@ -248,10 +255,11 @@ class UploadService:
             raise
         return True
 
-    def _settle(self, upload: StoredUpload) -> None:
+    def _settle(self, upload: StoredUpload, by: Actor) -> None:
         """End an open upload that is stored, by this upload or another."""
         with self._sessions.begin() as session:
-            UploadStore(session).settle(upload.id)
+            if UploadStore(session).settle(upload.id):
+                record_completion(session, upload, by)
         self._discard(upload)
 
     def _view_single(self, upload: StoredUpload, key: StorageKey) -> UploadView:
@@ -265,9 +273,10 @@ class UploadService:
         with self._sessions.begin() as session:
             UploadStore(session).prolong(upload.id)
 
-    def _drop(self, upload: StoredUpload) -> None:
+    def _drop(self, upload: StoredUpload, by: Actor) -> None:
         with self._sessions.begin() as session:
-            UploadStore(session).drop(upload.id)
+            if UploadStore(session).drop(upload.id):
+                audit_log.record(session, by, Action.UPLOAD_CANCEL, upload.id, digest=upload.digest)
 
     def _discard(self, upload: StoredUpload) -> None:
         if self._transfers and upload.multipart:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from pt2hub.domain.audit import Action
 from pt2hub.domain.builds import BuildKind, BuildState, Claim, Outcome
 from pt2hub.domain.publications import Publication, ReusableCode, ReusableRegion
 from pt2hub.errors import BuildActive, BuildOver, NotFound
@@ -24,6 +25,7 @@ from pt2hub.server.db.stores.builds.builds import BuildStore, read_state
 from pt2hub.server.db.stores.builds.progress import ProgressStore
 from pt2hub.server.db.stores.performance.measuring_jobs import MeasuringJobStore
 from pt2hub.server.db.stores.publishing.versions import VersionStore
+from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.blobs.documents import named_by
 from pt2hub.server.services.builds.code_reuse import CodeReuse
 from pt2hub.server.services.builds.measuring_queue import MeasuringJobQueue
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
     from pt2hub.domain.builds import LogLine, StepReport
     from pt2hub.domain.digests import Digest
+    from pt2hub.domain.tokens import Actor
     from pt2hub.errors import Pt2hubError
     from pt2hub.server.blobs.ports import BlobReader
     from pt2hub.server.db.engine import Sessions
@@ -73,7 +76,7 @@ class BuildService:
         with self._sessions.begin() as session:
             return self._view(session, build_id)
 
-    def cancel(self, build_id: str, by: str) -> BuildView:
+    def cancel(self, build_id: str, by: Actor) -> BuildView:
         """Cancel a queued or running build; idempotent.
 
         Raises:
@@ -85,11 +88,12 @@ class BuildService:
             if build.state in (BuildState.SUCCEEDED, BuildState.FAILED):
                 raise _over(build, "cancelled")
             if build.state is not BuildState.CANCELLED:
-                Transitions(session, self._queue).cancel(build, by=by)
-                _log.info("build cancelled", build=build_id, attempt=build.attempt, by=by)
+                Transitions(session, self._queue).cancel(build, by=by.principal)
+                _log.info("build cancelled", build=build_id, attempt=build.attempt, by=by.name)
+                return self._record(session, build, by, Action.BUILD_CANCEL)
             return self._view(session, build_id)
 
-    def retry(self, build_id: str, by: str, priority: int | None = None) -> BuildView:
+    def retry(self, build_id: str, by: Actor, priority: int | None = None) -> BuildView:
         """Queue a failed or cancelled build again, with its failure count reset.
 
         Args:
@@ -109,11 +113,12 @@ class BuildService:
                 raise _active(build)
             if build.state is BuildState.SUCCEEDED:
                 raise _over(build, "retried")
-            Transitions(session, self._queue).requeue(build, failures=0, priority=priority)
-            _log.info("build retried", build=build_id, by=by)
-            return self._view(session, build_id)
+            transitions = Transitions(session, self._queue)
+            transitions.requeue(build, failures=0, priority=priority, by=by.principal)
+            _log.info("build retried", build=build_id, by=by.name)
+            return self._record(session, build, by, Action.BUILD_RETRY)
 
-    def requeue(self, build_id: str, by: str) -> BuildView:
+    def requeue(self, build_id: str, by: Actor) -> BuildView:
         """Take a running build from its worker and queue it again; the attempt does not count as failed.
 
         Raises:
@@ -127,9 +132,9 @@ class BuildService:
                 raise _active(build)
             if build.state is not BuildState.RUNNING:
                 raise _over(build, "queued again")
-            Transitions(session, self._queue).hand_back(build, by=by)
-            _log.info("build queued again", build=build_id, attempt=build.attempt, by=by)
-            return self._view(session, build_id)
+            Transitions(session, self._queue).hand_back(build, by=by.principal)
+            _log.info("build queued again", build=build_id, attempt=build.attempt, by=by.name)
+            return self._record(session, build, by, Action.BUILD_REQUEUE)
 
     # -- for workers --------------------------------------------------------------------------------------
 
@@ -205,7 +210,9 @@ class BuildService:
             StaleAttempt: The attempt was overtaken.
             BlobGone: The blob is not stored.
         """
-        return self._record(claim, (digest,), lambda store: store.record_weights(claim.version_id, digest))
+        return self._record_blobs(
+            claim, (digest,), lambda store: store.record_weights(claim.version_id, digest)
+        )
 
     def record_golden(self, claim: Claim, digest: Digest, parts: Sequence[Digest] = ()) -> Digest:
         """Record a blob as the version's golden values, unless one is recorded already.
@@ -218,7 +225,7 @@ class BuildService:
             BlobGone: One of the blobs is not stored.
         """
         needed = (digest, *parts)
-        return self._record(claim, needed, lambda store: store.record_golden(claim.version_id, digest))
+        return self._record_blobs(claim, needed, lambda store: store.record_golden(claim.version_id, digest))
 
     def publish(self, claim: Claim, publication: Publication, steps: Sequence[StepReport] = ()) -> None:
         """Publish an attempt's artifact and queue its measuring job, in one transaction.
@@ -294,7 +301,7 @@ class BuildService:
         with self._sessions.begin() as session:
             return MeasuringJobStore(session).giving_way(jobs, target)
 
-    def _record(
+    def _record_blobs(
         self, claim: Claim, needed: Sequence[Digest], record: Callable[[VersionStore], Digest]
     ) -> Digest:
         """Record the first of some blobs, and refer the version to all of them."""
@@ -321,6 +328,22 @@ class BuildService:
         if build is None:
             raise _unknown(build_id)
         return build
+
+    def _record(self, session: Session, build: HeldBuild, by: Actor, action: Action) -> BuildView:
+        """Record what a person did to a build; return the build as it is now."""
+        view = self._view(session, build.id)
+        audit_log.record(
+            session,
+            by,
+            action,
+            build.id,
+            models=[view.model],
+            version=f"{view.model}@{view.number}",
+            target=view.target,
+            before={"state": build.state, "priority": build.priority},
+            after={"state": view.state, "priority": view.priority},
+        )
+        return view
 
     def _view(self, session: Session, build_id: str) -> BuildView:
         view = BuildViewStore(session).view(build_id, heartbeat_timeout=self._heartbeat_timeout)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from pt2hub.domain.builds import Claim
+    from pt2hub.domain.principals import Principal
     from pt2hub.errors import Pt2hubError
     from pt2hub.server.db.queue import BuildQueue
     from pt2hub.server.db.stores.builds.builds import HeldBuild
@@ -53,10 +54,11 @@ class Transitions:
         """End a running build as failed."""
         self._fail(build, error, failures=build.failures)
 
-    def cancel(self, build: HeldBuild, *, by: str) -> None:
+    def cancel(self, build: HeldBuild, *, by: Principal) -> None:
         """Cancel a queued or running build; a running attempt is stopped by the notification."""
         reason = {"message": f"cancelled by {by}"}
         self._builds.finish(build, BuildState.CANCELLED, error=reason)
+        self._builds.record_cancellation(build.id, by)
         if build.state is BuildState.RUNNING:
             self._attempts.close(build.id, build.attempt, Outcome.CANCELLED, error=reason)
         self._queue.withdraw(self._session, build.id)
@@ -87,25 +89,35 @@ class Transitions:
             self.requeue(build, failures=failures)
 
     def hand_back(
-        self, build: HeldBuild, *, by: str | None = None, outcome: Outcome = Outcome.HANDED_BACK
+        self, build: HeldBuild, *, by: Principal | None = None, outcome: Outcome = Outcome.HANDED_BACK
     ) -> None:
         """End a running attempt and queue its build again, without counting a failure.
 
         Args:
-            by: The person who requested it, None for the worker itself.
+            by: Who requested it, None for the worker itself.
         """
         reason = {"message": f"queued again by {by}"} if by else None
         self._attempts.close(build.id, build.attempt, outcome, error=reason)
-        self.requeue(build, failures=build.failures)
+        self.requeue(build, failures=build.failures, by=by)
 
-    def requeue(self, build: HeldBuild, *, failures: int, priority: int | None = None) -> None:
+    def requeue(
+        self,
+        build: HeldBuild,
+        *,
+        failures: int,
+        priority: int | None = None,
+        by: Principal | None = None,
+    ) -> None:
         """Put a build without a current attempt at the end of its queue.
 
         Args:
             priority: Its new priority; unchanged where omitted.
+            by: Who requested it, None where nobody did.
         """
         priority = build.priority if priority is None else priority
         self._builds.queue(build, failures=failures, priority=priority)
+        if by is not None:
+            self._builds.record_retry(build.id, by)
         self._deliver(build, priority=priority)
 
     def deliver_again(self, build: HeldBuild) -> None:

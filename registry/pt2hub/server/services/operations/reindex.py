@@ -16,9 +16,13 @@ from pt2hub.domain.artifacts import (
     ArtifactConfig,
     Manifest,
 )
+from pt2hub.domain.audit import Action
 from pt2hub.domain.builds import StepReport
+from pt2hub.domain.codec import encode
 from pt2hub.domain.performance.measurements import read_run
+from pt2hub.domain.principals import read_principal
 from pt2hub.domain.publications import Publication
+from pt2hub.domain.tokens import SERVER
 from pt2hub.errors import BadResponse, Conflict, NotFound, TooLarge
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.artifacts.artifacts import ArtifactStore
@@ -31,6 +35,7 @@ from pt2hub.server.db.stores.operations.workers import WorkerStore
 from pt2hub.server.db.stores.performance.measurements import PerformanceStore
 from pt2hub.server.db.stores.publishing.versions import VersionStore
 from pt2hub.server.db.stores.values import moment
+from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.blobs.blob_reindex import BlobIndex
 from pt2hub.server.services.blobs.documents import named_by, read_config, read_json, read_manifest
 
@@ -41,6 +46,7 @@ if TYPE_CHECKING:
 
     from pt2hub.domain.digests import Digest
     from pt2hub.domain.performance.measurements import MeasurementRun
+    from pt2hub.domain.tokens import Actor
     from pt2hub.server.blobs.ports import Storage
     from pt2hub.server.db.engine import Sessions
 
@@ -55,7 +61,7 @@ class ReindexService:
         self._storage = storage
         self._blobs = BlobIndex(sessions, storage)
 
-    def reindex(self) -> dict[str, Any]:
+    def reindex(self, *, by: Actor = SERVER) -> dict[str, Any]:
         """Add to the database what only storage has; existing rows stay.
 
         This includes the rows and references of blobs, also for versions and logs.
@@ -74,7 +80,7 @@ class ReindexService:
         added = 0
         for manifest, config in sorted(read, key=lambda pair: _attempt(pair[1]), reverse=True):
             try:
-                added += self._restore(manifest, config, referrers.get(manifest.digest, ()))
+                added += self._restore(manifest, config, referrers.get(manifest.digest, ()), by)
             except (*_UNREADABLE, Conflict) as exc:
                 unreadable[manifest.digest] = str(exc)
         for manifest, _ in read:  # last: a run may have measured other artifacts alongside its own
@@ -108,7 +114,9 @@ class ReindexService:
                 artifacts.append(manifest)
         return artifacts, referrers, seen
 
-    def _restore(self, manifest: Manifest, config: ArtifactConfig, referrers: Iterable[Manifest]) -> bool:
+    def _restore(
+        self, manifest: Manifest, config: ArtifactConfig, referrers: Iterable[Manifest], by: Actor
+    ) -> bool:
         ordered = tuple(sorted(referrers, key=lambda item: item.digest))
         publication = Publication(
             manifest=manifest,
@@ -118,6 +126,17 @@ class ReindexService:
         )
         with self._sessions.begin() as session:
             added = _restore_rows(session, publication)
+            if added:
+                version = config.version
+                audit_log.record(
+                    session,
+                    by,
+                    Action.ARTIFACT_RESTORE,
+                    manifest.digest,
+                    models=[version.model],
+                    version=f"{version.model}@{version.number}",
+                    target=config.target.name,
+                )
             artifacts = ArtifactStore(session)
             if added or artifacts.ref(manifest.digest):
                 artifacts.refer(manifest.digest, ordered)
@@ -170,7 +189,8 @@ def _build(manifest: Manifest, config: ArtifactConfig) -> str:
 
 def _restore_rows(session: Session, publication: Publication) -> bool:
     config, manifest = publication.config, publication.manifest
-    version = VersionStore(session).restore(config.version)
+    publisher = read_principal(config.provenance.get("published_by"))
+    version = VersionStore(session).restore(config.version, by=publisher)
     WorkerStore(session).add_target(config.target)
     if ArtifactStore(session).taken(version.id, config.target.name):
         return False
@@ -182,6 +202,7 @@ def _restore_rows(session: Session, publication: Publication) -> bool:
             "version_id": version.id,
             "target": config.target.name,
             "request": config.request,
+            "requested_by": encode(read_principal(config.provenance.get("requested_by"))),
             "attempt": attempt,
             **_position(config),
             "started_at": None,

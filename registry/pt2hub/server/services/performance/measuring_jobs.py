@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.artifacts import BASELINE_PROFILE_TYPE, PROFILE_TYPE
+from pt2hub.domain.audit import Action
 from pt2hub.domain.builds import MAX_REPEAT, MEASURE_PRIORITY, MeasureRequest
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.names import Reference, team_of
@@ -16,6 +17,7 @@ from pt2hub.server.db.stores.builds.builds import BuildStore
 from pt2hub.server.db.stores.builds.progress import ProgressStore
 from pt2hub.server.db.stores.performance.measurements import PerformanceStore
 from pt2hub.server.db.stores.performance.measuring_jobs import MeasuringJobStore
+from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.blobs.documents import named_by
 from pt2hub.server.services.builds.measuring_queue import MeasuringJobQueue
 from pt2hub.server.services.builds.priorities import check_priority
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from pt2hub.domain.builds import Claim, StepReport
     from pt2hub.domain.publications import MeasuredRun
+    from pt2hub.domain.tokens import Actor
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.queue import BuildQueue
     from pt2hub.server.services.artifacts.resolution import ResolutionService
@@ -61,7 +64,7 @@ class MeasuringJobService:
         self,
         reference: str,
         *,
-        by: str,
+        by: Actor,
         target: str | None = None,
         repeat: int = 1,
         priority: int = MEASURE_PRIORITY,
@@ -95,15 +98,29 @@ class MeasuringJobService:
         wanted = [item.digest for item in chosen if baseline is None or item.target in others]
         with self._sessions.begin() as session:
             jobs = MeasuringJobQueue(session, self._queue)
-            ids = [
+            ensured = [
                 jobs.ensure(
                     item,
-                    MeasureRequest(item.target, item.artifact, repeat, by, others.get(item.target)),
+                    MeasureRequest(item.target, item.artifact, repeat, by.name, others.get(item.target)),
                     priority=priority,
+                    by=by.principal,
                 )
                 for item in MeasuringJobStore(session).lock(wanted)
             ]
             session.flush()
+            if changed := [job.id for job in ensured if job.changed]:
+                audit_log.record(
+                    session,
+                    by,
+                    Action.MEASUREMENT_QUEUE,
+                    f"{resolved.model}@{resolved.number}",
+                    models=[resolved.model],
+                    jobs=changed,
+                    repeat=repeat,
+                    priority=priority,
+                    baseline=baseline,
+                )
+            ids = [job.id for job in ensured]
             views = BuildViewStore(session).of(ids, heartbeat_timeout=self._heartbeat_timeout)
             return MeasuringJobs(tuple(explain_waits(session, views)))
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from pt2hub.domain.audit import Action
 from pt2hub.domain.names import Reference
 from pt2hub.domain.performance.measurements import environment_class
 from pt2hub.domain.performance.metrics import METRICS
@@ -17,6 +18,7 @@ from pt2hub.server.db.stores.performance.reports import Candidate, KeyedMeasurem
 from pt2hub.server.db.stores.publishing.versions import VersionStore
 from pt2hub.server.db.stores.values import stamp
 from pt2hub.server.services import not_found
+from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.performance.report_form import FORM, parse_report
 from pt2hub.server.services.publishing.spec_errors import MAX_DETAILS, refusal
 from pt2hub.server.services.suggestions import suggest_words
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from pt2hub.domain.artifacts import Environment
     from pt2hub.domain.targets import Target
+    from pt2hub.domain.tokens import Actor
     from pt2hub.errors import Pt2hubError
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.services.performance.report_form import (
@@ -41,6 +44,8 @@ CLOCK_TOLERANCE = timedelta(minutes=5)
 """How far the clock of a reporter, or of the worker that built an artifact, may be off."""
 _MAX_NOTES = 10
 _MAX_KEYS = 1000
+_MAX_RECORDED = 20
+"""Artifacts of a report that its audit entry names."""
 _OF_GPU = ("gpu", "driver", "cuda", "gpu_power_limit_w", "gpu_max_mhz")
 _IMPLEMENTATIONS = ("artifact", "eager", "torch_compile")
 
@@ -52,7 +57,7 @@ class ReportService:
         self._sessions = sessions
 
     def report(
-        self, document: Mapping[str, Any], *, by: str, check: Callable[[str], object] | None = None
+        self, document: Mapping[str, Any], *, by: Actor, check: Callable[[str], object] | None = None
     ) -> Reported:
         """Store a report's measurements, all or none.
 
@@ -76,13 +81,14 @@ class _Delivery:
     """Storage of one report in one transaction."""
 
     def __init__(
-        self, session: Session, report: Report, by: str, check: Callable[[str], object] | None
+        self, session: Session, report: Report, by: Actor, check: Callable[[str], object] | None
     ) -> None:
         self._session = session
         self._check = check or (lambda _: None)
         self._store = ReportStore(session)
         self._report = report
         self._by = by
+        self._models: dict[str, str] = {}
         self._now = self._store.now()
         self._wrong: dict[tuple[str, str], Detail] = {}
         self._notes: dict[str, None] = {}
@@ -94,11 +100,26 @@ class _Delivery:
         items = self._report.measurements
         keyed = self._by_key()
         new = self._new(keyed)
-        added = self._store.add(self._by, list(new.values())) if new else set()
+        added = self._store.add(self._by.name, list(new.values())) if new else set()
         # Measurements that another delivery added meanwhile are visible now; they must have the same content.
         self._new({key: item for key, item in new.items() if key not in added})
+        if added:
+            self._record(added)
         notes = tuple(self._notes)[:_MAX_NOTES] if new else ()
         return Reported(len(added), len(items) - len(added), notes)
+
+    def _record(self, added: set[str]) -> None:
+        models = sorted({self._models[key] for key in added})
+        artifacts = sorted({item.artifact for item in self._report.measurements if item.key in added})
+        audit_log.record(
+            self._session,
+            self._by,
+            Action.MEASUREMENT_REPORT,
+            models[0] if len(models) == 1 else f"{len(models)} models",
+            models=models,
+            count=len(added),
+            artifacts=artifacts[:_MAX_RECORDED],
+        )
 
     def _by_key(self) -> dict[str, KeyedMeasurement]:
         """Return the measurements by key, each with its artifact, environment and time."""
@@ -116,7 +137,8 @@ class _Delivery:
         if self._wrong:
             details = tuple(self._wrong.values())
             raise refusal(InvalidInput, details, FORM, FORM.hint, more=len(details) >= MAX_DETAILS)
-        for model in sorted({candidate.model for _, candidate, _, _ in found}):
+        self._models = {item.key: candidate.model for item, candidate, _, _ in found}
+        for model in sorted({*self._models.values()}):
             self._check(model)
         for item, *_ in found:
             self._note_names(item)
@@ -216,7 +238,7 @@ class _Delivery:
         Raises:
             Conflict: One was reported before with different content.
         """
-        before = self._store.find_delivered(self._by, items.keys()) if items else {}
+        before = self._store.find_delivered(self._by.name, items.keys()) if items else {}
         others = {key for key, found in before.items() if not items[key].is_same(*found)}
         if others:
             raise self._conflict(others)

@@ -5,23 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pt2hub.domain.audit import Action
 from pt2hub.domain.names import parse_alias
 from pt2hub.errors import AliasMoved, InternalError, InvalidInput
 from pt2hub.server.db.stores.artifacts.artifacts import ArtifactStore
 from pt2hub.server.db.stores.promotion.aliases import AliasStore, StoredAlias
 from pt2hub.server.db.stores.publishing.versions import StoredVersion, VersionStore
 from pt2hub.server.services import not_found
+from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.access.tokens import check_admin
 from pt2hub.server.services.promotion.checks import AliasMoveRequest, PolicyDecision, PromotionChecks
 from pt2hub.server.services.publishing.descriptions import plain
 from pt2hub.wire.responses import AliasList, AliasMove, AliasView
+from pt2hub.domain.tokens import Actor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sqlalchemy.orm import Session
 
-    from pt2hub.domain.tokens import Actor
     from pt2hub.server.db.engine import Sessions
 
 MAX_REASON_CHARS = 500
@@ -41,7 +43,7 @@ class _Change:
     number: int | None
     expected: int | None
     reason: str
-    by: str
+    by: Actor
     force: bool = False
 
     def is_done(self, alias: StoredAlias) -> bool:
@@ -52,7 +54,7 @@ class _Change:
         if alias.number != self.number or alias.last is None:
             return False
         last = alias.last
-        again = (last.before, last.reason, last.by) == (self.expected, self.reason, self.by)
+        again = (last.before, last.reason, last.by) == (self.expected, self.reason, self.by.name)
         return again or self.expected == self.number
 
 
@@ -108,7 +110,7 @@ class AliasService:
             )
 
     def move(
-        self, model: str, name: str, number: int, *, expected: int | None, reason: str, by: str
+        self, model: str, name: str, number: int, *, expected: int | None, reason: str, by: Actor
     ) -> AliasView:
         """Move an alias to a version if it is where the caller expects it.
 
@@ -133,11 +135,9 @@ class AliasService:
             Forbidden: The actor is not an admin.
         """
         check_admin(by, model, doing="force a move", where="force")
-        return self._change(
-            model, name, _Change(number, expected, _check_reason(reason), by.name, force=True)
-        )
+        return self._change(model, name, _Change(number, expected, _check_reason(reason), by, force=True))
 
-    def remove(self, model: str, name: str, *, expected: int, reason: str, by: str) -> AliasView:
+    def remove(self, model: str, name: str, *, expected: int, reason: str, by: Actor) -> AliasView:
         """Remove an alias if it is where the caller expects it; its history stays.
 
         Arguments and errors are those of `move`.
@@ -167,12 +167,30 @@ class AliasService:
                     number=change.number,
                     version_id=to.id if to else None,
                     reason=change.reason,
-                    by=change.by,
+                    by=change.by.principal,
                     forced=decision.overridden(),
                 )
+                _record(session, wanted, alias.number, change, decision)
             notes = decision.messages if decision else ()
             moved = store.one(model_id, name) or alias
             return replace(_view(model, moved, store.history(moved)), notes=notes)
+
+
+def _record(
+    session: Session, move: AliasMoveRequest, before: int | None, change: _Change, decision: PolicyDecision
+) -> None:
+    forced = decision.overridden()
+    audit_log.record(
+        session,
+        change.by,
+        Action.ALIAS_REMOVE if change.number is None else Action.ALIAS_MOVE,
+        f"{move.model}@{move.alias}",
+        models=[move.model],
+        before=before,
+        after=change.number,
+        reason=change.reason,
+        **({"forced": forced} if forced else {}),
+    )
 
 
 def _apply_policy(session: Session, move: AliasMoveRequest, *, force: bool) -> PolicyDecision:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pt2hub.domain.audit import Action
 from pt2hub.domain.performance.metrics import METRICS
 from pt2hub.errors import Detail, InvalidInput, PolicyChanged, UnknownMetric
 from pt2hub.server.db.stores.promotion.aliases import AliasStore
 from pt2hub.server.db.stores.promotion.policies import PolicyStore, StoredPolicy
 from pt2hub.server.services import not_found
+from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.access.tokens import check_admin
 from pt2hub.server.services.promotion.policy_spec import FORM, PolicySpec, parse_policy
 from pt2hub.server.services.publishing.spec_errors import refusal
@@ -70,8 +72,19 @@ class PolicyService:
             there = store.one(model_id)
             if there and (there.revision, there.document) == (revision, wanted.document()):
                 return _view(model, there)
-            done = store.put(model_id, wanted.document(), revision=revision, by=by.name)
+            done = store.put(model_id, wanted.document(), revision=revision, by=by.principal)
             now = store.one(model_id)
+            if done:
+                audit_log.record(
+                    session,
+                    by,
+                    Action.POLICY_CHANGE,
+                    model,
+                    models=[model],
+                    revision=revision + 1,
+                    before=there.document if there else None,
+                    after=wanted.document(),
+                )
             if not done and not _is_repeated(now, wanted, revision, by.name):
                 raise _lost(model, now, revision)
             return _view(model, now)
@@ -159,4 +172,4 @@ def _not_of_versions(policy: PolicySpec, known: Collection[str]) -> Iterator[Det
 def _view(model: str, policy: StoredPolicy | None) -> PolicyView:
     if policy is None:
         return PolicyView(model, 0, PolicySpec().document())
-    return PolicyView(model, policy.revision, policy.document, policy.by, policy.at)
+    return PolicyView(model, policy.revision, policy.document, policy.by, policy.at, policy.principal)

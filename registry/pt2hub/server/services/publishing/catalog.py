@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from pt2hub.domain.audit import Action
 from pt2hub.domain.names import parse_model_name
 from pt2hub.domain.targets import parse_target
 from pt2hub.errors import InvalidInput
 from pt2hub.server.db.stores.builds.build_views import BuildViewStore
 from pt2hub.server.db.stores.publishing.catalog import CatalogStore
 from pt2hub.server.services import cursors, not_found
+from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.publishing.descriptions import plain
 from pt2hub.wire.responses import BuildPage, ModelPage, ModelView, VersionPage
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from pt2hub.domain.builds import BuildFilter
+    from pt2hub.domain.tokens import Actor
     from pt2hub.server.db.engine import Sessions
 
 DEFAULT_LIMIT = 100
@@ -58,7 +61,7 @@ class CatalogService:
                 raise not_found.no_model(session, name)
             return found
 
-    def describe(self, name: str, text: str) -> ModelView:
+    def describe(self, name: str, text: str, *, by: Actor) -> ModelView:
         """Set a model's description.
 
         It belongs to the model and not to the spec, where a new wording would make a new version.
@@ -73,10 +76,14 @@ class CatalogService:
         wanted = _description(text)
         with self._sessions.begin() as session:
             store = CatalogStore(session)
-            store.describe(parse_model_name(name), wanted)
+            before = store.describe(parse_model_name(name), wanted, by=by.principal)
             found = store.model(name)
             if found is None:
                 raise not_found.no_model(session, name)
+            if before is not None:
+                audit_log.record(
+                    session, by, Action.MODEL_DESCRIBE, name, models=[name], before=before, after=wanted
+                )
             return found
 
     def versions(self, model: str, *, before: int | None = None, limit: int = DEFAULT_LIMIT) -> VersionPage:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pt2hub.domain.audit import Action
 from pt2hub.domain.builds import readiness
 from pt2hub.domain.publishing.compile_notes import explain_debug_logs, explain_options
 from pt2hub.domain.publishing.spec import DEFAULT_FACTORIES, Spec, TargetSpec
@@ -12,6 +13,7 @@ from pt2hub.server.db.notifications import notify, notify_progress
 from pt2hub.server.db.stores.builds.build_views import BuildViewStore
 from pt2hub.server.db.stores.builds.builds import BuildStore, build_request
 from pt2hub.server.db.stores.operations.workers import WorkerStore
+from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.builds.priorities import check_priority
 from pt2hub.server.services.builds.waits import explain_waits
 from pt2hub.server.services.not_found import require_version
@@ -27,10 +29,13 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
+    from pt2hub.domain.principals import Principal
+    from pt2hub.domain.tokens import Actor
     from pt2hub.server.blobs.ports import BlobReader
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.queue import BuildQueue
     from pt2hub.server.db.stores.publishing.versions import StoredVersion
+    from pt2hub.server.services.publishing.version_creation import EnsuredVersion
     from pt2hub.wire.previews import PublishPreview
 
 _MAX_PREVIEWED_BYTES = 4 << 20
@@ -54,7 +59,7 @@ class PublishService:
         self._validator = SpecValidator(storage, factories=factories)
         self._heartbeat_timeout = heartbeat_timeout
 
-    def submit(self, document: Mapping[str, Any], *, priority: int = 0) -> VersionView:
+    def submit(self, document: Mapping[str, Any], *, by: Actor, priority: int = 0) -> VersionView:
         """Create the version of a spec, or find the version with the same content and add missing targets.
 
         The version takes over the spec's settings, for attempts that begin from then on. Builds that are queued or
@@ -69,17 +74,20 @@ class PublishService:
         submission = self._validator.validate(document)
         with self._sessions.begin() as session:
             targets = resolve_targets(session, submission.spec, self._heartbeat_timeout)
-            version, created = ensure_version(session, submission, targets)
-            present = BuildStore(session).requests(version.id)
+            ensured = ensure_version(session, submission, targets, by.principal)
+            version, present = ensured.version, BuildStore(session).requests(ensured.version.id)
             targets.check(present)
-            self._raise(session, version, targets.requests, priority)
+            raised = self._raise(session, version, targets.requests, priority)
             missing = [request for request in targets.requests if request.target not in present]
-            self._add_builds(session, version, missing, position=len(present), priority=priority)
+            self._add_builds(
+                session, version, missing, by=by.principal, position=len(present), priority=priority
+            )
+            _record(session, by, ensured, [request.target for request in missing], raised, priority)
             notes = (
                 *explain_options(submission.spec, map(build_request, targets.requests)),
                 *explain_debug_logs(submission.spec, BuildStore(session).states(version.id)),
             )
-            return self._view(session, version, created=created, notes=notes)
+            return self._view(session, version, created=ensured.created, notes=notes)
 
     def check(self, document: Mapping[str, Any]) -> PublishPreview:
         """Preview `submit`, with the same errors; nothing is written.
@@ -94,7 +102,7 @@ class PublishService:
             targets = resolve_targets(session, submission.spec, self._heartbeat_timeout)
             return build_preview(session, submission, targets, self._heartbeat_timeout)
 
-    def add_target(self, model: str, number: int, target: str) -> VersionView:
+    def add_target(self, model: str, number: int, target: str, *, by: Actor) -> VersionView:
         """Add a target to a version, or find its build; the version's own spec is submitted again with one more target.
 
         Raises:
@@ -106,7 +114,7 @@ class PublishService:
         document = self.document(model, number)
         if not any(target in (item, _name(item)) for item in document["targets"]):
             document["targets"] = [*document["targets"], target]
-        return self.submit(document)
+        return self.submit(document, by=by)
 
     def document(self, model: str, number: int) -> dict[str, Any]:
         """Return the spec of a version as its author would write it, targets included, ready to publish again.
@@ -133,13 +141,14 @@ class PublishService:
 
     def _raise(
         self, session: Session, version: StoredVersion, requests: list[TargetSpec], priority: int
-    ) -> None:
-        """Raise the priority of the version's queued builds, in rows and jobs."""
+    ) -> list[str]:
+        """Raise the priority of the version's queued builds, in rows and jobs; return those that were lower."""
         targets = [request.target for request in requests]
         if raised := BuildStore(session).raise_priority(version.id, targets, priority):
             self._queue.raise_priority(session, raised, priority)
             for build_id in raised:
                 notify_progress(session, build_id)
+        return raised
 
     def _add_builds(
         self,
@@ -147,6 +156,7 @@ class PublishService:
         version: StoredVersion,
         requests: list[TargetSpec],
         *,
+        by: Principal,
         position: int,
         priority: int,
     ) -> None:
@@ -157,7 +167,12 @@ class PublishService:
             WorkerStore(session).add_target(parse_target(name))
         for index, request in enumerate(requests, position):
             build_id = BuildStore(session).add(
-                version.id, request, position=index, first_submitted=position == 0, priority=priority
+                version.id,
+                request,
+                position=index,
+                first_submitted=position == 0,
+                by=by,
+                priority=priority,
             )
             self._queue.defer(session, build_id, queue=request.target, priority=priority)
             notify(session, build_id)  # a worker with measuring jobs in all slots frees one
@@ -180,7 +195,39 @@ class PublishService:
             golden=version.golden,
             created=created,
             notes=notes,
+            published_by=version.published_by,
         )
+
+
+def _record(
+    session: Session,
+    by: Actor,
+    ensured: EnsuredVersion,
+    added: list[str],
+    raised: list[str],
+    priority: int,
+) -> None:
+    """Record a submission, unless the same was submitted before."""
+    version, change = ensured.version, dict[str, Any]()
+    if added:
+        change["targets"] = added
+    if ensured.replaced is not None:
+        change |= {"before": ensured.replaced, "after": version.settings}
+    if raised:
+        change["raised"] = raised
+    if not (ensured.created or change):
+        return
+    action = Action.VERSION_ADD_TARGET if added else Action.VERSION_UPDATE
+    audit_log.record(
+        session,
+        by,
+        Action.VERSION_PUBLISH if ensured.created else action,
+        f"{version.model}@{version.number}",
+        models=[version.model],
+        identity=version.identity,
+        priority=priority,
+        **change,
+    )
 
 
 def _name(target: Any) -> object:

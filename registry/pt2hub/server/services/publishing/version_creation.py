@@ -2,52 +2,67 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.digests import Digest
 from pt2hub.errors import BlobGone
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.blobs.blobs import BlobStore
-from pt2hub.server.db.stores.publishing.versions import StoredVersion, VersionStore
+from pt2hub.server.db.stores.publishing.versions import NewVersion, StoredVersion, VersionStore
 from pt2hub.server.services.publishing.submission_validation import ValidSubmission, not_uploaded
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
+    from pt2hub.domain.principals import Principal
     from pt2hub.server.services.publishing.requested_targets import RequestedTargets
 
 
+@dataclass(frozen=True, slots=True)
+class EnsuredVersion:
+    """The version of a spec.
+
+    Attributes:
+        created: Whether this submission created it.
+        replaced: The settings that this submission replaced; None if it replaced none.
+    """
+
+    version: StoredVersion
+    created: bool = False
+    replaced: dict[str, Any] | None = None
+
+
 def ensure_version(
-    session: Session, submission: ValidSubmission, targets: RequestedTargets
-) -> tuple[StoredVersion, bool]:
-    """Return the version of a spec, and whether it was created; its blobs are protected from collection."""
-    version, created = _find_or_add(session, submission, targets)
-    _refer(session, version, submission.blobs)
-    return version, created
+    session: Session, submission: ValidSubmission, targets: RequestedTargets, by: Principal
+) -> EnsuredVersion:
+    """Return the version of a spec; its blobs are protected from collection."""
+    ensured = _find_or_add(session, submission, targets, by)
+    _refer(session, ensured.version, submission.blobs)
+    return ensured
 
 
 def _find_or_add(
-    session: Session, submission: ValidSubmission, targets: RequestedTargets
-) -> tuple[StoredVersion, bool]:
+    session: Session, submission: ValidSubmission, targets: RequestedTargets, by: Principal
+) -> EnsuredVersion:
     spec, versions = submission.spec, VersionStore(session)
     identity, settings = spec.identity(), spec.settings()
     # One submission per model at a time from here on: equal ones must end in one version.
     model_id = versions.lock_model(spec.model)
     if found := versions.by_identity(model_id, identity):
         if found.settings == settings:
-            return found, False
+            return EnsuredVersion(found)
         versions.set_settings(found.id, settings)
-        return replace(found, settings=settings), False
-    version = versions.add(
-        model_id,
+        return EnsuredVersion(replace(found, settings=settings), replaced=found.settings)
+    new = NewVersion(
         identity=identity,
         spec=spec.canonical(),
         settings=settings,
         pins=_pins(submission, targets),
         weights=spec.weights,
+        published_by=by,
     )
-    return version, True
+    return EnsuredVersion(versions.add(model_id, new), created=True)
 
 
 def _refer(session: Session, version: StoredVersion, blobs: dict[str, dict[str, Any]]) -> None:

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import func, insert, or_, select, update
 
+from pt2hub.domain.codec import encode
+from pt2hub.domain.principals import read_principal
 from pt2hub.domain.tokens import Actor, Scope, TokenInfo
 from pt2hub.server.db.schema import ApiToken as SQLApiToken
 from pt2hub.server.db.stores.values import optional_stamp, stamp
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
+
+    from pt2hub.domain.principals import Principal
 
 _USE_RESOLUTION = timedelta(minutes=1)
 """Last use is recorded once a minute: writing it with every request would make it the busiest row of the database."""
@@ -34,7 +38,7 @@ class TokenStore:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def add(self, actor: Actor, sha256: str, *, lasting: timedelta | None = None) -> None:
+    def add(self, actor: Actor, sha256: str, *, by: Principal, lasting: timedelta | None = None) -> TokenInfo:
         """Add a token that makes its holder this actor.
 
         Args:
@@ -47,8 +51,10 @@ class TokenStore:
             "scopes": sorted(actor.scopes),
             "patterns": list(actor.patterns),
             "expires_at": None if lasting is None else func.now() + lasting,
+            "created_by": encode(by),
         }
-        self._session.execute(insert(SQLApiToken).values(values))
+        made = self._session.scalars(insert(SQLApiToken).values(values).returning(SQLApiToken)).one()
+        return _info(made)
 
     def use(self, sha256: str) -> StoredToken | None:
         """Return a token, and record its use where it is valid."""
@@ -75,11 +81,16 @@ class TokenStore:
         rows = self._session.scalars(select(SQLApiToken).order_by(SQLApiToken.id))
         return tuple(_info(row) for row in rows)
 
-    def revoke(self, token_id: int) -> TokenInfo:
-        """Revoke an existing token; one that is already revoked keeps its time."""
+    def revoke(self, token_id: int, *, by: Principal) -> tuple[TokenInfo, bool]:
+        """Revoke an existing token; one that is already revoked keeps its time.
+
+        Returns:
+            The token, and whether this revoked it.
+        """
         valid = (SQLApiToken.id == token_id, SQLApiToken.revoked_at.is_(None))
-        self._session.execute(update(SQLApiToken).where(*valid).values(revoked_at=func.now()))
-        return _info(self._session.get_one(SQLApiToken, token_id, populate_existing=True))
+        ended = update(SQLApiToken).where(*valid).values(revoked_at=func.now(), revoked_by=encode(by))
+        changed = self._session.scalar(ended.returning(SQLApiToken.id)) is not None
+        return _info(self._session.get_one(SQLApiToken, token_id, populate_existing=True)), changed
 
 
 def actor_of(row: SQLApiToken) -> Actor:
@@ -90,6 +101,7 @@ def actor_of(row: SQLApiToken) -> Actor:
         frozenset(map(Scope, row.scopes)),
         tuple(row.patterns),
         optional_stamp(row.expires_at),
+        id=row.id,
     )
 
 
@@ -104,4 +116,6 @@ def _info(row: SQLApiToken) -> TokenInfo:
         scopes=tuple(map(Scope, row.scopes)),
         patterns=tuple(row.patterns),
         expires_at=optional_stamp(row.expires_at),
+        created_by=read_principal(row.created_by),
+        revoked_by=read_principal(row.revoked_by),
     )

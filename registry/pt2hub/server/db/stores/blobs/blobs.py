@@ -81,7 +81,7 @@ _CONFIRM = text(f"""
         UPDATE blobs SET state = 'stored', size = held.size, changed_at = now() FROM held
         WHERE (blobs.kind, blobs.digest) = (held.kind, held.digest) AND held.ours),
     leased AS ({_LEASED.format(source="kept")})
-    SELECT kind, digest FROM kept""")  # noqa: S608  # of constants
+    SELECT kind, digest, ours FROM kept""")  # noqa: S608  # of constants
 _RESTORE = text(f"""
     WITH {_ASKED} INSERT INTO blobs (kind, digest, generation, state, size)
     SELECT kind, digest, generation, 'stored', size FROM asked ORDER BY kind, digest
@@ -120,6 +120,20 @@ class LeasedBlob:
     stored: bool
 
 
+@dataclass(frozen=True, slots=True)
+class ConfirmedBlobs:
+    """Result of a confirmation.
+
+    Attributes:
+        changed: Blobs that were not stored before, by the keys given.
+        gone: Keys, without generations, of blobs that must be written again: their lease expired and they were
+            collected.
+    """
+
+    changed: list[StorageKey]
+    gone: set[StorageKey]
+
+
 class BlobStore:
     """Rows, leases and references of blobs."""
 
@@ -154,16 +168,15 @@ class BlobStore:
         self._session.execute(_REVIVE, asked)
         return self.lease(sizes, holder)
 
-    def confirm(self, sizes: Mapping[StorageKey, int], holder: str) -> set[StorageKey]:
-        """Mark blobs as stored, and renew their leases.
-
-        Returns:
-            Keys, without generations, of blobs that must be written again: their lease expired and they were
-            collected.
-        """
+    def confirm(self, sizes: Mapping[StorageKey, int], holder: str) -> ConfirmedBlobs:
+        """Mark blobs as stored, and renew their leases."""
         rows = self._session.execute(_CONFIRM, _lease(sizes, holder))
-        kept = {_key(kind, digest) for kind, digest in rows}
-        return {StorageKey(key.kind, key.digest) for key in sizes} - kept
+        kept = {_key(kind, digest): ours for kind, digest, ours in rows}
+        plain = {key: StorageKey(key.kind, key.digest) for key in sizes}
+        return ConfirmedBlobs(
+            changed=[key for key, name in plain.items() if kept.get(name)],
+            gone={name for name in plain.values() if name not in kept},
+        )
 
     def refer(self, keys: Mapping[StorageKey, int], owner: str) -> None:
         """Add references of an owner to blobs, which must be stored.

@@ -158,13 +158,16 @@ class UploadStore:
         )
         return ended is not None
 
-    def settle(self, upload_id: str) -> None:
-        """Mark an open upload as stored."""
-        self._update(and_(_UPLOADS.c.id == upload_id, _UPLOADS.c.state == "open"), state="stored")
+    def settle(self, upload_id: str) -> bool:
+        """Mark an open upload as stored; return whether it was open."""
+        settled = update(_UPLOADS).where(_UPLOADS.c.id == upload_id, _UPLOADS.c.state == "open")
+        done = self._session.execute(settled.values(state="stored").returning(_UPLOADS.c.id))
+        return done.first() is not None
 
-    def drop(self, upload_id: str) -> None:
-        """Delete an upload."""
-        self._session.execute(delete(_UPLOADS).where(_UPLOADS.c.id == upload_id))
+    def drop(self, upload_id: str) -> bool:
+        """Delete an upload; return whether it existed."""
+        dropped = delete(_UPLOADS).where(_UPLOADS.c.id == upload_id).returning(_UPLOADS.c.id)
+        return self._session.execute(dropped).first() is not None
 
     def drop_expired(self, upload_id: str) -> bool:
         """Delete an upload if it has expired; return whether it was deleted."""

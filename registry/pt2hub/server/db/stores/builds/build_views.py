@@ -12,6 +12,7 @@ from sqlalchemy.orm import aliased
 
 from pt2hub.domain.builds import BuildFilter, BuildKind, BuildState, Outcome
 from pt2hub.domain.digests import Digest
+from pt2hub.domain.principals import read_principal
 from pt2hub.server.db.reading import only_readable
 from pt2hub.server.db.schema import Artifact as SQLArtifact
 from pt2hub.server.db.schema import Build as SQLBuild
@@ -241,6 +242,9 @@ def _view(row: Row[*tuple[Any, ...]], context: _BuildContext) -> BuildView:
         measures=measuring.get("artifact"),
         baseline=measuring.get("baseline"),
         measurement=context.measurement,
+        requested_by=read_principal(build.requested_by),
+        retried_by=read_principal(build.retried_by),
+        cancelled_by=read_principal(build.cancelled_by),
     )
 
 

@@ -10,7 +10,9 @@ from sqlalchemy import bindparam, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from pt2hub.domain.builds import BuildKind, BuildState, Claim
+from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest
+from pt2hub.domain.principals import read_principal
 from pt2hub.domain.publishing.spec_settings import merge_settings
 from pt2hub.domain.targets import parse_target
 from pt2hub.server.db.engine import Prepared
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Row, Table
     from sqlalchemy.orm import Session
 
+    from pt2hub.domain.principals import Principal
     from pt2hub.domain.publishing.spec import TargetSpec
     from pt2hub.server.db.engine import Reader
 
@@ -109,7 +112,14 @@ class BuildStore:
         return {target: request for target, request in rows}  # noqa: C416  # rows are not pairs to mypy
 
     def add(
-        self, version_id: int, request: TargetSpec, *, position: int, first_submitted: bool, priority: int = 0
+        self,
+        version_id: int,
+        request: TargetSpec,
+        *,
+        position: int,
+        first_submitted: bool,
+        by: Principal,
+        priority: int = 0,
     ) -> str:
         """Add a queued build.
 
@@ -127,6 +137,7 @@ class BuildStore:
                 first_submitted=first_submitted,
                 state=BuildState.QUEUED,
                 priority=priority,
+                requested_by=encode(by),
             )
         )
         return build_id
@@ -237,6 +248,15 @@ class BuildStore:
             error=None,
             worker_id=None,
         )
+
+    def record_cancellation(self, build_id: str, by: Principal) -> None:
+        """Record who cancelled a build."""
+        self._session.execute(update(_BUILDS).where(_BUILDS.c.id == build_id).values(cancelled_by=encode(by)))
+
+    def record_retry(self, build_id: str, by: Principal) -> None:
+        """Record who had a build queued again, which is cancelled no more."""
+        values = {"retried_by": encode(by), "cancelled_by": None}
+        self._session.execute(update(_BUILDS).where(_BUILDS.c.id == build_id).values(values))
 
     def raise_priority(self, version_id: int, targets: Sequence[str], priority: int) -> list[str]:
         """Raise the priority of a version's queued builds, but not of its measuring jobs.
@@ -351,6 +371,8 @@ class BuildStore:
             pins=version.pins,
             weights=Digest(version.weights) if version.weights else None,
             golden=Digest(version.golden) if version.golden else None,
+            published_by=read_principal(version.published_by),
+            requested_by=read_principal(build.requested_by),
         )
 
 

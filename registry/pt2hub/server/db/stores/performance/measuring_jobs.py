@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from pt2hub.domain.builds import Claim
+    from pt2hub.domain.principals import Principal
 
 _BUILDS = cast("Table", SQLBuild.__table__)
 # One job gives way per waiting build, the latest started first, since it loses least. A build that was queued a moment ago
@@ -108,18 +109,27 @@ class MeasuringJobStore:
         ).first()
         return WaitingJob(row[0], row[1], decode(MeasureRequest, row[2])) if row else None
 
-    def join(self, job: WaitingJob, asked: MeasureRequest, *, priority: int) -> None:
-        """Extend a queued job by a request, at the higher priority of the two."""
+    def join(self, job: WaitingJob, asked: MeasureRequest, *, priority: int) -> bool:
+        """Extend a queued job by a request, at the higher priority of the two.
+
+        Returns:
+            Whether the job changed.
+        """
         own = job.request
         request = replace(
             own,
             repeat=max(asked.repeat, own.repeat),
             single_process=asked.single_process and own.single_process,
         )
+        if request == own and priority <= job.priority:
+            return False
         statement = update(_BUILDS).where(_BUILDS.c.id == job.id)
         self._session.execute(statement.values(request=encode(request), priority=max(priority, job.priority)))
+        return True
 
-    def add(self, version_id: int, request: MeasureRequest, *, priority: int) -> str:
+    def add(
+        self, version_id: int, request: MeasureRequest, *, priority: int, by: Principal | None = None
+    ) -> str:
         """Add a queued job, behind the builds of its version.
 
         Returns:
@@ -138,6 +148,7 @@ class MeasuringJobStore:
                 first_submitted=False,
                 state=BuildState.QUEUED,
                 priority=priority,
+                **({"requested_by": encode(by)} if by else {}),
             )
         )
         return build_id

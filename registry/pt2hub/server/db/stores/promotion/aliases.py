@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import and_, select
 from sqlalchemy.dialects.postgresql import insert
 
+from pt2hub.domain.codec import encode
+from pt2hub.domain.principals import read_principal
 from pt2hub.server.db.schema import Alias as SQLAlias
 from pt2hub.server.db.schema import AliasMove as SQLAliasMove
 from pt2hub.server.db.schema import Version as SQLVersion
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
+    from pt2hub.domain.principals import Principal
 
 MAX_MOVES = 1000
 """Newest moves of an alias per response."""
@@ -87,7 +90,7 @@ class AliasStore:
         number: int | None,
         version_id: int | None,
         reason: str,
-        by: str,
+        by: Principal,
         forced: dict[str, Any] | None = None,
     ) -> None:
         """Move a locked alias to a version, or remove it, and record that in its history.
@@ -108,7 +111,8 @@ class AliasStore:
                 before=alias.number,
                 after=number,
                 reason=reason,
-                by=by,
+                by=by.name,
+                principal=encode(by),
                 forced=forced,
             )
         )
@@ -168,4 +172,5 @@ class AliasStore:
 
 
 def _move(row: SQLAliasMove) -> AliasMove:
-    return AliasMove(row.sequence, row.before, row.after, row.reason, row.by, stamp(row.at), row.forced)
+    by = read_principal(row.principal)
+    return AliasMove(row.sequence, row.before, row.after, row.reason, row.by, stamp(row.at), row.forced, by)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
+from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.performance.metrics import METRICS, Threshold, default_threshold
+from pt2hub.domain.principals import read_principal
 from pt2hub.server.db.performance_schema import Policy as SQLPolicy
 from pt2hub.server.db.performance_schema import Series as SQLSeries
 from pt2hub.server.db.schema import Artifact as SQLArtifact
@@ -17,11 +19,13 @@ from pt2hub.server.db.schema import Build as SQLBuild
 from pt2hub.server.db.schema import Version as SQLVersion
 from pt2hub.server.db.stores.performance.measurements import MeasuredArtifact
 from pt2hub.server.db.stores.values import stamp
+from pt2hub.domain.principals import Principal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sqlalchemy.orm import Session
+
 
 _THRESHOLD_FIELDS = frozenset(Threshold.__dataclass_fields__)
 
@@ -40,6 +44,7 @@ class StoredPolicy:
     document: dict[str, Any]
     by: str
     at: str
+    principal: Principal | None = None
 
 
 class PolicyStore:
@@ -51,15 +56,15 @@ class PolicyStore:
     def one(self, model_id: int) -> StoredPolicy | None:
         """Return the policy of a model, None if it never had one."""
         row = self._session.get(SQLPolicy, model_id, populate_existing=True)
-        return StoredPolicy(row.revision, row.document, row.by, stamp(row.at)) if row else None
+        return _policy(row) if row else None
 
-    def put(self, model_id: int, document: dict[str, Any], *, revision: int, by: str) -> bool:
+    def put(self, model_id: int, document: dict[str, Any], *, revision: int, by: Principal) -> bool:
         """Write a model's policy if it is at the expected revision, 0 for none.
 
         Returns:
             Whether it was at that revision.
         """
-        given = {"document": document, "by": by, "revision": revision + 1}
+        given = {"document": document, "by": by.name, "principal": encode(by), "revision": revision + 1}
         if revision == 0:
             new = insert(SQLPolicy).values(model_id=model_id, **given).on_conflict_do_nothing()
             return self._session.scalar(new.returning(SQLPolicy.model_id)) is not None
@@ -93,6 +98,10 @@ class PolicyStore:
         mine = (SQLSeries.model_id == model_id, SQLSeries.implementation == "artifact")
         rows = self._session.execute(select(SQLSeries.metric, SQLSeries.unit).where(*mine).distinct())
         return {metric: unit for metric, unit in rows}  # noqa: C416  # rows are not tuples to mypy
+
+
+def _policy(row: SQLPolicy) -> StoredPolicy:
+    return StoredPolicy(row.revision, row.document, row.by, stamp(row.at), read_principal(row.principal))
 
 
 def _drop_defaults(rule: Mapping[str, Any]) -> dict[str, Any]:

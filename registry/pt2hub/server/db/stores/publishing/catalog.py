@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from sqlalchemy import func, literal_column, select, true, update
 
 from pt2hub.domain.builds import BuildKind, BuildState, readiness
+from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest
+from pt2hub.domain.principals import read_principal
 from pt2hub.server.db.reading import only_readable
 from pt2hub.server.db.schema import Artifact as SQLArtifact
 from pt2hub.server.db.schema import Build as SQLBuild
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, ScalarSelect
     from sqlalchemy.orm import Session
+
+    from pt2hub.domain.principals import Principal
 
 
 class _ListedBuild(NamedTuple):
@@ -60,9 +64,18 @@ class CatalogStore:
             wanted.append(SQLModel.name.startswith(f"{team}/", autoescape=True))
         return self._models(wanted, limit=limit)
 
-    def describe(self, name: str, text: str) -> None:
-        """Set a model's description; a no-op if the model does not exist."""
-        self._session.execute(update(SQLModel).where(SQLModel.name == name).values(description=text))
+    def describe(self, name: str, text: str, *, by: Principal) -> str | None:
+        """Set a model's description; a no-op if the model does not exist or has this description.
+
+        Returns:
+            The description that was replaced; None if nothing changed.
+        """
+        mine = (SQLModel.name == name, SQLModel.description != text)
+        before = self._session.scalar(select(SQLModel.description).where(*mine).with_for_update())
+        if before is not None:
+            values = {"description": text, "described_by": encode(by)}
+            self._session.execute(update(SQLModel).where(SQLModel.name == name).values(values))
+        return before
 
     def versions(self, model_id: int, *, before: int | None, limit: int) -> list[VersionSummary]:
         """Return a model's versions, newest first.
@@ -71,7 +84,13 @@ class CatalogStore:
             before: Exclusive upper bound of the numbers; None for the newest.
         """
         statement = (
-            select(SQLVersion.id, SQLVersion.number, SQLVersion.created_at, SQLModel.name)
+            select(
+                SQLVersion.id,
+                SQLVersion.number,
+                SQLVersion.created_at,
+                SQLVersion.published_by,
+                SQLModel.name,
+            )
             .join(SQLModel)
             .where(SQLVersion.model_id == model_id)
             .order_by(SQLVersion.number.desc())
@@ -98,8 +117,9 @@ class CatalogStore:
                     for build in builds.get(id_, ())
                     if build.artifact in measured
                 },
+                published_by=read_principal(published_by),
             )
-            for id_, number, created_at, name in rows
+            for id_, number, created_at, published_by, name in rows
         ]
 
     def _models(self, conditions: list[ColumnElement[bool]], *, limit: int) -> list[ModelView]:
@@ -122,6 +142,7 @@ class CatalogStore:
                 newest_ready=newest_ready,
                 aliases=aliases.get(model.id, {}),
                 description=model.description,
+                described_by=read_principal(model.described_by),
             )
             for model, count, newest, newest_ready in rows
         ]

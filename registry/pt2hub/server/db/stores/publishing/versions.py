@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any, cast
 from sqlalchemy import func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
+from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest
+from pt2hub.domain.principals import read_principal
 from pt2hub.errors import Conflict
 from pt2hub.server.db.reading import readable
 from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.schema import Version as SQLVersion
 from pt2hub.server.db.stores.values import stamp
+from pt2hub.domain.principals import Principal
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Table
@@ -47,6 +50,7 @@ class StoredVersion:
         weights: Digest of the weights blob, None until recorded.
         golden: Digest of the golden blob, None until recorded.
         created_at: ISO 8601, UTC.
+        published_by: Who published it; None if that was before it was recorded.
     """
 
     id: int
@@ -59,6 +63,19 @@ class StoredVersion:
     weights: Digest | None
     golden: Digest | None
     created_at: str
+    published_by: Principal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewVersion:
+    """A version to add."""
+
+    identity: Digest
+    spec: dict[str, Any]
+    settings: dict[str, Any]
+    pins: dict[str, Any]
+    weights: str | None
+    published_by: Principal
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +161,7 @@ class VersionStore:
         oldest, newest, below, above = self._session.execute(statement).one()
         return VersionNumbers(oldest, newest, below, above) if newest else None
 
-    def add(
-        self,
-        model_id: int,
-        *,
-        identity: Digest,
-        spec: dict[str, Any],
-        settings: dict[str, Any],
-        pins: dict[str, Any],
-        weights: str | None,
-    ) -> StoredVersion:
+    def add(self, model_id: int, new: NewVersion) -> StoredVersion:
         """Add a version under the next number; the model must be locked.
 
         Returns:
@@ -163,18 +171,22 @@ class VersionStore:
         row = SQLVersion(
             model_id=model_id,
             number=self._session.execute(last).scalar_one() + 1,
-            identity=identity,
-            spec=spec,
-            settings=settings,
-            pins=pins,
-            weights=weights,
+            identity=new.identity,
+            spec=new.spec,
+            settings=new.settings,
+            pins=new.pins,
+            weights=new.weights,
+            published_by=encode(new.published_by),
         )
         self._session.add(row)
         self._session.flush()  # the database numbers and dates the row
         return self._existing(SQLVersion.id == row.id)
 
-    def restore(self, version: VersionIdentity) -> StoredVersion:
+    def restore(self, version: VersionIdentity, *, by: Principal | None = None) -> StoredVersion:
         """Add a version from an artifact's config, unless it exists.
+
+        Args:
+            by: Who published it, by the artifact's provenance.
 
         Returns:
             The version.
@@ -191,6 +203,7 @@ class VersionStore:
             "pins": version.pins,
             "weights": version.weights,
             "golden": version.golden,
+            "published_by": encode(by),
         }
         self._session.execute(insert(SQLVersion).values(row).on_conflict_do_nothing())
         found = self.by_identity(model_id, version.identity)
@@ -259,4 +272,5 @@ def _version(row: SQLVersion, model: str) -> StoredVersion:
         weights=Digest(row.weights) if row.weights else None,
         golden=Digest(row.golden) if row.golden else None,
         created_at=stamp(row.created_at),
+        published_by=read_principal(row.published_by),
     )

@@ -1,0 +1,53 @@
+"""The audit log's vocabulary: what can be done to which resource."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+from datetime import datetime
+
+if TYPE_CHECKING:
+    pass
+
+
+class Action(StrEnum):
+    """What was done. The part before the dot names the kind of the resource."""
+
+    VERSION_PUBLISH = "version.publish"
+    VERSION_ADD_TARGET = "version.add_target"
+    VERSION_UPDATE = "version.update"
+    """The same content was submitted again, with other settings or a higher priority."""
+    BUILD_CANCEL = "build.cancel"
+    BUILD_RETRY = "build.retry"
+    BUILD_REQUEUE = "build.requeue"
+    ALIAS_MOVE = "alias.move"
+    ALIAS_REMOVE = "alias.remove"
+    POLICY_CHANGE = "policy.change"
+    MODEL_DESCRIBE = "model.describe"
+    MEASUREMENT_QUEUE = "measurement.queue"
+    MEASUREMENT_REPORT = "measurement.report"
+    BLOB_UPLOAD = "blob.upload"
+    UPLOAD_BEGIN = "upload.begin"
+    UPLOAD_COMPLETE = "upload.complete"
+    UPLOAD_CANCEL = "upload.cancel"
+    TOKEN_CREATE = "token.create"  # noqa: S105  # an action, no secret
+    TOKEN_REVOKE = "token.revoke"  # noqa: S105
+    ARTIFACT_RESTORE = "artifact.restore"
+    """A row was added from a manifest in storage, by `pt2hub admin reindex`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """Filter for audit entries; None matches everything.
+
+    Attributes:
+        model: Model that was changed, `team/name`.
+        principal: Name of the principal.
+        since: Earliest time.
+    """
+
+    model: str | None = None
+    principal: str | None = None
+    action: Action | None = None
+    since: datetime | None = None

@@ -1,0 +1,120 @@
+"""The audit log. The database refuses to change or delete its rows."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import and_, bindparam, func, insert, select, text, tuple_
+
+from pt2hub.domain.principals import Principal
+from pt2hub.domain.tokens import EVERY_MODEL
+from pt2hub.server.db.schema import AuditEntry as SQLAuditEntry
+from pt2hub.server.db.stores.values import stamp
+from pt2hub.wire.audit_log import AuditEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from sqlalchemy import ColumnElement
+    from sqlalchemy.orm import Session
+
+    from pt2hub.domain.audit import Action, AuditFilter
+
+_ALL_COVERED = text(
+    "NOT EXISTS (SELECT FROM unnest(audit_log.models) AS given (name) WHERE given.name !~ :covered)"
+)
+
+
+class AuditLogStore:
+    """Entries of the audit log."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def add(
+        self,
+        by: Principal,
+        action: Action,
+        resource: str,
+        *,
+        models: Sequence[str],
+        request: str | None,
+        change: dict[str, Any],
+    ) -> None:
+        """Add an entry."""
+        values = {
+            "principal_kind": by.kind,
+            "principal": by.name,
+            "principal_id": by.id,
+            "action": action,
+            "resource": resource,
+            "models": list(models),
+            "request": request,
+            "change": change,
+        }
+        self._session.execute(insert(SQLAuditEntry).values(values))
+
+    def page(
+        self,
+        wanted: AuditFilter,
+        *,
+        patterns: Sequence[str],
+        after: tuple[datetime, int] | None,
+        limit: int,
+    ) -> list[AuditEntry]:
+        """Return entries, newest first.
+
+        Args:
+            patterns: Only entries whose models these cover; `*` also covers entries about no model.
+            after: Time and id of the previous page's last entry; None for the newest.
+        """
+        key = (SQLAuditEntry.at, SQLAuditEntry.id)
+        statement = select(SQLAuditEntry).where(*_matching(wanted), *_visible(patterns))
+        if after is not None:
+            statement = statement.where(tuple_(*key) < after)
+        statement = statement.order_by(*(column.desc() for column in key)).limit(limit)
+        return [_entry(row) for row in self._session.scalars(statement)]
+
+    def following(self, wanted: AuditFilter, *, after: int, limit: int) -> list[AuditEntry]:
+        """Return entries in the order of their ids, from the one after `after`."""
+        statement = select(SQLAuditEntry).where(*_matching(wanted), SQLAuditEntry.id > after)
+        return [
+            _entry(row) for row in self._session.scalars(statement.order_by(SQLAuditEntry.id).limit(limit))
+        ]
+
+
+def _matching(wanted: AuditFilter) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = []
+    if wanted.model is not None:
+        conditions.append(SQLAuditEntry.models.contains([wanted.model]))
+    if wanted.principal is not None:
+        conditions.append(SQLAuditEntry.principal == wanted.principal)
+    if wanted.action is not None:
+        conditions.append(SQLAuditEntry.action == wanted.action)
+    if wanted.since is not None:
+        conditions.append(SQLAuditEntry.at >= wanted.since)
+    return conditions
+
+
+def _visible(patterns: Sequence[str]) -> list[Any]:
+    """Return the conditions for entries about nothing but the models that the patterns cover."""
+    if EVERY_MODEL in patterns:
+        return []
+    each = "|".join(re.escape(pattern).replace(r"\*", "[^/]*") for pattern in patterns)
+    covered = _ALL_COVERED.bindparams(bindparam("covered", f"^({each})$"))
+    return [and_(func.cardinality(SQLAuditEntry.models) > 0, covered)]
+
+
+def _entry(row: SQLAuditEntry) -> AuditEntry:
+    return AuditEntry(
+        id=row.id,
+        at=stamp(row.at),
+        principal=Principal(row.principal_kind, row.principal, row.principal_id),
+        action=row.action,
+        resource=row.resource,
+        models=tuple(row.models),
+        request=row.request,
+        change=row.change,
+    )

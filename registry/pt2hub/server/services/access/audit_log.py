@@ -1,0 +1,120 @@
+"""The audit log: one entry for each mutation, written in its transaction."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pt2hub.domain.digests import digest_bytes
+from pt2hub.domain.names import parse_model_name
+from pt2hub.domain.tokens import EVERY_MODEL, TOKEN
+from pt2hub.server.db.stores.access.audit_log import AuditLogStore
+from pt2hub.server.db.stores.values import storable
+from pt2hub.server.services import cursors
+from pt2hub.wire.audit_log import AuditPage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sqlalchemy.orm import Session
+
+    from pt2hub.domain.audit import Action, AuditFilter
+    from pt2hub.domain.tokens import Actor
+    from pt2hub.server.db.engine import Sessions
+    from pt2hub.wire.audit_log import AuditEntry
+
+DEFAULT_LIMIT = 100
+_MAX_VALUE_BYTES = 1 << 14
+"""A larger value of a change, such as a long policy, is replaced by its size and digest."""
+_EXPORT_BATCH = 1000
+_REDACTED = "pt2_(redacted)"
+
+
+def record(
+    session: Session, by: Actor, action: Action, resource: str, *, models: Sequence[str] = (), **change: Any
+) -> None:
+    """Record a mutation in the transaction that makes it, so that neither exists without the other.
+
+    Call it once, and only where something changed: a repeated request that changes nothing has no entry.
+
+    Args:
+        models: The models that it changes.
+        change: What changed. Name the fields one by one: a whole document may contain secrets.
+    """
+    AuditLogStore(session).add(
+        by.principal,
+        action,
+        _redact(resource),
+        models=models,
+        request=by.request,
+        change={name: _bound(_redact(storable(value))) for name, value in change.items()},
+    )
+
+
+class AuditLogService:
+    """Reads the audit log."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    def entries(
+        self,
+        wanted: AuditFilter,
+        *,
+        patterns: Sequence[str] = (EVERY_MODEL,),
+        after: str | None = None,
+        limit: int = DEFAULT_LIMIT,
+    ) -> AuditPage:
+        """Return entries, newest first.
+
+        The model of the filter need not exist: entries outlive what they are about.
+
+        Args:
+            patterns: Only entries about models that these cover; see `AuditLogStore.page`.
+            after: The previous page's cursor; None for the newest.
+
+        Raises:
+            InvalidInput: The model's name or the cursor is malformed.
+        """
+        begin = cursors.decode_numbered(after, "audit entries") if after is not None else None
+        if wanted.model is not None:
+            parse_model_name(wanted.model)
+        with self._sessions.begin() as session:
+            found = AuditLogStore(session).page(wanted, patterns=patterns, after=begin, limit=limit + 1)
+        page = tuple(found[:limit])
+        return AuditPage(page, next=cursors.encode(page[-1].at, page[-1].id) if len(found) > limit else None)
+
+    def export(self, wanted: AuditFilter) -> Iterator[AuditEntry]:
+        """Yield all entries, oldest first; batch by batch, however many there are.
+
+        Raises:
+            InvalidInput: The model's name is malformed.
+        """
+        if wanted.model is not None:
+            parse_model_name(wanted.model)
+        last = 0
+        while True:
+            with self._sessions.begin() as session:
+                found = AuditLogStore(session).following(wanted, after=last, limit=_EXPORT_BATCH)
+            yield from found
+            if len(found) < _EXPORT_BATCH:
+                return
+            last = found[-1].id
+
+
+def _redact(value: Any) -> Any:
+    """Replace tokens, which people paste into descriptions and reasons: entries cannot be deleted."""
+    if isinstance(value, str):
+        return TOKEN.sub(_REDACTED, value)
+    if isinstance(value, list):
+        return [_redact(item) for item in value]
+    if isinstance(value, dict):
+        return {_redact(name): _redact(item) for name, item in value.items()}
+    return value
+
+
+def _bound(value: Any) -> Any:
+    data = json.dumps(value).encode()
+    if len(data) <= _MAX_VALUE_BYTES:
+        return value
+    return {"omitted_bytes": len(data), "digest": digest_bytes(data)}
