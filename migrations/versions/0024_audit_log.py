@@ -50,7 +50,7 @@ def upgrade() -> None:
         sa.Column("change", JSONB(none_as_null=True), server_default="{}", nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_audit_log")),
     )
-    op.create_index(op.f("ix_audit_log_at"), "audit_log", ["at", "id"])
+    op.create_index(op.f("ix_audit_log_at_id"), "audit_log", ["at", "id"])
     op.create_index("ix_audit_log_models", "audit_log", ["models"], postgresql_using="gin")
     op.execute(_REFUSE)
     for name, (events, each) in _TRIGGERS.items():

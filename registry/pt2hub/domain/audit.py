@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING
 from datetime import datetime
-
-if TYPE_CHECKING:
-    pass
+from enum import StrEnum
 
 
 class Action(StrEnum):

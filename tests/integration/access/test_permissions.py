@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pt2hub.domain.tokens import Scope
 from pt2hub.server.api.permissions import RULES, About
+from support.access import READING_POSTS, Case, send
 from support.registry import ENVIRONMENT, Registry, a_spec
 
 if TYPE_CHECKING:
     from flask.testing import FlaskClient
-    from werkzeug.test import TestResponse
 
 MODEL = "vision/resnet18"
-SAME_SITE = {"Sec-Fetch-Site": "same-origin"}
-READING_POSTS = {"artifacts.check", "pages.sign_in", "pages.sign_out"}
 CHANGING = {name: rule for name, rule in RULES.items() if rule.scope not in {None, Scope.READ}}
 """What reads is in `test_reading.py`."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """A request that a route accepts from a token that allows it."""
-
-    method: str
-    url: str
-    body: dict[str, Any] | None = None
 
 
 @pytest.fixture
@@ -77,16 +65,6 @@ def cases(registry: Registry) -> dict[str, Case]:
         "pages.remove_alias": Case("POST", "/models/vision/resnet18/aliases/prod/remove", form),
         "pages.retry_build": Case("POST", f"/builds/{build}/retry", {}),
     }
-
-
-def send(web: FlaskClient, endpoint: str, case: Case, token: str | None) -> TestResponse:
-    """Sends a request; to a page with a session of the token, to the API with the token itself."""
-    if endpoint.startswith("pages."):
-        if token:
-            web.post("/sign-in", data={"token": token}, headers=SAME_SITE)
-        return web.open(case.url, method=case.method, data=case.body, headers=SAME_SITE)
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    return web.open(case.url, method=case.method, json=case.body, headers=headers)
 
 
 def test_each_route_has_a_rule_and_each_rule_a_route(web: FlaskClient) -> None:

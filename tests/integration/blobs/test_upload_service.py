@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -289,7 +290,7 @@ def test_two_who_complete_at_once_have_it_checked_once(bench: Bench, uploads: Up
 
     def complete(service: UploadService) -> str:
         barrier.wait()
-        return service.complete(upload_id, etags).state
+        return service.complete(upload_id, etags, by=SERVER).state
 
     with ThreadPoolExecutor(4) as pool:
         states = list(pool.map(complete, [uploads, other, uploads, other]))
@@ -340,7 +341,7 @@ def test_a_process_that_was_frozen_through_its_check_changes_nothing_any_more(
     assert ended(other, upload_id).state == "stored"
     gate.set()
     uploads.close()
-    assert other.view(upload_id).state == "stored"
+    assert other.view(upload_id, by=SERVER).state == "stored"
     assert bench.holds(LARGE)
 
 
@@ -397,9 +398,9 @@ def test_an_upload_that_is_given_up_leaves_nothing(bench: Bench, uploads: Upload
     assert view.id
     etags = bench.send_parts(uploads, view)
     uploads.cancel(view.id, by=SERVER)
-    for use in (uploads.view, uploads.cancel, lambda upload: uploads.complete(upload, etags, by=SERVER)):
+    for use in (uploads.view, uploads.cancel, partial(uploads.complete, etags=etags)):
         with pytest.raises(NotFound):
-            use(view.id)
+            use(view.id, by=SERVER)
     assert bench.left() == []
 
 

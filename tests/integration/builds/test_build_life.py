@@ -312,7 +312,7 @@ def test_cancel_against_publish_ends_in_one_of_them(registry: Registry) -> None:
         drop_jobs(registry)
         publication = registry.publication(claim, code=claim.build.encode())
         cancelled, published = at_once(
-            partial(builds.cancel, claim.build, "alice"),
+            partial(builds.cancel, claim.build, Actor("alice")),
             partial(builds.publish, claim, publication),
         )
         state = one_state(registry, claim.build)
@@ -325,7 +325,7 @@ def test_retry_against_retry_queues_once(registry: Registry) -> None:
     for claim in races(registry):
         drop_jobs(registry)
         builds.fail(claim, CompileFailed())
-        results = at_once(*[partial(builds.retry, claim.build, "alice")] * 3)
+        results = at_once(*[partial(builds.retry, claim.build, Actor("alice"))] * 3)
         assert sorted(type(result).__name__ for result in results) == [
             "BuildActive",
             "BuildActive",
@@ -361,7 +361,7 @@ def test_cancel_against_claim_ends_cancelled(registry: Registry) -> None:
     for number in range(8):
         (build,) = registry.submit(model=f"vision/race{number}").builds
         cancelled, _ = at_once(
-            partial(builds.cancel, build.id, "alice"),
+            partial(builds.cancel, build.id, Actor("alice")),
             partial(builds.claim, build.id, "w1"),
         )
         assert not isinstance(cancelled, Pt2hubError)

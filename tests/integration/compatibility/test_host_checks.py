@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -148,7 +149,7 @@ def test_a_failed_build_is_not_queued_again(registry: Registry) -> None:
 
 def test_a_wrong_target_or_version_is_refused(registry: Registry) -> None:
     registry.submit()
-    add = registry.services.publish.add_target
+    add = partial(registry.services.publish.add_target, by=SERVER)
     with pytest.raises(UnknownTarget):
         add(MODEL, 1, "cpu")
     with pytest.raises(NotFound):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pt2hub.domain.codec import encode
 from pt2hub.domain.performance.metrics import SeriesFilter
+from pt2hub.domain.tokens import Actor
 from pt2hub.errors import Conflict, InvalidInput, UnknownMetric
 from pt2hub.server.services.performance.report_form import ReportedEnvironment
 from pt2hub.wire.performance import Reported
@@ -46,7 +47,7 @@ def a_figure(built: str, /, **changes: Any) -> dict[str, Any]:
 
 
 def report(registry: Registry, *figures: dict[str, Any], by: str = "ci", **more: Any) -> Reported:
-    return registry.services.reports.report({"measurements": list(figures), **more}, by=by)
+    return registry.services.reports.report({"measurements": list(figures), **more}, by=Actor(by))
 
 
 def refused(registry: Registry, *figures: dict[str, Any], **more: Any) -> dict[str, str]:

@@ -26,9 +26,10 @@ def published(registry: Registry, versions: int) -> AliasService:
     return registry.services.aliases
 
 
-def move(aliases: AliasService, number: int, expected: int | None, **changes: str) -> AliasView:
-    given = {"reason": "release", "by": "ci"} | changes
-    return aliases.move(MODEL, "prod", number, expected=expected, **given)
+def move(
+    aliases: AliasService, number: int, expected: int | None, *, reason: str = "release", by: str = "ci"
+) -> AliasView:
+    return aliases.move(MODEL, "prod", number, expected=expected, reason=reason, by=Actor(by))
 
 
 def test_an_alias_is_made_moved_and_resolved_and_keeps_its_history(registry: Registry) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pt2hub.domain.artifacts import CODE_TYPE
 from pt2hub.domain.builds import BuildFilter, BuildKind
 from pt2hub.domain.digests import Digest, digest_bytes
-from pt2hub.domain.tokens import SERVER, Actor
+from pt2hub.domain.tokens import Actor
 from pt2hub.errors import InvalidInput, PromotionCheckFailed
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.services.blobs.blob_writes import BlobChunk
@@ -51,6 +51,7 @@ _UNMEASURED = (KEYWORDS, 2)
 """A version whose measuring job still waits."""
 _REASONS = ("passed the shadow run", "weekly release", "offline test: +0.3 points", "trained with newer data")
 _ADA = Actor("ada", admin=True)
+_CI = Actor("ci")
 
 
 def seed(services: Container) -> int:
@@ -95,7 +96,7 @@ class _Replay:
         """Submit a version, build and measure it, and move aliases to it."""
         at = self._at(model, number)
         self._clock.set(at)
-        version = self._services.publish.submit(self._spec(model, number), by=SERVER)
+        version = self._services.publish.submit(self._spec(model, number), by=_CI)
         for place, (arch, build) in enumerate(zip(model.speeds, version.builds, strict=True)):
             self._build(Job(build.id, model, number, arch), at + 20 * place)
         if any(0 <= number - changed <= 3 for changed in model.changes):
@@ -181,7 +182,7 @@ class _Replay:
         self._clock.set(self._at(model, number, hours))
         by = chance(alias, number).choice(("ada", "mary", "kofi"))
         expected = self._aliases.get((model.name, alias))
-        self._services.aliases.move(model.name, alias, to, expected=expected, reason=reason, by=by)
+        self._services.aliases.move(model.name, alias, to, expected=expected, reason=reason, by=Actor(by))
         self._aliases[model.name, alias] = to
 
     def _today(self) -> None:
@@ -190,7 +191,7 @@ class _Replay:
         model = next(model for model in MODELS if model.name == RANKER)
         self._services.measuring_jobs.measure(f"{RANKER}@{model.versions}", by=Actor("mary"), repeat=3)
         spec = self._spec(model, model.versions)
-        self._services.publish.submit({**spec, "targets": [*spec["targets"], ORDERED]}, by=SERVER)
+        self._services.publish.submit({**spec, "targets": [*spec["targets"], ORDERED]}, by=_CI)
         self._compare()
         alive = {machine(arch, NEWER).device for arch in ("sm90", "x86_64_v4")}
         self._attempts.leave(alive, self._clock.start)

@@ -151,16 +151,30 @@ def print_version(
     fields = [
         ("aliases", ", ".join(aliases or ())),
         ("created", format_local_time(version.created_at)),
+        ("published by", str(version.published_by or "")),
         ("weights", version.weights or ""),
         ("from", version.pins.get("weights_from", "")),
         ("pull", pull_command(version, compatibility) or ""),
     ]
     print_fields(out, fields)
     for build in version.builds:
-        _print_build(out, build, compatibility.get(build.target), (artifacts or {}).get(build.target))
+        _print_build(
+            out,
+            build,
+            compatibility.get(build.target),
+            (artifacts or {}).get(build.target),
+            _requester(version, build),
+        )
 
 
-def _print_build(out: Console, build: BuildView, state: str | None, artifact: ArtifactView | None) -> None:
+def _requester(version: VersionView, build: BuildView) -> str:
+    """Return who requested a build; empty for who published the version, which is shown above."""
+    return "" if build.requested_by == version.published_by else str(build.requested_by or "")
+
+
+def _print_build(
+    out: Console, build: BuildView, state: str | None, artifact: ArtifactView | None, requester: str
+) -> None:
     from pt2hub.cli.tables import in_colour, print_fields
     from pt2hub.rendering.sheets import attempts, measurement, provenance_rows, state_text
     from pt2hub.rendering.speeds import line
@@ -175,6 +189,8 @@ def _print_build(out: Console, build: BuildView, state: str | None, artifact: Ar
         ("artifact", build.artifact or ""),
         *((*provenance_rows(artifact), ("speed", line(artifact.measurements))) if artifact else ()),
         ("measured", measurement(build.measurement)),
+        ("requested by", requester),
+        ("retried by", str(build.retried_by or "")),
         ("priority", str(build.priority or "")),
         ("step", running),
         ("attempt", attempts(build).removeprefix("attempt ")),

@@ -23,6 +23,7 @@ from pt2hub.server.api.problems import MAX_URL_BYTES
 from pt2hub.server.api.resources import (
     aliases,
     artifacts,
+    audit,
     blobs,
     comparisons,
     measuring_jobs,
@@ -70,6 +71,7 @@ _MODULES = (
     workers,
     meta,
     metrics,
+    audit,
 )
 _log = structlog.get_logger(__name__)
 

@@ -100,6 +100,7 @@ _READING_PAGES = {
 RULES: dict[str, Rule] = dict.fromkeys(_OPEN, _ANYBODY) | {
     "aliases.move": Rule(Scope.PROMOTE, About.PATH),
     "aliases.remove": Rule(Scope.PROMOTE, About.PATH),
+    "audit.entries": Rule(Scope.ADMIN),
     "blobs.upload": Rule(Scope.PUBLISH),
     "measuring.measure": Rule(Scope.MEASURE, About.BODY),
     "meta.whoami": Rule(signed_in=True),
@@ -118,6 +119,7 @@ RULES: dict[str, Rule] = dict.fromkeys(_OPEN, _ANYBODY) | {
     "versions.submit": Rule(Scope.PUBLISH, About.BODY),
 }
 RULES |= dict.fromkeys((f"pages.{name}" for name in _OPEN_PAGES), _ANYBODY) | {
+    "pages.audit": Rule(Scope.ADMIN),
     "pages.cancel_build": Rule(Scope.BUILD, About.BUILD),
     "pages.check_spec": Rule(Scope.PUBLISH, About.BODY),
     "pages.describe": Rule(Scope.PUBLISH, About.PATH),

@@ -7,6 +7,7 @@ from flask_openapi3.models.tag import Tag
 from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic_core import PydanticCustomError, ValidationError
 
+from pt2hub.domain.audit import Action
 from pt2hub.domain.builds import HIGHEST_PRIORITY, LOWEST_PRIORITY, BuildKind, BuildState
 from pt2hub.domain.debug_logs import DEBUG_LOGS
 from pt2hub.domain.digests import DIGEST_PATTERN
@@ -197,6 +198,21 @@ class BuildsQuery(Parameters):
     state: Annotated[BuildState | None, Field(description="State of the builds")] = None
     target: Annotated[str | None, Field(max_length=200, description="Name of the target")] = None
     kind: Annotated[BuildKind | None, Field(description="`build`, or `measure` for measuring jobs")] = None
+    after: Annotated[str | None, Field(max_length=200, description="`next` of the previous page")] = None
+    limit: LimitNumber = DEFAULT_LIMIT
+
+
+class AuditQuery(Parameters):
+    """Filter for the audit log."""
+
+    model: Annotated[str | None, Field(max_length=200, description="Model that was changed, `team/name`")] = (
+        None
+    )
+    principal: Annotated[
+        str | None, Field(max_length=200, description="Name of the token or account that did it")
+    ] = None
+    action: Annotated[Action | None, Field(description="What was done")] = None
+    since: Annotated[str | None, Field(max_length=50, description="Earliest time, ISO 8601")] = None
     after: Annotated[str | None, Field(max_length=200, description="`next` of the previous page")] = None
     limit: LimitNumber = DEFAULT_LIMIT
 

@@ -31,6 +31,7 @@ _VIEWS = (
     "performance.diff",
     "performance.changes",
     "access.login",
+    "access.audit",
 )
 """Modules of this package that add routes."""
 

@@ -12,12 +12,14 @@ class NavigationItem:
     Attributes:
         name: The section that its pages name: `page(..., section=...)`.
         signed_in: Whether it is shown to signed-in readers only.
+        admin: Whether it is shown to admins only.
     """
 
     name: str
     label: str
     endpoint: str
     signed_in: bool = False
+    admin: bool = False
 
 
 NAVIGATION = (
@@ -27,5 +29,6 @@ NAVIGATION = (
     NavigationItem("compare", "Compare", "pages.compare"),
     NavigationItem("targets", "Targets", "pages.targets"),
     NavigationItem("publish", "Publish", "pages.publish", signed_in=True),
+    NavigationItem("audit", "Audit log", "pages.audit", signed_in=True, admin=True),
 )
 """Items in the order shown."""

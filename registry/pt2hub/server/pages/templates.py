@@ -16,7 +16,9 @@ from pt2hub.server.pages.navigation import NAVIGATION
 from pt2hub.version import __version__
 
 if TYPE_CHECKING:
+    from pt2hub.domain.tokens import Actor
     from pt2hub.server.pages.assets import Assets
+    from pt2hub.server.pages.navigation import NavigationItem
 
 ASSETS = "pt2hub.assets"
 _SOURCES = (
@@ -90,12 +92,18 @@ def _address() -> str:
     return whole if len(whole.encode()) <= _MAX_RETURN_URL else request.path[:_MAX_RETURN_URL]
 
 
+def _is_shown(item: NavigationItem, reader: Actor | None) -> bool:
+    if reader is None:
+        return not item.signed_in
+    return reader.admin or not item.admin
+
+
 def _common(section: str | None) -> dict[str, Any]:
     assets: Assets = current_app.extensions[ASSETS]
     reader = visitor()
     return {
         "visitor": reader,
-        "navigation": [item for item in NAVIGATION if reader or not item.signed_in],
+        "navigation": [item for item in NAVIGATION if _is_shown(item, reader)],
         "section": section,
         "asset": assets.url,
         "address": _address(),

@@ -110,11 +110,10 @@ def local_url(address: str) -> str:
 def _check_reader() -> WerkzeugResponse | None:
     """Lead readers who must sign in to the page for it, and back."""
     if permissions.needs_token():
-        found = visitor()
-        if found is None:
+        if visitor() is None:
             address = request.full_path.rstrip("?")
             return redirect(url_for("pages.sign_in", to=address), HTTPStatus.SEE_OTHER)
-        g.actor = found
+        g.actor = sessions.actor()
     permissions.authorise()
     return None
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from pt2hub.domain.audit import Action, AuditFilter
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.domain.names import parse_model_name
 from pt2hub.domain.tokens import EVERY_MODEL, TOKEN
+from pt2hub.errors import InvalidInput
 from pt2hub.server.db.stores.access.audit_log import AuditLogStore
-from pt2hub.server.db.stores.values import storable
+from pt2hub.server.db.stores.values import moment, storable
 from pt2hub.server.services import cursors
 from pt2hub.wire.audit_log import AuditPage
 
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
-    from pt2hub.domain.audit import Action, AuditFilter
     from pt2hub.domain.tokens import Actor
     from pt2hub.server.db.engine import Sessions
     from pt2hub.wire.audit_log import AuditEntry
@@ -51,6 +52,33 @@ def record(
     )
 
 
+def read_filter(
+    model: str | None = None,
+    principal: str | None = None,
+    action: str | None = None,
+    since: str | None = None,
+) -> AuditFilter:
+    """Return a filter from texts; an empty one matches everything.
+
+    The model need not exist: entries outlive what they are about.
+
+    Raises:
+        InvalidInput: The model's name, the action or the time is malformed.
+    """
+    if action and action not in list(Action):
+        raise InvalidInput(
+            f"Unknown action {action[:80]!a}", where="action", hint=f"Use one of {', '.join(Action)}."
+        )
+    at = moment(since) if since else None
+    if since and at is None:
+        raise InvalidInput(
+            f"Invalid time {since[:80]!a}", where="since", hint="Use ISO 8601, such as 2026-11-26T18:00:00Z."
+        )
+    if model:
+        parse_model_name(model)
+    return AuditFilter(model or None, principal or None, Action(action) if action else None, at)
+
+
 class AuditLogService:
     """Reads the audit log."""
 
@@ -67,31 +95,21 @@ class AuditLogService:
     ) -> AuditPage:
         """Return entries, newest first.
 
-        The model of the filter need not exist: entries outlive what they are about.
-
         Args:
             patterns: Only entries about models that these cover; see `AuditLogStore.page`.
             after: The previous page's cursor; None for the newest.
 
         Raises:
-            InvalidInput: The model's name or the cursor is malformed.
+            InvalidInput: The cursor is malformed.
         """
         begin = cursors.decode_numbered(after, "audit entries") if after is not None else None
-        if wanted.model is not None:
-            parse_model_name(wanted.model)
         with self._sessions.begin() as session:
             found = AuditLogStore(session).page(wanted, patterns=patterns, after=begin, limit=limit + 1)
         page = tuple(found[:limit])
         return AuditPage(page, next=cursors.encode(page[-1].at, page[-1].id) if len(found) > limit else None)
 
     def export(self, wanted: AuditFilter) -> Iterator[AuditEntry]:
-        """Yield all entries, oldest first; batch by batch, however many there are.
-
-        Raises:
-            InvalidInput: The model's name is malformed.
-        """
-        if wanted.model is not None:
-            parse_model_name(wanted.model)
+        """Yield all entries, oldest first; batch by batch, however many there are."""
         last = 0
         while True:
             with self._sessions.begin() as session:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pt2hub.domain.audit import Action
 from pt2hub.domain.names import parse_alias
+from pt2hub.domain.tokens import Actor
 from pt2hub.errors import AliasMoved, InternalError, InvalidInput
 from pt2hub.server.db.stores.artifacts.artifacts import ArtifactStore
 from pt2hub.server.db.stores.promotion.aliases import AliasStore, StoredAlias
@@ -17,7 +18,6 @@ from pt2hub.server.services.access.tokens import check_admin
 from pt2hub.server.services.promotion.checks import AliasMoveRequest, PolicyDecision, PromotionChecks
 from pt2hub.server.services.publishing.descriptions import plain
 from pt2hub.wire.responses import AliasList, AliasMove, AliasView
-from pt2hub.domain.tokens import Actor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from sqlalchemy import and_, bindparam, func, insert, select, text, tuple_
 from pt2hub.domain.principals import Principal
 from pt2hub.domain.tokens import EVERY_MODEL
 from pt2hub.server.db.schema import AuditEntry as SQLAuditEntry
-from pt2hub.server.db.stores.values import stamp
+from pt2hub.server.db.stores.values import stamp, storable
 from pt2hub.wire.audit_log import AuditEntry
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _matching(wanted: AuditFilter) -> list[ColumnElement[bool]]:
     if wanted.model is not None:
         conditions.append(SQLAuditEntry.models.contains([wanted.model]))
     if wanted.principal is not None:
-        conditions.append(SQLAuditEntry.principal == wanted.principal)
+        conditions.append(SQLAuditEntry.principal == storable(wanted.principal))
     if wanted.action is not None:
         conditions.append(SQLAuditEntry.action == wanted.action)
     if wanted.since is not None:

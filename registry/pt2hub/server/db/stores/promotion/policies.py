@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.performance.metrics import METRICS, Threshold, default_threshold
-from pt2hub.domain.principals import read_principal
+from pt2hub.domain.principals import Principal, read_principal
 from pt2hub.server.db.performance_schema import Policy as SQLPolicy
 from pt2hub.server.db.performance_schema import Series as SQLSeries
 from pt2hub.server.db.schema import Artifact as SQLArtifact
@@ -19,7 +19,6 @@ from pt2hub.server.db.schema import Build as SQLBuild
 from pt2hub.server.db.schema import Version as SQLVersion
 from pt2hub.server.db.stores.performance.measurements import MeasuredArtifact
 from pt2hub.server.db.stores.values import stamp
-from pt2hub.domain.principals import Principal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,13 +10,12 @@ from sqlalchemy.dialects.postgresql import insert
 
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest
-from pt2hub.domain.principals import read_principal
+from pt2hub.domain.principals import Principal, read_principal
 from pt2hub.errors import Conflict
 from pt2hub.server.db.reading import readable
 from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.schema import Version as SQLVersion
 from pt2hub.server.db.stores.values import stamp
-from pt2hub.domain.principals import Principal
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Table
