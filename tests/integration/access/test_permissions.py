@@ -39,6 +39,7 @@ def cases(registry: Registry) -> dict[str, Case]:
     return {
         "aliases.move": Case("PUT", f"{model}/aliases/prod", move),
         "aliases.remove": Case("DELETE", f"{model}/aliases/prod?expected=1&reason=x"),
+        "audit.entries": Case("GET", "/api/v1/audit"),
         "blobs.upload": Case("PUT", f"/api/v1/blobs/{digest}"),
         "measuring.measure": Case("POST", "/api/v1/measure", {"reference": f"{MODEL}@1"}),
         "models.change": Case("PATCH", model, {"description": "A net."}),
@@ -56,6 +57,7 @@ def cases(registry: Registry) -> dict[str, Case]:
         "versions.preview": Case("POST", "/api/v1/versions/preview", a_spec()),
         "versions.retry": Case("POST", f"/api/v1/builds/{build}/retry"),
         "versions.submit": Case("POST", "/api/v1/versions", a_spec()),
+        "pages.audit": Case("GET", "/audit"),
         "pages.cancel_build": Case("POST", f"/builds/{build}/cancel", {}),
         "pages.check_spec": Case("POST", "/publish/check", {"spec": f"model: {MODEL}"}),
         "pages.describe": Case("POST", "/models/vision/resnet18/description", {"description": "A net."}),

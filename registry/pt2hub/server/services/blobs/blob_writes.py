@@ -96,15 +96,18 @@ class BlobService:
         """
         leased = self._lease({key: 0}, holder)[key]
         size = self._storage.write(leased.key, chunks, limit=limit)
-        if not leased.stored and self._confirm({leased.key: size}, holder, by=by):
-            raise _gone(leased.key)
+        if not leased.stored:
+            self.confirm(leased.key, size, holder=holder, by=by)
         return size
 
-    def hold(self, key: StorageKey, size: int, *, holder: str) -> tuple[StorageKey, bool]:
+    def hold(
+        self, key: StorageKey, size: int, *, holder: str, by: Actor | None = None
+    ) -> tuple[StorageKey, bool]:
         """Lease a blob that a client or another process writes, and check whether it is stored already.
 
         Args:
             holder: The writer or future referrer of the blob.
+            by: Who has it confirmed, where that has an audit entry of its own.
 
         Returns:
             Its key with the generation to write, and whether it is stored, verified and confirmed.
@@ -124,10 +127,10 @@ class BlobService:
                 hint="Compute digest and size from the same bytes; if they are right, the storage is damaged.",
             )
         if not leased.stored:
-            self.confirm(leased.key, size, holder=holder)
+            self.confirm(leased.key, size, holder=holder, by=by)
         return leased.key, True
 
-    def confirm(self, key: StorageKey, size: int, *, holder: str) -> None:
+    def confirm(self, key: StorageKey, size: int, *, holder: str, by: Actor | None = None) -> None:
         """Confirm that a blob was written and verified.
 
         Args:
@@ -136,7 +139,7 @@ class BlobService:
         Raises:
             BlobGone: The lease expired and the blob was collected: it must be written again.
         """
-        if self._confirm({key: size}, holder):
+        if self._confirm({key: size}, holder, by=by):
             raise _gone(key)
 
     def tidy(self) -> None:

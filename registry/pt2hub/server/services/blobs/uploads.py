@@ -74,7 +74,7 @@ class UploadService:
                 hint="Ask the server's operator to raise PT2HUB_MAX_BLOB_BYTES.",
                 context={"limit": self._limit},
             )
-        key, stored = self._hold(digest, size)
+        key, stored = self._hold(digest, size, by=by)
         if stored:
             return UploadView(digest, size, "stored")
         self._check_open(by.name)
@@ -222,8 +222,8 @@ class UploadService:
                 context={"limit": _MAX_OPEN_UPLOADS},
             )
 
-    def _hold(self, digest: Digest, size: int) -> tuple[StorageKey, bool]:
-        return self._blobs.hold(StorageKey.blob(digest), size, holder=HOLDER)
+    def _hold(self, digest: Digest, size: int, *, by: Actor | None = None) -> tuple[StorageKey, bool]:
+        return self._blobs.hold(StorageKey.blob(digest), size, holder=HOLDER, by=by)
 
     def _end(self, upload: StoredUpload, etags: Sequence[str], by: Actor) -> None:
         if self._hold(upload.digest, upload.size)[1]:

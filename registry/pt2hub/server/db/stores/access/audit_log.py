@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, bindparam, func, insert, select, text, tuple_
+from sqlalchemy import ARRAY, Text, and_, bindparam, cast, func, insert, select, text, tuple_
 
 from pt2hub.domain.principals import Principal
 from pt2hub.domain.tokens import EVERY_MODEL
@@ -88,7 +88,7 @@ class AuditLogStore:
 def _matching(wanted: AuditFilter) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = []
     if wanted.model is not None:
-        conditions.append(SQLAuditEntry.models.contains([wanted.model]))
+        conditions.append(SQLAuditEntry.models.op("@>")(cast([wanted.model], ARRAY(Text))))
     if wanted.principal is not None:
         conditions.append(SQLAuditEntry.principal == storable(wanted.principal))
     if wanted.action is not None:
