@@ -198,6 +198,10 @@ def test_bytes_that_were_sent_by_a_client_that_died_need_not_be_sent_again(
     bench.send(uploads.begin(digest_bytes(SMALL), len(SMALL), by=Actor("alice")).request, SMALL)
     assert uploads.begin(digest_bytes(SMALL), len(SMALL), by=Actor("bob")).state == "stored"
     assert bench.holds(SMALL)
+    assert bench.sql("SELECT principal, action FROM audit_log ORDER BY id") == [
+        ("alice", "upload.begin"),
+        ("bob", "blob.upload"),
+    ]
 
 
 def test_a_large_upload_goes_in_parts_and_is_hashed_before_it_counts(
@@ -208,11 +212,16 @@ def test_a_large_upload_goes_in_parts_and_is_hashed_before_it_counts(
     assert view.id
     etags = bench.send_parts(uploads, view)
     assert not bench.holds(LARGE)
-    after = uploads.complete(view.id, etags, by=SERVER)
+    after = uploads.complete(view.id, etags, by=Actor("bob"))
     assert (after.state, after.checked_bytes, after.error) == ("stored", len(LARGE), None)
     assert bench.holds(LARGE)
     assert bench.left() == []
     assert uploads.complete(view.id, etags, by=SERVER).state == "stored"
+    entries = bench.sql("SELECT principal, action, change ->> 'size' FROM audit_log ORDER BY id")
+    assert entries == [  # the thread that hashed the parts did it for who completed the upload
+        ("alice", "upload.begin", str(len(LARGE))),
+        ("bob", "upload.complete", str(len(LARGE))),
+    ]
 
 
 @pytest.mark.parametrize("size", [len(LARGE), len(LARGE) + 100])

@@ -42,6 +42,8 @@ def test_it_walks_every_step_and_publishes_an_artifact_that_says_what_it_is(atte
     assert config.verification["toolchain"] == "noop"
     assert config.toolchain.torch == "0.0.0+noop"
     assert config.provenance["compiler_processes"] == []
+    assert config.provenance["published_by"] == {"kind": "server", "name": "server", "id": None}
+    assert config.provenance["requested_by"] == config.provenance["published_by"]
     with pytest.raises(Incompatible, match=r"torch: needs 0\.0, has"):
         check_host(config)
 
