@@ -81,11 +81,12 @@ def test_every_form_of_a_page_needs_a_session_and_a_page_of_ours_and_changes_not
         changing
     )
     assert not {rule.rule for rule in rules if (rule.methods or set()) & (CHANGING - {"POST"})}
+    token = container.access.create_token("ada", admin=True)
     before = rows(migrated_url)
     strangers = sent(web, changing, {"Sec-Fetch-Site": "same-origin"})
     assert {name for name, status in strangers.items() if status != 401} == CHANGE_ONLY_COOKIES - {"sign_in"}
     assert set(sent(web, changing, {"Sec-Fetch-Site": "cross-site"}).values()) == {403}
-    web.set_cookie(COOKIE, container.web_sessions.open(container.access.create_token("ada", admin=True)))
+    web.set_cookie(COOKIE, container.web_sessions.open(token))
     assert set(sent(web, changing, {"Origin": "https://evil.example"}).values()) == {403}
     assert set(sent(web, changing, {"Sec-Fetch-Site": "same-site"}).values()) == {403}
     assert rows(migrated_url) == before
@@ -110,11 +111,13 @@ def rows(url: str) -> dict[str, list[str]]:
         }
 
 
-def test_no_route_that_reads_needs_one_but_uploads_and_whoami_and_none_fails(web: FlaskClient) -> None:
+def test_no_route_that_reads_needs_one_but_uploads_whoami_and_the_audit_log_and_none_fails(
+    web: FlaskClient,
+) -> None:
     reading = [rule for rule in web.application.url_map.iter_rules() if "GET" in (rule.methods or ())]
     found = {rule.rule: web.get(address(rule)).status_code for rule in reading}
     guarded = {rule for rule, status in found.items() if status == 401}
-    assert guarded == {"/api/v1/uploads/<id>", "/api/v1/whoami"}
+    assert guarded == {"/api/v1/uploads/<id>", "/api/v1/whoami", "/api/v1/audit", "/audit"}
     assert set(found.values()) <= {200, 302, 401, 404, 422}
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from pt2hub.client.client import Client
     from pt2hub.domain.artifacts import NativeCode
+    from pt2hub.domain.principals import Principal
     from pt2hub.domain.targets import Target
     from pt2hub.wire.artifacts import ArtifactView
     from pt2hub.wire.responses import BuildView, VersionView
@@ -150,8 +151,7 @@ def print_version(
     out.print(in_colour(f"{version.model}@{version.number}  {version.readiness}"), style="bold")
     fields = [
         ("aliases", ", ".join(aliases or ())),
-        ("created", format_local_time(version.created_at)),
-        ("published by", str(version.published_by or "")),
+        ("created", format_local_time(version.created_at) + _by(version.published_by)),
         ("weights", version.weights or ""),
         ("from", version.pins.get("weights_from", "")),
         ("pull", pull_command(version, compatibility) or ""),
@@ -165,6 +165,10 @@ def print_version(
             (artifacts or {}).get(build.target),
             _requester(version, build),
         )
+
+
+def _by(principal: Principal | None) -> str:
+    return f" by {principal}" if principal else ""
 
 
 def _requester(version: VersionView, build: BuildView) -> str:
