@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pt2hub.domain.reading import ReadMode
-from pt2hub.domain.tokens import Scope
+from pt2hub.domain.tokens import Actor, Scope
 from pt2hub.server.api.app import create_app
 from pt2hub.server.api.permissions import RULES, About
 from pt2hub.server.pages.installation import install
@@ -131,7 +131,7 @@ def teams(registry: Registry) -> dict[str, Published]:
     for model in (OWN, OTHER):
         version = registry.submit(model=model)
         digest = registry.published(version)
-        registry.services.aliases.move(model, "prod", 1, expected=None, by="test", reason="first")
+        registry.services.aliases.move(model, "prod", 1, expected=None, by=Actor("test"), reason="first")
         artifact = registry.services.resolve.artifact(digest)
         found[model] = Published(model, version.builds[0].id, str(digest), artifact.config_digest)
     return found

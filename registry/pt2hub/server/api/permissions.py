@@ -213,7 +213,9 @@ def _rule() -> Rule:
     if request.endpoint is None:
         return _ANYBODY
     rule = RULES.get(request.endpoint, _UNKNOWN)
-    is_form = request.endpoint.startswith("pages.") and request.method not in _CHANGING
+    route = request.url_rule
+    can_be_sent = route is not None and bool(_CHANGING & (route.methods or set()))
+    is_form = request.endpoint.startswith("pages.") and can_be_sent and request.method not in _CHANGING
     return _FORM if is_form and rule.scope is not None and rule.scope is not Scope.READ else rule
 
 

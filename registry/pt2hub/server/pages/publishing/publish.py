@@ -15,6 +15,7 @@ from pt2hub.server.api import permissions
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
 from pt2hub.server.api.visitors import visitor
+from pt2hub.server.pages import sessions
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.numbers import parse_priority
 from pt2hub.server.pages.templates import fragment, page

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ARRAY, Text, and_, bindparam, cast, func, insert, select, text, tuple_
 
 from pt2hub.domain.principals import Principal
-from pt2hub.domain.tokens import EVERY_MODEL
+from pt2hub.domain.reading import Readable
 from pt2hub.server.db.schema import AuditEntry as SQLAuditEntry
 from pt2hub.server.db.stores.values import stamp, storable
 from pt2hub.wire.audit_log import AuditEntry
@@ -100,10 +99,10 @@ def _matching(wanted: AuditFilter) -> list[ColumnElement[bool]]:
 
 def _visible(patterns: Sequence[str]) -> list[Any]:
     """Return the conditions for entries about nothing but the models that the patterns cover."""
-    if EVERY_MODEL in patterns:
+    visible = Readable(tuple(patterns))
+    if visible.everything:
         return []
-    each = "|".join(re.escape(pattern).replace(r"\*", "[^/]*") for pattern in patterns)
-    covered = _ALL_COVERED.bindparams(bindparam("covered", f"^({each})$"))
+    covered = _ALL_COVERED.bindparams(bindparam("covered", visible.expression))
     return [and_(func.cardinality(SQLAuditEntry.models) > 0, covered)]
 
 
