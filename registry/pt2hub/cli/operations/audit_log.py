@@ -45,7 +45,10 @@ def audit_log(
         typer.Option("--jsonl", help="Print all entries as JSON, one per line, oldest first, for an export."),
     ] = False,
 ) -> None:
-    """Show who changed what: every mutation has one entry, which is never changed or deleted."""
+    """Show who changed what.
+
+    Every change has one entry, which is never changed or deleted. A refused request has none.
+    """
     from pt2hub.cli.operations.admin import server_config
     from pt2hub.server import admin
     from pt2hub.server.services.access.audit_log import read_filter
