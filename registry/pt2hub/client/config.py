@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 DEFAULT_URL = "http://127.0.0.1:8400"
 CPU_LEVEL = "PT2HUB_CPU_LEVEL"
 """Environment variable that lowers the CPU level of this machine."""
+ID_TOKEN = "PT2HUB_ID_TOKEN"  # noqa: S105  # a variable's name
+"""Environment variable with an ID token, as GitLab's `id_tokens` and other systems set it."""
+GITHUB_URL = "ACTIONS_ID_TOKEN_REQUEST_URL"
+GITHUB_TOKEN = "ACTIONS_ID_TOKEN_REQUEST_TOKEN"  # noqa: S105  # a variable's name
 _UNSET = "pt2hub's default"
 URL_PATTERN = r"https?://[^\s/?#@]+(?:/[^\s?#]*)?"
 """Addresses of servers: without a password, which errors would show."""
@@ -124,6 +128,16 @@ def variables_before_file(environ: Mapping[str, str] | None = None) -> tuple[str
     """
     given = os.environ if environ is None else environ
     return tuple(name for name in ("PT2HUB_URL", "PT2HUB_TOKEN") if given.get(name))
+
+
+def ci_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the variables by which a CI job gets its ID token, those that are set.
+
+    Args:
+        environ: `os.environ` where omitted.
+    """
+    given = os.environ if environ is None else environ
+    return {name: given[name] for name in (ID_TOKEN, GITHUB_URL, GITHUB_TOKEN) if given.get(name)}
 
 
 def cpu_level_limit(environ: Mapping[str, str] | None = None) -> str | None:

@@ -29,6 +29,8 @@ class Action(StrEnum):
     UPLOAD_CANCEL = "upload.cancel"
     TOKEN_CREATE = "token.create"  # noqa: S105  # an action, no secret
     TOKEN_REVOKE = "token.revoke"  # noqa: S105
+    TRUST_ADD = "trust.add"
+    TRUST_REMOVE = "trust.remove"
     ARTIFACT_RESTORE = "artifact.restore"
     """A row was added from a manifest in storage, by `pt2hub admin reindex`."""
 

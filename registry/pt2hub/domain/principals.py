@@ -14,6 +14,8 @@ class PrincipalKind(StrEnum):
     """The holder of an API token, also in a browser session that was opened with it."""
     OPERATOR = "operator"
     """An account of the server's machine that runs `pt2hub admin` or `pt2hub up`."""
+    OIDC = "oidc"
+    """The subject of an OpenID Connect provider's token, with the provider."""
     SERVER = "server"
     """The server itself, where nobody asked for it."""
 

@@ -14,9 +14,10 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   +-- WeightsMismatch, ExportFailed (DataDependent, KernelNotTraced, ProgramDiffers), SourceDrifted
     |   +-- NoPower, ToleranceMissed
     |   +-- BuildTimedOut, LimitExceeded, ModelInterferes, OutputRefused
-    |   +-- NotFound (NotRecorded), Ambiguous, Forbidden, TooLarge, UploadTruncated, RangeNotSatisfiable
+    |   +-- NotFound (NotRecorded), Ambiguous, Forbidden (NoGrant), TooLarge, UploadTruncated, RangeNotSatisfiable
     |   +-- Unauthorized
     |   |   +-- TokenRevoked, TokenExpired
+    |   |   +-- IdTokenRejected (IdTokenWrongIssuer, IdTokenWrongAudience, IdTokenExpired, IdTokenSignature)
     |   +-- Conflict
     |   |   +-- AliasMoved, NotReady, NotMeasured, BuildActive, BuildOver, UploadIncomplete, PromotionCheckFailed, PolicyChanged
     |   +-- ClientTooOld, ServerTooOld, BadCall, Incompatible, CudaGraphUnavailable, ForkedProcess, Offline
@@ -25,7 +26,7 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   +-- SandboxUnavailable, IsolationRefused, StorageUnsafe
     +-- TransientError          storage, network or a worker failed; a retry may succeed
     |   +-- StorageUnavailable, StorageFull, BlobGone, DatabaseUnavailable, ServerUnreachable, WorkerLost, Busy
-    |   +-- ResolutionExpired
+    |   +-- ResolutionExpired, IssuerUnavailable
     +-- FatalError              a bug in pt2hub or a broken worker; never retried, raises an alarm
         +-- CompileFailed, LayoutUnproven, ArtifactCrashed, ArtifactHung, ArtifactWrong, DigestMismatch
         +-- CorruptArchive, StaleAttempt, BadResponse, InternalError
@@ -75,6 +76,7 @@ from pt2hub.errors.system import (
     DatabaseUnavailable,
     DigestMismatch,
     InternalError,
+    IssuerUnavailable,
     LayoutUnproven,
     ResolutionExpired,
     ServerUnreachable,
@@ -104,6 +106,11 @@ from pt2hub.errors.usage import (
     ForkedProcess,
     HomeInUse,
     HomeUnusable,
+    IdTokenExpired,
+    IdTokenRejected,
+    IdTokenSignature,
+    IdTokenWrongAudience,
+    IdTokenWrongIssuer,
     Incompatible,
     IndexOutOfRange,
     InputRefused,
@@ -113,6 +120,7 @@ from pt2hub.errors.usage import (
     ModelInterferes,
     NamespacesRefused,
     NanOutput,
+    NoGrant,
     NoLiveWorker,
     NondeterministicModel,
     NoPower,
@@ -185,6 +193,11 @@ __all__ = [
     "HiddenState",
     "HomeInUse",
     "HomeUnusable",
+    "IdTokenExpired",
+    "IdTokenRejected",
+    "IdTokenSignature",
+    "IdTokenWrongAudience",
+    "IdTokenWrongIssuer",
     "Incompatible",
     "IndexOutOfRange",
     "InputMutated",
@@ -192,6 +205,7 @@ __all__ = [
     "InternalError",
     "InvalidInput",
     "IsolationRefused",
+    "IssuerUnavailable",
     "KernelFailed",
     "KernelNotTraced",
     "LayoutUnproven",
@@ -204,6 +218,7 @@ __all__ = [
     "ModelNotCopyable",
     "NamespacesRefused",
     "NanOutput",
+    "NoGrant",
     "NoLiveWorker",
     "NoPower",
     "NondeterministicModel",

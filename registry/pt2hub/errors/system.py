@@ -29,6 +29,12 @@ class DatabaseUnavailable(TransientError):
     code = "database_unavailable"
 
 
+class IssuerUnavailable(TransientError):
+    """The keys of an OpenID Connect provider cannot be read."""
+
+    code = "issuer_unavailable"
+
+
 class ServerUnreachable(TransientError):
     """The pt2hub server is unreachable."""
 

@@ -227,6 +227,42 @@ class TokenExpired(Unauthorized):
     code = "token_expired"
 
 
+class IdTokenRejected(Unauthorized):
+    """The ID token of an OpenID Connect provider is malformed."""
+
+    code = "id_token_rejected"
+
+
+class IdTokenWrongIssuer(IdTokenRejected):
+    """The ID token is of a provider that this server does not trust."""
+
+    code = "id_token_wrong_issuer"
+
+
+class IdTokenWrongAudience(IdTokenRejected):
+    """The ID token is for another server."""
+
+    code = "id_token_wrong_audience"
+
+
+class IdTokenExpired(IdTokenRejected):
+    """The ID token has expired or is not valid yet."""
+
+    code = "id_token_expired"
+
+
+class IdTokenSignature(IdTokenRejected):
+    """The ID token is not signed by its provider."""
+
+    code = "id_token_signature"
+
+
+class NoGrant(Forbidden):
+    """No trust rule applies to the ID token."""
+
+    code = "no_grant"
+
+
 class TooLarge(UsageError):
     """The upload exceeds the server's size limit."""
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pt2hub.domain.key_audits import KeyFinding
     from pt2hub.domain.statistics import QueueStatistics, RepeatedBuild
     from pt2hub.domain.tokens import TokenInfo
+    from pt2hub.domain.trust import TrustRule
     from pt2hub.server.config import ServerConfig
     from pt2hub.server.container import Container
     from pt2hub.server.services.access.tokens import Grant
@@ -60,6 +61,24 @@ def revoke_token(config: ServerConfig, name_or_id: str) -> TokenInfo:
     """
     with open_services(config) as container:
         return container.access.revoke(name_or_id, by=operator())
+
+
+def add_trust(config: ServerConfig, name: str, **rule: Any) -> TrustRule:
+    """Add a trust rule; see `TrustService.add`."""
+    with open_services(config) as container:
+        return container.trust.add(name, **rule, by=operator())
+
+
+def list_trust(config: ServerConfig) -> tuple[TrustRule, ...]:
+    """Return the trust rules in the order in which they apply."""
+    with open_services(config) as container:
+        return container.trust.rules()
+
+
+def remove_trust(config: ServerConfig, rule_id: int) -> TrustRule:
+    """Remove a trust rule; see `TrustService.remove`."""
+    with open_services(config) as container:
+        return container.trust.remove(rule_id, by=operator())
 
 
 def reindex(config: ServerConfig) -> dict[str, Any]:

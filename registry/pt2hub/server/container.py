@@ -13,7 +13,9 @@ from pt2hub.server.config import DEFAULT_MAX_BLOB_BYTES
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db.queue import BuildQueue
 from pt2hub.server.services.access.audit_log import AuditLogService
+from pt2hub.server.services.access.issuers import HttpIssuers
 from pt2hub.server.services.access.tokens import AccessService
+from pt2hub.server.services.access.trust import TrustService
 from pt2hub.server.services.access.visibility import VisibilityService
 from pt2hub.server.services.access.web_sessions import WebSessionService
 from pt2hub.server.services.artifacts.artifact_summaries import ArtifactSummaryService
@@ -139,6 +141,7 @@ class Container:
         self.visibility = VisibilityService(self._sessions)
         self.audit_log = AuditLogService(self._sessions)
         self.web_sessions = WebSessionService(self._sessions, self.access)
+        self.trust = TrustService(self._sessions, self.access, HttpIssuers())
 
     def _open_operations(self) -> None:
         sessions, queue, timeout = self._sessions, self.queue, self._heartbeat_timeout

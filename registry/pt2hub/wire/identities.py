@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +22,24 @@ class Identity:
     scopes: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ("*",)
     expires_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MintedToken:
+    """A token that was just created for the holder of an ID token.
+
+    Attributes:
+        token: The token; it is shown this once.
+        name: Its name.
+        admin: Whether it has the scope `admin`, which includes all others.
+        scopes: The kinds of action it allows.
+        patterns: The models for which it allows them.
+        expires_at: When it expires, ISO 8601, UTC.
+    """
+
+    token: str = field(repr=False)
+    name: str
+    admin: bool
+    scopes: tuple[str, ...]
+    patterns: tuple[str, ...]
+    expires_at: str

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from pt2hub.server.pages.sessions import COOKIE, HOST_COOKIE
+from pt2hub.server.api.visitors import COOKIE, HOST_COOKIE
 from pt2hub.wire.documents import write_document
 from support.pages import Page
 from support.registry import a_spec

@@ -30,12 +30,19 @@ _Server = Annotated[
     panels.ACCESS,
     "pt2hub login https://pt2hub.example",
     "pt2hub login https://pt2hub.example --token-stdin",
+    "pt2hub login https://pt2hub.example --ci",
 )
 def login(
     url: _Server = None,
     *,
     token_stdin: Annotated[
         bool, typer.Option("--token-stdin", help="Read the token from stdin instead of asking for it.")
+    ] = False,
+    ci: Annotated[
+        bool,
+        typer.Option(
+            "--ci", help="Exchange the ID token of this CI job for a short-lived token (trusted publishing)."
+        ),
     ] = False,
 ) -> None:
     """Check a token with a server, and store both in the settings file.
@@ -48,7 +55,7 @@ def login(
     config = ClientConfig.from_environ()
     if url:
         config = config.at(url)
-    given = _read_token(config.url, from_stdin=token_stdin).strip()
+    given = _exchanged(config) if ci else _read_token(config.url, from_stdin=token_stdin).strip()
     if not given:
         raise InvalidInput(
             "No token was given",
@@ -91,6 +98,16 @@ def whoami() -> None:
     with Client() as client:
         identity, config = client.whoami(), client.config
     emit(_document(config, identity), lambda out: out.print(_sentence(config, identity)))
+
+
+def _exchanged(config: ClientConfig) -> str:
+    from pt2hub.client.ci import id_token
+    from pt2hub.client.client import Client
+    from pt2hub.client.config import ci_variables
+
+    given = id_token(config.url, ci_variables())
+    with Client(replace(config, token=None)) as client:
+        return client.exchange(given).token
 
 
 def _read_token(url: str, *, from_stdin: bool) -> str:

@@ -10,6 +10,7 @@ import typer
 
 from pt2hub.cli import panels
 from pt2hub.cli.operations.audit_log import audit_log
+from pt2hub.cli.operations.trust import distrust, trust, trusted
 from pt2hub.cli.output import emit
 from pt2hub.domain.codec import encode
 from pt2hub.domain.tokens import DEFAULT_SCOPES, EVERY_MODEL, Scope
@@ -36,7 +37,21 @@ def register(app: typer.Typer) -> None:
     admin = typer.Typer(
         help="Operator commands, for the server's machine.", no_args_is_help=True, suggest_commands=False
     )
-    panels.add(admin, token, tokens, revoke, audit_log, reindex, migrate, audit_keys, queue, requeue)
+    panels.add(
+        admin,
+        token,
+        tokens,
+        revoke,
+        trust,
+        trusted,
+        distrust,
+        audit_log,
+        reindex,
+        migrate,
+        audit_keys,
+        queue,
+        requeue,
+    )
     app.add_typer(admin, name="admin", rich_help_panel=panels.OPERATING)
 
 

@@ -30,6 +30,7 @@ SETTINGS = frozenset(
         "PT2HUB_HEARTBEAT_SECONDS",
         "PT2HUB_HOME",
         "PT2HUB_HOST",
+        "PT2HUB_ID_TOKEN",
         "PT2HUB_IMAGE",
         "PT2HUB_ISOLATION",
         "PT2HUB_LOG_LEVEL",

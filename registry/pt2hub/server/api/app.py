@@ -30,6 +30,7 @@ from pt2hub.server.api.resources import (
     meta,
     metrics,
     models,
+    oidc,
     performance,
     policies,
     reports,
@@ -72,6 +73,7 @@ _MODULES = (
     meta,
     metrics,
     audit,
+    oidc,
 )
 _log = structlog.get_logger(__name__)
 

@@ -67,7 +67,7 @@ _REFERENCES = ("reference", "before", "after", "model", "from")
 _FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip")
 """Headers that proxies add."""
 _ANYBODY = Rule()
-_OPEN = ("docs", "meta.healthz", "meta.readyz", "meta.spec_schema", "openapi", "static")
+_OPEN = ("docs", "meta.healthz", "meta.readyz", "meta.spec_schema", "oidc.exchange", "openapi", "static")
 _READING = {
     About.NOTHING: ("meta.targets", "metrics.metrics"),
     About.LIST: ("models.models", "workers.workers"),

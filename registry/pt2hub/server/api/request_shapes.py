@@ -202,6 +202,16 @@ class BuildsQuery(Parameters):
     limit: LimitNumber = DEFAULT_LIMIT
 
 
+class IdTokenExchange(BaseModel):
+    """An ID token to exchange."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    id_token: Annotated[
+        str, Field(min_length=1, max_length=1 << 14, description="JSON Web Token of the provider")
+    ]
+
+
 class AuditQuery(Parameters):
     """Filter for the audit log."""
 

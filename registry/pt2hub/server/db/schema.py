@@ -491,6 +491,23 @@ class ApiToken(Base):
     revoked_by: Mapped[dict[str, Any] | None]
 
 
+class TrustRule(Base):
+    """A rule by which ID tokens of an OpenID Connect provider are exchanged for tokens; see `domain.trust`."""
+
+    __tablename__ = "trust_rules"
+
+    id: Mapped[int] = serial_key()
+    name: Mapped[str]
+    issuer: Mapped[str]
+    audience: Mapped[str]
+    claims: Mapped[dict[str, Any]] = mapped_column(JSONB())
+    scopes: Mapped[list[str]] = mapped_column(ARRAY(Text))
+    patterns: Mapped[list[str]] = mapped_column(ARRAY(Text))
+    seconds: Mapped[int] = mapped_column(Integer)
+    created_at: Mapped[datetime] = now()
+    created_by: Mapped[dict[str, Any] | None]
+
+
 class WebSession(Base):
     """A browser session, by the SHA-256 of its cookie, with the rights of its token while that is valid."""
 
