@@ -25,7 +25,7 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   +-- SandboxUnavailable, IsolationRefused, StorageUnsafe
     +-- TransientError          storage, network or a worker failed; a retry may succeed
     |   +-- StorageUnavailable, StorageFull, BlobGone, DatabaseUnavailable, ServerUnreachable, WorkerLost, Busy
-    |   +-- ResolutionExpired
+    |   +-- ResolutionExpired, RequestTimeout
     +-- FatalError              a bug in pt2hub or a broken worker; never retried, raises an alarm
         +-- CompileFailed, LayoutUnproven, ArtifactCrashed, ArtifactHung, ArtifactWrong, DigestMismatch
         +-- CorruptArchive, StaleAttempt, BadResponse, InternalError
@@ -76,6 +76,7 @@ from pt2hub.errors.system import (
     DigestMismatch,
     InternalError,
     LayoutUnproven,
+    RequestTimeout,
     ResolutionExpired,
     ServerUnreachable,
     StaleAttempt,
@@ -223,6 +224,7 @@ __all__ = [
     "Pt2hubError",
     "RandomOperators",
     "RangeNotSatisfiable",
+    "RequestTimeout",
     "ResolutionExpired",
     "SandboxUnavailable",
     "SchemaNewer",
