@@ -10,6 +10,7 @@ import contextlib
 import selectors
 import socket
 import struct
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -38,8 +39,10 @@ if TYPE_CHECKING:
 
 BODY_THREADS = 48
 """Threads for bodies that do not arrive with their head, such as uploads; all others wait in the event loop."""
-_EARLY_BODY_THREADS = BODY_THREADS // 2
+_EARLY_BODY_THREADS = BODY_THREADS // 4
 """How many of them may be held by requests with little of their body so far, whose refusal may spare the client the rest."""
+_SWITCH_SECONDS = 0.001
+"""How long a thread computes while others wait; with Python's five milliseconds the event loop falls behind in a rush."""
 _UNSENT_BYTES = 1 << 19
 """Bytes of a response that the kernel keeps for a client that does not read."""
 _LINGER_SECONDS = 2.0
@@ -62,12 +65,32 @@ class GunicornWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn publishes 
         super().__init__(*args, **kwargs)
         self._body_pool = ThreadPoolExecutor(BODY_THREADS, thread_name_prefix="body")
         self._probe_pool = ThreadPoolExecutor(1, thread_name_prefix="probe")
+        self._ready: list[tuple[Any, ThreadPoolExecutor]] = []
         self._body_requests = 0
         self._responses: dict[Any, OngoingResponse] = {}
         """Responses whose clients take no more for now, by connection."""
         self._lingering: dict[Any, float] = {}
 
+    def init_process(self) -> None:
+        """Start the process like gunicorn."""
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        super().init_process()
+
     # Requests: read in the event loop until one is worth a thread.
+
+    def wait_for_and_dispatch_events(self, timeout: float) -> None:
+        """Handle events like gunicorn, and start threads only afterwards: they would keep the event loop waiting."""
+        super().wait_for_and_dispatch_events(timeout)
+        ready, self._ready = self._ready, []
+        for conn, pool in ready:
+            self._submit(conn, pool)
+
+    def accept(self, listener: Any) -> None:
+        """Accept all connections that wait."""
+        before = -1
+        while before < self.nr_conns < self.worker_connections:
+            before = self.nr_conns
+            super().accept(listener)
 
     def enqueue_req(self, conn: Any) -> None:
         """Read what has arrived, and take a thread once that suffices."""
@@ -75,13 +98,16 @@ class GunicornWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn publishes 
             self._begin_request(conn)
         progress = conn.intake.receive(conn.sock)
         if progress is Progress.COMPLETE:
-            self._submit(conn, self._probe_pool if conn.intake.is_liveness_probe else self.tpool)
+            if conn.intake.is_liveness_probe:
+                self._submit(conn, self._probe_pool)
+            else:
+                self._ready.append((conn, self.tpool))
         elif progress is Progress.STREAMING or (
             progress is Progress.HEAD and self._body_requests < _EARLY_BODY_THREADS
         ):
             self._body_requests += 1
             conn.reads_body = True
-            self._submit(conn, self._body_pool)
+            self._ready.append((conn, self._body_pool))
         elif progress is Progress.CLOSED:
             self.nr_conns -= 1
             conn.close()
@@ -249,19 +275,12 @@ class GunicornWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn publishes 
         """Enable or disable accepting; a stopping worker still answers pending connections and refuses later ones."""
         stopping = not (enabled or self.alive)
         if stopping and self._accepting:
-            for listener in self.sockets:
-                self._accept_waiting(listener)
+            for listener in self.sockets:  # closing it would reset those that wait
+                self.accept(listener)
         super().set_accept_enabled(enabled)
         if stopping:
             for listener in self.sockets:
                 listener.close()
-
-    def _accept_waiting(self, listener: Any) -> None:
-        """Accept connections in the kernel's backlog, which closing the socket would reset."""
-        before = -1
-        while before < self.nr_conns < self.worker_connections:
-            before = self.nr_conns
-            self.accept(listener)
 
     def _cap_keepalive(self, deadline: float) -> None:
         """Limit keep-alive like gunicorn, also for connections without any request."""
