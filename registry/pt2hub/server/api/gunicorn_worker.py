@@ -12,7 +12,7 @@ import socket
 import struct
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -31,8 +31,6 @@ from pt2hub.version import __version__
 from pt2hub.wire.compatibility import VERSION_HEADER
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from flask import Response
 
     from pt2hub.errors import Pt2hubError
@@ -64,7 +62,6 @@ class GunicornWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn publishes 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._body_pool = ThreadPoolExecutor(BODY_THREADS, thread_name_prefix="body")
-        self._probe_pool = ThreadPoolExecutor(1, thread_name_prefix="probe")
         self._ready: list[tuple[Any, ThreadPoolExecutor]] = []
         self._body_requests = 0
         self._responses: dict[Any, OngoingResponse] = {}
@@ -99,7 +96,7 @@ class GunicornWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn publishes 
         progress = conn.intake.receive(conn.sock)
         if progress is Progress.COMPLETE:
             if conn.intake.is_liveness_probe:
-                self._submit(conn, self._probe_pool)
+                self._answer_here(conn)
             else:
                 self._ready.append((conn, self.tpool))
         elif progress is Progress.STREAMING or (
@@ -144,7 +141,19 @@ class GunicornWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn publishes 
             conn.sock, selectors.EVENT_READ, partial(self.on_pending_socket_readable, conn)
         )
 
+    def _answer_here(self, conn: Any) -> None:
+        """Answer in the event loop what needs neither database nor storage, and must not queue behind what does."""
+        self._hand_over(conn)
+        done: Future[Any] = Future()
+        done.set_result(self.handle(conn))
+        self.method_queue.defer(self.finish_request, conn, done)
+
     def _submit(self, conn: Any, pool: ThreadPoolExecutor) -> None:
+        self._hand_over(conn)
+        self._run(conn, pool.submit(self.handle, conn))
+
+    def _hand_over(self, conn: Any) -> None:
+        """Give gunicorn's parser what has arrived."""
         conn.init()
         if not isinstance(conn.parser.unreader, PacedUnreader):
             conn.parser.unreader = PacedUnreader(conn.sock, conn.patience)
@@ -153,7 +162,6 @@ class GunicornWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn publishes 
             conn.parser.unreader.limit(_DRAIN_SECONDS)
         conn.parser.unreader.unread(conn.intake.received)
         conn.intake = None
-        self._run(conn, pool.submit(self.handle, conn))
 
     def _run(self, conn: Any, future: Future[Any]) -> None:
         future.add_done_callback(lambda done: self.method_queue.defer(self.finish_request, conn, done))

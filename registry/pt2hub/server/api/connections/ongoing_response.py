@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 from gunicorn.http import wsgi
-from gunicorn.workers.gthread import ThreadWorker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from socket import socket
+
+    from gunicorn.workers.gthread import ThreadWorker
 
 STALLED_SECONDS = 60.0
 """How long a client may read nothing before its connection is closed."""
