@@ -145,7 +145,9 @@ def test_an_upload_over_a_poor_line_succeeds_however_long_it_takes(impatient: Ap
 def test_a_download_by_a_slow_reader_is_complete(own_api: ApiProcess) -> None:
     path = stored(own_api, LARGE)
     with own_api.connect() as connection:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # the server cannot send all at once
+        connection.setsockopt(
+            socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16
+        )  # the server cannot send all at once
         connection.sendall(own_api.head("GET", path) + own_api.head("GET", "/healthz"))
         time.sleep(1.5)
         began = time.monotonic()

@@ -137,9 +137,7 @@ class GunicornWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn publishes 
             conn.began = time.monotonic()
             conn.timeout = conn.began + conn.patience
         self.pending_conns.append(conn)
-        self.poller.register(
-            conn.sock, selectors.EVENT_READ, partial(self.on_pending_socket_readable, conn)
-        )
+        self.poller.register(conn.sock, selectors.EVENT_READ, partial(self.on_pending_socket_readable, conn))
 
     def _answer_here(self, conn: Any) -> None:
         """Answer in the event loop what needs neither database nor storage, and must not queue behind what does."""

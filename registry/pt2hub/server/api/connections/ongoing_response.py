@@ -15,7 +15,7 @@ import structlog
 from gunicorn.http import wsgi
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
     from socket import socket
 
     from gunicorn.workers.gthread import ThreadWorker
@@ -140,7 +140,7 @@ class OngoingResponse:
         """Abandon the response."""
         self._steps.close()
 
-    def _write(self) -> Iterator[Outbox]:
+    def _write(self) -> Generator[Outbox, None, None]:
         """Write the response; yield whenever the client takes no more."""
         items = self._worker.wsgi(self._environ, self._answer.start_response)
         try:
@@ -151,7 +151,10 @@ class OngoingResponse:
             yield from self._emptied()
         finally:
             self._worker.log.access(
-                self._answer, self._request, self._environ, datetime.now() - self._began  # noqa: DTZ005
+                self._answer,
+                self._request,
+                self._environ,
+                datetime.now() - self._began,  # noqa: DTZ005
             )
             if hasattr(items, "close"):
                 items.close()

@@ -42,6 +42,7 @@ class Progress(Enum):
 
 _UNFINISHED = frozenset({Progress.NOTHING, Progress.PARTIAL, Progress.HEAD})
 
+
 class RequestIntake:
     """The bytes of one request on a connection, until they are handed to a thread.
 
