@@ -26,7 +26,7 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   +-- SandboxUnavailable, IsolationRefused, StorageUnsafe
     +-- TransientError          storage, network or a worker failed; a retry may succeed
     |   +-- StorageUnavailable, StorageFull, BlobGone, DatabaseUnavailable, ServerUnreachable, WorkerLost, Busy
-    |   +-- ResolutionExpired, IssuerUnavailable
+    |   +-- ResolutionExpired, IssuerUnavailable, RequestTimeout
     +-- FatalError              a bug in pt2hub or a broken worker; never retried, raises an alarm
         +-- CompileFailed, LayoutUnproven, ArtifactCrashed, ArtifactHung, ArtifactWrong, DigestMismatch
         +-- CorruptArchive, StaleAttempt, BadResponse, InternalError
@@ -78,6 +78,7 @@ from pt2hub.errors.system import (
     InternalError,
     IssuerUnavailable,
     LayoutUnproven,
+    RequestTimeout,
     ResolutionExpired,
     ServerUnreachable,
     StaleAttempt,
@@ -238,6 +239,7 @@ __all__ = [
     "Pt2hubError",
     "RandomOperators",
     "RangeNotSatisfiable",
+    "RequestTimeout",
     "ResolutionExpired",
     "SandboxUnavailable",
     "SchemaNewer",

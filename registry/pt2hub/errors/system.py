@@ -59,6 +59,12 @@ class Busy(TransientError):
     code = "busy"
 
 
+class RequestTimeout(TransientError):
+    """The request arrived too slowly."""
+
+    code = "request_timeout"
+
+
 class CompileFailed(FatalError):
     """AOTInductor could not compile the exported program."""
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 THREADS = 16
-"""Each slow upload holds one; the interpreter's lock is free while bytes are hashed, read and written."""
+"""For requests that have arrived; uploads have others (`gunicorn_worker.BODY_THREADS`)."""
 _MAX_LINE_BYTES = 1 << 16
 """Bytes of an address that are read, several times those that the application takes: it says so to its readers, in a
 page or a problem document, where gunicorn knows only that a line is too long."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pt2hub.domain.digests import digest_bytes
-from pt2hub.errors import DigestMismatch, StorageFull, TooLarge, Unauthorized, UploadTruncated
+from pt2hub.errors import DigestMismatch, RequestTimeout, StorageFull, TooLarge, Unauthorized, UploadTruncated
 from pt2hub.server.api.resources.blobs import RESERVE_BYTES
 from pt2hub.server.gunicorn_server import THREADS
 from pt2hub.server.up import port
@@ -176,7 +176,7 @@ def test_an_uploader_that_stalls_is_told_so(
     monkeypatch.setattr(port, "_STALLED_SECONDS", 1)
     with running_api(tmp_path, migrated_url) as api, api.connect() as connection:
         connection.sendall(api.head("PUT", PATH, LENGTH) + DATA[:1000])
-        assert isinstance(refusal(connection, 400), UploadTruncated)
+        assert isinstance(refusal(connection, 408), RequestTimeout)
 
 
 def test_an_uploader_that_vanishes_leaves_nothing_and_the_next_one_succeeds(api: ApiProcess) -> None:

@@ -70,6 +70,7 @@ STATUS: dict[type[errors.Pt2hubError], HTTPStatus] = {
     errors.Ambiguous: HTTPStatus.CONFLICT,
     errors.StaleAttempt: HTTPStatus.CONFLICT,
     errors.TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    errors.RequestTimeout: HTTPStatus.REQUEST_TIMEOUT,
     errors.UploadTruncated: HTTPStatus.BAD_REQUEST,
     errors.ServerTooOld: HTTPStatus.BAD_REQUEST,  # raised by clients only
     errors.RangeNotSatisfiable: HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from gunicorn.http.errors import ParseException
 
+from pt2hub.server.api.connections.minimum_rate import ClientTooSlow, request_timeout
+from pt2hub.server.api.connections.request_intake import CONTINUE
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from socket import socket
     from wsgiref.types import InputStream, StartResponse, WSGIApplication, WSGIEnvironment
 
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _FIRST_WITH_EXPECT = "HTTP/1.1"
 _request: ContextVar[Any] = ContextVar("request")
 """gunicorn's current request; its hook and the application run in the same thread."""
@@ -59,8 +61,8 @@ def _who_waits(environ: WSGIEnvironment) -> socket | None:
 class _ExpectedBody:
     """A body that is requested on the first read.
 
-    Any interruption raises an OSError, as for a broken connection; gunicorn's own exceptions for malformed chunks are
-    translated.
+    An interruption raises an OSError, as for a broken connection, and a client that is too slow a `RequestTimeout`;
+    gunicorn's own exceptions for malformed chunks are translated.
     """
 
     def __init__(self, body: InputStream, connection: socket | None) -> None:
@@ -87,8 +89,11 @@ class _ExpectedBody:
     def _read(self, how: Callable[[int], bytes], size: int) -> bytes:
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.sendall(_CONTINUE)
+            connection.sendall(CONTINUE)
         try:
             return how(size)
+        except ClientTooSlow as exc:
+            _request.get().force_close()
+            raise request_timeout() from exc
         except ParseException as exc:
             raise OSError(str(exc)) from exc

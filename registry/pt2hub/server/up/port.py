@@ -15,8 +15,8 @@ from typing import Any
 from pt2hub.errors import BadConfiguration, PortTaken
 
 _BACKLOG = 512
-_STALLED_SECONDS = 60
-"""How long a client's connection may stall: it occupies a thread meanwhile."""
+_STALLED_SECONDS = 30
+"""How long a client may stall within a request, and take for its head."""
 _ANSWER_SECONDS = 10.0
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # compared with, not listened on
 _OTHER_PORT = "Set PT2HUB_PORT or pass --port; 0 takes any free one."
