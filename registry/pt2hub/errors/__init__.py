@@ -19,6 +19,7 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   |   +-- TokenRevoked, TokenExpired
     |   +-- Conflict
     |   |   +-- AliasMoved, NotReady, NotMeasured, BuildActive, BuildOver, UploadIncomplete, PromotionCheckFailed, PolicyChanged
+    |   |   +-- VersionYanked, VersionInUse
     |   +-- ClientTooOld, ServerTooOld, BadCall, Incompatible, CudaGraphUnavailable, ForkedProcess, Offline
     |   +-- LockInvalid, LockOutdated, LockMismatch
     |   +-- HomeInUse, HomeUnusable, DiskFull, PortTaken, NamespacesRefused, SchemaNewer, SchemaOlder, BadConfiguration
@@ -144,6 +145,8 @@ from pt2hub.errors.usage import (
     UnsupportedOutput,
     UploadIncomplete,
     UploadTruncated,
+    VersionInUse,
+    VersionYanked,
     WeightsMismatch,
 )
 
@@ -251,6 +254,8 @@ __all__ = [
     "UploadIncomplete",
     "UploadTruncated",
     "UsageError",
+    "VersionInUse",
+    "VersionYanked",
     "WeightsMismatch",
     "WeightsUnavailable",
     "WorkerLost",
