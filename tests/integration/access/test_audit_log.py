@@ -34,6 +34,7 @@ API = f"/api/v1/models/{MODEL}"
 ADA = Actor("ada")
 UNCHANGING = {
     "audit.entries",
+    "aliases.preview",
     "meta.whoami",
     "pages.audit",
     "pages.check_spec",
