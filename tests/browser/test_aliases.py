@@ -58,6 +58,43 @@ def test_an_alias_is_made_refused_by_the_policy_and_forced(
     axe(page)
 
 
+def test_checks_are_shown_before_a_move_and_a_yank_hides_a_version(
+    page: Page, site: Site, axe: Axe, shoot: Shoot
+) -> None:
+    model = "browser/promotion"
+    for number in (1, 2):
+        view = site.registry.submit(model=model, checks={"tolerance": 0.01 * number})
+        site.registry.published(view, code=b"promotion %d" % number, key=f"promotion {number}")
+    document = {"protected": {"prod": {"ready": True, "verified": True}}}
+    site.container.policies.put(model, document, revision=0, by=Actor("ada", admin=True))
+    sign_in(page, site)
+    page.goto(f"/models/{model}")
+    axe(page)
+    page.get_by_text("Set an alias").click()
+    page.locator("#move-alias").fill("prod")
+    move(page, 1, "as <b>typed</b>")
+    page.get_by_role("button", name="Show checks").click()
+    page.get_by_role("region", name="Promotion checks").get_by_text("compared nothing").wait_for()
+    assert page.locator("#move-reason").input_value() == "as <b>typed</b>"
+    assert site.container.aliases.aliases(model).aliases == ()
+    axe(page)
+    shoot(page, "promotion-checks")
+    page.get_by_label("Force the move").check()
+    page.get_by_role("button", name="Set alias").click()
+    page.wait_for_url(f"**/models/{model}/aliases/prod?done=forced")
+    page.goto(f"/models/{model}/versions/2")
+    page.get_by_text("Yank version 2").first.click()
+    page.locator("#yank-reason").fill("wrong labels")
+    page.get_by_role("button", name="Yank version 2").click()
+    page.get_by_role("status").get_by_text("Version yanked.").wait_for()
+    axe(page)
+    shoot(page, "version-yanked")
+    page.get_by_text("End the yank of version 2").click()
+    page.locator("#unyank-reason").fill("the labels were right")
+    page.get_by_role("button", name="End the yank").click()
+    page.get_by_text("Yank ended").wait_for()
+
+
 def test_a_link_to_a_target_opens_what_is_said_of_it(page: Page) -> None:
     page.goto(DEMO)
     page.locator(".matrix .cell").first.click()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pt2hub import errors
+from pt2hub.client.artifacts.yanks import YankedVersionWarning
 from pt2hub.client.client import Client
 from pt2hub.client.config import ClientConfig
 from pt2hub.client.lock.declarations import Project
@@ -38,10 +39,12 @@ class Side:
 
     Attributes:
         publish: Adds a version with an artifact for this machine.
+        yank: Yanks a version of the model.
     """
 
     client: Client
     publish: Callable[[], object]
+    yank: Callable[[int, str], object]
 
 
 @pytest.fixture
@@ -54,7 +57,11 @@ def fake() -> Iterator[FakeRegistry]:
 def side(request: pytest.FixtureRequest) -> Side:
     if request.param == "fake":
         fake: FakeRegistry = request.getfixturevalue("fake")
-        return Side(fake.client, lambda: fake.add_version(MODEL, targets=[HERE]))
+        return Side(
+            fake.client,
+            lambda: fake.add_version(MODEL, targets=[HERE]),
+            lambda number, reason: fake.yank(MODEL, number, reason=reason),
+        )
     served: Registry = request.getfixturevalue("served")
     served.worker("w1")
     seeds = iter(range(100))
@@ -65,7 +72,8 @@ def side(request: pytest.FixtureRequest) -> Side:
         version = served.submit(source=source, targets=[HERE])
         served.published(version, code=f"code {seed}".encode(), key=f"key {seed}")
 
-    return Side(request.getfixturevalue("client"), publish)
+    client: Client = request.getfixturevalue("client")
+    return Side(client, publish, lambda number, reason: client.versions.yank(MODEL, number, reason=reason))
 
 
 def test_references_resolve_to_what_was_published(side: Side) -> None:
@@ -104,6 +112,30 @@ def test_an_alias_moves_by_compare_and_set_and_keeps_its_history(side: Side) -> 
     assert aliases.remove(MODEL, "prod", reason="no longer", expected=2).number is None
     assert aliases.list(MODEL) == []
     assert aliases.get(MODEL, "prod").last.after is None
+
+
+def test_a_yanked_version_is_passed_over_and_served_where_it_is_pinned(side: Side) -> None:
+    side.publish()
+    side.publish()
+    side.client.aliases.move(MODEL, "prod", 1, reason="first")
+    side.yank(2, "wrong labels")
+    resolve = side.client.artifacts.resolve
+    assert (resolve(MODEL).number, resolve(f"{MODEL}@2").number) == (1, 2)
+    yank = resolve(f"{MODEL}@2").yanked
+    assert yank is not None
+    assert yank.reason == "wrong labels"
+    with pytest.warns(YankedVersionWarning, match=f"{MODEL}@2 is yanked by .*: wrong labels"):
+        side.client.pull(f"{MODEL}@2", target=HERE)
+    with pytest.raises(errors.VersionYanked):
+        side.client.aliases.move(MODEL, "prod", 2, reason="second", expected=1)
+    with pytest.raises(errors.VersionYanked):
+        side.yank(2, "another reason")
+    with pytest.raises(errors.VersionInUse):
+        side.yank(1, "wrong too")
+    side.client.aliases.remove(MODEL, "prod", reason="none is left", expected=1)
+    side.yank(1, "wrong too")
+    with pytest.raises(errors.NotReady):
+        resolve(MODEL)
 
 
 def test_a_lock_is_made_and_pulled(side: Side, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from pt2hub.domain.performance.metrics import METRICS
 from pt2hub.domain.publishing.spec import Spec
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.db.schema import Base
-from pt2hub.server.services.promotion.policy_spec import PromotionCheck, parse_policy
+from pt2hub.server.services.promotion.policy_spec import MetricLimit, PromotionCheck, Protection, parse_policy
 from pt2hub_workers.config import WorkerConfig
 from reference_generator import api_page, errors_page, pages
 from support import crawling
@@ -192,7 +192,8 @@ def test_every_policy_is_valid_and_every_field_of_a_check_is_explained() -> None
     policies = [parse_policy(yaml.safe_load(fence.text)) for fence in all_fences("yaml policy")]
     assert any(policy.checks and policy.metrics for policy in policies)
     explained = {cells[0].strip("`") for cells in rows(POLICY_PAGE.read_text())}
-    assert set(PromotionCheck.model_fields) <= explained
+    for part in (PromotionCheck, Protection, MetricLimit):
+        assert set(part.model_fields) <= explained
 
 
 def test_every_route_that_curl_is_shown_with_exists_and_takes_its_parameters() -> None:

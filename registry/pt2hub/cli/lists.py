@@ -189,7 +189,7 @@ def _version_row(version: VersionSummary) -> tuple[Cell, ...]:
     ]
     return (
         str(version.number),
-        version.readiness,
+        f"{version.readiness}, yanked" if version.yanked else version.readiness,
         version.aliases,
         targets,
         format_local_time(version.created_at),

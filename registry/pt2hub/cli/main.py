@@ -19,7 +19,7 @@ from pt2hub.cli.blobs import cache
 from pt2hub.cli.builds import build, control, logs, wait
 from pt2hub.cli.operations import admin, completion, doctor, server, worker
 from pt2hub.cli.performance import comparisons, history, measuring_jobs, reports
-from pt2hub.cli.promotion import aliases, policies
+from pt2hub.cli.promotion import aliases, policies, yanks
 from pt2hub.cli.publishing import description, publish, specs
 from pt2hub.errors import Pt2hubError, UsageError
 from pt2hub.extras import lacking
@@ -46,6 +46,8 @@ panels.add(
     control.retry,
     measuring_jobs.measure,
     policies.policy,
+    yanks.yank,
+    yanks.unyank,
     description.describe,
     lists.models,
     lists.versions,

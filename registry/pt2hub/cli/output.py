@@ -97,8 +97,8 @@ def show_warning(
 
 
 @contextmanager
-def collect_warnings(wanted: type[Warning]) -> Iterator[list[str]]:
-    """Print warnings of a category always; with `--json` only collect them, for the document."""
+def collect_warnings(*wanted: type[Warning]) -> Iterator[list[str]]:
+    """Print warnings of some categories always; with `--json` only collect them, for the document."""
     found: list[str] = []
 
     def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
@@ -108,7 +108,8 @@ def collect_warnings(wanted: type[Warning]) -> Iterator[list[str]]:
             show_warning(message, category, filename, lineno)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("always", wanted)
+        for category in wanted:
+            warnings.simplefilter("always", category)
         warnings.showwarning = show  # type: ignore[assignment]  # the others are not looked at
         yield found
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pt2hub.client.artifacts.loader import LoadedModel
     from pt2hub.client.artifacts.local import LocalArtifact
     from pt2hub.client.artifacts.puller import Puller
+    from pt2hub.client.artifacts.yanks import YankWarnings
     from pt2hub.client.availability import Availability
     from pt2hub.client.blobs.cache import Verify
     from pt2hub.client.fallback_model import FallbackModel
@@ -127,8 +128,14 @@ class Connection:
 
         config = self.config
         connect = partial(self._connect, server)
-        origin = Origin(connect, config.cache, server or config.url, availability)
+        origin = Origin(connect, config.cache, server or config.url, availability, self._yank_warnings)
         return Puller(origin, BlobCache(config.cache, shared=config.shared_cache))
+
+    @cached_property
+    def _yank_warnings(self) -> YankWarnings:
+        from pt2hub.client.artifacts.yanks import YankWarnings
+
+        return YankWarnings()
 
     @cached_property
     def locks(self) -> Locks:

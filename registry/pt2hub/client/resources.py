@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pt2hub.client.builds.until import Until
     from pt2hub.client.http.transport import Transport
     from pt2hub.domain.digests import Digest
-    from pt2hub.wire.performance import PolicyView
+    from pt2hub.wire.performance import PolicyView, PromotionPreview
     from pt2hub.wire.responses import LogView, TargetView, VersionSummary
     from pt2hub.wire.workers import WorkerView
 
@@ -152,6 +152,32 @@ class Versions(Resource):
             callbacks: list[OnEvent] = [shown, on_event] if on_event else [shown]
             followed = follower.version(version, callbacks, left=left, measured=until == "measured")
         return replace(followed, created=version.created)
+
+    def yank(self, model: str, number: int, *, reason: str) -> VersionView:
+        """Hide a version from names without a version and from alias moves; its number and digests still resolve.
+
+        Args:
+            reason: Shown to everybody who pulls it, and kept in the version's history.
+
+        Raises:
+            NotFound: The version does not exist.
+            VersionInUse: Aliases point to it; move them first.
+            VersionYanked: It is yanked already, for another reason or by another token.
+            Forbidden: The token does not allow `promote` of the model.
+        """
+        body = json.dumps({"reason": reason}).encode()
+        return self._transport.ask(VersionView, "PUT", _yank_path(model, number), body)
+
+    def unyank(self, model: str, number: int, *, reason: str) -> VersionView:
+        """End a version's yank; its history is kept.
+
+        Raises:
+            NotFound: The version does not exist.
+            Conflict: It is not yanked.
+            Forbidden: The token does not allow `promote` of the model.
+        """
+        path = f"{_yank_path(model, number)}?{urlencode({'reason': reason})}"
+        return self._transport.ask(VersionView, "DELETE", path)
 
     def list(self, model: str, *, limit: int | None = None) -> list[VersionSummary]:
         """Return the versions of a model, newest first.
@@ -276,6 +302,22 @@ class Aliases(Resource):
         """
         return self._transport.fetch(AliasView, _alias_path(model, name))
 
+    def preview(self, model: str, name: str, number: int) -> PromotionPreview:
+        """Return which promotion checks a move would pass or fail for this client's token; nothing is moved.
+
+            print(client.aliases.preview("vision/resnet18", "prod", 4))
+
+        Raises:
+            NotReady: The version has no artifact.
+            NotFound: The version does not exist.
+            VersionYanked: The version is yanked.
+        """
+        from pt2hub.wire.performance import PromotionPreview
+
+        return self._transport.fetch(
+            PromotionPreview, f"{_alias_path(model, name)}/preview", {"number": number}
+        )
+
     def move(  # noqa: PLR0913  # each is an option by name
         self,
         model: str,
@@ -302,8 +344,9 @@ class Aliases(Resource):
         Raises:
             AliasMoved: The alias is on another version than expected, or was moved meanwhile.
             PromotionCheckFailed: The model's policy refuses; the error holds the comparisons.
-            Forbidden: Only an admin's token may force a move.
+            Forbidden: Only an admin's token may force a move, or the token is no promoter of a protected alias.
             NotReady: The version has no artifact.
+            VersionYanked: The version is yanked.
             NotFound: The version does not exist.
             BuildActive: The timeout expired before a measuring job ended; the alias stays.
         """
@@ -441,6 +484,10 @@ class Policies(Resource):
         known = self.get(model).revision if revision is None else revision
         body = encode_document({"document": dict(document), "revision": known}, "policy")
         return self._transport.ask(PolicyView, "PUT", f"{model_path(model)}/policy", body)
+
+
+def _yank_path(model: str, number: int) -> str:
+    return f"{model_path(model)}/versions/{number}/yank"
 
 
 def _alias_path(model: str, name: str) -> str:

@@ -14,6 +14,8 @@ class Action(StrEnum):
     VERSION_ADD_TARGET = "version.add_target"
     VERSION_UPDATE = "version.update"
     """The same content was submitted again, with other settings or a higher priority."""
+    VERSION_YANK = "version.yank"
+    VERSION_UNYANK = "version.unyank"
     BUILD_CANCEL = "build.cancel"
     BUILD_RETRY = "build.retry"
     BUILD_REQUEUE = "build.requeue"

@@ -104,6 +104,11 @@ class TokenInfo:
     revoked_by: Principal | None = None
 
 
+def matches_name(pattern: str, name: str) -> bool:
+    """Return whether a pattern matches the name of a token; only `*` is special."""
+    return fnmatchcase(name, pattern.replace("[", "[[]").replace("?", "[?]"))
+
+
 def covers(pattern: str, model: str) -> bool:
     """Return whether a pattern covers a model; `*` does not reach across the slash."""
     if pattern == EVERY_MODEL:

@@ -58,6 +58,15 @@ class VerificationReport:
     no_power: tuple[str, ...]
     notes: tuple[str, ...]
 
+    @property
+    def lack_of_power(self) -> str:
+        """Why this verification could not have failed; empty if it passed and could have."""
+        if self.result == "no_power" or self.no_power:
+            return "its verification has no power"
+        if self.result != "passed":
+            return "its verification is unknown"
+        return "" if self.comparisons else "its verification compared nothing"
+
     @classmethod
     def of(cls, report: Mapping[str, Any]) -> VerificationReport:
         """Read a report."""

@@ -20,6 +20,7 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   |   +-- IdTokenRejected (IdTokenWrongIssuer, IdTokenWrongAudience, IdTokenExpired, IdTokenSignature)
     |   +-- Conflict
     |   |   +-- AliasMoved, NotReady, NotMeasured, BuildActive, BuildOver, UploadIncomplete, PromotionCheckFailed, PolicyChanged
+    |   |   +-- VersionYanked, VersionInUse
     |   +-- ClientTooOld, ServerTooOld, BadCall, Incompatible, CudaGraphUnavailable, ForkedProcess, Offline
     |   +-- LockInvalid, LockOutdated, LockMismatch
     |   +-- HomeInUse, HomeUnusable, DiskFull, PortTaken, NamespacesRefused, SchemaNewer, SchemaOlder, BadConfiguration
@@ -153,6 +154,8 @@ from pt2hub.errors.usage import (
     UnsupportedOutput,
     UploadIncomplete,
     UploadTruncated,
+    VersionInUse,
+    VersionYanked,
     WeightsMismatch,
 )
 
@@ -268,6 +271,8 @@ __all__ = [
     "UploadIncomplete",
     "UploadTruncated",
     "UsageError",
+    "VersionInUse",
+    "VersionYanked",
     "WeightsMismatch",
     "WeightsUnavailable",
     "WorkerLost",

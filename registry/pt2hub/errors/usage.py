@@ -197,6 +197,18 @@ class PromotionCheckFailed(Conflict):
     code = "promotion_check_failed"
 
 
+class VersionYanked(Conflict):
+    """The version is yanked: no alias may move to it, and it cannot be yanked again."""
+
+    code = "version_yanked"
+
+
+class VersionInUse(Conflict):
+    """Aliases point to the version; they must move before it can be yanked."""
+
+    code = "version_in_use"
+
+
 class PolicyChanged(Conflict):
     """The policy was changed by someone else in the meantime."""
 

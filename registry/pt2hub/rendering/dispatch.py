@@ -13,6 +13,7 @@ from pt2hub.rendering import (
     host_checks,
     kernels,
     profiles,
+    promotions,
     sheets,
 )
 from pt2hub.wire.artifacts import ArtifactView
@@ -20,7 +21,7 @@ from pt2hub.wire.debug_logs import DebugLogsView, DebugLogView
 from pt2hub.wire.differences import DiffView
 from pt2hub.wire.host_checks import HostCheck
 from pt2hub.wire.kernels import KernelsView
-from pt2hub.wire.performance import ComparisonView, EventView, HistoryView, PolicyView
+from pt2hub.wire.performance import ComparisonView, EventView, HistoryView, PolicyView, PromotionPreview
 from pt2hub.wire.profiles import ProfileView
 from pt2hub.wire.resolution import ArtifactRef, ResolvedReference
 from pt2hub.wire.responses import (
@@ -64,6 +65,7 @@ sheet_of.register(LogView, sheets.log)
 sheet_of.register(ModelView, sheets.model)
 sheet_of.register(PolicyView, histories.policy)
 sheet_of.register(ProfileView, profiles.profile)
+sheet_of.register(PromotionPreview, promotions.preview)
 sheet_of.register(ResolvedReference, sheets.reference_sheet)
 sheet_of.register(TargetView, sheets.target)
 sheet_of.register(VersionSummary, sheets.summary)

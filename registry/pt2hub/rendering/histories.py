@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pt2hub.domain.performance.metrics import METRICS
 from pt2hub.renderable import Sheet
 from pt2hub.rendering.changes import format_change
+from pt2hub.rendering.promotions import protection_rows
 from pt2hub.rendering.quantities import format_share, quantity, sparkline
 
 if TYPE_CHECKING:
@@ -71,5 +72,6 @@ def policy(view: PolicyView) -> Sheet:
         )
         for check in checks
     )
+    protected = tuple((alias, name, needed, "", "") for alias, name, needed in protection_rows(view.document))
     made = f" (by {view.by}, {view.at})" if view.by else ""
-    return Sheet(f"policy of {view.model}, revision {view.revision}{made}", rows)
+    return Sheet(f"policy of {view.model}, revision {view.revision}{made}", (*rows, *protected))

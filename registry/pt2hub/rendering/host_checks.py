@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pt2hub.renderable import Sheet
+from pt2hub.rendering.promotions import yank_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +21,8 @@ def host_check(check: HostCheck) -> Sheet:
 
 def conclude(check: HostCheck) -> Iterator[str]:
     """Yield which artifact the machine gets and what speaks against it, or how to build one."""
+    if check.yanked:
+        yield f"The version is {yank_text(check.yanked)}"
     if check.selected is None:
         yield "No artifact of the version runs on this machine."
         if check.build_command:

@@ -13,6 +13,7 @@ from pt2hub.errors import INVISIBLE_CHARACTERS
 from pt2hub.renderable import Sheet
 from pt2hub.rendering import speeds
 from pt2hub.rendering.profiles import gap_causes
+from pt2hub.rendering.promotions import yank_text
 from pt2hub.rendering.quantities import (
     format_age,
     format_bounded,
@@ -222,7 +223,8 @@ def version(
         following: tuple[str, ...] = (f"To wait for it: {wait}",)
     else:
         following = (*_next(view, name), *_measuring(view, measured))
-    return Sheet(f"{name}  {view.readiness}", rows, (*failed, *view.notes, *following))
+    yanked = (yank_text(view.yanked),) if view.yanked else ()
+    return Sheet(f"{name}  {view.readiness}", rows, (*yanked, *failed, *view.notes, *following))
 
 
 def build(view: BuildView) -> Sheet:
@@ -263,7 +265,8 @@ def summary(view: VersionSummary) -> Sheet:
         f"{name} {state}{measurement_suffix(view.measurements.get(name))}"
         for name, state in view.targets.items()
     )
-    return Sheet(f"{view.model}@{view.number}  {view.readiness}{aliases}  {targets}".rstrip())
+    yanked = "  yanked" if view.yanked else ""
+    return Sheet(f"{view.model}@{view.number}  {view.readiness}{yanked}{aliases}  {targets}".rstrip())
 
 
 def alias(view: AliasView) -> Sheet:
@@ -287,7 +290,8 @@ def forced_move_lines(move: AliasMove) -> tuple[str, ...]:
 def reference_sheet(view: ResolvedReference) -> Sheet:
     """Return a resolved reference: the version and its artifacts, pinned by digest."""
     rows = tuple((item.target, item.digest) for item in view.artifacts)
-    return Sheet(f"{view.reference} is {view.model}@{view.number}", rows)
+    notes = (yank_text(view.yanked),) if view.yanked else ()
+    return Sheet(f"{view.reference} is {view.model}@{view.number}", rows, notes)
 
 
 def artifact(view: ArtifactRef) -> Sheet:

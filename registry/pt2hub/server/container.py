@@ -47,6 +47,7 @@ from pt2hub.server.services.performance.measuring_jobs import MeasuringJobServic
 from pt2hub.server.services.performance.reports import ReportService
 from pt2hub.server.services.promotion.aliases import AliasService
 from pt2hub.server.services.promotion.policies import PolicyService
+from pt2hub.server.services.promotion.yanks import YankService
 from pt2hub.server.services.publishing.catalog import CatalogService
 from pt2hub.server.services.publishing.overview import OverviewService
 from pt2hub.server.services.publishing.publish import PublishService
@@ -135,6 +136,7 @@ class Container:
     def _open_promotion(self) -> None:
         self.aliases = AliasService(self._sessions)
         self.policies = PolicyService(self._sessions)
+        self.yanks = YankService(self._sessions)
 
     def _open_access(self) -> None:
         self.access = AccessService(self._sessions)

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.names import Reference, parse_alias, parse_model_name
-from pt2hub.errors import AliasMoved, InvalidInput, NotFound
-from pt2hub.wire.resolution import ArtifactRef, ResolvedReference
+from pt2hub.errors import AliasMoved, InvalidInput, NotFound, NotReady, VersionInUse, VersionYanked
+from pt2hub.wire.resolution import ArtifactRef, ResolvedReference, Yank
 from pt2hub.wire.responses import AliasList, AliasMove, AliasView
 
 if TYPE_CHECKING:
@@ -26,10 +26,12 @@ class FakeModel:
     Attributes:
         versions: Artifacts by the version's number.
         moves: Moves of each alias, oldest first.
+        yanked: Yanks by the version's number.
     """
 
     versions: dict[int, list[ArtifactRef]] = field(default_factory=dict)
     moves: dict[str, list[AliasMove]] = field(default_factory=dict)
+    yanked: dict[int, Yank] = field(default_factory=dict)
 
 
 class FakeModels:
@@ -54,19 +56,44 @@ class FakeModels:
             found = self._models.get(model)
             return max(found.versions, default=0) + 1 if found else 1
 
+    def yank(self, model: str, number: int, reason: str) -> None:
+        """Hide a version from names without a version and from alias moves.
+
+        Raises:
+            InvalidInput: The reason is invalid.
+            NotFound: The model or version does not exist.
+            VersionInUse: Aliases point to the version.
+            VersionYanked: It is yanked already.
+        """
+        text = _check_reason(reason)
+        with self._lock:
+            found = self._model(model)
+            if number not in found.versions:
+                raise _no_version(model, number, found)
+            if number in found.yanked:
+                raise VersionYanked(f"{model}@{number} is already yanked", where="version")
+            names = [name for name, moves in found.moves.items() if moves[-1].after == number]
+            if names:
+                raise VersionInUse(f"Cannot yank {model}@{number}: {', '.join(names)}", where="version")
+            found.yanked[number] = Yank(text, TOKEN_NAME, datetime.now(UTC).isoformat())
+
     def resolve(self, text: str) -> ResolvedReference:
         """Return what a reference resolves to.
 
         Raises:
             InvalidInput: The text is not a reference.
             NotFound: The model, version or alias does not exist.
+            NotReady: The reference names no version, and all are yanked.
         """
         reference = Reference.parse(text)
         with self._lock:
             found = self._model(reference.model, where="reference")
             number = self._number(found, reference)
             artifacts = found.versions[number]
-        return ResolvedReference(text, reference.model, number, tuple(artifacts), reference.alias)
+            yank = found.yanked.get(number)
+        return ResolvedReference(
+            text, reference.model, number, tuple(artifacts), reference.alias, yanked=yank
+        )
 
     def alias(self, model: str, name: str) -> AliasView:
         """Return an alias with its history.
@@ -100,6 +127,7 @@ class FakeModels:
             AliasMoved: The alias is elsewhere.
             InvalidInput: The name or the reason is invalid.
             NotFound: The model, version or alias does not exist.
+            VersionYanked: The version is yanked.
         """
         parse_alias(name)
         text = _check_reason(reason)
@@ -114,6 +142,10 @@ class FakeModels:
             if now != number or not moves:
                 if now != expected:
                     raise _lost(model, name, moves[-1], expected)
+                if number in found.yanked:
+                    raise VersionYanked(
+                        f"An alias cannot move to {model}@{number}: it is yanked", where="version"
+                    )
                 at = datetime.now(UTC).isoformat()
                 made = AliasMove(len(moves) + 1, now, number, text, TOKEN_NAME, at)
                 found.moves[name] = [*moves, made]
@@ -141,8 +173,11 @@ class FakeModels:
             return moves[-1].after
         wanted = reference.digest_start
         for number in sorted(found.versions, reverse=True):
-            if any(item.digest.startswith(wanted) for item in found.versions[number]):
+            is_hidden = number in found.yanked and not wanted
+            if not is_hidden and any(item.digest.startswith(wanted) for item in found.versions[number]):
                 return number
+        if not wanted:
+            raise NotReady(f"No version of {model} is ready that is not yanked", where="reference")
         raise NotFound(f"No artifact of {model} has the digest {wanted}", where="reference")
 
 

@@ -166,6 +166,16 @@ class FakeRegistry:
             self._models.add_artifact(model, number, target, manifest.digest)
         return number
 
+    def yank(self, model: str, number: int, *, reason: str) -> None:
+        """Yank a version, as `client.versions.yank` does on a real server.
+
+        Raises:
+            NotFound: The model or version does not exist.
+            VersionInUse: Aliases point to the version.
+            VersionYanked: It is yanked already.
+        """
+        self._models.yank(model, number, reason)
+
     def _store(self, media_type: str, data: bytes) -> Descriptor:
         digest = digest_bytes(data)
         self._models.blobs[digest] = data

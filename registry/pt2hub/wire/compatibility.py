@@ -18,6 +18,8 @@ from pt2hub.version import __version__
 
 VERSION_HEADER = "Pt2hub-Version"
 """Response header with the server's release."""
+YANK_HEADER = "Pt2hub-Yanked"
+"""Response header of a manifest whose version is yanked: a `wire.resolution.Yank` as ASCII JSON."""
 USER_AGENT = f"pt2hub/{__version__}"
 """User agent of this client."""
 OLDEST_CLIENT = (0, 2)

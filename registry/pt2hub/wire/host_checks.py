@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pt2hub.domain.digests import Digest
 from pt2hub.renderable import Renderable
+from pt2hub.wire.resolution import Yank
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class HostCheck(Renderable):
             preferred.
         build_target: The machine's own target; None if there is none, or the version has an artifact for it.
         alias: The alias in the reference, or None.
+        yanked: The version's yank, or None if it is not yanked.
     """
 
     reference: str
@@ -77,6 +79,7 @@ class HostCheck(Renderable):
     passed_over: tuple[str, ...] = ()
     build_target: str | None = None
     alias: str | None = None
+    yanked: Yank | None = None
 
     __repr__ = Renderable.__str__  # shown at the Python prompt; never part of lists
 

@@ -371,7 +371,7 @@ class MeasuringJobs:
 
 @dataclass(frozen=True, slots=True)
 class PromotionCheckResult:
-    """Result of a promotion check for one target and batch size.
+    """Result of a promotion check, one of performance for one target and batch size.
 
     Attributes:
         check: The promotion check as defined in the policy.
@@ -385,6 +385,9 @@ class PromotionCheckResult:
         required: Measurement that would make the versions comparable: the reference to measure, and the one to measure
             it with. Empty if none would help.
         jobs: Ids of queued or running measuring jobs that may make the versions comparable.
+        kind: `promoter`, `ready`, `verified`, `min_age`, `metric` or `performance`.
+        found: What was found, in a few words; empty in records of older servers.
+        needed: What is needed, in a few words; empty in records of older servers.
     """
 
     check: dict[str, Any]
@@ -396,6 +399,36 @@ class PromotionCheckResult:
     comparison: MetricComparison | None = None
     required: tuple[str, ...] = ()
     jobs: tuple[str, ...] = ()
+    kind: str = "performance"
+    found: str = ""
+    needed: str = ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PromotionPreview(Renderable):
+    """What the promotion checks say about an alias move; nothing was moved.
+
+    Attributes:
+        model: Name of the model.
+        alias: Name of the alias.
+        before: The version it is on, None if it does not exist.
+        after: The version it would move to.
+        allowed: Whether the move passes.
+        revision: Revision of the policy, 0 if there is none.
+        protected: Whether the policy protects the alias.
+        checks: Results of all checks.
+        notes: Remarks that belong to no check.
+    """
+
+    model: str
+    alias: str
+    before: int | None
+    after: int
+    allowed: bool
+    revision: int = 0
+    protected: bool = False
+    checks: tuple[PromotionCheckResult, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

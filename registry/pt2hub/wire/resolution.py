@@ -27,6 +27,21 @@ class ArtifactRef(Renderable):
     created_at: str
 
 
+@dataclass(frozen=True, slots=True)
+class Yank:
+    """The yank of a version, which hides it from names without a version and from alias moves.
+
+    Attributes:
+        reason: Reason given for it.
+        by: Name of the token that yanked it.
+        at: ISO 8601, UTC.
+    """
+
+    reason: str
+    by: str
+    at: str
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class ResolvedReference(Renderable):
     """A resolved reference.
@@ -38,6 +53,7 @@ class ResolvedReference(Renderable):
         artifacts: Artifacts of the version, one per succeeded target.
         alias: The alias in the reference, or None.
         storage: The bucket with the artifacts, or None if the server keeps them in a directory.
+        yanked: The version's yank, or None if it is not yanked.
     """
 
     reference: str
@@ -46,5 +62,6 @@ class ResolvedReference(Renderable):
     artifacts: tuple[ArtifactRef, ...]
     alias: str | None = None
     storage: StorageLocation | None = None
+    yanked: Yank | None = None
 
     __repr__ = Renderable.__str__  # shown at the Python prompt; never part of lists

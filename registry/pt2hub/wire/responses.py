@@ -8,6 +8,7 @@ from typing import Any
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.principals import Principal
 from pt2hub.renderable import Renderable
+from pt2hub.wire.resolution import Yank
 
 MAX_COUNTED_VERSIONS = 1000
 """Versions of a model are counted up to this number; counting a hundred thousand took 40 ms per request."""
@@ -165,6 +166,25 @@ class BuildView(Renderable):
     cancelled_by: Principal | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class YankChange:
+    """A yank of a version, or the end of one.
+
+    Attributes:
+        sequence: Number of the change, from 1.
+        yanked: Whether it yanked the version; else it ended a yank.
+        reason: Reason given for it.
+        by: Name of the token that made it.
+        at: ISO 8601, UTC.
+    """
+
+    sequence: int
+    yanked: bool
+    reason: str
+    by: str
+    at: str
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class VersionView(Renderable):
     """A version and its builds.
@@ -184,6 +204,8 @@ class VersionView(Renderable):
         settings: `limits`, `measure` and `compile.debug` of the latest submission; not part of the version's identity.
         notes: For a submission, modes and options of the spec that change nothing on a target; empty otherwise.
         published_by: Who published it; None if that was before it was recorded.
+        yanked: Its yank, or None if it is not yanked.
+        yanks: All yanks and their ends, newest first.
     """
 
     model: str
@@ -200,6 +222,8 @@ class VersionView(Renderable):
     settings: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     published_by: Principal | None = None
+    yanked: Yank | None = None
+    yanks: tuple[YankChange, ...] = ()
 
     __repr__ = Renderable.__str__  # what a prompt shows; no list holds them
 
@@ -324,6 +348,7 @@ class VersionSummary(Renderable):
         aliases: Names of the aliases that point to it.
         measurements: Measurement state of each target with an artifact, see `MeasurementStatus`.
         published_by: Who published it; None if that was before it was recorded.
+        yanked: Its yank, or None if it is not yanked.
     """
 
     model: str
@@ -334,6 +359,7 @@ class VersionSummary(Renderable):
     aliases: tuple[str, ...] = ()
     measurements: dict[str, str] = field(default_factory=dict)
     published_by: Principal | None = None
+    yanked: Yank | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ API = f"/api/v1/models/{MODEL}"
 ADA = Actor("ada")
 UNCHANGING = {
     "audit.entries",
+    "aliases.preview",
     "meta.whoami",
     "pages.audit",
     "pages.check_spec",
@@ -110,6 +111,11 @@ def report(registry: Registry, _web: FlaskClient) -> Case:
     return Case("POST", "/api/v1/measurements", {"measurements": [{**own, "artifact": built(registry)}]})
 
 
+def with_yank(registry: Registry) -> None:
+    built(registry)
+    registry.services.yanks.yank(MODEL, 1, reason="first", by=ADA)
+
+
 MOVE = {"number": 1, "expected": None, "reason": "first"}
 FORM = {"alias": "prod", "number": "1", "reason": "first"}
 UPLOAD = {"digest": digest_bytes(b"new"), "size": 3}
@@ -147,6 +153,12 @@ MUTATIONS = {
     "versions.submit": Mutation(
         Action.VERSION_PUBLISH, lambda *_: Case("POST", "/api/v1/versions", a_spec())
     ),
+    "versions.unyank": Mutation(
+        Action.VERSION_UNYANK, after(with_yank, Case("DELETE", f"{API}/versions/1/yank?reason=x"))
+    ),
+    "versions.yank": Mutation(
+        Action.VERSION_YANK, after(built, Case("PUT", f"{API}/versions/1/yank", {"reason": "x"}))
+    ),
     "pages.cancel_build": Mutation(Action.BUILD_CANCEL, queued("/builds/{}/cancel")),
     "pages.describe": Mutation(
         Action.MODEL_DESCRIBE, after(Registry.submit, Case("POST", f"/models/{MODEL}/description", TEXT))
@@ -167,6 +179,13 @@ MUTATIONS = {
             with_alias,
             Case("POST", f"/models/{MODEL}/aliases/prod/remove", {"seen": "prod=1", "reason": "x"}),
         ),
+    ),
+    "pages.unyank_version": Mutation(
+        Action.VERSION_UNYANK,
+        after(with_yank, Case("POST", f"/models/{MODEL}/versions/1/unyank", {"reason": "x"})),
+    ),
+    "pages.yank_version": Mutation(
+        Action.VERSION_YANK, after(built, Case("POST", f"/models/{MODEL}/versions/1/yank", {"reason": "x"}))
     ),
     "pages.retry_build": Mutation(Action.BUILD_RETRY, cancelled("/builds/{}/retry")),
 }
@@ -192,6 +211,7 @@ def state(registry: Registry) -> list[Any]:
         "measurements",
         "policies",
         "uploads",
+        "version_yanks",
     )
     rows: list[Any] = [registry.sql(f"SELECT count(*) FROM {table}") for table in tables]
     values = (

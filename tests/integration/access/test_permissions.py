@@ -38,6 +38,7 @@ def cases(registry: Registry) -> dict[str, Case]:
     form = {"alias": "prod", "number": "1", "expected": "", "reason": "first"}
     return {
         "aliases.move": Case("PUT", f"{model}/aliases/prod", move),
+        "aliases.preview": Case("GET", f"{model}/aliases/prod/preview?number=1"),
         "aliases.remove": Case("DELETE", f"{model}/aliases/prod?expected=1&reason=x"),
         "audit.entries": Case("GET", "/api/v1/audit"),
         "blobs.upload": Case("PUT", f"/api/v1/blobs/{digest}"),
@@ -58,6 +59,8 @@ def cases(registry: Registry) -> dict[str, Case]:
         "versions.retry": Case("POST", f"/api/v1/builds/{build}/retry"),
         "versions.submit": Case("POST", "/api/v1/versions", a_spec()),
         "pages.audit": Case("GET", "/audit"),
+        "versions.unyank": Case("DELETE", f"{model}/versions/1/yank?reason=x"),
+        "versions.yank": Case("PUT", f"{model}/versions/1/yank", {"reason": "x"}),
         "pages.cancel_build": Case("POST", f"/builds/{build}/cancel", {}),
         "pages.check_spec": Case("POST", "/publish/check", {"spec": f"model: {MODEL}"}),
         "pages.describe": Case("POST", "/models/vision/resnet18/description", {"description": "A net."}),
@@ -66,6 +69,8 @@ def cases(registry: Registry) -> dict[str, Case]:
         "pages.publish": Case("POST", "/publish", {"spec": f"model: {MODEL}"}),
         "pages.remove_alias": Case("POST", "/models/vision/resnet18/aliases/prod/remove", form),
         "pages.retry_build": Case("POST", f"/builds/{build}/retry", {}),
+        "pages.unyank_version": Case("POST", "/models/vision/resnet18/versions/1/unyank", {"reason": "x"}),
+        "pages.yank_version": Case("POST", "/models/vision/resnet18/versions/1/yank", {"reason": "x"}),
     }
 
 
@@ -83,7 +88,15 @@ def test_each_route_that_changes_something_is_requested_below(cases: dict[str, C
 
 def state(registry: Registry) -> list[Any]:
     """What requests could change."""
-    tables = ("versions", "builds", "procrastinate_jobs", "alias_moves", "measurements", "policies")
+    tables = (
+        "versions",
+        "builds",
+        "procrastinate_jobs",
+        "alias_moves",
+        "measurements",
+        "policies",
+        "version_yanks",
+    )
     rows: list[Any] = [registry.sql(f"SELECT count(*) FROM {table}") for table in tables]
     return [*rows, registry.sql("SELECT description FROM models")]
 

@@ -75,6 +75,7 @@ URLS = {
     "pages.model": "/models/{model}",
     "pages.models": "/models",
     "pages.performance": "/models/{model}/performance",
+    "pages.promotion": "/models/{model}/promotion?alias=prod&number=1",
     "pages.referrer": "/artifacts/{digest}/referrers/sha256:{none}",
     "pages.sources": "/artifacts/{digest}/sources",
     "pages.steps": "/builds/{build}/steps",

@@ -159,9 +159,10 @@ def test_resolving_what_is_there_opens_no_transaction(registry: Registry) -> Non
 def test_a_manifest_is_served_byte_for_byte_to_its_own_model_only(registry: Registry) -> None:
     digest = registry.published()
     resolve = registry.services.resolve
-    assert digest_bytes(resolve.manifest(MODEL, digest)) == digest
+    data, yank = resolve.manifest(MODEL, digest)
+    assert (digest_bytes(data), yank) == (digest, None)
     for referrer in resolve.artifact(digest).referrers:
-        body = resolve.manifest(MODEL, referrer.digest)
+        body, _ = resolve.manifest(MODEL, referrer.digest)
         assert json.loads(body)["subject"]["digest"] == digest
     registry.published(registry.submit(model="other/net"), code=b"other")
     with pytest.raises(NotFound):

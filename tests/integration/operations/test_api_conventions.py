@@ -20,7 +20,7 @@ from pt2hub.domain.tokens import SERVER
 from pt2hub.server.api.context import PAGES
 from pt2hub.server.gunicorn_server import THREADS
 from pt2hub.server.pages.sessions import COOKIE
-from pt2hub.server.services.promotion.aliases import MAX_REASON_CHARS
+from pt2hub.server.services.promotion.reasons import MAX_REASON_CHARS
 from pt2hub.version import __version__
 from pt2hub.wire.problems import from_dict
 from support.api_process import running_api
@@ -41,7 +41,7 @@ VALUES: dict[str, Any] = {"digest": f"sha256:{'0' * 64}", "number": 1}
 
 
 def address(rule: Rule, values: dict[str, Any] = VALUES) -> str:
-    return re.sub(r"<(?:\w+:)?(\w+)>", lambda match: str(values.get(match[1], "x")), rule.rule)
+    return re.sub(r"<(?:[^<>:]+:)?(\w+)>", lambda match: str(values.get(match[1], "x")), rule.rule)
 
 
 READING = ("POST", "/api/v1/resolve")
@@ -117,7 +117,12 @@ def test_no_route_that_reads_needs_one_but_uploads_whoami_and_the_audit_log_and_
     reading = [rule for rule in web.application.url_map.iter_rules() if "GET" in (rule.methods or ())]
     found = {rule.rule: web.get(address(rule)).status_code for rule in reading}
     guarded = {rule for rule, status in found.items() if status == 401}
-    assert guarded == {"/api/v1/uploads/<id>", "/api/v1/whoami", "/api/v1/audit"}
+    assert guarded == {
+        "/api/v1/uploads/<id>",
+        "/api/v1/whoami",
+        "/api/v1/models/<team>/<name>/aliases/<alias>/preview",
+        "/api/v1/audit",
+    }
     assert found["/audit"] == 303  # to the page for signing in
     assert set(found.values()) <= {200, 302, 303, 401, 404, 422}
 

@@ -268,9 +268,8 @@ def test_a_gate_that_refuses_shows_what_it_compared_and_an_admin_may_force(
         V4,
         "10 ms",
         "12 ms",
-        "20.0 % slower",
-        "worse",
-        "5 %",
+        "20 % worse",
+        "at most 5 % worse",
         "Force the move",
     ):
         assert said in page.text

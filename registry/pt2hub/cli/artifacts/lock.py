@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pt2hub.cli import panels
-from pt2hub.cli.output import emit, shows_progress
+from pt2hub.cli.output import collect_warnings, emit, shows_progress
 from pt2hub.domain.codec import encode
 from pt2hub.errors import InvalidInput
 from pt2hub.rendering.quantities import format_bytes, format_count
@@ -79,12 +79,13 @@ def lock(  # noqa: PLR0913  # each is an option by name
     The references are the `models` of the table tool.pt2hub in pyproject.toml, or else those in the lock file. Versions
     that are locked stay as they are, also when an alias has moved, until they are upgraded.
     """
+    from pt2hub.client.artifacts.yanks import YankedVersionWarning
     from pt2hub.client.client import Client
     from pt2hub.client.lock.declarations import Project
     from pt2hub.client.lock.locker import Upgrade
 
     project = Project.find(path)
-    with Client() as client:
+    with Client() as client, collect_warnings(YankedVersionWarning) as warned:
         if check:
             _refuse_changes("--check", references, upgrade, upgrade_all, remove, targets)
             found = client.locks.check(project)
@@ -97,7 +98,11 @@ def lock(  # noqa: PLR0913  # each is an option by name
             targets=split_targets(targets),
             upgrade=Upgrade(tuple(upgrade or ()), every=upgrade_all),
         )
-    document = _describe(project, update.after) | {"written": update.written, "changes": _changes(update)}
+    document = _describe(project, update.after) | {
+        "written": update.written,
+        "changes": _changes(update),
+        "warnings": warned,
+    }
     emit(document, lambda out: _print_update(out, project, update))
 
 
@@ -128,18 +133,22 @@ def sync(
     Without --frozen, references that were declared since are locked first. Files that are in the cache are not
     downloaded again, so that a synced machine needs no server.
     """
+    from pt2hub.client.artifacts.yanks import YankedVersionWarning
     from pt2hub.client.client import Client
     from pt2hub.client.lock.declarations import Project
     from pt2hub.client.lock.locker import Upgrade
 
     project = Project.find(path)
-    with Client() as client:
+    with Client() as client, collect_warnings(YankedVersionWarning) as warned:
         if frozen:
             locked = client.locks.check(project)
         else:
             locked = client.locks.update(project, upgrade=Upgrade()).after
         pulled = _pull(client, project, locked, split_targets(targets) or ())
-    document = _describe(project, locked) | {"artifacts": [_describe_artifact(*item) for item in pulled]}
+    document = _describe(project, locked) | {
+        "artifacts": [_describe_artifact(*item) for item in pulled],
+        "warnings": warned,
+    }
     emit(document, lambda out: _print_pulled(out, pulled))
 
 

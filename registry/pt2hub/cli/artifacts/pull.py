@@ -59,9 +59,11 @@ def pull(  # noqa: PLR0913  # each is an option by name
 ) -> None:
     """Download an artifact into the cache of this machine."""
     from pt2hub.client.artifacts.origin import LastKnownResolutionWarning
+    from pt2hub.client.artifacts.yanks import YankedVersionWarning
     from pt2hub.client.client import Client
 
-    with Client() as client, collect_warnings(LastKnownResolutionWarning) as warned:
+    categories = (LastKnownResolutionWarning, YankedVersionWarning)
+    with Client() as client, collect_warnings(*categories) as warned:
         artifact = client.pull(
             reference,
             target=target,
@@ -94,9 +96,11 @@ def run(  # noqa: PLR0913  # each is an option by name
     """
     from pt2hub.cli.artifacts.sample_calls import time_calls
     from pt2hub.client.artifacts.origin import LastKnownResolutionWarning
+    from pt2hub.client.artifacts.yanks import YankedVersionWarning
     from pt2hub.client.client import Client
 
-    with Client() as client, collect_warnings(LastKnownResolutionWarning) as warned:
+    categories = (LastKnownResolutionWarning, YankedVersionWarning)
+    with Client() as client, collect_warnings(*categories) as warned:
         model = client.load(
             reference,
             device=device,

@@ -147,9 +147,11 @@ def print_version(
 ) -> None:
     """Print a version with its builds."""
     from pt2hub.cli.tables import in_colour, print_fields
+    from pt2hub.rendering.promotions import yank_text
 
     out.print(in_colour(f"{version.model}@{version.number}  {version.readiness}"), style="bold")
     fields = [
+        ("yanked", yank_text(version.yanked).removeprefix("yanked ") if version.yanked else ""),
         ("aliases", ", ".join(aliases or ())),
         ("created", format_local_time(version.created_at) + _by(version.published_by)),
         ("weights", version.weights or ""),

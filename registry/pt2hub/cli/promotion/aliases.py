@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pt2hub.client.client import Client
+    from pt2hub.wire.performance import PromotionPreview
     from pt2hub.wire.responses import AliasMove, AliasView
 
 _NO_ALIAS = "none"
 """Value of --expect for an alias that must not exist."""
 _NOWHERE = "nothing"
+_FAILED = 1
 
 
 _Model = Annotated[str, typer.Argument(metavar="MODEL", help="team/name.")]
@@ -32,6 +34,16 @@ _Version = Annotated[
 ]
 _Name = Annotated[str, typer.Argument(help="The alias, such as prod.")]
 _Reason = Annotated[str, typer.Option(help="Reason for the move, kept in the alias's history.")]
+_MoveReason = Annotated[
+    str | None,
+    typer.Option(help="Reason for the move, kept in the alias's history; required without --dry-run."),
+]
+_DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run", help="Move nothing; print every check of the policy, and fail if one refuses the move."
+    ),
+]
 _Expect = Annotated[
     str | None,
     typer.Option(
@@ -110,6 +122,7 @@ def log(model: _Model, name: _Name) -> None:
 @panels.command(
     None,
     'pt2hub alias set vision/resnet18@3 prod --reason "canary passed"',
+    "pt2hub alias set vision/resnet18@3 prod --dry-run",
     'pt2hub alias set vision/resnet18@3 prod --wait --reason "faster"',
     'pt2hub alias set vision/resnet18@3 prod --expect 2 --reason "release 1.4"',
     'pt2hub alias set vision/resnet18@4 prod --force --reason "mends a wrong result, slower or not"',
@@ -119,7 +132,8 @@ def set_alias(  # noqa: PLR0913  # each is an argument or option of the command 
     version: _Version,
     name: _Name,
     *,
-    reason: _Reason,
+    reason: _MoveReason = None,
+    dry_run: _DryRun = False,
     expect: _Expect = None,
     force: _Force = False,
     wait: _Wait = False,
@@ -135,27 +149,43 @@ def set_alias(  # noqa: PLR0913  # each is an argument or option of the command 
         raise click.UsageError(
             f'The version is required: pt2hub alias set {version}@REF {name} --reason "..."'
         )
+    if dry_run:
+        _refuse_with_dry_run(expect, timeout, force=force, wait=wait)
+        _preview(model, version, name)
+        return
     _check_move_options(reason, expect, wait=wait, timeout=timeout)
-    options: _MoveOptions = {"reason": reason, "force": force, "wait": wait, "timeout": timeout}
+    options: _MoveOptions = {"reason": reason or "", "force": force, "wait": wait, "timeout": timeout}
     _move(model, version, name, expect, options)
 
 
-@panels.command(None, 'pt2hub alias rollback vision/resnet18 prod --reason "latency rose"')
+@panels.command(
+    None,
+    'pt2hub alias rollback vision/resnet18 prod --reason "latency rose"',
+    "pt2hub alias rollback vision/resnet18 prod --dry-run",
+)
 def rollback(  # noqa: PLR0913  # each is an argument or option of the command line
     model: _Model,
     name: _Name,
     *,
-    reason: _Reason,
+    reason: _MoveReason = None,
+    dry_run: _DryRun = False,
     expect: _ExpectNumber = None,
     force: _Force = False,
     wait: _Wait = False,
     timeout: _Timeout = None,
 ) -> None:
-    """Move an alias back to where it was before its last move."""
+    """Move an alias back to where it was before its last move.
+
+    It passes at once if the alias was on that version under the present policy.
+    """
     from pt2hub.cli.references import model_name
 
+    if dry_run:
+        _refuse_with_dry_run(expect, timeout, force=force, wait=wait)
+        _preview(model_name(model), None, name)
+        return
     _check_move_options(reason, expect, wait=wait, timeout=timeout, is_new_allowed=False)
-    options: _MoveOptions = {"reason": reason, "force": force, "wait": wait, "timeout": timeout}
+    options: _MoveOptions = {"reason": reason or "", "force": force, "wait": wait, "timeout": timeout}
     _move(model_name(model), None, name, expect, options)
 
 
@@ -170,15 +200,26 @@ def rm(model: _Model, name: _Name, *, reason: _Reason, expect: _ExpectNumber = N
         _remove(client, model_name(model), name, expect, reason)
 
 
+def _refuse_with_dry_run(expect: str | None, timeout: float | None, *, force: bool, wait: bool) -> None:
+    given = {
+        "--expect": expect is not None,
+        "--timeout": timeout is not None,
+        "--force": force,
+        "--wait": wait,
+    }
+    if wrong := [name for name, is_given in given.items() if is_given]:
+        raise click.UsageError(f"{wrong[0]} has no meaning with --dry-run, which moves nothing.")
+
+
 def _check_move_options(
-    reason: str,
+    reason: str | None,
     expect: str | None,
     *,
     wait: bool = False,
     timeout: float | None = None,
     is_new_allowed: bool = True,
 ) -> None:
-    if not reason.strip():
+    if not (reason or "").strip():
         raise click.UsageError('--reason "..." is required; it is kept in the history.')
     if expect == _NO_ALIAS and not is_new_allowed:
         raise click.UsageError("--expect none is only for `pt2hub alias set`, which can create an alias.")
@@ -186,6 +227,23 @@ def _check_move_options(
         raise click.UsageError(f"--expect must be a version number or {_NO_ALIAS}, got {expect[:80]!r}.")
     if timeout is not None and not wait:
         raise click.UsageError("--timeout requires --wait.")
+
+
+def _preview(model: str, version: str | None, name: str) -> None:
+    """Print the checks of a move, or of a rollback if no version is given.
+
+    Raises:
+        Exit: A check refuses the move.
+    """
+    from pt2hub.cli.references import number_of
+    from pt2hub.client.client import Client
+
+    with Client() as client:
+        target = number_of(client, version)[1] if version else _number_before(client.aliases.get(model, name))
+        view = client.aliases.preview(model, name, target)
+    emit(view, lambda out: _print_preview(out, view))
+    if not view.allowed:
+        raise typer.Exit(_FAILED)
 
 
 def _move(model: str, version: str | None, name: str, expect: str | None, options: _MoveOptions) -> None:
@@ -297,6 +355,17 @@ def _print_move(out: Console, view: AliasView, expected: int | None) -> None:
     out.print(f"  {one_line(view.last.reason)} (by {view.last.by}, {format_local_time(view.last.at)})")
     for note in forced_move_lines(view.last) or view.notes:
         out.print(f"  {one_line(note)}")
+
+
+def _print_preview(out: Console, view: PromotionPreview) -> None:
+    from pt2hub.cli.tables import print_table
+    from pt2hub.rendering.promotions import HEADINGS, check_rows, summary
+
+    if view.checks:
+        print_table(out, HEADINGS, check_rows(view.checks))
+    for line in view.notes:
+        out.print(one_line(line))
+    out.print(f"{summary(view)}.")
 
 
 def _arrow(move: AliasMove) -> str:

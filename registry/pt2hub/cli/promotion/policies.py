@@ -46,6 +46,7 @@ def policy(
 
     A policy is a file such as `checks: [{alias: prod, metric: latency_p50, max_worse: 0.05}]`.
     A check without an alias, a target or a batch is for every one.
+    `protected: {prod: {promoters: [release-*], verified: true}}` protects an alias.
     """
     from pt2hub.cli.references import model_name
     from pt2hub.client.client import Client
@@ -81,6 +82,7 @@ def _print(out: Console, view: PolicyView, state: str) -> None:
     author = f"by {view.by}, {format_local_time(view.at)}"
     out.print(f"The policy of {view.model} {state} at revision {view.revision} ({author})")
     _print_checks(out, view)
+    _print_protected(out, view)
     _print_metrics(out, view.document.get("metrics") or {})
 
 
@@ -88,8 +90,10 @@ def _print_checks(out: Console, view: PolicyView) -> None:
     from pt2hub.cli.tables import print_table
 
     checks = view.document.get("checks") or []
-    if not checks:
+    protected = view.document.get("protected") or {}
+    if not checks and not protected:
         out.print("It has no checks: aliases move to any version.")
+    if not checks:
         return
     rows = [
         (
@@ -103,6 +107,15 @@ def _print_checks(out: Console, view: PolicyView) -> None:
         for check in checks
     ]
     print_table(out, ("ALIAS", "METRIC", "TARGET", "BATCH", "MAX WORSE", "UNMEASURED"), rows)
+
+
+def _print_protected(out: Console, view: PolicyView) -> None:
+    from pt2hub.cli.tables import print_table
+    from pt2hub.rendering.promotions import protection_rows
+
+    if rows := protection_rows(view.document):
+        out.print("\nProtected aliases:")
+        print_table(out, ("ALIAS", "CHECK", "NEEDED"), rows)
 
 
 def _print_metrics(out: Console, metrics: Mapping[str, Mapping[str, Any]]) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from pt2hub.client.artifacts.yanks import read_yank
 from pt2hub.client.http.outages import is_away, with_hint
 from pt2hub.domain.names import Reference
 from pt2hub.errors import (
@@ -19,12 +20,14 @@ from pt2hub.errors import (
     ResolutionExpired,
     StorageUnavailable,
 )
+from pt2hub.wire.compatibility import YANK_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pt2hub.client.artifacts.resolutions import KnownResolution, ResolutionStore
+    from pt2hub.client.artifacts.yanks import YankWarnings
     from pt2hub.client.availability import Availability
     from pt2hub.client.blobs.bucket import Bucket
     from pt2hub.client.blobs.download import BlobSource
@@ -65,15 +68,24 @@ class Origin:
         cache: The cache's folder, next to which resolutions are remembered.
         server: Address of the server.
         availability: What holds while the server is away.
+        yanks: Warns of yanked versions.
     """
 
-    def __init__(self, connect: Connect, cache: Path, server: str, availability: Availability) -> None:
+    def __init__(
+        self,
+        connect: Connect,
+        cache: Path,
+        server: str,
+        availability: Availability,
+        yanks: YankWarnings,
+    ) -> None:
         self._connect = connect
         self._cache = cache
         self._server = server
         self._availability = availability
         self._away: tuple[float, Pt2hubError] | None = None
         self._opened: Bucket | None = None
+        self._yanks = yanks
 
     def resolve(
         self, reference: str, ask: Callable[[Transport, str], ResolvedReference]
@@ -103,25 +115,28 @@ class Origin:
         return resolved
 
     def manifest(self, model: str, digest: Digest) -> bytes:
-        """Return the bytes of a manifest, unchecked.
+        """Return the bytes of a manifest, unchecked; warn if its version is yanked.
 
         Raises:
             Offline: No server is asked.
             Pt2hubError: The server's own error, or that neither server nor bucket can be read.
         """
-        path = f"/api/v1/models/{model}/manifests/{digest}"
         self._refuse_offline(digest)
         if self._location is None:
-            return self._connect(hurried=False).read(path)
+            return self._read_manifest(self._connect(hurried=False), model, digest)
         try:
-            return self._hurried().read(path)
+            return self._read_manifest(self._hurried(), model, digest)
         except Pt2hubError as exc:
             away = self._note(exc)
         try:
             return self._bucket().manifest(digest)
         except (BadConfiguration, NotFound, StorageUnavailable) as exc:
             with self._last_attempt(away, exc) as transport:
-                return transport.read(path)
+                return self._read_manifest(transport, model, digest)
+
+    def warn_of_yank(self, resolved: ResolvedReference) -> None:
+        """Warn if a resolved version is yanked, once for each yank."""
+        self._yanks.warn(f"{resolved.model}@{resolved.number}", resolved.yanked)
 
     def blob(self, digest: Digest, size: int) -> BlobSource:
         """Return a blob, to be read in ranges. Nothing is sent before the first read.
@@ -147,6 +162,11 @@ class Origin:
         if self._opened:
             self._opened.close()
             self._opened = None
+
+    def _read_manifest(self, transport: Transport, model: str, digest: Digest) -> bytes:
+        data, header = transport.read_with(f"/api/v1/models/{model}/manifests/{digest}", YANK_HEADER)
+        self._yanks.warn(f"{model}@{digest}", read_yank(header))
+        return data
 
     @cached_property
     def _resolutions(self) -> ResolutionStore:

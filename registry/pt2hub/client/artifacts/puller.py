@@ -84,7 +84,9 @@ class Puller:
         progress: bool | None = None,
         locked: LockedModel | None = None,
     ) -> LocalArtifact:
-        """Download an artifact's files into the cache; warn if it is degraded here or stands in for a better one.
+        """Download an artifact's files into the cache.
+
+        Warns if the artifact is degraded here, stands in for a better one, or is of a yanked version.
 
         Args:
             reference: `team/name@<number|alias|sha256:digest>`, or `team/name` for the newest ready version.
@@ -124,6 +126,10 @@ class Puller:
             weights_digest=weights.digest,
         )
 
+    def warn_of_yank(self, resolved: ResolvedReference) -> None:
+        """Warn if a resolved version is yanked, once for each yank."""
+        self._origin.warn_of_yank(resolved)
+
     def describe(self, model: str, digest: Digest) -> tuple[int, Manifest]:
         """Return the size of an artifact's manifest in bytes, and the manifest; errors as for `pull`."""
         manifest = self._manifest(model, digest)
@@ -148,6 +154,7 @@ class Puller:
             return _Choice(reference.digest, reference.model, target=target)
         else:
             resolved = self._origin.resolve(str(reference), resolve)
+            self.warn_of_yank(resolved)
         where = f"{resolved.model}@{resolved.number}"
         if not reference.allows_version(resolved.model, resolved.number):
             raise BadResponse(

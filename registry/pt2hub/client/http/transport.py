@@ -138,6 +138,11 @@ class Transport:
         """Return the bytes of a small response, such as a manifest; errors as for `get`."""
         return self._answer("GET", path)[1]
 
+    def read_with(self, path: str, header: str) -> tuple[bytes, str | None]:
+        """Return the bytes of a small response and one of its headers; errors as for `get`."""
+        response, body = self._answer("GET", path)
+        return body, response.headers.get(header)
+
     def delete(self, path: str) -> None:
         """Send one DELETE request with a short timeout; errors as for `get`."""
         with self._open("DELETE", path, timeout=CONNECT_SECONDS, retries=_ONCE):

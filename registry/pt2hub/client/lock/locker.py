@@ -101,6 +101,7 @@ class Locker:
             )
         resolved = resolve(self._connect(), asked)
         self._storage, self._asked = resolved.storage, True
+        self._puller.warn_of_yank(resolved)
         only = Reference.parse(asked).digest_start
         found = {item.target: item for item in resolved.artifacts if item.digest.startswith(only)}
         names = wanted or tuple(sorted(found))

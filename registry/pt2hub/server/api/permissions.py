@@ -92,13 +92,14 @@ _OPEN_PAGES = ("sign_in", "sign_out")
 _READING_PAGES = {
     About.NOTHING: ("models", "targets"),
     About.LIST: ("front", "team"),
-    About.PATH: ("alias", "model", "performance", "version"),
+    About.PATH: ("alias", "model", "performance", "promotion", "version"),
     About.QUERY: ("builds", "changes", "compare", "diff"),
     About.BUILD: ("build", "lines", "steps"),
     About.ARTIFACT: ("artifact", "debug_logs", "referrer", "sources"),
 }
 RULES: dict[str, Rule] = dict.fromkeys(_OPEN, _ANYBODY) | {
     "aliases.move": Rule(Scope.PROMOTE, About.PATH),
+    "aliases.preview": Rule(Scope.PROMOTE, About.PATH),
     "aliases.remove": Rule(Scope.PROMOTE, About.PATH),
     "audit.entries": Rule(Scope.ADMIN),
     "blobs.upload": Rule(Scope.PUBLISH),
@@ -117,6 +118,8 @@ RULES: dict[str, Rule] = dict.fromkeys(_OPEN, _ANYBODY) | {
     "versions.preview": Rule(Scope.PUBLISH, About.BODY),
     "versions.retry": Rule(Scope.BUILD, About.BUILD),
     "versions.submit": Rule(Scope.PUBLISH, About.BODY),
+    "versions.unyank": Rule(Scope.PROMOTE, About.PATH),
+    "versions.yank": Rule(Scope.PROMOTE, About.PATH),
 }
 RULES |= dict.fromkeys((f"pages.{name}" for name in _OPEN_PAGES), _ANYBODY) | {
     "pages.audit": Rule(Scope.ADMIN),
@@ -128,6 +131,8 @@ RULES |= dict.fromkeys((f"pages.{name}" for name in _OPEN_PAGES), _ANYBODY) | {
     "pages.publish": Rule(Scope.PUBLISH, About.BODY),
     "pages.remove_alias": Rule(Scope.PROMOTE, About.PATH),
     "pages.retry_build": Rule(Scope.BUILD, About.BUILD),
+    "pages.unyank_version": Rule(Scope.PROMOTE, About.PATH),
+    "pages.yank_version": Rule(Scope.PROMOTE, About.PATH),
 }
 RULES |= {name: Rule(Scope.READ, about) for about, names in _READING.items() for name in names}
 RULES |= {

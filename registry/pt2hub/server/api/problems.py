@@ -58,6 +58,8 @@ STATUS: dict[type[errors.Pt2hubError], HTTPStatus] = {
     errors.NotMeasured: HTTPStatus.CONFLICT,
     errors.PromotionCheckFailed: HTTPStatus.CONFLICT,
     errors.PolicyChanged: HTTPStatus.CONFLICT,
+    errors.VersionYanked: HTTPStatus.CONFLICT,
+    errors.VersionInUse: HTTPStatus.CONFLICT,
     errors.NotFound: HTTPStatus.NOT_FOUND,
     errors.NotRecorded: HTTPStatus.NOT_FOUND,
     errors.Conflict: HTTPStatus.CONFLICT,

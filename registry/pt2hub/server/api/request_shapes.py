@@ -12,7 +12,7 @@ from pt2hub.domain.builds import HIGHEST_PRIORITY, LOWEST_PRIORITY, BuildKind, B
 from pt2hub.domain.debug_logs import DEBUG_LOGS
 from pt2hub.domain.digests import DIGEST_PATTERN
 from pt2hub.domain.names import MODEL_PATTERN
-from pt2hub.server.services.promotion.aliases import MAX_REASON_CHARS
+from pt2hub.server.services.promotion.reasons import MAX_REASON_CHARS
 from pt2hub.server.services.publishing.catalog import DEFAULT_LIMIT, MAX_DESCRIPTION_CHARS, MAX_LIMIT
 from pt2hub.wire.documents import JSON_TYPE
 
@@ -24,7 +24,7 @@ IdText = Annotated[str, Field(pattern=ID_PATTERN, max_length=64, description="Id
 LimitNumber = Annotated[int, Field(ge=1, le=MAX_LIMIT, description="Maximum number of results")]
 ReasonText = Annotated[
     str,
-    Field(min_length=1, max_length=MAX_REASON_CHARS, description="Reason, recorded in the alias's history"),
+    Field(min_length=1, max_length=MAX_REASON_CHARS, description="Reason, recorded in the history"),
 ]
 ReferenceText = Annotated[str, Field(max_length=400, description="`team/name@<number, alias or digest>`")]
 _NO_NUL = "^[^\\x00]*$"
@@ -231,6 +231,24 @@ class AliasRemoval(Parameters):
     """Parameters of an alias's removal."""
 
     expected: Annotated[int, Field(ge=1, lt=2**31, description="The expected current version")]
+    reason: ReasonText
+
+
+class PreviewQuery(Parameters):
+    """A version that an alias might move to."""
+
+    number: Annotated[int, Field(ge=1, lt=2**31, description="The version")]
+
+
+class YankOrder(Body):
+    """Yank of a version."""
+
+    reason: ReasonText
+
+
+class YankEnd(Parameters):
+    """Parameters of the end of a yank."""
+
     reason: ReasonText
 
 

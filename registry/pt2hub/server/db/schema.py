@@ -81,6 +81,7 @@ class Version(Base):
     """A version of a model. Only `weights` and `golden` are set later, once each, and `settings` by each submission.
 
     `settings`: `limits`, `measure` and `compile.debug` of the latest submission; each attempt reads them when it begins.
+    `yanked`: `reason`, `by` and `at` while it is yanked, as its last row in `version_yanks` says.
     """
 
     __tablename__ = "versions"
@@ -96,7 +97,21 @@ class Version(Base):
     weights: Mapped[str | None]
     golden: Mapped[str | None]
     published_by: Mapped[dict[str, Any] | None]
+    yanked: Mapped[dict[str, Any] | None]
     created_at: Mapped[datetime] = now()
+
+
+class VersionYank(Base):
+    """A yank of a version, or the end of one; rows are only ever added."""
+
+    __tablename__ = "version_yanks"
+
+    version_id: Mapped[int] = mapped_column(ForeignKey("versions.id"), primary_key=True)
+    sequence: Mapped[int] = mapped_column(Integer, primary_key=True)
+    yanked: Mapped[bool]
+    reason: Mapped[str]
+    by: Mapped[str]
+    at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
 
 
 class Alias(Base):

@@ -23,6 +23,8 @@ _VIEWS = (
     "publishing.description",
     "publishing.publish",
     "promotion.aliases",
+    "promotion.previews",
+    "promotion.yanks",
     "artifacts.artifacts",
     "builds.builds",
     "builds.targets",

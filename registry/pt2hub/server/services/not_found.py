@@ -120,6 +120,14 @@ def none_ready(session: Session, model: str, *, where: str = "reference") -> Not
     if newest is None:
         return no_model(session, model, where=where)
     name = f"{model}@{newest.number}"
+    if newest.yanked:
+        return NotReady(
+            f"No version of {model} is ready that is not yanked",
+            where=where,
+            hint=f"The newest, {name}, is yanked: {newest.yanked.reason}. Its number still resolves: use {name}. "
+            f"pt2hub versions {model} lists the others.",
+            context={"model": model, "number": newest.number},
+        )
     return NotReady(
         f"No version of {model} is ready",
         where=where,

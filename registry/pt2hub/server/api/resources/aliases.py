@@ -12,8 +12,10 @@ from pt2hub.server.api.request_shapes import (
     AliasPath,
     AliasRemoval,
     ModelPath,
+    PreviewQuery,
     json_body,
 )
+from pt2hub.wire.performance import PromotionPreview
 from pt2hub.wire.responses import AliasList, AliasView
 
 routes = APIBlueprint(
@@ -36,6 +38,14 @@ def alias(path: AliasPath) -> Response:
     return render(container().aliases.alias(f"{path.team}/{path.name}", path.alias))
 
 
+@routes.get("/<alias>/preview", responses={200: RootModel[PromotionPreview]}, security=TOKEN)
+def preview(path: AliasPath, query: PreviewQuery) -> Response:
+    """Return which promotion checks a move of an alias would pass or fail for this token; nothing is moved."""
+    return render(
+        container().aliases.preview(f"{path.team}/{path.name}", path.alias, query.number, by=caller().name)
+    )
+
+
 @routes.put(
     "/<alias>",
     responses={200: RootModel[AliasView]},
@@ -45,7 +55,9 @@ def alias(path: AliasPath) -> Response:
 def move(path: AliasPath) -> Response:
     """Move an alias to a version if it is on the expected one; repeating the same move changes nothing.
 
-    The move fails if a promotion check of the model's policy fails (`promotion_check_failed`); an admin token may force it.
+    The move fails if a promotion check of the model's policy fails (`promotion_check_failed`), if the policy protects the
+    alias from this token (`forbidden`), or if the version is yanked (`version_yanked`). An admin token may force it past the
+    policy.
     """
     change = body(AliasChange, most=_MAX_CHANGE_BYTES, what="The alias move", hint=_HINT)
     model, aliases = f"{path.team}/{path.name}", container().aliases

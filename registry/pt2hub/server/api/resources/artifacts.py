@@ -1,11 +1,14 @@
 """References, artifacts and manifests."""
 
+import json
+
 from flask import Response, request
 from flask_openapi3.blueprint import APIBlueprint
 from pydantic import RootModel
 from werkzeug.wrappers import Response as WerkzeugResponse
 
 from pt2hub.domain.artifacts import MANIFEST_TYPE
+from pt2hub.domain.codec import encode
 from pt2hub.domain.compatibility.hosts import MAX_HOST_BYTES
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.names import Reference
@@ -22,6 +25,7 @@ from pt2hub.server.api.request_shapes import (
 )
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.wire.artifacts import ArtifactView
+from pt2hub.wire.compatibility import YANK_HEADER
 from pt2hub.wire.debug_logs import DebugLogsView, DebugLogView
 from pt2hub.wire.host_checks import HostCheck
 from pt2hub.wire.kernels import KernelsView
@@ -87,10 +91,15 @@ def debug_log(path: DebugLogPath) -> Response:
     responses={200: {"content": {MANIFEST_TYPE: {"schema": {"type": "object"}}}}},
 )
 def manifest(path: ManifestPath) -> WerkzeugResponse:
-    """Return the bytes of a manifest, whose digest identifies the artifact."""
+    """Return the bytes of a manifest, whose digest identifies the artifact.
+
+    If its version is yanked, the header `Pt2hub-Yanked` has the reason as JSON.
+    """
     key = StorageKey.manifest(Digest(path.digest))
-    data = container().resolve.manifest(f"{path.team}/{path.name}", key.digest)
+    data, yank = container().resolve.manifest(f"{path.team}/{path.name}", key.digest)
     response = Response(data, content_type=MANIFEST_TYPE)
+    if yank:
+        response.headers[YANK_HEADER] = json.dumps(encode(yank))
     response.set_etag(key.digest)
     response.headers["Cache-Control"] = key.cache_control
     return response.make_conditional(request)

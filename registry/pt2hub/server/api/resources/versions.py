@@ -20,6 +20,8 @@ from pt2hub.server.api.request_shapes import (
     TargetAddition,
     VersionPath,
     VersionsQuery,
+    YankEnd,
+    YankOrder,
     json_body,
 )
 from pt2hub.wire.documents import JSON_TYPE, MAX_DOCUMENT_BYTES, YAML_TYPE, parse_document
@@ -29,6 +31,8 @@ from pt2hub.wire.responses import BuildPage, BuildView, VersionPage, VersionView
 routes = APIBlueprint("versions", __name__, url_prefix="/api/v1", abp_tags=[MODELS])
 
 _MAX_TARGET_BYTES = 1 << 12
+_MAX_YANK_BYTES = 1 << 14
+_YANK_HINT = 'Send {"reason": "..."}.'
 _TARGET_HINT = 'Send {"target": "torch2.13-cpu-x86_64_v3"}.'
 _SPEC = {"schema": {"type": "object", "description": "See /api/v1/spec.schema.json."}}
 
@@ -90,6 +94,35 @@ def add_target(path: VersionPath) -> Response:
     return render(
         container().publish.add_target(f"{path.team}/{path.name}", path.number, wanted, by=caller())
     )
+
+
+@routes.put(
+    "/models/<team>/<name>/versions/<number>/yank",
+    responses={200: RootModel[VersionView]},
+    security=TOKEN,
+    openapi_extensions=json_body(YankOrder),
+)
+def yank(path: VersionPath) -> Response:
+    """Hide a version from names without a version and from alias moves; its number and digests still resolve.
+
+    A version that aliases point to cannot be yanked (`version_in_use`). Repeating the same request changes nothing.
+    """
+    order = body(YankOrder, most=_MAX_YANK_BYTES, what="The yank", hint=_YANK_HINT)
+    model = f"{path.team}/{path.name}"
+    container().yanks.yank(model, path.number, reason=order.reason, by=caller())
+    return render(container().publish.version(model, path.number))
+
+
+@routes.delete(
+    "/models/<team>/<name>/versions/<number>/yank",
+    responses={200: RootModel[VersionView]},
+    security=TOKEN,
+)
+def unyank(path: VersionPath, query: YankEnd) -> Response:
+    """End the yank of a version; its history is kept."""
+    model = f"{path.team}/{path.name}"
+    container().yanks.unyank(model, path.number, reason=query.reason, by=caller())
+    return render(container().publish.version(model, path.number))
 
 
 @routes.get("/builds", responses={200: RootModel[BuildPage]})

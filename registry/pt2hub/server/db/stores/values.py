@@ -6,6 +6,8 @@ import math
 from datetime import UTC, datetime
 from typing import Any
 
+from pt2hub.wire.resolution import Yank
+
 
 def stamp(moment: datetime) -> str:
     """Format a time as ISO 8601 in UTC with Z, like every time in the API."""
@@ -15,6 +17,11 @@ def stamp(moment: datetime) -> str:
 def optional_stamp(moment: datetime | None) -> str | None:
     """Format like `stamp`; None stays None."""
     return stamp(moment) if moment else None
+
+
+def yank_of(document: dict[str, Any] | None) -> Yank | None:
+    """Return the yank in a version's row; None stays None."""
+    return Yank(document["reason"], document["by"], document["at"]) if document else None
 
 
 def moment(text: str | None) -> datetime | None:

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING
 from flask import redirect, request, url_for
 
 from pt2hub.domain.codec import decode
-from pt2hub.errors import AliasMoved, BadResponse, InvalidInput, PromotionCheckFailed, Pt2hubError
-from pt2hub.rendering.comparisons import comparison_row
+from pt2hub.errors import (
+    AliasMoved,
+    BadResponse,
+    Forbidden,
+    InvalidInput,
+    PromotionCheckFailed,
+    Pt2hubError,
+)
+from pt2hub.rendering.promotions import check_rows
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
 from pt2hub.server.pages import sessions
@@ -153,15 +160,15 @@ def _without_details(error: Pt2hubError) -> Pt2hubError:
     return type(error)(error.message, where=error.where, hint=error.hint, context=error.context)
 
 
-def _refusal_rows(error: Pt2hubError) -> list[tuple[PromotionCheckResult, tuple[str, ...]]]:
-    """Return the failed promotion checks, each with its comparison as a table row."""
-    if not isinstance(error, PromotionCheckFailed):
-        return []
+def _refusal_rows(error: Pt2hubError) -> tuple[tuple[str, ...], ...]:
+    """Return the failed promotion checks as rows of a table."""
+    if not isinstance(error, PromotionCheckFailed | Forbidden):
+        return ()
     try:
         checks = decode(tuple[PromotionCheckResult, ...], error.context.get("refused", []))
     except BadResponse:
-        return []
-    return [(check, comparison_row(check.comparison) if check.comparison else ()) for check in checks]
+        return ()
+    return check_rows(checks)
 
 
 def _rollback_version(last: AliasMove) -> int | None:

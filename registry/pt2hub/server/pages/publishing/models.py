@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pt2hub.rendering.promotions import protection_rows
 from pt2hub.server.api.context import container
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.numbers import MAX_VERSION, query_number
@@ -31,6 +32,7 @@ def model(team: str, name: str) -> Response:
     hint = "Versions are numbered from 1."
     upto = query_number("upto", 1, MAX_VERSION, what="version number", hint=hint)
     versions = services.catalog.versions(whole, before=upto and upto + 1, limit=VERSIONS)
+    policy = services.policies.policy(whole)
     targets, aliases = _targets(versions), services.aliases.aliases(whole).aliases
     return page(
         "model.html",
@@ -47,8 +49,9 @@ def model(team: str, name: str) -> Response:
         changes=group_changes(
             services.comparisons.events(model=whole, limit=MAX_EVENTS).events, _MAX_CHANGES
         ),
-        policy=services.policies.policy(whole),
-        pulls=_pulls(view),
+        policy=policy,
+        protected=protection_rows(policy.document),
+        pulls=_pulls(view, versions),
     )
 
 
@@ -61,7 +64,7 @@ class Pull:
     note: str
 
 
-def _pulls(model: ModelView) -> list[Pull]:
+def _pulls(model: ModelView, versions: VersionPage) -> list[Pull]:
     """Return commands for the version in production, if an alias names it, and for the newest ready version."""
     found = []
     aliases = sorted(
@@ -71,8 +74,10 @@ def _pulls(model: ModelView) -> list[Pull]:
         note = f"{name} is on version {model.aliases[name]}."
         found.append(Pull(name, f"pt2hub pull {model.name}@{name}", note))
     if model.newest_ready:
+        is_yanked = any(item.yanked for item in versions.versions if item.number == model.newest)
+        hidden = "yanked" if is_yanked else "not ready"
         later = (
-            "" if model.newest == model.newest_ready else f" Version {model.newest} is newer but not ready."
+            "" if model.newest == model.newest_ready else f" Version {model.newest} is newer but {hidden}."
         )
         note = f"Version {model.newest_ready} is the newest ready version; a name without @ resolves to it.{later}"
         found.append(Pull("newest ready", f"pt2hub pull {model.name}", note))

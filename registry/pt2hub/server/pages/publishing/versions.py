@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 DONE = {
     "published": "Published. The builds below are queued for workers of their targets.",
+    "yanked": "Version yanked. Names without a version and aliases pass it over; its number and digests still resolve.",
+    "unyanked": "The yank of the version has ended.",
     "published-again": "A version with this spec and these weights already exists; missing targets were added to it.",
 }
 _MAX_CHANGES = 20

@@ -68,6 +68,7 @@ class HostCheckService:
             passed_over=tuple(item.name for item in selection.passed_over),
             build_target=None if native in {item.name for item in checked} else native,
             alias=resolved.alias,
+            yanked=resolved.yanked,
         )
 
     def _check(self, candidate: Candidate, host: Host) -> Candidate:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pt2hub.errors import Pt2hubError
     from pt2hub.server.blobs.ports import BlobReader
     from pt2hub.server.db.engine import Sessions
+    from pt2hub.wire.resolution import Yank
 
 
 _WHERE = "reference"
@@ -60,20 +61,27 @@ class ResolutionService:
         wanted = Reference.parse(reference)
         found = self._artifact(wanted) if wanted.digest_start else self._version(wanted)
         return ResolvedReference(
-            reference, wanted.model, found.number, found.artifacts, wanted.alias, self._location
+            reference,
+            wanted.model,
+            found.number,
+            found.artifacts,
+            wanted.alias,
+            self._location,
+            found.yanked,
         )
 
-    def manifest(self, model: str, digest: Digest) -> bytes:
-        """Return the exact bytes of a manifest: of an artifact of the model, or of a referrer.
+    def manifest(self, model: str, digest: Digest) -> tuple[bytes, Yank | None]:
+        """Return the exact bytes of a manifest, of an artifact of the model or of a referrer, and its version's yank.
 
         Raises:
             InvalidInput: The name is malformed.
             NotFound: The model has no such manifest.
         """
         with self._sessions.begin() as session:
-            if ArtifactStore(session).owner(parse_model_name(model), digest) is None:
+            owner = ArtifactStore(session).owner(parse_model_name(model), digest)
+            if owner is None:
                 raise _no_artifact(session, model, digest)
-        return read_bytes(self._storage, StorageKey.manifest(digest))
+        return read_bytes(self._storage, StorageKey.manifest(digest)), owner.yanked
 
     def artifact(self, digest: Digest) -> ArtifactView:
         """Return an artifact with its database rows, manifest and config.

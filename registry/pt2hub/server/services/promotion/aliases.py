@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 from pt2hub.domain.audit import Action
 from pt2hub.domain.names import parse_alias
 from pt2hub.domain.tokens import Actor
-from pt2hub.errors import AliasMoved, InternalError, InvalidInput
+from pt2hub.errors import AliasMoved, InternalError
 from pt2hub.server.db.stores.artifacts.artifacts import ArtifactStore
 from pt2hub.server.db.stores.promotion.aliases import AliasStore, StoredAlias
 from pt2hub.server.db.stores.publishing.versions import StoredVersion, VersionStore
 from pt2hub.server.services import not_found
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.access.tokens import check_admin
-from pt2hub.server.services.promotion.checks import AliasMoveRequest, PolicyDecision, PromotionChecks
-from pt2hub.server.services.publishing.descriptions import plain
+from pt2hub.server.services.promotion.checks import PromotionChecks
+from pt2hub.server.services.promotion.decisions import AliasMoveRequest, PolicyDecision
+from pt2hub.server.services.promotion.reasons import check_reason, shorten_reason
+from pt2hub.server.services.promotion.yanks import check_not_yanked
+from pt2hub.wire.performance import PromotionPreview
 from pt2hub.wire.responses import AliasList, AliasMove, AliasView
 
 if TYPE_CHECKING:
@@ -25,9 +28,6 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from pt2hub.server.db.engine import Sessions
-
-MAX_REASON_CHARS = 500
-_MAX_SHOWN_REASON_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +103,39 @@ class AliasService:
                 raise not_found.no_alias(session, model, name)
             last, *earlier = store.history(alias, limit=2)
             before = last.before or (earlier[0].before if earlier else None)
-            return (
-                PromotionChecks(session)
-                .evaluate(AliasMoveRequest(model, model_id, name, before, last.after))
-                .messages
+            move = AliasMoveRequest(model, model_id, name, before, last.after, by=last.by)
+            return PromotionChecks(session).evaluate(move).messages
+
+    def preview(self, model: str, name: str, number: int, *, by: str | None) -> PromotionPreview:
+        """Return what the model's policy says about a move; nothing is moved.
+
+        Args:
+            by: Name of the token that would move it; None for nobody.
+
+        Raises:
+            InvalidInput: A name is malformed.
+            NotFound: The model or version does not exist.
+            NotReady: The version has no artifact yet.
+            VersionYanked: The version is yanked.
+        """
+        parse_alias(name)
+        with self._sessions.begin() as session:
+            model_id = not_found.require_model(session, model)
+            check_not_yanked(session, _pullable(session, model, number))
+            alias = AliasStore(session).one(model_id, name)
+            decision = PromotionChecks(session).evaluate(
+                _move_request(model, model_id, name, alias, number, by=by)
+            )
+            return PromotionPreview(
+                model,
+                name,
+                alias.number if alias else None,
+                number,
+                not decision.failed_checks,
+                decision.revision,
+                decision.protected,
+                decision.checks,
+                decision.notes,
             )
 
     def move(
@@ -121,10 +150,12 @@ class AliasService:
             InvalidInput: A name or the reason is malformed.
             NotFound: The model or version does not exist, or the expected alias does not.
             NotReady: The version has no artifact yet.
+            VersionYanked: The version is yanked.
             AliasMoved: It is elsewhere; the error names the move that put it there.
+            Forbidden: The model's policy protects the alias, and the caller is none of its promoters.
             PromotionCheckFailed: The model's policy refuses the move; the error has the comparisons.
         """
-        return self._change(model, name, _Change(number, expected, _check_reason(reason), by))
+        return self._change(model, name, _Change(number, expected, check_reason(reason), by))
 
     def force(
         self, model: str, name: str, number: int, *, expected: int | None, reason: str, by: Actor
@@ -135,14 +166,14 @@ class AliasService:
             Forbidden: The actor is not an admin.
         """
         check_admin(by, model, doing="force a move", where="force")
-        return self._change(model, name, _Change(number, expected, _check_reason(reason), by, force=True))
+        return self._change(model, name, _Change(number, expected, check_reason(reason), by, force=True))
 
     def remove(self, model: str, name: str, *, expected: int, reason: str, by: Actor) -> AliasView:
         """Remove an alias if it is where the caller expects it; its history stays.
 
         Arguments and errors are those of `move`.
         """
-        return self._change(model, name, _Change(None, expected, _check_reason(reason), by))
+        return self._change(model, name, _Change(None, expected, check_reason(reason), by))
 
     def _change(self, model: str, name: str, change: _Change) -> AliasView:
         parse_alias(name)
@@ -156,11 +187,10 @@ class AliasService:
             if not change.is_done(alias):
                 if alias.number != change.expected:
                     raise _lost(model, alias, change)
+                if to:
+                    check_not_yanked(session, to)
                 # While the alias is locked, neither it nor the policy can change.
-                before = alias.number or (alias.last.before if alias.last else None)
-                wanted = AliasMoveRequest(
-                    model, model_id, name, before, change.number, removed=alias.number is None
-                )
+                wanted = _move_request(model, model_id, name, alias, change.number, by=change.by.name)
                 decision = _apply_policy(session, wanted, force=change.force)
                 store.move(
                     alias,
@@ -193,10 +223,20 @@ def _record(
     )
 
 
+def _move_request(  # what a move is
+    model: str, model_id: int, name: str, alias: StoredAlias | None, number: int | None, *, by: str | None
+) -> AliasMoveRequest:
+    before, removed = None, False
+    if alias is not None:
+        before, removed = alias.number or (alias.last.before if alias.last else None), alias.number is None
+    return AliasMoveRequest(model, model_id, name, before, number, removed=removed, by=by)
+
+
 def _apply_policy(session: Session, move: AliasMoveRequest, *, force: bool) -> PolicyDecision:
     """Return the policy's decision on a move that passes or is forced.
 
     Raises:
+        Forbidden: The caller is no promoter of a protected alias, and the move is not forced.
         PromotionCheckFailed: A check fails and the move is not forced.
     """
     decision = PromotionChecks(session).evaluate(move)
@@ -215,20 +255,6 @@ def _pullable(session: Session, model: str, number: int) -> StoredVersion:
     return version
 
 
-def _check_reason(reason: str) -> str:
-    """Return the normalized reason of a move."""
-    text = plain(reason, what="The reason", where="reason")
-    if not 1 <= len(text) <= MAX_REASON_CHARS:
-        raise InvalidInput(
-            f"The reason is too long ({len(text)} characters, at most {MAX_REASON_CHARS})"
-            if text
-            else "The reason is missing",
-            where="reason",
-            hint=f"Say in 1 to {MAX_REASON_CHARS} characters why the alias moves; its history keeps it.",
-        )
-    return text
-
-
 def _lost(model: str, alias: StoredAlias, change: _Change) -> AliasMoved:
     """Return the error for a move from another version than the current one, naming the move that won."""
     if alias.last is None:
@@ -238,7 +264,7 @@ def _lost(model: str, alias: StoredAlias, change: _Change) -> AliasMoved:
     wanted = f"not on {change.expected}" if change.expected else "though it was expected not to exist"
     repeat = f"expecting {alias.number or 'none'}"
     return AliasMoved(
-        f'{name} {now}, {wanted}: moved by token "{last.by}" at {last.at[:19]}Z: {_short(last.reason)}',
+        f'{name} {now}, {wanted}: moved by token "{last.by}" at {last.at[:19]}Z: {shorten_reason(last.reason)}',
         where="alias",
         hint=f"pt2hub alias log {model} {alias.name} shows its history; if your move is still correct, repeat it {repeat}.",
         context={
@@ -248,11 +274,6 @@ def _lost(model: str, alias: StoredAlias, change: _Change) -> AliasMoved:
             "winner": {"number": last.after, "by": last.by, "reason": last.reason, "at": last.at},
         },
     )
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _MAX_SHOWN_REASON_CHARS else f"{line[:_MAX_SHOWN_REASON_CHARS]}..."
 
 
 def _view(model: str, alias: StoredAlias, history: Sequence[AliasMove] = ()) -> AliasView:

@@ -114,7 +114,12 @@ def _lost(model: str, now: StoredPolicy | None, revision: int) -> PolicyChanged:
 def _check(policy: PolicySpec, known: Collection[str]) -> None:
     """Refuse a policy whose checks can never be evaluated."""
     unknown = tuple(_unknown(policy, known))
-    others = (*_reversed_thresholds(policy), *_repeats(policy), *_not_of_versions(policy, known))
+    others = (
+        *_reversed_thresholds(policy),
+        *_repeats(policy),
+        *_not_of_versions(policy, known),
+        *_unfit_protections(policy),
+    )
     details = (*unknown, *others)
     if not details:
         return
@@ -131,6 +136,9 @@ def _unknown(policy: PolicySpec, known: Collection[str]) -> Iterator[Detail]:
     for index, check in enumerate(policy.checks):
         if check.metric not in there:
             yield _no_metric(f"checks[{index}].metric", check.metric, there)
+    for alias, protection in policy.protected.items():
+        for name in protection.metrics.keys() - there:
+            yield _no_metric(f"protected.{alias}.metrics.{name}", name, there)
 
 
 def _no_metric(path: str, name: str, there: Collection[str]) -> Detail:
@@ -167,6 +175,21 @@ def _not_of_versions(policy: PolicySpec, known: Collection[str]) -> Iterator[Det
             message = f"{check.metric} has no better direction"
             allowed = f'"metrics": {{"{check.metric}": {{"better": "lower"}}}}, or "higher"'
             yield Detail(f"checks[{index}].metric", message, allowed=allowed)
+
+
+def _unfit_protections(policy: PolicySpec) -> Iterator[Detail]:
+    """Yield the requirements of protected aliases that no version can meet, or that have another place."""
+    for alias, protection in policy.protected.items():
+        path = f"protected.{alias}"
+        if protection.min_age and protection.min_age.alias == alias:
+            message = f"a version cannot be on {alias} before it moves to {alias}"
+            yield Detail(
+                f"{path}.min_age.alias", message, given=alias, allowed="another alias, such as staging"
+            )
+        for name in protection.metrics.keys() & METRICS.keys():
+            message = f"pt2hub measures {name} itself; limits are for metrics that are only reported"
+            allowed = f'"checks": [{{"alias": "{alias}", "metric": "{name}", "max_worse": 0.05}}]'
+            yield Detail(f"{path}.metrics.{name}", message, allowed=allowed)
 
 
 def _view(model: str, policy: StoredPolicy | None) -> PolicyView:

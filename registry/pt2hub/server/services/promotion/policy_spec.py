@@ -1,15 +1,17 @@
-"""Schema of policies: promotion checks and metric thresholds of a model."""
+"""Schema of policies: promotion checks, protected aliases and metric thresholds of a model."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from pt2hub.domain.names import ALIAS_PATTERN
 from pt2hub.domain.performance.metrics import METRIC_PATTERN
 from pt2hub.domain.publishing.spec_base import whole
 from pt2hub.domain.publishing.target_names import TargetName
+from pt2hub.errors import InvalidInput
 from pt2hub.server.services.publishing.spec_errors import Form, explain_validation_error
 
 if TYPE_CHECKING:
@@ -17,10 +19,19 @@ if TYPE_CHECKING:
 
 MAX_CHECKS = 100
 MAX_METRICS = 200
+MAX_PROTECTED = 50
+_MAX_NAMES = 50
+_MAX_LIMITS = 50
+_MAX_AGE_HOURS = 8784
+"""A leap year."""
+_MAX_LIMIT = 1e100
 _MAX_BATCH = 2**31 - 1
 
 
 MetricName = Annotated[str, Field(pattern=whole(METRIC_PATTERN))]
+AliasName = Annotated[str, Field(pattern=whole(ALIAS_PATTERN))]
+PrincipalPattern = Annotated[str, Field(min_length=1, max_length=100)]
+_Limit = Annotated[float | None, Field(ge=-_MAX_LIMIT, le=_MAX_LIMIT, allow_inf_nan=False)]
 
 
 class _Part(BaseModel):
@@ -81,6 +92,93 @@ class MetricRule(_Part):
     ] = None
 
 
+class MinAge(_Part):
+    """How long a version must have been on another alias before."""
+
+    alias: Annotated[AliasName, Field(description="The alias that it comes from, such as `staging`.")]
+    hours: Annotated[
+        float,
+        Field(
+            gt=0,
+            le=_MAX_AGE_HOURS,
+            description="Hours that it was on that alias without a break, at any time.",
+            examples=[24],
+        ),
+    ]
+
+
+class MetricLimit(_Part):
+    """Limits of a metric that users report, such as accuracy."""
+
+    min: Annotated[_Limit, Field(description="Lowest value that passes.", examples=[0.76])] = None
+    max: Annotated[_Limit, Field(description="Highest value that passes.")] = None
+    unit: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=16,
+            description="Unit of the limits; a value that was reported in another one fails.",
+        ),
+    ] = "1"
+    target: Annotated[
+        TargetName | None,
+        Field(
+            description="The artifact for this target must have a value; null for at least one artifact of the version, and "
+            "then every reported one must pass."
+        ),
+    ] = None
+    reporters: Annotated[
+        list[PrincipalPattern] | None,
+        Field(
+            min_length=1,
+            max_length=_MAX_NAMES,
+            description="Names of the tokens whose reports count, with `*` for any characters; null for all.",
+        ),
+    ] = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.min is None and self.max is None:
+            raise PydanticCustomError(
+                InvalidInput.code, "{message}", {"message": "min or max is required", "allowed": "a number"}
+            )
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise PydanticCustomError(
+                InvalidInput.code, "{message}", {"message": "min must be at most max", "path": "min"}
+            )
+        return self
+
+
+class Protection(_Part):
+    """What a protected alias requires of each version that it moves to, and of who moves it."""
+
+    promoters: Annotated[
+        list[PrincipalPattern] | None,
+        Field(
+            min_length=1,
+            max_length=_MAX_NAMES,
+            description="Names of the tokens that may move or remove it, with `*` for any characters; null for every token "
+            "with the scope `promote`.",
+            examples=[["release-*"]],
+        ),
+    ] = None
+    ready: Annotated[bool, Field(description="Every target of the version has an artifact.")] = False
+    verified: Annotated[
+        bool,
+        Field(
+            description="Every artifact passed a verification that could have failed: one without comparisons or without "
+            "power does not count."
+        ),
+    ] = False
+    min_age: Annotated[
+        MinAge | None, Field(description="How long the version must have been on another alias.")
+    ] = None
+    metrics: Annotated[
+        dict[MetricName, MetricLimit],
+        Field(max_length=_MAX_LIMITS, description="Limits of reported metrics, such as accuracy, by metric."),
+    ] = {}
+
+
 class PolicySpec(_Part):
     """A model's policy."""
 
@@ -94,11 +192,20 @@ class PolicySpec(_Part):
             description="When a change counts, by metric; also for comparisons and flagged changes.",
         ),
     ] = {}
+    protected: Annotated[
+        dict[AliasName, Protection],
+        Field(max_length=MAX_PROTECTED, description="Protected aliases, by name, and what each requires."),
+    ] = {}
 
     def document(self) -> dict[str, Any]:
-        """Return the policy as JSON: checks whole, of metrics what is said."""
+        """Return the policy as JSON: checks whole, of metrics and protected aliases what is said."""
         rules = {name: rule.model_dump(exclude_none=True) for name, rule in self.metrics.items()}
-        return {"checks": [check.model_dump() for check in self.checks], "metrics": rules}
+        document = {"checks": [check.model_dump() for check in self.checks], "metrics": rules}
+        if self.protected:
+            document["protected"] = {
+                name: rule.model_dump(exclude_defaults=True) for name, rule in self.protected.items()
+            }
+        return document
 
 
 FORM = Form(

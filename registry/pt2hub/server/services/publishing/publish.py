@@ -13,6 +13,7 @@ from pt2hub.server.db.notifications import notify, notify_progress
 from pt2hub.server.db.stores.builds.build_views import BuildViewStore
 from pt2hub.server.db.stores.builds.builds import BuildStore, build_request
 from pt2hub.server.db.stores.operations.workers import WorkerStore
+from pt2hub.server.db.stores.promotion.yanks import YankStore
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.builds.priorities import check_priority
 from pt2hub.server.services.builds.waits import explain_waits
@@ -196,6 +197,8 @@ class PublishService:
             created=created,
             notes=notes,
             published_by=version.published_by,
+            yanked=version.yanked,
+            yanks=YankStore(session).changes(version.id),
         )
 
 

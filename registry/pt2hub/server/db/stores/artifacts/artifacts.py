@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,8 +26,8 @@ from pt2hub.server.db.schema import Version as SQLVersion
 from pt2hub.server.db.stores.artifacts.regions import RegionStore
 from pt2hub.server.db.stores.operations.workers import WorkerStore
 from pt2hub.server.db.stores.performance.measurements import PerformanceStore
-from pt2hub.server.db.stores.values import moment, stamp, storable
-from pt2hub.wire.resolution import ArtifactRef
+from pt2hub.server.db.stores.values import moment, stamp, storable, yank_of
+from pt2hub.wire.resolution import ArtifactRef, Yank
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,6 +45,18 @@ MAX_CANDIDATES = 16
 _TABLE = cast("Table", SQLArtifact.__table__)
 _ADD = insert(_TABLE).on_conflict_do_nothing(index_elements=["digest"]).returning(_TABLE.c.digest)
 _REFER = insert(cast("Table", SQLReferrer.__table__)).on_conflict_do_nothing()
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactOwner:
+    """The version that an artifact belongs to.
+
+    Attributes:
+        yanked: Its yank, None if it is not yanked.
+    """
+
+    number: int
+    yanked: Yank | None
 
 
 class ArtifactStore:
@@ -82,11 +95,11 @@ class ArtifactStore:
             statement = statement.where(SQLBuild.target == target)
         return self._session.execute(statement.limit(1)).first() is not None
 
-    def owner(self, model: str, digest: Digest) -> int | None:
-        """Return the number of the model's version that an artifact or referrer belongs to."""
+    def owner(self, model: str, digest: Digest) -> ArtifactOwner | None:
+        """Return the model's version that an artifact or referrer belongs to."""
         referred = select(SQLReferrer.artifact).where(SQLReferrer.digest == digest)
         statement = (
-            select(SQLVersion.number)
+            select(SQLVersion.number, SQLVersion.yanked)
             .select_from(SQLArtifact)
             .join(SQLBuild, SQLBuild.id == SQLArtifact.build_id)
             .join(SQLVersion, SQLVersion.id == SQLBuild.version_id)
@@ -94,7 +107,8 @@ class ArtifactStore:
             .where(SQLModel.name == model)
             .where((SQLArtifact.digest == digest) | SQLArtifact.digest.in_(referred))
         )
-        return self._session.execute(statement).scalars().first()
+        row = self._session.execute(statement).first()
+        return ArtifactOwner(row[0], yank_of(row[1])) if row else None
 
     def model_of(self, digest: str) -> str | None:
         """Return the name of the model that the artifact with this manifest digest belongs to."""

@@ -15,28 +15,34 @@ from pt2hub.server.db.schema import Artifact as SQLArtifact
 from pt2hub.server.db.schema import Build as SQLBuild
 from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.schema import Version as SQLVersion
-from pt2hub.server.db.stores.values import stamp
-from pt2hub.wire.resolution import ArtifactRef
+from pt2hub.server.db.stores.values import stamp, yank_of
+from pt2hub.wire.resolution import ArtifactRef, Yank
 
 if TYPE_CHECKING:
     from datetime import datetime
+    from typing import Any
 
     from sqlalchemy import ColumnElement, ScalarSelect, Select, SQLColumnExpression
 
     from pt2hub.domain.names import Reference
     from pt2hub.server.db.engine import Reader
 
-_Refs: TypeAlias = "Select[int, str, str, datetime]"
+_Refs: TypeAlias = "Select[int, dict[str, Any] | None, str, str, datetime]"
 _MAX_CANDIDATES = 20
 """Artifacts listed for an ambiguous digest prefix."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedName:
-    """A version and the artifacts that a reference names, in the order the targets were submitted."""
+    """A version and the artifacts that a reference names, in the order the targets were submitted.
+
+    Attributes:
+        yanked: The version's yank, None if it is not yanked.
+    """
 
     number: int
     artifacts: tuple[ArtifactRef, ...]
+    yanked: Yank | None = None
 
 
 def ready(version_id: SQLColumnExpression[int]) -> ScalarSelect[bool]:
@@ -54,17 +60,17 @@ def ready(version_id: SQLColumnExpression[int]) -> ScalarSelect[bool]:
 
 
 def newest_ready(model_id: SQLColumnExpression[int]) -> Select[int, int]:
-    """Select id and number of a model's newest ready version, for a LATERAL join."""
+    """Select id and number of a model's newest ready version that is not yanked, for a LATERAL join."""
     return (
         select(SQLVersion.id, SQLVersion.number)
-        .where(SQLVersion.model_id == model_id, ready(SQLVersion.id))
+        .where(SQLVersion.model_id == model_id, SQLVersion.yanked.is_(None), ready(SQLVersion.id))
         .order_by(SQLVersion.number.desc())
         .limit(literal_column("1"))  # not a parameter: a generic plan for any limit reads all versions
     )
 
 
-def _artifacts(number: SQLColumnExpression[int]) -> _Refs:
-    return select(number, SQLBuild.target, SQLArtifact.digest, SQLArtifact.created_at)
+def _artifacts(number: SQLColumnExpression[int], yanked: SQLColumnExpression[dict[str, Any] | None]) -> _Refs:
+    return select(number, yanked, SQLBuild.target, SQLArtifact.digest, SQLArtifact.created_at)
 
 
 def _builds_of(version_id: SQLColumnExpression[int]) -> ColumnElement[bool]:
@@ -74,7 +80,7 @@ def _builds_of(version_id: SQLColumnExpression[int]) -> ColumnElement[bool]:
 
 def _of_version() -> _Refs:
     return (
-        _artifacts(SQLVersion.number)
+        _artifacts(SQLVersion.number, SQLVersion.yanked)
         .select_from(SQLModel)
         .join(SQLVersion, SQLVersion.model_id == SQLModel.id)
         .outerjoin(SQLBuild, _builds_of(SQLVersion.id))
@@ -87,7 +93,7 @@ def _of_version() -> _Refs:
 def _of_newest_ready() -> _Refs:
     newest = newest_ready(SQLModel.id).lateral("newest")
     return (
-        _artifacts(newest.c.number)
+        _artifacts(newest.c.number, literal_column("NULL"))
         .select_from(SQLModel)
         .join(newest, true())
         .outerjoin(SQLBuild, _builds_of(newest.c.id))
@@ -99,7 +105,7 @@ def _of_newest_ready() -> _Refs:
 
 def _by_digest() -> _Refs:
     return (
-        _artifacts(SQLVersion.number)
+        _artifacts(SQLVersion.number, SQLVersion.yanked)
         .join(SQLBuild, SQLBuild.id == SQLArtifact.build_id)
         .join(SQLVersion, SQLVersion.id == SQLBuild.version_id)
         .join(SQLModel, SQLModel.id == SQLVersion.model_id)
@@ -140,7 +146,9 @@ class ReferenceStore:
             rows = self._reader.rows(_BY_ALIAS, model=wanted.model, alias=wanted.alias)
         else:
             rows = self._reader.rows(BY_NEWEST_READY, model=wanted.model)
-        return ResolvedName(rows[0][0], tuple(_ref(*row[1:]) for row in rows if row[2])) if rows else None
+        if not rows:
+            return None
+        return ResolvedName(rows[0][0], tuple(_ref(*row[2:]) for row in rows if row[3]), yank_of(rows[0][1]))
 
     def artifacts(self, wanted: Reference) -> list[ResolvedName]:
         """Return the artifacts that a digest or its prefix names, each with its version, at most `_MAX_CANDIDATES`."""
@@ -148,7 +156,7 @@ class ReferenceStore:
             rows = self._reader.rows(_BY_DIGEST, model=wanted.model, digest=wanted.digest)
         else:
             rows = self._reader.rows(_BY_PREFIX, model=wanted.model, prefix=wanted.prefix or "")
-        return [ResolvedName(row[0], (_ref(*row[1:]),)) for row in rows]
+        return [ResolvedName(row[0], (_ref(*row[2:]),), yank_of(row[1])) for row in rows]
 
 
 def _ref(target: str, digest: str, created_at: datetime) -> ArtifactRef:

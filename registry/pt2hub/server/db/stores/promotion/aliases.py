@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, select
+from sqlalchemy import and_, func, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
 from pt2hub.domain.codec import encode
@@ -13,12 +14,13 @@ from pt2hub.domain.principals import read_principal
 from pt2hub.server.db.schema import Alias as SQLAlias
 from pt2hub.server.db.schema import AliasMove as SQLAliasMove
 from pt2hub.server.db.schema import Version as SQLVersion
-from pt2hub.server.db.stores.values import stamp
+from pt2hub.server.db.stores.values import moment, stamp
 from pt2hub.wire.responses import AliasMove
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from sqlalchemy import Subquery
     from sqlalchemy.orm import Session
 
     from pt2hub.domain.principals import Principal
@@ -40,6 +42,20 @@ class StoredAlias:
     name: str
     number: int | None
     last: AliasMove | None
+
+
+@dataclass(frozen=True, slots=True)
+class AliasStay:
+    """A time without a break that an alias was on a version.
+
+    Attributes:
+        length: Until the next move, or until now.
+        is_open: Whether the alias is on the version now.
+    """
+
+    began: datetime
+    length: timedelta
+    is_open: bool
 
 
 class AliasStore:
@@ -128,6 +144,36 @@ class AliasStore:
         )
         return [_move(row) for row in rows]
 
+    def was_accepted(self, model_id: int, name: str, number: int, *, since: str) -> bool:
+        """Return whether an alias was on a version at some time since, without being forced there past a failed check.
+
+        Args:
+            since: As in `StoredPolicy.at`.
+        """
+        stays, began = _stays(model_id, name), moment(since)
+        found = (
+            select(stays.c.at)
+            .where(stays.c.after == number, stays.c.forced.is_(None))
+            .where(or_(stays.c.until.is_(None), stays.c.until >= began))
+            .limit(1)
+        )
+        return self._session.scalar(found) is not None
+
+    def longest_stay(self, model_id: int, name: str, number: int) -> AliasStay | None:
+        """Return the longest time without a break that an alias was on a version; None if it never was.
+
+        The time until now counts as the others do, by the database's clock.
+        """
+        stays = _stays(model_id, name)
+        length = (func.coalesce(stays.c.until, func.clock_timestamp()) - stays.c.at).label("length")
+        row = self._session.execute(
+            select(stays.c.at, length, stays.c.until.is_(None))
+            .where(stays.c.after == number)
+            .order_by(length.desc())
+            .limit(1)
+        ).first()
+        return AliasStay(*row) if row else None
+
     def on_models(self, model_ids: Iterable[int]) -> dict[int, dict[str, int]]:
         """Return the version numbers of aliases by name, by the model's id."""
         rows = self._session.execute(
@@ -169,6 +215,18 @@ class AliasStore:
         return [
             StoredAlias(id_, name, number, _move(move) if move else None) for id_, name, number, move in rows
         ]
+
+
+def _stays(model_id: int, name: str) -> Subquery:
+    """Select the moves of an alias, each with the time of the next one (`until`), null for the last."""
+    move = SQLAliasMove
+    until = func.lead(move.at).over(order_by=move.sequence).label("until")
+    return (
+        select(move.after, move.at, move.forced, until)
+        .join(SQLAlias, SQLAlias.id == move.alias_id)
+        .where(SQLAlias.model_id == model_id, SQLAlias.name == name)
+        .subquery()
+    )
 
 
 def _move(row: SQLAliasMove) -> AliasMove:

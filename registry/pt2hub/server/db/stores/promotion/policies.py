@@ -12,6 +12,7 @@ from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.performance.metrics import METRICS, Threshold, default_threshold
 from pt2hub.domain.principals import Principal, read_principal
+from pt2hub.server.db.performance_schema import Measurement as SQLMeasurement
 from pt2hub.server.db.performance_schema import Policy as SQLPolicy
 from pt2hub.server.db.performance_schema import Series as SQLSeries
 from pt2hub.server.db.schema import Artifact as SQLArtifact
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 
+_MAX_REPORTED = 1000
+"""Newest reported values of a metric that are read for one version."""
 _THRESHOLD_FIELDS = frozenset(Threshold.__dataclass_fields__)
 
 
@@ -44,6 +47,16 @@ class StoredPolicy:
     by: str
     at: str
     principal: Principal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedValue:
+    """A reported value of a metric, of one artifact."""
+
+    target: str
+    value: float
+    unit: str
+    reporter: str
 
 
 class PolicyStore:
@@ -91,6 +104,34 @@ class PolicyStore:
             .where(SQLVersion.model_id == model_id, SQLVersion.number == number)
         )
         return {target: MeasuredArtifact(Digest(digest), model_id, number, target) for target, digest in rows}
+
+    def verifications(self, model_id: int, number: int) -> dict[str, dict[str, Any]]:
+        """Return the verification reports of a version's artifacts, by target."""
+        rows = self._session.execute(
+            select(SQLBuild.target, SQLArtifact.verification)
+            .join(SQLArtifact, SQLArtifact.build_id == SQLBuild.id)
+            .join(SQLVersion, SQLVersion.id == SQLBuild.version_id)
+            .where(SQLVersion.model_id == model_id, SQLVersion.number == number)
+            .order_by(SQLBuild.position)
+        )
+        return {target: report for target, report in rows}  # noqa: C416  # rows are not tuples to mypy
+
+    def reported(self, model_id: int, number: int, metric: str) -> list[ReportedValue]:
+        """Return the newest reported values of a metric of a version's artifacts, newest first."""
+        rows = self._session.execute(
+            select(SQLSeries.target, SQLMeasurement.value, SQLSeries.unit, SQLMeasurement.reporter)
+            .join(SQLMeasurement, SQLMeasurement.series_id == SQLSeries.id)
+            .where(
+                SQLSeries.model_id == model_id,
+                SQLSeries.metric == metric,
+                SQLSeries.implementation == "artifact",
+                SQLMeasurement.number == number,
+                SQLMeasurement.reporter.is_not(None),
+            )
+            .order_by(SQLMeasurement.measured_at.desc(), SQLMeasurement.id.desc())
+            .limit(_MAX_REPORTED)
+        )
+        return [ReportedValue(target, value, unit, reporter or "") for target, value, unit, reporter in rows]
 
     def units(self, model_id: int) -> dict[str, str]:
         """Return the units of all metrics that were measured for a model's artifacts, by metric."""

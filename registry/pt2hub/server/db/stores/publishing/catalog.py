@@ -18,7 +18,7 @@ from pt2hub.server.db.schema import Version as SQLVersion
 from pt2hub.server.db.stores.artifacts.references import newest_ready
 from pt2hub.server.db.stores.builds.measurement_states import MeasurementStateStore
 from pt2hub.server.db.stores.promotion.aliases import AliasStore
-from pt2hub.server.db.stores.values import stamp
+from pt2hub.server.db.stores.values import stamp, yank_of
 from pt2hub.wire.responses import MAX_COUNTED_VERSIONS, ModelView, VersionSummary
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ class CatalogStore:
                 SQLVersion.number,
                 SQLVersion.created_at,
                 SQLVersion.published_by,
+                SQLVersion.yanked,
                 SQLModel.name,
             )
             .join(SQLModel)
@@ -118,8 +119,9 @@ class CatalogStore:
                     if build.artifact in measured
                 },
                 published_by=read_principal(published_by),
+                yanked=yank_of(yanked),
             )
-            for id_, number, created_at, published_by, name in rows
+            for id_, number, created_at, published_by, yanked, name in rows
         ]
 
     def _models(self, conditions: list[ColumnElement[bool]], *, limit: int) -> list[ModelView]:

@@ -15,7 +15,8 @@ from pt2hub.errors import Conflict
 from pt2hub.server.db.reading import readable
 from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.schema import Version as SQLVersion
-from pt2hub.server.db.stores.values import stamp
+from pt2hub.server.db.stores.values import stamp, yank_of
+from pt2hub.wire.resolution import Yank
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Table
@@ -50,6 +51,7 @@ class StoredVersion:
         golden: Digest of the golden blob, None until recorded.
         created_at: ISO 8601, UTC.
         published_by: Who published it; None if that was before it was recorded.
+        yanked: Its yank, None if it is not yanked.
     """
 
     id: int
@@ -63,6 +65,7 @@ class StoredVersion:
     golden: Digest | None
     created_at: str
     published_by: Principal | None = None
+    yanked: Yank | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,4 +275,5 @@ def _version(row: SQLVersion, model: str) -> StoredVersion:
         golden=Digest(row.golden) if row.golden else None,
         created_at=stamp(row.created_at),
         published_by=read_principal(row.published_by),
+        yanked=yank_of(row.yanked),
     )

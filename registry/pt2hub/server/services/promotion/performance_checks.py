@@ -1,0 +1,188 @@
+"""Performance checks of alias moves: each compares a metric of two versions.
+
+A check fails if a metric is worse by more than the allowed amount and the noise, and also if it cannot be compared,
+unless the check has `"missing": "pass"`. "Worse" is a ratio in the bad direction: at most 5 % worse is a latency of at
+most 1.05 times, and a throughput of at least 1 / 1.05.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pt2hub.domain.builds import BuildState
+from pt2hub.domain.performance.measurements import MeasurementState
+from pt2hub.domain.performance.metrics import OF_JOBS, default_threshold
+from pt2hub.rendering.quantities import quantity
+from pt2hub.server.db.stores.builds.measurement_states import MeasurementStateStore
+from pt2hub.server.db.stores.promotion.policies import PolicyStore
+from pt2hub.server.services.performance.metric_comparisons import ArtifactComparison
+from pt2hub.server.services.promotion.limits import Deterioration, percent_of
+from pt2hub.wire.performance import PromotionCheckResult
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from sqlalchemy.orm import Session
+
+    from pt2hub.server.db.stores.performance.measurements import MeasuredArtifact
+    from pt2hub.server.services.promotion.decisions import AliasMoveRequest
+    from pt2hub.server.services.promotion.policy_spec import PromotionCheck
+    from pt2hub.wire.performance import MetricComparison
+    from pt2hub.wire.responses import MeasurementStatus
+
+_MEASURABLE = frozenset({"environment_differs", "too_noisy", "too_few", "not_measured"})
+"""Reasons for an inconclusive comparison for which measuring again may help."""
+_OPEN = frozenset({BuildState.QUEUED, BuildState.RUNNING})
+
+
+class PerformanceChecks:
+    """Compares the versions before and after a move."""
+
+    def __init__(self, session: Session, move: AliasMoveRequest, metrics: Collection[str]) -> None:
+        store = PolicyStore(session)
+        self._comparison, self._metrics = ArtifactComparison(session), metrics
+        self._states = MeasurementStateStore(session)
+        self._move = move
+        self._before = store.artifacts(move.model_id, move.before or 0)
+        self._after = store.artifacts(move.model_id, move.after or 0)
+        self._thresholds = store.thresholds(move.model_id)
+        self._compared: dict[str, tuple[MetricComparison, ...]] = {}
+
+    def results(self, path: str, check: PromotionCheck) -> Iterator[PromotionCheckResult]:
+        """Yield the results of a check, on each of its targets."""
+        both = [name for name in self._after if name in self._before]
+        for target in [check.target] if check.target else both:
+            yield from self._on(target, path, check)
+        if not check.target and not both:
+            message = f"{self._move.after} and {self._move.before} have no common target to compare {check.metric} on"
+            yield _unknown(path, check, message)
+
+    def _on(self, target: str, path: str, check: PromotionCheck) -> Iterator[PromotionCheckResult]:
+        if target not in self._after:
+            message = f"{check.metric} on {target} cannot be compared: {self._move.after} has no artifact for that target"
+            yield replace(_unknown(path, check, message), target=target)
+        elif target not in self._before:
+            message = (
+                f"{check.metric} on {target}: {self._move.before} had no artifact for it to compare with"
+            )
+            yield PromotionCheckResult(
+                check.model_dump(),
+                path,
+                passed=True,
+                message=message,
+                target=target,
+                found="nothing to compare with",
+                needed=_needed(check),
+            )
+        else:
+            for found in self._relevant(target, check):
+                yield self._check(found, target, path, check)
+
+    def _relevant(self, target: str, check: PromotionCheck) -> list[MetricComparison | None]:
+        """Return the comparisons that a check covers; None stands for a missing one."""
+        every = self._comparisons(self._before[target], self._after[target])
+        found = [item for item in every if item.metric == check.metric and check.batch in (None, item.batch)]
+        # Reporters choose their batch sizes: if pt2hub measured too, a check must name a reported batch explicitly.
+        found = [item for item in found if not item.reported] or found
+        both = [item for item in found if item.ratio or (item.before is not None and item.after is not None)]
+        return [*(both or found)] or [None]
+
+    def _comparisons(self, before: MeasuredArtifact, after: MeasuredArtifact) -> tuple[MetricComparison, ...]:
+        if after.target not in self._compared:
+            self._compared[after.target] = self._comparison.compare(before, after, self._metrics).metrics
+        return self._compared[after.target]
+
+    def _check(
+        self, found: MetricComparison | None, target: str, path: str, check: PromotionCheck
+    ) -> PromotionCheckResult:
+        label = _label(check.metric, target, found.batch if found else check.batch)
+        if found is None:
+            message = f"{label} cannot be compared: it was measured for neither {self._move.before} nor {self._move.after}"
+            return self._missing_measurement(message, target, path, check)
+        worse = Deterioration.of(found, self._thresholds.get(check.metric) or default_threshold(check.metric))
+        if (passed := worse.within(check.max_worse)) is None:
+            message = (
+                f"{label} cannot be compared: {found.detail or (found.reason or 'unknown').replace('_', ' ')}"
+            )
+            if found.reason in _MEASURABLE:
+                return replace(self._missing_measurement(message, target, path, check), comparison=found)
+            return replace(_unknown(path, check, message), target=target, comparison=found)
+        values = _values(found)
+        message = f"{label} is {worse} in {self._move.after} than in {self._move.before} ({values})"
+        message += f"; {_needed(check)} is allowed"
+        return PromotionCheckResult(
+            check.model_dump(),
+            path,
+            passed,
+            message,
+            target,
+            comparison=found,
+            found=f"{worse} ({values})",
+            needed=_needed(check),
+        )
+
+    def _missing_measurement(
+        self, message: str, target: str, path: str, check: PromotionCheck
+    ) -> PromotionCheckResult:
+        """Return the result of a check that lacks measurements, with the jobs that will provide them."""
+        required = self._move.both if check.metric in OF_JOBS else ()
+        if not required:
+            return replace(_unknown(path, check, message), target=target)
+        sides = ((self._move.after, self._after), (self._move.before, self._before))
+        found = self._states.of(own[target].artifact for _, own in sides)
+        states = [
+            (number, found[own[target].artifact]) for number, own in sides if own[target].artifact in found
+        ]
+        jobs = tuple(status.job for _, status in states if status.job and status.job_state in _OPEN)
+        text = "; ".join(
+            [message, *filter(None, (_measurement_text(number, status) for number, status in states))]
+        )
+        return replace(_unknown(path, check, text), target=target, required=required, jobs=jobs)
+
+
+def _measurement_text(number: int | None, status: MeasurementStatus) -> str:
+    """Return the state of a version that is not measured or is being measured again; empty for others."""
+    reason = f": {status.reason}" if status.reason else ""
+    match status.state, status.job_state:
+        case MeasurementState.MEASURED, BuildState.QUEUED | BuildState.RUNNING:
+            return f"version {number} is measured again by job {status.job}, which is {status.job_state}"
+        case MeasurementState.WAITING | MeasurementState.MEASURING, _:
+            return (
+                f"version {number} is not measured yet: its measuring job {status.job} is {status.job_state}"
+            )
+        case MeasurementState.FAILED, _:
+            return f"measuring version {number} failed in job {status.job}{reason}"
+        case MeasurementState.NOT_MEASURED, _:
+            return f"version {number} is not measured yet{reason}"
+        case _:
+            return ""
+
+
+def _unknown(path: str, check: PromotionCheck, message: str) -> PromotionCheckResult:
+    """Return the result of a check that cannot be evaluated."""
+    passed = check.missing == "pass"
+    return PromotionCheckResult(
+        check.model_dump(),
+        path,
+        passed,
+        f"{message}; the check lets it pass" if passed else message,
+        missing=True,
+        found="not comparable",
+        needed=_needed(check),
+    )
+
+
+def _needed(check: PromotionCheck) -> str:
+    return f"at most {percent_of(1 + check.max_worse)} worse"
+
+
+def _label(metric: str, target: str, batch: int | None) -> str:
+    return f"{metric} on {target}" + (f" at batch {batch}" if batch else "")
+
+
+def _values(found: MetricComparison) -> str:
+    now, before = (
+        "-" if value is None else quantity(value, found.unit) for value in (found.after, found.before)
+    )
+    return f"{now}, was {before}"
