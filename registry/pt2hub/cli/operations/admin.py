@@ -248,11 +248,20 @@ def worker_policy(
             help="Print a policy of the bucket for this user or role, instead of one of the user's or role's own.",
         ),
     ] = None,
+    no_overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--no-overwrite", help="Also forbid overwriting objects, by conditions that only AWS knows."
+        ),
+    ] = False,
 ) -> None:
-    """Print the S3 policy of workers' credentials, as JSON."""
+    """Print the S3 policy of workers' credentials, as JSON.
+
+    It lets them read and create blobs and manifests below the prefix of PT2HUB_STORAGE, and delete nothing.
+    """
     from pt2hub.server.blobs.s3.worker_policy import worker_policy as policy_of
 
-    policy = policy_of(server_config().storage, principal)
+    policy = policy_of(server_config().storage, principal, overwriting=not no_overwrite)
     emit(policy, lambda _: print_text(json.dumps(policy, indent=2)))
 
 
