@@ -101,6 +101,13 @@ class Client(Connection):
 
         return Workers(self._transport)
 
+    @cached_property
+    def usage(self) -> resources.Usage:
+        """What teams use: versions, stored bytes, builds."""
+        from pt2hub.client.resources import Usage
+
+        return Usage(self._transport)
+
     def whoami(self) -> Identity:
         """Return whom the server takes this client's token for.
 

@@ -14,7 +14,7 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   +-- WeightsMismatch, ExportFailed (DataDependent, KernelNotTraced, ProgramDiffers), SourceDrifted
     |   +-- NoPower, ToleranceMissed
     |   +-- BuildTimedOut, LimitExceeded, ModelInterferes, OutputRefused
-    |   +-- NotFound (NotRecorded), Ambiguous, Forbidden, TooLarge, UploadTruncated, RangeNotSatisfiable
+    |   +-- NotFound (NotRecorded), Ambiguous, Forbidden, TooLarge, QuotaExceeded, UploadTruncated, RangeNotSatisfiable
     |   +-- Unauthorized
     |   |   +-- TokenRevoked, TokenExpired
     |   +-- Conflict
@@ -25,7 +25,7 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   +-- SandboxUnavailable, IsolationRefused, StorageUnsafe
     +-- TransientError          storage, network or a worker failed; a retry may succeed
     |   +-- StorageUnavailable, StorageFull, BlobGone, DatabaseUnavailable, ServerUnreachable, WorkerLost, Busy
-    |   +-- ResolutionExpired
+    |   +-- ResolutionExpired, RateLimited
     +-- FatalError              a bug in pt2hub or a broken worker; never retried, raises an alarm
         +-- CompileFailed, LayoutUnproven, ArtifactCrashed, ArtifactHung, ArtifactWrong, DigestMismatch
         +-- CorruptArchive, StaleAttempt, BadResponse, InternalError
@@ -76,6 +76,7 @@ from pt2hub.errors.system import (
     DigestMismatch,
     InternalError,
     LayoutUnproven,
+    RateLimited,
     ResolutionExpired,
     ServerUnreachable,
     StaleAttempt,
@@ -125,6 +126,7 @@ from pt2hub.errors.usage import (
     PolicyChanged,
     PortTaken,
     PromotionCheckFailed,
+    QuotaExceeded,
     RangeNotSatisfiable,
     SandboxUnavailable,
     SchemaNewer,
@@ -221,8 +223,10 @@ __all__ = [
     "ProgramNewer",
     "PromotionCheckFailed",
     "Pt2hubError",
+    "QuotaExceeded",
     "RandomOperators",
     "RangeNotSatisfiable",
+    "RateLimited",
     "ResolutionExpired",
     "SandboxUnavailable",
     "SchemaNewer",

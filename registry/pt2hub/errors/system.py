@@ -53,6 +53,12 @@ class Busy(TransientError):
     code = "busy"
 
 
+class RateLimited(TransientError):
+    """Too many requests within a minute."""
+
+    code = "rate_limited"
+
+
 class CompileFailed(FatalError):
     """AOTInductor could not compile the exported program."""
 

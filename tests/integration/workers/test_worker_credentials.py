@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError
@@ -60,15 +60,17 @@ def test_a_worker_builds_publishes_and_measures_with_its_own_credentials(works: 
     assert worker.wait() == 0
 
 
-def test_an_upload_in_parts_is_within_the_policy(works: Works, s3_server: S3Server, s3_url: str) -> None:
+@pytest.mark.usefixtures("works")
+def test_an_upload_in_parts_is_within_the_policy(s3_server: S3Server, s3_url: str) -> None:
     client, (bucket, prefix) = s3_server.client(WORKER), _place(s3_url)
-    named = {"Bucket": bucket, "Key": f"{prefix}/blobs/sha256/aa/parts"}
+    named: Any = {"Bucket": bucket, "Key": f"{prefix}/blobs/sha256/aa/parts"}
     for _ in range(2):
         upload = client.create_multipart_upload(**named)["UploadId"]
         client.upload_part(**named, UploadId=upload, PartNumber=1, Body=b"part")
         client.abort_multipart_upload(**named, UploadId=upload)
 
 
+@pytest.mark.usefixtures("works")
 @pytest.mark.parametrize(
     "forbidden",
     [
@@ -91,7 +93,7 @@ def test_an_upload_in_parts_is_within_the_policy(works: Works, s3_server: S3Serv
     ],
 )
 def test_the_bucket_refuses_a_worker_what_it_needs_not(
-    works: Works, s3_server: S3Server, s3_url: str, forbidden: Callable[[S3Client, tuple[str, str]], object]
+    s3_server: S3Server, s3_url: str, forbidden: Callable[[S3Client, tuple[str, str]], object]
 ) -> None:
     admin, place = s3_server.client(), _place(s3_url)
     for path in ("blobs/sha256/aa/theirs", "incoming/theirs"):

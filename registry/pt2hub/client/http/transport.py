@@ -13,6 +13,7 @@ import urllib3
 
 from pt2hub.client.http.presigned import POOLED, SEND_BYTES, PresignedClient
 from pt2hub.client.http.ranges import CONNECT_SECONDS, SMALL_SILENCE_SECONDS
+from pt2hub.client.http.rate_limits import wait_for_turn
 from pt2hub.client.http.remote_blob import RemoteBlob
 from pt2hub.client.http.server_info import JSON_TYPE, ServerInfo, media_type, release_after
 from pt2hub.domain.codec import decode
@@ -234,13 +235,19 @@ class Transport:
     def _send(self, method: str, path: str, **options: Any) -> Iterator[urllib3.BaseHTTPResponse]:
         headers = self._headers | options.pop("headers", {})
         options.setdefault("redirect", method in _READING)  # else a file's body would be at its end
-        response = self._pool.request(
-            method,
-            self.url + path,
-            headers=headers,
-            preload_content=False,
-            **options,
-        )
+        start = body.tell() if hasattr(body := options.get("body"), "tell") else None
+        waited: float | None = 0.0
+        while waited is not None:
+            if start is not None:
+                body.seek(start)
+            response = self._pool.request(
+                method,
+                self.url + path,
+                headers=headers,
+                preload_content=False,
+                **options,
+            )
+            waited = wait_for_turn(response, waited)
         with release_after(response):
             self._peer.meet(response)
             yield response
