@@ -65,7 +65,7 @@ class ServerConfig:
             workers and `pt2hub up`: `sandbox` if the machine supports it, else `process`.
         s3_public_endpoint_url: Where clients reach the S3 server, if not where this process does
             (`PT2HUB_S3_PUBLIC_ENDPOINT_URL`).
-        trusted_proxies: Addresses and networks of proxies with a trusted `X-Forwarded-Proto`
+        trusted_proxies: Addresses and networks of proxies with trusted `X-Forwarded-Proto` and `X-Forwarded-For`
             (`PT2HUB_TRUSTED_PROXIES`, comma-separated).
         log_level: Minimum log level: `debug`, `info`, `warning` or `error` (`PT2HUB_LOG_LEVEL`).
         read: Who may read (`PT2HUB_READ`): `public`, `authenticated` or `team`; None if unset, see `reading`.
