@@ -235,22 +235,23 @@ class Transport:
     def _send(self, method: str, path: str, **options: Any) -> Iterator[urllib3.BaseHTTPResponse]:
         headers = self._headers | options.pop("headers", {})
         options.setdefault("redirect", method in _READING)  # else a file's body would be at its end
-        start = body.tell() if hasattr(body := options.get("body"), "tell") else None
-        waited: float | None = 0.0
-        while waited is not None:
-            if start is not None:
-                body.seek(start)
-            response = self._pool.request(
-                method,
-                self.url + path,
-                headers=headers,
-                preload_content=False,
-                **options,
-            )
-            waited = wait_for_turn(response, waited)
+        response = self._request(method, path, headers=headers, **options)
         with release_after(response):
             self._peer.meet(response)
             yield response
+
+    def _request(self, method: str, path: str, **options: Any) -> urllib3.BaseHTTPResponse:
+        """Send a request, again where the server limits their rate."""
+        body: Any = options.get("body")
+        start, waited = body.tell() if hasattr(body, "tell") else None, 0.0
+        while True:
+            response = self._pool.request(method, self.url + path, preload_content=False, **options)
+            total = wait_for_turn(response, waited)
+            if total is None:
+                return response
+            waited = total
+            if start is not None:
+                body.seek(start)
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
