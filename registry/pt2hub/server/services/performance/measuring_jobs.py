@@ -21,9 +21,9 @@ from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.blobs.documents import named_by
 from pt2hub.server.services.builds.measuring_queue import MeasuringJobQueue
 from pt2hub.server.services.builds.priorities import check_priority
+from pt2hub.server.services.builds.quotas import TeamQuotas
 from pt2hub.server.services.builds.transitions import Transitions, overtaken
 from pt2hub.server.services.builds.waits import explain_waits
-from pt2hub.server.services.operations.usage import TeamQuotas
 from pt2hub.wire.performance import MeasuringJobs
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from pt2hub.server.db.stores.builds.builds import BuildStore, build_request
 from pt2hub.server.db.stores.operations.workers import WorkerStore
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.builds.priorities import check_priority
+from pt2hub.server.services.builds.quotas import TeamQuotas
 from pt2hub.server.services.builds.waits import explain_waits
 from pt2hub.server.services.not_found import require_version
-from pt2hub.server.services.operations.usage import TeamQuotas
 from pt2hub.server.services.publishing.preview import build_preview, to_document
 from pt2hub.server.services.publishing.requested_targets import resolve_targets
 from pt2hub.server.services.publishing.submission_validation import SpecValidator

@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
+from pt2hub.domain.reading import EVERYTHING
+from pt2hub.server.db.reading import readable
 from pt2hub.wire.usage import TeamUsage
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-# `:team` is NULL for all teams. A team is the part of a model's name before the slash.
+# `:team` is NULL for all teams, `:readable` a regular expression of models. A team is the part of a model's name before the slash.
 _OWN = """
     own AS (
         SELECT id AS model, split_part(name, '/', 1) AS team FROM models
-        WHERE CAST(:team AS text) IS NULL OR split_part(name, '/', 1) = :team
+        WHERE (CAST(:team AS text) IS NULL OR split_part(name, '/', 1) = :team) AND name ~ :readable
     ), own_versions AS (SELECT team, versions.id FROM own JOIN versions ON versions.model_id = own.model
     ), own_builds AS (
         SELECT team, builds.id, builds.state FROM own_versions JOIN builds ON builds.version_id = own_versions.id
@@ -57,8 +59,9 @@ class UsageStore:
         self._session = session
 
     def teams(self, team: str | None = None) -> tuple[TeamUsage, ...]:
-        """Return the usage of all teams by name, or of one."""
-        rows = self._session.execute(_TEAMS, {"team": team}).mappings()
+        """Return the usage of all teams by name, or of one, as far as their models may be read."""
+        given = {"team": team, "readable": readable().expression}
+        rows = self._session.execute(_TEAMS, given).mappings()
         return tuple(TeamUsage(**row) for row in rows)
 
     def lock(self, team: str) -> None:
@@ -67,7 +70,8 @@ class UsageStore:
 
     def stored_bytes(self, team: str) -> int:
         """Return the size of the blobs that a team's versions, artifacts and logs refer to."""
-        return int(self._session.execute(_BYTES, {"team": team}).scalar_one())
+        given = {"team": team, "readable": EVERYTHING.expression}
+        return int(self._session.execute(_BYTES, given).scalar_one())
 
     def builds(self, team: str) -> int:
         """Return the number of a team's queued and running builds and measuring jobs."""
