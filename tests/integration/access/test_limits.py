@@ -15,6 +15,7 @@ from pt2hub.client.http import rate_limits
 from pt2hub.client.http.rate_limits import RateLimitWarning
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.domain.limits import Limits
+from pt2hub.domain.tokens import Actor
 from pt2hub.errors import QuotaExceeded, RateLimited
 from pt2hub.server.api.app import create_app
 from pt2hub.server.api.client_address import find_client
@@ -22,7 +23,7 @@ from pt2hub.server.api.permissions import RULES
 from pt2hub.server.container import open_container
 from pt2hub.server.db import engine as engines
 from pt2hub.server.services.access.rate_limits import RateLimitService
-from support.registry import V4, Registry, a_spec
+from support.registry import SERVER, V4, Registry, a_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -235,7 +236,7 @@ def test_a_team_has_at_most_so_many_unfinished_builds(services: Registry) -> Non
     services.submit(model="audio/one")  # another team
     assert services.submit(model="vision/two").number == second.number  # nothing new
 
-    services.services.builds.cancel(second.builds[0].id, by="test")
+    services.services.builds.cancel(second.builds[0].id, by=Actor("test"))
     services.submit(model="vision/three")
 
 
@@ -263,7 +264,7 @@ def test_measuring_jobs_count_as_builds(services: Registry) -> None:
     services.published()
     services.submit(model="vision/other")
     with pytest.raises(QuotaExceeded):
-        services.services.measuring_jobs.measure("vision/resnet18@1", by="test")
+        services.services.measuring_jobs.measure("vision/resnet18@1", by=Actor("test"))
 
 
 @pytest.mark.parametrize("services", [{"bytes_per_team": 20}], indirect=True)
@@ -281,12 +282,12 @@ def test_a_team_that_stores_too_much_gets_no_new_version(services: Registry) -> 
 @pytest.mark.parametrize("services", [{"uploads_per_token": 2}], indirect=True)
 def test_a_token_has_at_most_so_many_open_uploads(services: Registry) -> None:
     uploads = services.services.uploads
-    begun = [uploads.begin(digest_bytes(bytes([number])), 1, by="ci") for number in range(2)]
+    begun = [uploads.begin(digest_bytes(bytes([number])), 1, by=Actor("ci")) for number in range(2)]
     with pytest.raises(QuotaExceeded, match="too many open uploads"):
-        uploads.begin(digest_bytes(b"another"), 7, by="ci")
-    uploads.begin(digest_bytes(b"another"), 7, by="other")
-    uploads.cancel(str(begun[0].id))
-    uploads.begin(digest_bytes(b"third"), 5, by="ci")
+        uploads.begin(digest_bytes(b"another"), 7, by=Actor("ci"))
+    uploads.begin(digest_bytes(b"another"), 7, by=Actor("other"))
+    uploads.cancel(str(begun[0].id), by=Actor("ci"))
+    uploads.begin(digest_bytes(b"third"), 5, by=Actor("ci"))
 
 
 def test_usage_counts_each_blob_once_per_team(registry: Registry) -> None:
@@ -339,7 +340,7 @@ class _Endless(io.RawIOBase):
 def test_no_route_reads_a_body_without_limit(api: FlaskClient) -> None:
     container = api.application.extensions["pt2hub"].container
     bearer = {"Authorization": f"Bearer {container.access.create_token('admin', admin=True)}"}
-    build = container.publish.submit(a_spec()).builds[0].id
+    build = container.publish.submit(a_spec(), by=SERVER).builds[0].id
     given = {"team": "vision", "name": "resnet18", "alias": "prod", "number": 1, "digest": digest_bytes(b"x")}
     seen = 0
     for rule in api.application.url_map.iter_rules():
