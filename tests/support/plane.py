@@ -20,11 +20,12 @@ from pt2hub.client.client import Client
 from pt2hub.client.config import ClientConfig
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import open_container
-from pt2hub.server.db import migrations
+from pt2hub.server.db import migrations, worker_role
 from pt2hub.server.db.embedded import EmbeddedPostgres
 from pt2hub.system.processes import Child, spawn, tail
 from support.headers import PLACE
 from support.ports import free_ports
+from support.roles import REFUSED
 from support.running import clean_environ
 
 if TYPE_CHECKING:
@@ -157,6 +158,7 @@ class Plane:
             (self.folder / "pg").chmod(0o700)
         self.database.start()
         migrations.upgrade(self.database.url)
+        worker_role.ensure(self.database.url)
         config = ServerConfig.from_environ(self.environ)
         with open_container(config, database_url=self.database.url) as container:
             self.token = container.access.create_token("plane")
@@ -190,7 +192,9 @@ class Plane:
         for member in self.workers:
             self.kill(member)
             member.child.stop()
+        refused = [member.log for member in self.workers if REFUSED in member.log]
         self.workers.clear()
+        assert not refused, refused
         if not self.answers():
             self.start_api()
 
@@ -203,7 +207,7 @@ class Plane:
             environ: Further variables.
         """
         module = "support.slow_worker" if slow or "PT2HUB_DEAF" in environ else "pt2hub_workers"
-        added = {**environ, "PT2HUB_SLOW_STEPS": slow}
+        added = {"PT2HUB_DATABASE_URL": self.database.worker_url, **environ, "PT2HUB_SLOW_STEPS": slow}
         member = self._start(f"worker-{self._started}", [sys.executable, "-m", module], **added)
         self.workers.append(member)
         if wait:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from pt2hub.server.db import migrations
+from pt2hub.server.db import migrations, worker_role
 from pt2hub.server.db.embedded import EmbeddedPostgres
+from pt2hub.server.db.worker_role import DEFAULT_ROLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,6 +73,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostg
             server.url, autocommit=True
         ) as connection:  # no vacuum through a thousand databases
             connection.execute("ALTER SYSTEM SET autovacuum = off")
+            connection.execute(f"CREATE ROLE {DEFAULT_ROLE} LOGIN")
             connection.execute("SELECT pg_reload_conf()")
         yield server
 
@@ -108,6 +110,9 @@ def migrated_template(postgres: EmbeddedPostgres) -> str:
     """Name of a migrated database that others are copied from: ten times faster than migrating each."""
     url = create_database(postgres)
     migrations.upgrade(url)
+    worker_role.ensure(url)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("DELETE FROM server_settings")  # a test that sets one would cost its database
     return _name(url)
 
 

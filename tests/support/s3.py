@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 READER = "pt2hubreader"
 """Access key of an identity that may read and list, and not write."""
+WORKER = "pt2hubworker"
+"""Access key of an identity that may do only what a policy of the bucket lets it."""
+WORKER_ARN = f"arn:aws:iam::000000000000:user/{WORKER}"
+"""How policies name it: SeaweedFS has one account."""
 _TRIES = 3
 _PATIENCE = 30.0
 _PORTS = ("s3", "master", "filer", "volume", "admin")
@@ -137,7 +141,11 @@ def _start(folder: Path) -> tuple[S3Server, subprocess.Popen[bytes]]:
     server = S3Server(
         f"http://127.0.0.1:{ports[0]}", "pt2hubtest", secrets.token_hex(16), "artifacts", folder / "weed.log"
     )
-    rights = {server.access_key: ["Admin", "Read", "Write", "List", "Tagging"], READER: ["Read", "List"]}
+    rights = {
+        server.access_key: ["Admin", "Read", "Write", "List", "Tagging"],
+        READER: ["Read", "List"],
+        WORKER: [],
+    }
     identities = [
         {
             "name": name,

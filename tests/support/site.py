@@ -90,6 +90,4 @@ def site(tmp_path_factory: pytest.TempPathFactory, seeded_story: SeededStory) ->
         try:
             yield Site(api, f"http://127.0.0.1:{api.port}", token, folder, works)
         finally:
-            for worker in works.started:
-                worker.process.kill()
-                worker.process.wait()
+            works.end()

@@ -19,6 +19,7 @@ from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import open_container
 from support.headers import PLACE
 from support.registry import Registry
+from support.roles import REFUSED, worker_url
 from support.running import clean_environ
 from support.workbench import FACTORIES, tiny_spec
 
@@ -79,7 +80,7 @@ class Works(Registry):
     """The services, and workers that are started on them."""
 
     def __init__(self, services: Container, environ: dict[str, str], folder: Path) -> None:
-        super().__init__(services, environ["PT2HUB_DATABASE_URL"])
+        super().__init__(services, services.database_url)
         self.environ = environ
         self.folder = folder
         self.started: list[WorkerProcess] = []
@@ -94,6 +95,14 @@ class Works(Registry):
     def noop(self, *options: str, **environ: str) -> WorkerProcess:
         """Starts a worker that compiles nothing."""
         return self.start("--toolchain", "noop", *options, **environ)
+
+    def end(self) -> None:
+        """Kill every worker; none may have tried what its role has no rights for, also where it went on without it."""
+        for worker in self.started:
+            worker.process.kill()
+            worker.process.wait()
+        for worker in self.started:
+            assert REFUSED not in worker.output, worker.output
 
     def publish(self, seed: int = 1, **fields: Any) -> str:
         """Submits a tiny model; the id of its build."""
@@ -151,11 +160,11 @@ def members(group: int) -> list[int]:
 
 
 def environ_of(tmp_path: Path, database_url: str) -> dict[str, str]:
-    """The environment of a worker over a test's database, storage and scratch."""
+    """The environment of a worker over a test's database, as the workers' role, storage and scratch."""
     return {
         **clean_environ(tmp_path / "home"),
         "PYTHONPATH": _PATHS,
-        "PT2HUB_DATABASE_URL": database_url,
+        "PT2HUB_DATABASE_URL": worker_url(database_url),
         "PT2HUB_STORAGE": str(tmp_path / "blobs"),
         "PT2HUB_SCRATCH": str(tmp_path),
         "PT2HUB_FACTORIES": f"{FACTORIES},support.header_models",
@@ -173,6 +182,4 @@ def works(tmp_path: Path, migrated_url: str) -> Iterator[Works]:
         try:
             yield made
         finally:
-            for worker in made.started:
-                worker.process.kill()
-                worker.process.wait()
+            made.end()

@@ -155,7 +155,7 @@ def host() -> str:
 def _running_database_url(home: Home) -> str:
     embedded = EmbeddedPostgres(home.database)
     if embedded.in_use():
-        return embedded.url
+        return embedded.worker_url
     raise BadConfiguration(
         f"the server's database is required: PT2HUB_DATABASE_URL is not set, and no `pt2hub up` runs on {home.path}",
         where="PT2HUB_DATABASE_URL",

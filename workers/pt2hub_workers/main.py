@@ -202,7 +202,8 @@ def _serve(config: WorkerConfig, context: WorkerContext, interrupts: Interrupts,
     monitor = HeartbeatMonitor(
         container, registration, database_url=config.database_url, every=every, on_refused=interrupts.end
     )
-    reaper = Reaper(container, heartbeat_timeout=config.server.lost_worker_seconds, every=every)
+    timeout = config.server.lost_worker_seconds
+    reaper = Reaper(container, heartbeat_timeout=timeout, every=every, tidies=False)
     consumer = BuildConsumer(
         config.database_url,
         queue=context.machine.target.name,

@@ -10,16 +10,19 @@ import typer
 from pt2hub.cli import panels
 from pt2hub.cli.output import emit
 from pt2hub.domain.builds import BuildKind, BuildState  # noqa: TC001  # typer reads annotations when it runs
-from pt2hub.rendering.quantities import format_bounded
+from pt2hub.rendering.quantities import format_bounded, format_bytes
 from pt2hub.rendering.times import NOTHING, format_local_time, format_span
 from pt2hub.wire.responses import MAX_COUNTED_VERSIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
 
     from pt2hub.cli.tables import Cell
     from pt2hub.client.client import Client
     from pt2hub.wire.responses import BuildView, ModelView, TargetView, VersionSummary
+    from pt2hub.wire.usage import UsageView
     from pt2hub.wire.workers import WorkerView
 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of entries, newest first.")]
@@ -139,12 +142,48 @@ def targets() -> None:
     emit({"targets": found}, lambda out: _print_targets(out, found))
 
 
+@panels.command(panels.READING, "pt2hub usage", "pt2hub usage vision --json")
+def usage(
+    team: Annotated[str | None, typer.Argument(help="Only this team; all where omitted.")] = None,
+) -> None:
+    """List what teams use, and the limits of it.
+
+    STORED is the size of the blobs that a team's versions, artifacts and logs refer to.
+    BUILDS are those that are queued or running, measuring jobs included.
+    """
+    from pt2hub.client.client import Client
+
+    with Client() as client:
+        found = client.usage.get(team)
+    emit(found, lambda out: _print_usage(out, found))
+
+
 def _chosen(client: Client, what: str | None) -> tuple[str | None, int | None]:
     from pt2hub.cli.references import model_name, number_of
 
     if what is None:
         return None, None
     return number_of(client, what) if "@" in what else (model_name(what), None)
+
+
+def _print_usage(out: Console, found: UsageView) -> None:
+    from pt2hub.cli.tables import print_table
+
+    rows = [
+        (
+            item.team,
+            *map(str, (item.models, item.versions, item.artifacts)),
+            _limited(item.stored_bytes, found.max_bytes, format_bytes),
+            _limited(item.builds, found.max_builds, str),
+        )
+        for item in found.teams
+    ]
+    empty = "No models yet. To publish one: pt2hub publish SPEC --wait"
+    print_table(out, ("TEAM", "MODELS", "VERSIONS", "ARTIFACTS", "STORED", "BUILDS"), rows, empty=empty)
+
+
+def _limited(used: int, most: int, shown: Callable[[int], str]) -> str:
+    return f"{shown(used)} of {shown(most)}" if most else shown(used)
 
 
 def _print_models(out: Console, found: list[ModelView], search: str | None) -> None:

@@ -53,6 +53,7 @@ panels.add(
     lists.versions,
     lists.builds,
     lists.workers,
+    lists.usage,
     lists.targets,
     history.history,
     comparisons.compare,

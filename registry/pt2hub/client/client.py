@@ -114,6 +114,13 @@ class Client(Connection):
         body = json.dumps({"id_token": id_token}).encode()
         return self._transport.ask(MintedToken, "POST", "/api/v1/oidc/token", body)
 
+    @cached_property
+    def usage(self) -> resources.Usage:
+        """What teams use: versions, stored bytes, builds."""
+        from pt2hub.client.resources import Usage
+
+        return Usage(self._transport)
+
     def whoami(self) -> Identity:
         """Return whom the server takes this client's token for.
 

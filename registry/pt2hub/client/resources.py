@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pt2hub.domain.digests import Digest
     from pt2hub.wire.performance import PolicyView, PromotionPreview
     from pt2hub.wire.responses import LogView, TargetView, VersionSummary
+    from pt2hub.wire.usage import UsageView
     from pt2hub.wire.workers import WorkerView
 
 Query = Mapping[str, str | int | None]
@@ -447,6 +448,20 @@ class Workers(Resource):
 
         query: dict[str, str | int] = {"gone": "true"} if gone else {}
         return list(self._transport.fetch(WorkerList, "/api/v1/workers", query).workers)
+
+
+class Usage(Resource):
+    """What teams use."""
+
+    def get(self, team: str | None = None) -> UsageView:
+        """Return the usage of all teams, or of one, and their limits.
+
+        Raises:
+            NotFound: The team has no models.
+        """
+        from pt2hub.wire.usage import UsageView
+
+        return self._transport.fetch(UsageView, "/api/v1/usage", {"team": team} if team else {})
 
 
 class Policies(Resource):

@@ -14,7 +14,8 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   +-- WeightsMismatch, ExportFailed (DataDependent, KernelNotTraced, ProgramDiffers), SourceDrifted
     |   +-- NoPower, ToleranceMissed
     |   +-- BuildTimedOut, LimitExceeded, ModelInterferes, OutputRefused
-    |   +-- NotFound (NotRecorded), Ambiguous, Forbidden (NoGrant), TooLarge, UploadTruncated, RangeNotSatisfiable
+    |   +-- NotFound (NotRecorded), Ambiguous, Forbidden (NoGrant), TooLarge, QuotaExceeded
+    |   +-- UploadTruncated, RangeNotSatisfiable
     |   +-- Unauthorized
     |   |   +-- TokenRevoked, TokenExpired
     |   |   +-- IdTokenRejected (IdTokenWrongIssuer, IdTokenWrongAudience, IdTokenExpired, IdTokenSignature)
@@ -27,7 +28,7 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   +-- SandboxUnavailable, IsolationRefused, StorageUnsafe
     +-- TransientError          storage, network or a worker failed; a retry may succeed
     |   +-- StorageUnavailable, StorageFull, BlobGone, DatabaseUnavailable, ServerUnreachable, WorkerLost, Busy
-    |   +-- ResolutionExpired, IssuerUnavailable, RequestTimeout
+    |   +-- ResolutionExpired, IssuerUnavailable, RequestTimeout, RateLimited
     +-- FatalError              a bug in pt2hub or a broken worker; never retried, raises an alarm
         +-- CompileFailed, LayoutUnproven, ArtifactCrashed, ArtifactHung, ArtifactWrong, DigestMismatch
         +-- CorruptArchive, StaleAttempt, BadResponse, InternalError
@@ -79,6 +80,7 @@ from pt2hub.errors.system import (
     InternalError,
     IssuerUnavailable,
     LayoutUnproven,
+    RateLimited,
     RequestTimeout,
     ResolutionExpired,
     ServerUnreachable,
@@ -135,6 +137,7 @@ from pt2hub.errors.usage import (
     PolicyChanged,
     PortTaken,
     PromotionCheckFailed,
+    QuotaExceeded,
     RangeNotSatisfiable,
     SandboxUnavailable,
     SchemaNewer,
@@ -240,8 +243,10 @@ __all__ = [
     "ProgramNewer",
     "PromotionCheckFailed",
     "Pt2hubError",
+    "QuotaExceeded",
     "RandomOperators",
     "RangeNotSatisfiable",
+    "RateLimited",
     "RequestTimeout",
     "ResolutionExpired",
     "SandboxUnavailable",

@@ -65,6 +65,12 @@ class RequestTimeout(TransientError):
     code = "request_timeout"
 
 
+class RateLimited(TransientError):
+    """Too many requests within a minute."""
+
+    code = "rate_limited"
+
+
 class CompileFailed(FatalError):
     """AOTInductor could not compile the exported program."""
 

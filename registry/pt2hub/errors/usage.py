@@ -281,6 +281,12 @@ class TooLarge(UsageError):
     code = "too_large"
 
 
+class QuotaExceeded(UsageError):
+    """The team or token has reached a limit of the server."""
+
+    code = "quota_exceeded"
+
+
 class UploadTruncated(UsageError):
     """The upload ended before its announced length."""
 

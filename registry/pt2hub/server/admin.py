@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import structlog
 
 from pt2hub.errors import BadConfiguration, HomeInUse
+from pt2hub.server import worker_access
 from pt2hub.server.container import open_container
 from pt2hub.server.db import migrations
 from pt2hub.server.db.embedded import EmbeddedPostgres
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pt2hub.server.config import ServerConfig
     from pt2hub.server.container import Container
     from pt2hub.server.services.access.tokens import Grant
+    from pt2hub.server.worker_access import WorkerRole
     from pt2hub.wire.audit_log import AuditEntry, AuditPage
     from pt2hub.wire.responses import BuildView
 
@@ -120,6 +122,33 @@ def migrate(config: ServerConfig) -> tuple[str, str]:
         before = migrations.current(database_url)
         migrations.upgrade(database_url)
         return before, migrations.current(database_url)
+
+
+def worker_role_script(config: ServerConfig, role: str) -> str:
+    """Return the SQL that creates the workers' role; see `worker_access.role_script`.
+
+    Raises:
+        SchemaOlder: The schema must be brought up to date first.
+        InvalidInput: The name is invalid.
+        DatabaseUnavailable: The database is unavailable.
+    """
+    with _database(config) as database_url:
+        migrations.require(database_url)
+        return worker_access.role_script(database_url, role)
+
+
+def apply_worker_role(config: ServerConfig, role: str, *, new_password: bool) -> WorkerRole:
+    """Create the workers' role, or grant its rights anew; see `worker_access.apply_role`.
+
+    Raises:
+        SchemaOlder: The schema must be brought up to date first.
+        InvalidInput: The name is invalid, or the role may do more than workers need.
+        BadConfiguration: The database's user may not create roles.
+        DatabaseUnavailable: The database is unavailable.
+    """
+    with _database(config) as database_url:
+        migrations.require(database_url)
+        return worker_access.apply_role(database_url, role, new_password=new_password)
 
 
 def inspect_queues(config: ServerConfig) -> tuple[tuple[QueueStatistics, ...], list[RepeatedBuild]]:

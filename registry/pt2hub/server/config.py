@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from pt2hub.domain.limits import Limits
 from pt2hub.domain.publishing.spec import DEFAULT_FACTORIES
 from pt2hub.domain.reading import ReadMode
 from pt2hub.domain.storage import S3_ADDRESS
@@ -64,12 +65,13 @@ class ServerConfig:
             workers and `pt2hub up`: `sandbox` if the machine supports it, else `process`.
         s3_public_endpoint_url: Where clients reach the S3 server, if not where this process does
             (`PT2HUB_S3_PUBLIC_ENDPOINT_URL`).
-        trusted_proxies: Addresses and networks of proxies with a trusted `X-Forwarded-Proto`
+        trusted_proxies: Addresses and networks of proxies with trusted `X-Forwarded-Proto` and `X-Forwarded-For`
             (`PT2HUB_TRUSTED_PROXIES`, comma-separated).
         log_level: Minimum log level: `debug`, `info`, `warning` or `error` (`PT2HUB_LOG_LEVEL`).
         read: Who may read (`PT2HUB_READ`): `public`, `authenticated` or `team`; None if unset, see `reading`.
         read_beyond_loopback: `public` if public reads are meant to be possible from other machines
             (`PT2HUB_READ_BEYOND_LOOPBACK`).
+        limits: What tokens, addresses and teams may use.
         client_settings: Settings file of clients on this machine, which `pt2hub up` writes; None for the home's.
     """
 
@@ -91,6 +93,7 @@ class ServerConfig:
     log_level: str = LOG_LEVELS[1]
     read: ReadMode | None = None
     read_beyond_loopback: str | None = None
+    limits: Limits = field(default_factory=Limits)
     storage_is_own: bool = field(default=False, compare=False)
     client_settings: Path | None = field(default=None, compare=False)
 
@@ -140,6 +143,7 @@ class ServerConfig:
             log_level=log_level(environ),
             read=_read_mode(environ.get("PT2HUB_READ")),
             read_beyond_loopback=environ.get("PT2HUB_READ_BEYOND_LOOPBACK") or None,
+            limits=_limits(environ),
         )
 
     @property
@@ -200,6 +204,21 @@ def _read_mode(value: str | None) -> ReadMode | None:
             "patterns cover).",
         )
     return ReadMode(value) if value else None
+
+
+def _limits(environ: Mapping[str, str]) -> Limits:
+    usual = Limits()
+
+    def read(name: str, default: int, high: int = 1_000_000_000) -> int:
+        return _integer(environ, name, default, low=0, high=high)
+
+    return Limits(
+        requests_per_token=read("PT2HUB_MAX_REQUESTS", usual.requests_per_token),
+        sign_ins_per_address=read("PT2HUB_MAX_SIGN_INS", usual.sign_ins_per_address),
+        uploads_per_token=read("PT2HUB_MAX_UPLOADS", usual.uploads_per_token),
+        builds_per_team=read("PT2HUB_MAX_TEAM_BUILDS", usual.builds_per_team),
+        bytes_per_team=read("PT2HUB_MAX_TEAM_BYTES", usual.bytes_per_team, 1 << 60),
+    )
 
 
 def _own_storage(home: Path) -> Path:

@@ -6,6 +6,7 @@ import contextlib
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from pt2hub.domain.limits import Limits
 from pt2hub.domain.publishing.spec import DEFAULT_FACTORIES
 from pt2hub.server.blobs.open import open_storage
 from pt2hub.server.blobs.ports import PresignedTransfers
@@ -14,6 +15,7 @@ from pt2hub.server.db import engine as engines
 from pt2hub.server.db.queue import BuildQueue
 from pt2hub.server.services.access.audit_log import AuditLogService
 from pt2hub.server.services.access.issuers import HttpIssuers
+from pt2hub.server.services.access.rate_limits import RateLimitService
 from pt2hub.server.services.access.tokens import AccessService
 from pt2hub.server.services.access.trust import TrustService
 from pt2hub.server.services.access.visibility import VisibilityService
@@ -38,6 +40,7 @@ from pt2hub.server.services.operations.key_audits import KeyAuditService
 from pt2hub.server.services.operations.maintenance import ABANDONED_AFTER_S, HourlyTask, MaintenanceService
 from pt2hub.server.services.operations.reindex import ReindexService
 from pt2hub.server.services.operations.statistics import StatisticsService
+from pt2hub.server.services.operations.usage import UsageService
 from pt2hub.server.services.operations.workers import WorkerService
 from pt2hub.server.services.performance.charts import ChartService
 from pt2hub.server.services.performance.comparisons import ComparisonService
@@ -67,7 +70,7 @@ class Container:
         heartbeat_timeout: Time without a heartbeat after which a worker is lost.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # parts and settings, most by name
         self,
         sessions: engines.Sessions,
         queue: BuildQueue,
@@ -76,12 +79,14 @@ class Container:
         heartbeat_timeout: timedelta,
         factories: tuple[str, ...] = DEFAULT_FACTORIES,
         max_blob_bytes: int = DEFAULT_MAX_BLOB_BYTES,
+        limits: Limits | None = None,
     ) -> None:
         self.storage = storage
         self.queue = queue
         self.database_url = queue.database_url
         self._sessions = sessions
         self._heartbeat_timeout = heartbeat_timeout
+        self._limits = limits or Limits()
 
         self._open_blobs(max_blob_bytes)
         self._open_artifacts()
@@ -96,7 +101,13 @@ class Container:
         storage = self.storage
         transfers = storage if isinstance(storage, PresignedTransfers) else None
         self.blobs = BlobService(self._sessions, storage)
-        self.uploads = UploadService(self._sessions, self.blobs, transfers, limit=max_blob_bytes)
+        self.uploads = UploadService(
+            self._sessions,
+            self.blobs,
+            transfers,
+            limit=max_blob_bytes,
+            most_open=self._limits.uploads_per_token,
+        )
 
     def _open_artifacts(self) -> None:
         sessions, storage, timeout = self._sessions, self.storage, self._heartbeat_timeout
@@ -119,7 +130,12 @@ class Container:
     def _open_publishing(self, factories: tuple[str, ...]) -> None:
         sessions, queue, timeout = self._sessions, self.queue, self._heartbeat_timeout
         self.publish = PublishService(
-            sessions, queue, self.storage, heartbeat_timeout=timeout, factories=factories
+            sessions,
+            queue,
+            self.storage,
+            heartbeat_timeout=timeout,
+            factories=factories,
+            limits=self._limits,
         )
         self.catalog = CatalogService(sessions, heartbeat_timeout=timeout)
 
@@ -129,7 +145,9 @@ class Container:
         self.charts = ChartService(sessions)
         self.comparisons = ComparisonService(sessions, self.resolve.resolve)
         self.diffs = DiffService(sessions, self.storage, self.comparisons, self.kernels)
-        self.measuring_jobs = MeasuringJobService(sessions, queue, self.resolve, heartbeat_timeout=timeout)
+        self.measuring_jobs = MeasuringJobService(
+            sessions, queue, self.resolve, heartbeat_timeout=timeout, limits=self._limits
+        )
         self.reports = ReportService(sessions)
         self.overview = OverviewService(sessions, self.performance.trends, heartbeat_timeout=timeout)
 
@@ -144,6 +162,7 @@ class Container:
         self.audit_log = AuditLogService(self._sessions)
         self.web_sessions = WebSessionService(self._sessions, self.access)
         self.trust = TrustService(self._sessions, self.access, HttpIssuers())
+        self.rate_limits = RateLimitService(self._sessions, self._limits)
 
     def _open_operations(self) -> None:
         sessions, queue, timeout = self._sessions, self.queue, self._heartbeat_timeout
@@ -152,6 +171,7 @@ class Container:
         self.key_audits = KeyAuditService(sessions, self.storage)
         self.reindex = ReindexService(sessions, self.storage)
         self.statistics = StatisticsService(sessions, heartbeat_timeout=timeout)
+        self.usage = UsageService(sessions, self._limits)
         self.health = HealthService(sessions, self.storage, database_url=queue.database_url)
         self.maintenance = MaintenanceService(
             sessions,
@@ -165,6 +185,7 @@ class Container:
                 self.blobs.tidy,
                 HourlyTask(lambda: self.storage.sweep(ABANDONED_AFTER_S)),
                 HourlyTask(self.web_sessions.sweep),
+                HourlyTask(self.rate_limits.sweep),
             ),
         )
 
@@ -188,6 +209,7 @@ def open_container(config: ServerConfig, *, database_url: str) -> Iterator[Conta
         heartbeat_timeout=timedelta(seconds=config.lost_worker_seconds),
         factories=config.factories,
         max_blob_bytes=config.max_blob_bytes,
+        limits=config.limits,
     )
     try:
         yield container

@@ -1,4 +1,4 @@
-"""The reaper thread in every worker and API process, which requeues builds of lost workers."""
+"""The reaper thread in every worker and API process, which requeues builds of lost workers; API processes also tidy."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ class Reaper:
     Args:
         heartbeat_timeout: Seconds without a heartbeat after which a worker is lost.
         every: Seconds between two looks, and between two heartbeats.
+        tidies: Whether it also runs maintenance, for which a worker's role has no rights.
         clock: Seconds that only ever grow.
     """
 
@@ -38,6 +39,7 @@ class Reaper:
         *,
         heartbeat_timeout: float,
         every: float,
+        tidies: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._upkeep = container.maintenance
@@ -49,10 +51,11 @@ class Reaper:
         self._last = self._last_contact = 0.0
         self._stopped = threading.Event()
         # Two threads: putting logs into a slow storage must not keep builds waiting.
-        self._threads = (
-            threading.Thread(target=self._repeat, args=(self.look, every), daemon=True, name="reaper"),
-            threading.Thread(target=self._repeat, args=(self._tidy, _TIDY_SECONDS), daemon=True, name="tidy"),
-        )
+        tasks = [(self.look, every, "reaper"), (self._tidy, _TIDY_SECONDS, "tidy")]
+        self._threads = [
+            threading.Thread(target=self._repeat, args=(look, seconds), daemon=True, name=name)
+            for look, seconds, name in (tasks if tidies else tasks[:1])
+        ]
 
     def start(self) -> None:
         """Start the threads."""

@@ -15,7 +15,7 @@ import pytest
 
 from pt2hub.domain.digests import digest_json
 from pt2hub.domain.tokens import Actor
-from pt2hub.server.db import migrations
+from pt2hub.server.db import migrations, worker_role
 from pt2hub.server.db.embedded import EmbeddedPostgres
 from support.headers import PLACE
 from support.working import WorkerProcess, environ_of, until
@@ -226,6 +226,7 @@ def test_a_worker_waits_for_a_database_that_starts_after_it(tmp_path: Path) -> N
     database = EmbeddedPostgres(tmp_path / "pg", durable=False)
     with database as started:
         migrations.upgrade(started.url)
+        worker_role.ensure(started.url)
     worker = WorkerProcess(environ_of(tmp_path, database.url), tmp_path, "--toolchain", "noop")
     worker.await_output("waiting for the database")
     with database:
@@ -242,6 +243,7 @@ def test_without_a_database_named_the_one_of_a_running_up_is_found(tmp_path: Pat
 
     with EmbeddedPostgres(tmp_path / "home" / "server" / "db", durable=False) as database:
         migrations.upgrade(database.url)
+        worker_role.ensure(database.url)
         worker = WorkerProcess(environ, tmp_path, "--toolchain", "noop")
         worker.await_output("worker ready")
         worker.signal()

@@ -61,6 +61,7 @@ URLS = {
     "versions.builds": "/api/v1/builds?model={model}",
     "versions.version": "/api/v1/models/{model}/versions/1",
     "versions.versions": "/api/v1/models/{model}/versions",
+    "usage.usage": "/api/v1/usage",
     "workers.workers": "/api/v1/workers",
     "pages.alias": "/models/{model}/aliases/prod",
     "pages.artifact": "/artifacts/{digest}",
@@ -81,6 +82,7 @@ URLS = {
     "pages.steps": "/builds/{build}/steps",
     "pages.targets": "/targets",
     "pages.team": "/models/{team}",
+    "pages.usage": "/usage",
     "pages.version": "/models/{model}/versions/1",
 }
 LISTS = {

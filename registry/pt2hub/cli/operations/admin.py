@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,9 +12,10 @@ import typer
 from pt2hub.cli import panels
 from pt2hub.cli.operations.audit_log import audit_log
 from pt2hub.cli.operations.trust import distrust, trust, trusted
-from pt2hub.cli.output import emit
+from pt2hub.cli.output import emit, print_text
 from pt2hub.domain.codec import encode
 from pt2hub.domain.tokens import DEFAULT_SCOPES, EVERY_MODEL, Scope
+from pt2hub.errors import InvalidInput
 from pt2hub.rendering.quantities import format_duration
 from pt2hub.rendering.times import NOTHING, format_local_time
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pt2hub.domain.statistics import QueueStatistics, RepeatedBuild
     from pt2hub.domain.tokens import TokenInfo
     from pt2hub.server.config import ServerConfig
+    from pt2hub.server.worker_access import WorkerRole
 
 
 _AT_RISK = 1
@@ -51,6 +54,8 @@ def register(app: typer.Typer) -> None:
         audit_keys,
         queue,
         requeue,
+        worker_role,
+        worker_policy,
     )
     app.add_typer(admin, name="admin", rich_help_panel=panels.OPERATING)
 
@@ -207,6 +212,79 @@ def requeue(build: Annotated[str, typer.Argument(metavar="ID", help="Id of a run
     requeued = requeue_build(server_config(), build)
     text = f"Build {requeued.id} is queued again, behind others of its priority; attempt {requeued.attempt} has ended."
     emit(requeued, lambda out: out.print(text))
+
+
+@panels.command(None, "pt2hub admin worker-role --apply", "pt2hub admin worker-role", name="worker-role")
+def worker_role(
+    *,
+    name: Annotated[str, typer.Option(help="Name of the role.")] = "pt2hub_worker",
+    apply: Annotated[
+        bool,
+        typer.Option("--apply", help="Create the role and grant its rights, instead of printing the SQL."),
+    ] = False,
+    new_password: Annotated[
+        bool, typer.Option("--new-password", help="With --apply: set another password of an existing role.")
+    ] = False,
+) -> None:
+    """Create the database role of workers, or print the SQL that does.
+
+    The role can claim builds, send heartbeats, write logs and publish; it can neither read tokens nor move aliases or
+    delete versions. Later upgrades of the schema grant its rights anew.
+    """
+    from pt2hub.server.admin import apply_worker_role, worker_role_script
+
+    if apply:
+        applied = apply_worker_role(server_config(), name, new_password=new_password)
+        emit(applied, lambda out: _print_role(out, applied))
+    elif new_password:
+        raise InvalidInput(
+            "--new-password requires --apply",
+            where="--new-password",
+            hint="The printed SQL sets no password.",
+        )
+    else:
+        script = worker_role_script(server_config(), name)
+        emit({"role": name, "sql": script}, lambda _: print_text(script))
+
+
+@panels.command(
+    None,
+    "pt2hub admin worker-policy --no-overwrite",
+    "pt2hub admin worker-policy --principal arn:aws:iam::123456789012:user/worker",
+    name="worker-policy",
+)
+def worker_policy(
+    *,
+    principal: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ARN",
+            help="Print a policy of the bucket for this user or role, instead of one of the user's or role's own.",
+        ),
+    ] = None,
+    no_overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--no-overwrite", help="Also forbid overwriting objects, by conditions that only AWS knows."
+        ),
+    ] = False,
+) -> None:
+    """Print the S3 policy of workers' credentials, as JSON.
+
+    It lets them read and create blobs and manifests below the prefix of PT2HUB_STORAGE, and delete nothing.
+    """
+    from pt2hub.server.blobs.s3.worker_policy import worker_policy as policy_of
+
+    policy = policy_of(server_config().storage, principal, overwriting=not no_overwrite)
+    emit(policy, lambda _: print_text(json.dumps(policy, indent=2)))
+
+
+def _print_role(out: Console, applied: WorkerRole) -> None:
+    done = "was created with" if applied.created else "exists and now has"
+    out.print(f"Role {applied.role} {done} the rights of workers and no others.")
+    if applied.database_url:
+        out.print("Set this for workers; the password is shown only once:")
+        print_text(f"PT2HUB_DATABASE_URL={applied.database_url}")
 
 
 def _print_findings(out: Console, found: Sequence[KeyFinding]) -> None:

@@ -13,6 +13,7 @@ import urllib3
 
 from pt2hub.client.http.presigned import POOLED, SEND_BYTES, PresignedClient
 from pt2hub.client.http.ranges import CONNECT_SECONDS, SMALL_SILENCE_SECONDS
+from pt2hub.client.http.rate_limits import wait_for_turn
 from pt2hub.client.http.remote_blob import RemoteBlob
 from pt2hub.client.http.server_info import JSON_TYPE, ServerInfo, media_type, release_after
 from pt2hub.domain.codec import decode
@@ -239,16 +240,23 @@ class Transport:
     def _send(self, method: str, path: str, **options: Any) -> Iterator[urllib3.BaseHTTPResponse]:
         headers = self._headers | options.pop("headers", {})
         options.setdefault("redirect", method in _READING)  # else a file's body would be at its end
-        response = self._pool.request(
-            method,
-            self.url + path,
-            headers=headers,
-            preload_content=False,
-            **options,
-        )
+        response = self._request(method, path, headers=headers, **options)
         with release_after(response):
             self._peer.meet(response)
             yield response
+
+    def _request(self, method: str, path: str, **options: Any) -> urllib3.BaseHTTPResponse:
+        """Send a request, again where the server limits their rate."""
+        body: Any = options.get("body")
+        start, waited = body.tell() if hasattr(body, "tell") else None, 0.0
+        while True:
+            response = self._pool.request(method, self.url + path, preload_content=False, **options)
+            total = wait_for_turn(response, waited)
+            if total is None:
+                return response
+            waited = total
+            if start is not None:
+                body.seek(start)
 
     @contextmanager
     def _guard(self) -> Iterator[None]:

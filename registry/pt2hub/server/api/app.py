@@ -35,6 +35,7 @@ from pt2hub.server.api.resources import (
     policies,
     reports,
     uploads,
+    usage,
     versions,
     workers,
 )
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from pt2hub.server.container import Container
 
 REQUEST_HEADER = "X-Request-Id"
+DEFAULT_BODY_BYTES = 1 << 20
+"""Maximum body of a request, unless its route sets another one."""
 _SLOW_SECONDS = 1.0
 _MAX_LOGGED_CHARS = 500
 _REQUEST_ID = re.compile(r"[\w.:@=+/-]{1,128}", re.ASCII)
@@ -69,6 +72,7 @@ _MODULES = (
     reports,
     blobs,
     uploads,
+    usage,
     workers,
     meta,
     metrics,
@@ -95,6 +99,7 @@ def create_app(container: Container, config: ServerConfig) -> Flask:
         doc_ui=False,
         static_folder=None,
     )
+    app.config["MAX_CONTENT_LENGTH"] = DEFAULT_BODY_BYTES
     attach(app, Context(container, config))
     problems.register(app)
     app.before_request(_begin)
@@ -153,6 +158,7 @@ def _sender() -> Actor:
 
     Raises:
         Unauthorized: Neither is valid.
+        RateLimited: There were too many requests with the token.
     """
     header = request.headers.get("Authorization", "")
     with_cookie = permissions.may_read_with_cookie()
@@ -160,7 +166,9 @@ def _sender() -> Actor:
         return found
     scheme, _, token = header.partition(" ")
     given = token.strip() if scheme.lower() == "bearer" else ""
-    return container().access.verify(given, recently=with_cookie)
+    sender = container().access.verify(given, recently=with_cookie)
+    container().rate_limits.count_request(given)
+    return sender
 
 
 def _check_client() -> None:

@@ -71,6 +71,8 @@ STATUS: dict[type[errors.Pt2hubError], HTTPStatus] = {
     errors.BlobGone: HTTPStatus.CONFLICT,  # a retry does not help: the content must be uploaded first
     errors.Ambiguous: HTTPStatus.CONFLICT,
     errors.StaleAttempt: HTTPStatus.CONFLICT,
+    errors.QuotaExceeded: HTTPStatus.TOO_MANY_REQUESTS,
+    errors.RateLimited: HTTPStatus.TOO_MANY_REQUESTS,
     errors.TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     errors.RequestTimeout: HTTPStatus.REQUEST_TIMEOUT,
     errors.UploadTruncated: HTTPStatus.BAD_REQUEST,
@@ -150,6 +152,8 @@ def register(app: Flask, present: Presents = problem) -> None:
 
 def _ours(error: errors.Pt2hubError, present: Presents) -> Response:
     response = present(error)
+    if "retry_after" in error.context:
+        response.headers["Retry-After"] = str(error.context["retry_after"])
     # Pages that get no stream poll instead: nothing failed.
     if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, errors.Busy):
         _log.error("request failed", code=error.code, where=error.where, exc_info=error)

@@ -165,6 +165,12 @@ class WorkersQuery(Parameters):
     gone: Annotated[bool, Field(description="Include workers that left or were lost within a day")] = False
 
 
+class UsageQuery(Parameters):
+    """Filter for usage."""
+
+    team: Annotated[str | None, Field(description="Only this team")] = None
+
+
 class ReferenceQuery(Parameters):
     """A reference to a version."""
 

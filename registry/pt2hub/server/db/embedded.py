@@ -24,6 +24,7 @@ import psutil
 import psycopg
 
 from pt2hub.errors import BadConfiguration, DatabaseUnavailable, HomeInUse, HomeUnusable, NamespacesRefused
+from pt2hub.server.db.worker_role import DEFAULT_ROLE
 from pt2hub.system.processes import Child, spawn, tail
 
 if TYPE_CHECKING:
@@ -79,6 +80,11 @@ class EmbeddedPostgres:
     def url(self) -> str:
         """The database's URL, for libpq and SQLAlchemy."""
         return f"postgresql://{USER}@/{USER}?host={quote(str(self._socket), safe='')}"
+
+    @property
+    def worker_url(self) -> str:
+        """The same with the workers' role, which exists once `pt2hub up` has made it."""
+        return self.url.replace(f"//{USER}@", f"//{DEFAULT_ROLE}@", 1)
 
     @property
     def log(self) -> Path:

@@ -13,6 +13,7 @@ from sqlalchemy import text
 
 from pt2hub.errors import InternalError, SchemaNewer, SchemaOlder
 from pt2hub.server.db import engine as engines
+from pt2hub.server.db import worker_role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,9 +61,11 @@ def upgrade(database_url: str) -> None:
         connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK})
         connection.execute(text(_TIMEOUTS))
         connection.commit()
-        _refuse_newer(connection)
+        before = _refuse_newer(connection)
         connection.commit()
         alembic.command.upgrade(configuration(connection), "head")
+        connection.commit()
+        worker_role.renew(connection, upgraded=before != _refuse_newer(connection))
 
 
 def require(database_url: str) -> None:

@@ -228,7 +228,7 @@ class BlobReference(Base):
 
     kind: Mapped[str] = mapped_column(primary_key=True)
     digest: Mapped[str] = mapped_column(primary_key=True)
-    owner: Mapped[str] = mapped_column(primary_key=True)
+    owner: Mapped[str] = mapped_column(primary_key=True, index=True)
 
 
 class Upload(Base):
@@ -555,3 +555,14 @@ class AuditEntry(Base):
     models: Mapped[list[str]] = mapped_column(ARRAY(Text), server_default="{}")
     request: Mapped[str | None]
     change: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
+
+
+class RateCounter(Base):
+    """Requests that count towards a rate limit, until `expires_at`. Not logged: a crash empties it, and no write waits for it."""
+
+    __tablename__ = "rate_counters"
+    __table_args__ = {"prefixes": ["UNLOGGED"]}  # noqa: RUF012  # SQLAlchemy reads it as it is
+
+    key: Mapped[str] = mapped_column(primary_key=True)
+    count: Mapped[int]
+    expires_at: Mapped[datetime] = mapped_column(index=True)

@@ -32,6 +32,7 @@ _VIEWS = (
     "performance.comparison",
     "performance.diff",
     "performance.changes",
+    "usage",
     "access.login",
     "access.audit",
 )

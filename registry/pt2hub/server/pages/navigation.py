@@ -28,6 +28,7 @@ NAVIGATION = (
     NavigationItem("changes", "Changes", "pages.changes"),
     NavigationItem("compare", "Compare", "pages.compare"),
     NavigationItem("targets", "Targets", "pages.targets"),
+    NavigationItem("usage", "Usage", "pages.usage"),
     NavigationItem("publish", "Publish", "pages.publish", signed_in=True),
     NavigationItem("audit", "Audit log", "pages.audit", signed_in=True, admin=True),
 )

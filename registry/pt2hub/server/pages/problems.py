@@ -29,6 +29,7 @@ _TITLES = {
     HTTPStatus.REQUEST_URI_TOO_LONG: "URL too long",
     HTTPStatus.FORBIDDEN: "Permission denied",
     HTTPStatus.CONFLICT: "Conflict with the current state",
+    HTTPStatus.TOO_MANY_REQUESTS: "Limit reached",
     HTTPStatus.UNPROCESSABLE_ENTITY: "Invalid input",
     HTTPStatus.INTERNAL_SERVER_ERROR: "Something went wrong",
     HTTPStatus.SERVICE_UNAVAILABLE: "Temporarily unavailable",

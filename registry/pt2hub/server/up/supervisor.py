@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pt2hub.errors import Unauthorized
 from pt2hub.server.container import open_container
-from pt2hub.server.db import migrations
+from pt2hub.server.db import migrations, worker_role
 from pt2hub.server.db.embedded import EmbeddedPostgres
 from pt2hub.server.operator import operator
 from pt2hub.server.up.children import HAND_BACK_SECONDS, api_services, await_service, worker_service
@@ -139,6 +139,8 @@ def _serve(config: ServerConfig, options: UpOptions, stack: ExitStack, interrupt
     database_url = _start_database(database, options, stack) if database else str(config.database_url)
     options.progress("upgrading the database schema")
     interrupts.call(partial(migrations.upgrade, database_url))
+    if database:
+        interrupts.call(partial(worker_role.ensure, database_url))
     confined = confining(config.isolation, listeners[0])
     token = interrupts.call(partial(_prepare, config, database_url, confined, home, probe.url))
     probe.sign_in(home.settings_file.read().get("token"))
@@ -146,7 +148,11 @@ def _serve(config: ServerConfig, options: UpOptions, stack: ExitStack, interrupt
     apis = api_services(
         listeners, environ, log=home.logs / "api.log", grace=config.grace_seconds, report=options.report
     )
-    workers = _workers(config, options, environ)
+    workers = _workers(
+        config,
+        options,
+        environ | ({"PT2HUB_DATABASE_URL": database.worker_url} if database else {}),
+    )
     _start_services(apis, options, stack, begins=f"starting the API on {probe.url}", ends="stopping the API")
     if workers:
         ends = f"stopping the worker; a running build is handed back ({_hand_back(config):g} s at most)"

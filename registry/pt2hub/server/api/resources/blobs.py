@@ -37,6 +37,7 @@ def upload(path: DigestPath) -> Response:
     """Upload a blob under its digest, which is verified on the way; existing blobs stay unchanged."""
     key = StorageKey.blob(Digest(path.digest))
     storage, limit = container().storage, context().config.max_blob_bytes
+    request.max_content_length = limit + 1  # what is larger is refused in words of our own
     new = storage.size(key) is None
     _admit(request.content_length or 0, limit, new=new)
     size = container().blobs.write(key, _read_body(new=new), holder=_HOLDER, limit=limit, by=caller())

@@ -6,6 +6,7 @@ from flask import Response, g
 from flask_openapi3.blueprint import APIBlueprint
 from pydantic import RootModel
 
+from pt2hub.server.api.client_address import client_address
 from pt2hub.server.api.context import body, container, render
 from pt2hub.server.api.request_shapes import SERVER, IdTokenExchange, json_body
 from pt2hub.wire.identities import MintedToken
@@ -22,6 +23,7 @@ def exchange() -> Response:
 
     The ID token itself is the proof, so the request needs no other one.
     """
+    container().rate_limits.count_sign_in(client_address())
     given = body(IdTokenExchange, most=_MAX_BYTES, what="The exchange", hint=_HINT)
     response = render(container().trust.exchange(given.id_token, request=g.request), HTTPStatus.CREATED)
     response.headers["Cache-Control"] = "no-store"

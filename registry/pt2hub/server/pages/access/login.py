@@ -16,6 +16,8 @@ from werkzeug.datastructures import ImmutableMultiDict
 
 from pt2hub.errors import Forbidden, TooLarge, Unauthorized
 from pt2hub.server.api import permissions
+from pt2hub.server.api.client_address import client_address
+from pt2hub.server.api.context import container
 from pt2hub.server.api.visitors import visitor
 from pt2hub.server.pages import sessions
 from pt2hub.server.pages.blueprint import routes
@@ -136,7 +138,9 @@ def _open(token: str) -> None:
 
     Raises:
         Unauthorized: The token is invalid.
+        RateLimited: There were too many attempts from the sender's address.
     """
+    container().rate_limits.count_sign_in(client_address())
     typed = token.strip()
     try:
         sessions.open_session(typed)

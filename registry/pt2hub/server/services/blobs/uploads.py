@@ -13,7 +13,16 @@ from concurrent.futures import wait
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.audit import Action
-from pt2hub.errors import Conflict, Detail, InvalidInput, NotFound, Pt2hubError, TooLarge, UploadIncomplete
+from pt2hub.errors import (
+    Conflict,
+    Detail,
+    InvalidInput,
+    NotFound,
+    Pt2hubError,
+    QuotaExceeded,
+    TooLarge,
+    UploadIncomplete,
+)
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.blobs.uploads import UploadStore, new_id
 from pt2hub.server.services.access import audit_log
@@ -38,8 +47,6 @@ _MAX_PARTS = 10_000
 """S3's limit."""
 _COMPLETE_WAIT_S = 2.0
 """How long completing an upload waits for its check, with an API thread; after that, clients poll and show progress."""
-_MAX_OPEN_UPLOADS = 1000
-"""Open uploads per token: each costs a row, and S3 keeps their parts until they are swept."""
 _SWEEP_BATCH = 50
 
 
@@ -49,15 +56,24 @@ class UploadService:
     Args:
         transfers: The storage, where clients can reach it directly.
         limit: Maximum upload in bytes.
+        most_open: Maximum number of open uploads per token, 0 for any: each costs a row, and S3 keeps its parts until they
+            are swept.
     """
 
     def __init__(
-        self, sessions: Sessions, blobs: BlobService, transfers: PresignedTransfers | None, *, limit: int
+        self,
+        sessions: Sessions,
+        blobs: BlobService,
+        transfers: PresignedTransfers | None,
+        *,
+        limit: int,
+        most_open: int = 0,
     ) -> None:
         self._sessions = sessions
         self._blobs = blobs
         self._transfers = transfers
         self._limit = limit
+        self._most_open = most_open
         self._checker = UploadChecker(sessions, blobs, transfers) if transfers else None
 
     def begin(self, digest: Digest, size: int, *, by: Actor) -> UploadView:
@@ -66,7 +82,7 @@ class UploadService:
         Raises:
             TooLarge: It is larger than the server's limit.
             DigestMismatch: The blob is stored with another size.
-            Conflict: The token has too many open uploads.
+            QuotaExceeded: The token has too many open uploads.
         """
         if size > self._limit:
             raise TooLarge(
@@ -212,14 +228,16 @@ class UploadService:
         return upload
 
     def _check_open(self, by: str) -> None:
+        if not self._most_open:
+            return
         with self._sessions.begin() as session:
-            count = UploadStore(session).open_of(by, limit=_MAX_OPEN_UPLOADS)
-        if count == _MAX_OPEN_UPLOADS:
-            raise Conflict(
+            count = UploadStore(session).open_of(by, limit=self._most_open)
+        if count == self._most_open:
+            raise QuotaExceeded(
                 f"The token {by!r} has too many open uploads ({count}, the limit).",
                 where="upload",
                 hint="Complete or cancel some (DELETE /api/v1/uploads/<id>); idle uploads expire after six hours.",
-                context={"limit": _MAX_OPEN_UPLOADS},
+                context={"limit": self._most_open},
             )
 
     def _hold(self, digest: Digest, size: int, *, by: Actor | None = None) -> tuple[StorageKey, bool]:

@@ -21,6 +21,7 @@ from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.blobs.documents import named_by
 from pt2hub.server.services.builds.measuring_queue import MeasuringJobQueue
 from pt2hub.server.services.builds.priorities import check_priority
+from pt2hub.server.services.builds.quotas import TeamQuotas
 from pt2hub.server.services.builds.transitions import Transitions, overtaken
 from pt2hub.server.services.builds.waits import explain_waits
 from pt2hub.wire.performance import MeasuringJobs
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from pt2hub.domain.builds import Claim, StepReport
+    from pt2hub.domain.limits import Limits
     from pt2hub.domain.publications import MeasuredRun
     from pt2hub.domain.tokens import Actor
     from pt2hub.server.db.engine import Sessions
@@ -52,11 +54,13 @@ class MeasuringJobService:
         resolve: ResolutionService,
         *,
         heartbeat_timeout: timedelta,
+        limits: Limits,
     ) -> None:
         self._sessions = sessions
         self._queue = queue
         self._resolve = resolve
         self._heartbeat_timeout = heartbeat_timeout
+        self._limits = limits
 
     # -- for people ---------------------------------------------------------------------------------------
 
@@ -87,6 +91,7 @@ class MeasuringJobService:
             NotFound: A reference does not exist, or has no artifact for the target.
             NotReady: The version has no artifact yet.
             Ambiguous: A digest prefix matches several artifacts.
+            QuotaExceeded: The team has too many builds and measuring jobs.
         """
         check_priority(priority)
         _check_repeat(repeat)
@@ -97,6 +102,9 @@ class MeasuringJobService:
         )
         wanted = [item.digest for item in chosen if baseline is None or item.target in others]
         with self._sessions.begin() as session:
+            quotas = TeamQuotas(session, self._limits)
+            quotas.lock(resolved.model)
+            quotas.check_builds(resolved.model, len(wanted))
             jobs = MeasuringJobQueue(session, self._queue)
             ensured = [
                 jobs.ensure(

@@ -16,6 +16,7 @@ from pt2hub.server.db.stores.operations.workers import WorkerStore
 from pt2hub.server.db.stores.promotion.yanks import YankStore
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.builds.priorities import check_priority
+from pt2hub.server.services.builds.quotas import TeamQuotas
 from pt2hub.server.services.builds.waits import explain_waits
 from pt2hub.server.services.not_found import require_version
 from pt2hub.server.services.publishing.preview import build_preview, to_document
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
+    from pt2hub.domain.limits import Limits
     from pt2hub.domain.principals import Principal
     from pt2hub.domain.tokens import Actor
     from pt2hub.server.blobs.ports import BlobReader
@@ -54,11 +56,13 @@ class PublishService:
         *,
         heartbeat_timeout: timedelta,
         factories: tuple[str, ...] = DEFAULT_FACTORIES,
+        limits: Limits,
     ) -> None:
         self._sessions = sessions
         self._queue = queue
         self._validator = SpecValidator(storage, factories=factories)
         self._heartbeat_timeout = heartbeat_timeout
+        self._limits = limits
 
     def submit(self, document: Mapping[str, Any], *, by: Actor, priority: int = 0) -> VersionView:
         """Create the version of a spec, or find the version with the same content and add missing targets.
@@ -70,16 +74,22 @@ class PublishService:
             Pt2hubError: The spec or a file that it names is invalid, see `SpecValidator.validate`.
             NoLiveWorker: `auto` is requested and no worker is live.
             Conflict: A target already has a build, with other overrides.
+            QuotaExceeded: The team has too many builds, or stores too much.
         """
         check_priority(priority)
         submission = self._validator.validate(document)
         with self._sessions.begin() as session:
+            quotas = TeamQuotas(session, self._limits)
+            quotas.lock(submission.spec.model)
             targets = resolve_targets(session, submission.spec, self._heartbeat_timeout)
             ensured = ensure_version(session, submission, targets, by.principal)
+            if ensured.created:
+                quotas.check_bytes(ensured.version.model)
             version, present = ensured.version, BuildStore(session).requests(ensured.version.id)
             targets.check(present)
             raised = self._raise(session, version, targets.requests, priority)
             missing = [request for request in targets.requests if request.target not in present]
+            quotas.check_builds(version.model, len(missing))
             self._add_builds(
                 session, version, missing, by=by.principal, position=len(present), priority=priority
             )
