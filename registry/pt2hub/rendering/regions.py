@@ -37,6 +37,7 @@ def _describe_region(item: RegionView) -> str:
 
 def _describe_between(parts: Sequence[RegionView]) -> str:
     reused = sum(item.code_reused_from is not None for item in parts)
-    counts = ((len(parts) - reused, "compiled"), (reused, "reused"))
-    done = ", ".join(f"{count} {what}" for count, what in counts if count)
-    return f"{format_count(len(parts), 'part')} around them: {done}"
+    around = f"{format_count(len(parts), 'part')} around them"
+    if reused in (0, len(parts)):
+        return f"{around}, {'reused' if reused else 'compiled'}"
+    return f"{around}: {len(parts) - reused} compiled, {reused} reused"

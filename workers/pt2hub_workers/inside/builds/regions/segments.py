@@ -334,7 +334,9 @@ class _SegmentModule:
             return self._free_name(LITERAL)
         if block is None:
             return fqn
-        return fqn.removeprefix(f"{block.path}.") if fqn.startswith(f"{block.path}.") else self._free_name(OUTER)
+        return (
+            fqn.removeprefix(f"{block.path}.") if fqn.startswith(f"{block.path}.") else self._free_name(OUTER)
+        )
 
     def _free_name(self, kind: str) -> str:
         """Return a name with a number that nothing in the segment has: a module may have weights of such names."""
