@@ -27,9 +27,14 @@ def region_lines(regions: Sequence[RegionView]) -> tuple[str, ...]:
     return (*lines, _describe_between(between)) if between else lines
 
 
+def describe_calls(calls: int, modules: Sequence[str]) -> str:
+    """Return the calls of a part as text: `12 calls of encoder.layer.0 ... encoder.layer.11`."""
+    name = " ".join(name_modules(modules).translate(INVISIBLE_CHARACTERS).split()) if modules else ""
+    return f"{format_count(calls, 'call')} of {name or 'a part between regions'}"
+
+
 def _describe_region(item: RegionView) -> str:
-    name = " ".join(name_modules(item.modules).translate(INVISIBLE_CHARACTERS).split())
-    calls = f"{format_count(item.calls, 'call')} of {name}"
+    calls = describe_calls(item.calls, item.modules)
     if item.code_reused_from:
         return f"{calls}, reused from {item.code_reused_from[:_SHORT_DIGEST_CHARS]}"
     return f"{calls}, compiled once" if item.calls > 1 else f"{calls}, compiled"

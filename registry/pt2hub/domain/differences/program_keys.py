@@ -156,7 +156,20 @@ def _describe(item: FieldDifference, group: str) -> str:
     values = item.before, item.after
     if any(isinstance(value, str) and _DIGEST.fullmatch(value) for value in values):
         return name
-    return f"{name} {_value(item.before)}, then {_value(item.after)}".strip()
+    one, other = map(_value, values)
+    is_long = max(len(one), len(other)) > _MAX_VALUE_CHARS
+    if is_long and isinstance(item.before, list) and isinstance(item.after, list):
+        return f"{name} {_entries(item.before, item.after)}".strip()
+    if one == other:  # they differ where they are cut
+        return name
+    return f"{name} {one}, then {other}".strip()
+
+
+def _entries(before: list[Any], after: list[Any]) -> str:
+    """Return how many entries a list lost and gained."""
+    added, removed = sum(item not in before for item in after), sum(item not in after for item in before)
+    changes = [f"{count} {change}" for count, change in ((added, "added"), (removed, "removed")) if count]
+    return ", ".join(changes) or "another order"
 
 
 def _value(value: Any) -> str:

@@ -22,6 +22,7 @@ _CODES = text("""
         own.program_key, coalesce((own.provenance ->> 'key_schema')::int, 1) AS key_schema,
         coalesce(own.provenance -> 'operators', '[]') <> '[]' AS calls_others,
         own.provenance ->> 'never_reused' IS NULL AS is_named, own.provenance ->> 'code_reused_from' IS NOT NULL AS reused,
+        coalesce((own.provenance ->> 'reused_parts')::int, 0) AS reused_parts,
         own.provenance -> 'autotuning' ->> 'choices' IS NOT NULL AS chosen,
         versions.spec AS asked, builds.request AS wanted,
         origin.digest AS origin, origin.name AS made, origin.number AS made_number, tuned.digest AS tuned
@@ -54,6 +55,7 @@ class ArtifactCode:
 
     Attributes:
         is_named: Whether the program key names everything that the code calls; otherwise it is never reused.
+        reused_parts: Number of parts of code compiled by regions that come from other artifacts.
         chosen: Whether autotuning chose anything when it was compiled.
         origin: The artifact that it was compiled for, None if that is gone.
         compiled_for: That artifact's version, `team/name@3`; empty if it is gone.
@@ -70,6 +72,7 @@ class ArtifactCode:
     calls_others: bool
     is_named: bool
     reused: bool
+    reused_parts: int
     chosen: bool
     options: dict[str, Any]
     origin: Digest | None
