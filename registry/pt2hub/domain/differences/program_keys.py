@@ -97,15 +97,34 @@ def _expand(
     if field.path == "signature":
         found = compare_fields(encode(before.signature), encode(after.signature))
     elif field.path == "constants":
-        found = compare_fields(_constant_forms(before), _constant_forms(after))
+        found = list(_compare_forms(_constant_forms(before), _constant_forms(after)))
     else:
         return [field]
     return [replace(item, path=f"{field.path}.{item.path}") for item in found] or [field]
 
 
-def _constant_forms(config: ArtifactConfig) -> dict[str, Any]:
+def _constant_forms(config: ArtifactConfig) -> dict[str, dict[str, Any]]:
     table = encode(config.constants.table)
     return {item["fqn"]: {name: item[name] for name in _FORM} for item in table}
+
+
+def _compare_forms(
+    before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]
+) -> Iterator[FieldDifference]:
+    """Yield what differs of constants that both have, then those that only one has."""
+    both = before.keys() & after.keys()
+    one, other = ({name: form for name, form in forms.items() if name in both} for forms in (before, after))
+    yield from compare_fields(one, other)
+    for name in before:
+        if name not in both:
+            yield FieldDifference(name, "removed", before=_form_text(before[name]))
+    for name in after:
+        if name not in both:
+            yield FieldDifference(name, "added", after=_form_text(after[name]))
+
+
+def _form_text(form: dict[str, Any]) -> str:
+    return f"{form['dtype']}{form['shape']}, strides {form['stride']}"
 
 
 def _schema_reasons(before: int, after: int) -> Iterator[str]:
