@@ -145,7 +145,11 @@ def test_digests_of_signature_and_constants_are_resolved_by_the_configs() -> Non
     added = compare_keys(after, replace(after, key=before.key, constants=deeper))
     assert "The form of the constants differs: tail.bias added." in added.reasons
     (field,) = (item for item in added.fields if item.path.startswith("constants"))
-    assert (field.path, field.change, field.after) == ("constants.tail.bias", "added", "float32[3], strides [1]")
+    assert (field.path, field.change, field.after) == (
+        "constants.tail.bias",
+        "added",
+        "float32[3], strides [1]",
+    )
     baked = Constants("", 0, (), baked=True)  # lists no constants
     unlisted = compare_keys(replace(before, constants=baked), replace(after, constants=baked))
     assert ("constants", "changed") in [(item.path, item.change) for item in unlisted.fields]

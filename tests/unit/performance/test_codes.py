@@ -49,8 +49,10 @@ OTHER = replace(
         (
             ONE,
             replace(OTHER, reused_parts=2),
-            "The two run different code: version 3 runs code with 2 parts of other artifacts, version 1 runs code that was "
-            "compiled for it.",
+            (
+                "The two run different code: version 3 runs code with 2 parts of other artifacts, version 1 runs code that was "
+                "compiled for it."
+            ),
         ),
         (
             ONE,

@@ -30,6 +30,7 @@ _NAMES = {
     "toolchain": "the toolchain",
     "baked": "the weights that are baked into the code",
     "regions": "the modules that are regions",
+    "region_code": "the way in which regions are compiled",
 }
 _PLURAL = frozenset({"literals", "options", "settings", "baked", "regions"})
 _NOT_CODE = frozenset({"schema", "reuse"})
@@ -115,12 +116,12 @@ def _compare_forms(
     both = before.keys() & after.keys()
     one, other = ({name: form for name, form in forms.items() if name in both} for forms in (before, after))
     yield from compare_fields(one, other)
-    for name in before:
+    for name, form in before.items():
         if name not in both:
-            yield FieldDifference(name, "removed", before=_form_text(before[name]))
-    for name in after:
+            yield FieldDifference(name, "removed", before=_form_text(form))
+    for name, form in after.items():
         if name not in both:
-            yield FieldDifference(name, "added", after=_form_text(after[name]))
+            yield FieldDifference(name, "added", after=_form_text(form))
 
 
 def _form_text(form: dict[str, Any]) -> str:
