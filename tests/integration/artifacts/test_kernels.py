@@ -44,10 +44,17 @@ def record(**changes: Any) -> bytes:
 
 
 def published(
-    served: Registry, data: bytes | None, *, seed: int = 0, layer: str = oci.FUSION_TYPE, **changes: Any
+    served: Registry,
+    data: bytes | None,
+    *,
+    seed: int = 0,
+    layer: str = oci.FUSION_TYPE,
+    model: str = MODEL,
+    **changes: Any,
 ) -> Digest:
     """An artifact of the one program, with a record of its kernels if there is one."""
-    claim = served.claim(served.submit(source={"factory": "timm:create_model", "seed": seed}).builds[0].id)
+    version = served.submit(model=model, source={"factory": "timm:create_model", "seed": seed})
+    claim = served.claim(version.builds[0].id)
     publication = served.publication(claim, **changes)
     if data is not None:
         manifest = publication.manifest
@@ -106,6 +113,14 @@ def test_reused_code_has_the_kernels_of_the_artifact_that_it_was_compiled_for(
     assert web.get(f"/api/v1/artifacts/{second}/kernels").get_json()["compiled_for"] == first
     assert f"The code is reused from {first}." in shell("kernels", f"{MODEL}@2").out
     assert f"/artifacts/{first}" in read(web, second).links
+
+
+def test_equal_code_of_another_team_lends_no_record(web: FlaskClient, served: Registry) -> None:
+    published(served, record(), model="others/resnet18")
+    own = published(served, None)
+
+    response = web.get(f"/api/v1/artifacts/{own}/kernels")
+    assert (response.status_code, response.get_json()["code"]) == (404, "not_recorded")
 
 
 def test_kernels_of_parts_with_code_of_another_artifact_are_said_to_be_there(

@@ -37,13 +37,10 @@ def find_reused_parts(sessions: Sessions, storage: BlobReader, artifact: Digest)
         return ()
     with sessions.begin() as session:
         keys = [region.key.digest for region in regions]
-        first = RegionStore(session).first_holders(keys, team_of(facts["model"]))
-    found = [(region, first.get(region.key.digest)) for region in regions]
+        first = RegionStore(session).first_holders(artifact, keys, team_of(facts["model"]))
     return tuple(
-        ReusedPart(
-            region.calls, region.modules, *(holder if holder and holder[0] != artifact else (None, ""))
-        )
-        for region, holder in found
+        ReusedPart(region.calls, region.modules, *first.get(region.key.digest, (None, "")))
+        for region in regions
     )
 
 

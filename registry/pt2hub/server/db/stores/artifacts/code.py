@@ -37,11 +37,15 @@ _CODES = text("""
         JOIN models AS made ON made.id = theirs.model_id
         WHERE first.program_key = own.program_key AND first.code = own.code
             AND first.provenance ->> 'code_reused_from' IS NULL
+            AND split_part(made.name, '/', 1) = split_part(models.name, '/', 1)
         ORDER BY first.digest <> own.digest, first.created_at, first.digest LIMIT 1
     ) AS origin ON true
     LEFT JOIN LATERAL (
         SELECT same.digest FROM artifacts AS same
-        WHERE same.program_key = own.program_key AND same.code = own.code
+        JOIN builds AS built ON built.id = same.build_id
+        JOIN versions AS theirs ON theirs.id = built.version_id
+        JOIN models AS others ON others.id = theirs.model_id
+        WHERE split_part(others.name, '/', 1) = split_part(models.name, '/', 1) AND same.program_key = own.program_key AND same.code = own.code
             AND EXISTS (SELECT 1 FROM autotune_choices WHERE artifact = same.digest)
         ORDER BY same.digest <> own.digest, same.created_at, same.digest LIMIT 1
     ) AS tuned ON true

@@ -46,7 +46,8 @@ _FIRST = text("""
         JOIN builds ON builds.id = artifacts.build_id
         JOIN versions ON versions.id = builds.version_id
         JOIN models ON models.id = versions.model_id
-        WHERE regions.program_key = wanted.key AND starts_with(models.name, :prefix)
+        WHERE regions.program_key = wanted.key AND starts_with(models.name, :prefix) AND artifacts.digest <> :artifact
+            AND artifacts.created_at <= (SELECT created_at FROM artifacts WHERE digest = :artifact)
         ORDER BY artifacts.created_at, artifacts.digest
         LIMIT 1
     ) AS found
@@ -77,7 +78,13 @@ class RegionStore:
             found.setdefault(Digest(key), []).append(Digest(artifact))
         return found
 
-    def first_holders(self, keys: Collection[Digest], team: str) -> dict[Digest, tuple[Digest, str]]:
-        """Return a team's first artifact with each region: its digest and its version, `team/name@3`, by the region's key."""
-        rows = self._session.execute(_FIRST, {"keys": list(keys), "prefix": f"{team}/"})
+    def first_holders(
+        self, artifact: Digest, keys: Collection[Digest], team: str
+    ) -> dict[Digest, tuple[Digest, str]]:
+        """Return a team's first artifact with each region, by the region's key: its digest and its version, `team/name@3`.
+
+        Args:
+            artifact: The artifact that has these regions; only earlier ones are returned.
+        """
+        rows = self._session.execute(_FIRST, {"artifact": artifact, "keys": list(keys), "prefix": f"{team}/"})
         return {Digest(key): (Digest(digest), f"{name}@{number}") for key, digest, name, number in rows}
