@@ -119,3 +119,25 @@ class Plain(nn.Module):
 def deep(blocks: int = 100) -> Chain:
     """Equal blocks and nothing else."""
     return Chain(*(Plain() for _ in range(blocks)))
+
+
+class Halving(nn.Module):
+    """Equal blocks that are called with two shapes; their graphs have the same text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Plain() for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.reshape(-1, 2, 8)
+        for layer in self.layers[:2]:
+            x = layer(x)
+        x = x[:, :1]
+        for layer in self.layers[2:]:
+            x = layer(x)
+        return x.mean(dim=1)
+
+
+def bottlenecks() -> Chain:
+    """Linear layers of two shapes; their graphs have the same text."""
+    return Chain(*(nn.Linear(*sizes) for _ in range(2) for sizes in ((8, 16), (16, 8))))

@@ -9,6 +9,8 @@ from pt2hub.rendering.quantities import format_bytes, format_count
 from pt2hub.rendering.reasons import NOTHING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pt2hub.domain.differences.graphs import GraphDifferences, NodeDifference
     from pt2hub.domain.differences.kernels import KernelDifference, KernelDifferences
     from pt2hub.domain.fusion import FusedKernel, GraphNode
@@ -38,7 +40,20 @@ def kernels(view: DiffView) -> Section:
     if found.missing:
         return Section("kernels", "Kernels", (found.missing,))
     rows = tuple(map(_kernel_row, found.kernels))
-    return Section("kernels", "Kernels", (_kernel_line(found),), _KERNELS, rows, _notes(found))
+    notes = (*_notes(found), *_reused_notes(view))
+    return Section("kernels", "Kernels", (_kernel_line(found),), _KERNELS, rows, notes)
+
+
+def _reused_notes(view: DiffView) -> Iterator[str]:
+    """Yield what is not compared, because other artifacts have the record."""
+    sides = (view.comparison.before, view.comparison.after)
+    for side, count in zip(sides, view.kernels.reused_parts, strict=True):
+        if count:
+            name = f"{side.model}@{side.number}"
+            yield (
+                f"Not compared: the kernels of {format_count(count, 'part')} of {name} that {'runs' if count == 1 else 'run'} "
+                f"code of other artifacts. pt2hub kernels {name} names them."
+            )
 
 
 def _node_row(item: NodeDifference) -> tuple[str, ...]:

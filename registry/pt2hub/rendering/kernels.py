@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 from pt2hub.domain.fusion import group_by_line, sources_of
 from pt2hub.renderable import Sheet
 from pt2hub.rendering.quantities import format_count
+from pt2hub.rendering.regions import MAX_REGIONS, describe_calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from pt2hub.domain.digests import Digest
     from pt2hub.domain.fusion import FusedKernel
-    from pt2hub.wire.kernels import KernelsView
+    from pt2hub.wire.kernels import KernelsView, ReusedPart
 
 MAX_LINES = 6
 """Lines of the model that are listed of a kernel."""
@@ -32,7 +34,9 @@ def kernels(view: KernelsView) -> Sheet:
         )
         for kernel, lines in format_operations(view)
     )
-    return Sheet(f"{view.model}@{view.number} for {view.target}: {format_count(len(rows), 'kernel')}", rows)
+    notes = tuple(line for line, _ in reused_lines(view))
+    title = f"{view.model}@{view.number} for {view.target}: {format_count(len(rows), 'kernel')}"
+    return Sheet(title, rows, notes)
 
 
 def format_operations(view: KernelsView) -> Iterator[tuple[FusedKernel, list[tuple[str, str]]]]:
@@ -47,6 +51,24 @@ def format_lines(lines: Sequence[tuple[str, Sequence[str]]]) -> list[tuple[str, 
     shown = [(line, _join(names)) for line, names in lines[:MAX_LINES]]
     more = len(lines) - len(shown)
     return [*shown, ("", f"and {more} more lines")] if more else shown
+
+
+def reused_lines(view: KernelsView) -> list[tuple[str, Digest | None]]:
+    """Return a line for each part whose kernels another artifact has, with that artifact."""
+    shown = [(_reused_line(part), part.artifact) for part in view.reused_parts[:MAX_REGIONS]]
+    more = len(view.reused_parts) - len(shown)
+    return (
+        [*shown, (f"{format_count(more, 'more part')} with code of other artifacts.", None)]
+        if more
+        else shown
+    )
+
+
+def _reused_line(part: ReusedPart) -> str:
+    calls = describe_calls(part.calls, part.modules)
+    if not part.version:
+        return f"The kernels of {calls} are not listed: the artifact that has them is gone."
+    return f"The kernels of {calls} are listed with {part.version}, whose code is reused."
 
 
 def has_resources(kernels: Sequence[FusedKernel]) -> bool:

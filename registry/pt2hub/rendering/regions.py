@@ -27,9 +27,14 @@ def region_lines(regions: Sequence[RegionView]) -> tuple[str, ...]:
     return (*lines, _describe_between(between)) if between else lines
 
 
+def describe_calls(calls: int, modules: Sequence[str]) -> str:
+    """Return the calls of a part as text: `12 calls of encoder.layer.0 ... encoder.layer.11`."""
+    name = " ".join(name_modules(modules).translate(INVISIBLE_CHARACTERS).split()) if modules else ""
+    return f"{format_count(calls, 'call')} of {name or 'a part between regions'}"
+
+
 def _describe_region(item: RegionView) -> str:
-    name = " ".join(name_modules(item.modules).translate(INVISIBLE_CHARACTERS).split())
-    calls = f"{format_count(item.calls, 'call')} of {name}"
+    calls = describe_calls(item.calls, item.modules)
     if item.code_reused_from:
         return f"{calls}, reused from {item.code_reused_from[:_SHORT_DIGEST_CHARS]}"
     return f"{calls}, compiled once" if item.calls > 1 else f"{calls}, compiled"
@@ -37,6 +42,7 @@ def _describe_region(item: RegionView) -> str:
 
 def _describe_between(parts: Sequence[RegionView]) -> str:
     reused = sum(item.code_reused_from is not None for item in parts)
-    counts = ((len(parts) - reused, "compiled"), (reused, "reused"))
-    done = ", ".join(f"{count} {what}" for count, what in counts if count)
-    return f"{format_count(len(parts), 'part')} around them: {done}"
+    around = f"{format_count(len(parts), 'part')} around them"
+    if reused in (0, len(parts)):
+        return f"{around}, {'reused' if reused else 'compiled'}"
+    return f"{around}: {len(parts) - reused} compiled, {reused} reused"

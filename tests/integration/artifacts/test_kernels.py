@@ -10,8 +10,9 @@ import pytest
 
 from pt2hub.domain import artifacts as oci
 from pt2hub.domain.artifacts import Descriptor, Manifest
-from pt2hub.domain.digests import Digest, canonical_json
+from pt2hub.domain.digests import Digest, canonical_json, digest_bytes
 from pt2hub.domain.fusion import MAX_FUSION_BYTES, MAX_KERNELS
+from support.artifacts import a_region
 from support.pages import Page
 from support.registry import V4
 
@@ -42,10 +43,19 @@ def record(**changes: Any) -> bytes:
     )
 
 
-def published(served: Registry, data: bytes | None, *, seed: int = 0, layer: str = oci.FUSION_TYPE) -> Digest:
+def published(
+    served: Registry,
+    data: bytes | None,
+    *,
+    seed: int = 0,
+    layer: str = oci.FUSION_TYPE,
+    model: str = MODEL,
+    **changes: Any,
+) -> Digest:
     """An artifact of the one program, with a record of its kernels if there is one."""
-    claim = served.claim(served.submit(source={"factory": "timm:create_model", "seed": seed}).builds[0].id)
-    publication = served.publication(claim)
+    version = served.submit(model=model, source={"factory": "timm:create_model", "seed": seed})
+    claim = served.claim(version.builds[0].id)
+    publication = served.publication(claim, **changes)
     if data is not None:
         manifest = publication.manifest
         referrer = Manifest(
@@ -103,6 +113,52 @@ def test_reused_code_has_the_kernels_of_the_artifact_that_it_was_compiled_for(
     assert web.get(f"/api/v1/artifacts/{second}/kernels").get_json()["compiled_for"] == first
     assert f"The code is reused from {first}." in shell("kernels", f"{MODEL}@2").out
     assert f"/artifacts/{first}" in read(web, second).links
+
+
+def test_equal_code_of_another_team_lends_no_record(web: FlaskClient, served: Registry) -> None:
+    published(served, record(), model="others/resnet18")
+    own = published(served, None)
+
+    response = web.get(f"/api/v1/artifacts/{own}/kernels")
+    assert (response.status_code, response.get_json()["code"]) == (404, "not_recorded")
+
+
+def test_kernels_of_parts_with_code_of_another_artifact_are_said_to_be_there(
+    shell: Shell, web: FlaskClient, served: Registry
+) -> None:
+    first = published(served, record(), regions=(a_region("layer", "layers.0"), a_region("rest")))
+    layer = a_region("layer", "layers.0", "layers.1<b>", code_reused_from=digest_bytes(b"code"))
+    gone = a_region("gone", code_reused_from=digest_bytes(b"gone"))
+    second = published(
+        served,
+        record(kernels=[]),
+        seed=1,
+        key="second",
+        code=b"other",
+        regions=(layer, gone, a_region("end")),
+    )
+    lines = (
+        f"The kernels of 2 calls of layers.0, layers.1<b> are listed with {MODEL}@1, whose code is reused.",
+        "The kernels of 1 call of a part between regions are not listed: the artifact that has them is gone.",
+    )
+
+    said = shell("kernels", f"{MODEL}@2").out
+    assert "The code that was compiled for it calls no kernel." in said
+    assert all(line in said for line in lines)
+    told = web.get(f"/api/v1/artifacts/{second}/kernels").get_json()["reused_parts"]
+    assert [(part["calls"], part["artifact"], part["version"]) for part in told] == [
+        (2, first, f"{MODEL}@1"),
+        (1, None, ""),
+    ]
+    page = read(web, second)
+    assert all(line in page.text for line in lines)
+    assert f"/artifacts/{first}" in page.links
+    assert "reused" not in shell("kernels", f"{MODEL}@1").out
+
+    differences = shell("diff", f"{MODEL}@1", f"{MODEL}@2").out
+    assert (
+        f"Not compared: the kernels of 2 parts of {MODEL}@2 that run code of other artifacts." in differences
+    )
 
 
 def test_an_artifact_without_a_record_has_an_error_code_of_its_own(

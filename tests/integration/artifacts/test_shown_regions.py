@@ -24,7 +24,7 @@ ORIGIN = digest_bytes(b"another layer")
 TEXTS = (
     "3 calls of layers.0 ... layers.2<b>, compiled once",
     f"1 call of head, reused from {ORIGIN[:19]}",
-    "1 part around them: 1 compiled",
+    "1 part around them, compiled",
 )
 
 

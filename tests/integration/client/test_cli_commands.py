@@ -229,7 +229,11 @@ dtypes: float32
     rows = document["artifacts"][HERE]["autotune"]
     assert (code, [row["milliseconds"] for row in rows]) == (0, [0.1, 0.2, None])
     served.sql("DELETE FROM autotune_choices")
-    said = "no autotuning: neither compile.mode nor compile.options asks for it, or the compiler had only one choice"
+    said = "no autotuning: neither compile.mode nor compile.options asks for it"
+    assert f"{HERE}: {said}" in shell("show", MODEL, "--autotune").out
+    recorded = """{"compile": {"mode": "max-autotune", "options": {"max_autotune": true}}}"""
+    served.sql(f"UPDATE artifacts SET provenance = provenance || '{recorded}'")
+    said = "no candidates were timed: the compiler had no alternatives to choose from"
     assert f"{HERE}: {said}" in shell("show", MODEL, "--autotune").out
 
 

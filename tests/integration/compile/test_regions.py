@@ -17,6 +17,7 @@ from pt2hub.domain.artifacts import ArtifactConfig
 from pt2hub.domain.codec import decode
 from pt2hub_workers.inside.builds.compilation import Compilation
 from pt2hub_workers.inside.operations import files
+from support import region_models
 from support.region_models import Stack, deep
 from support.workbench import Workbench, tiny_spec
 
@@ -223,6 +224,27 @@ def test_wrong_regions_say_what_is_wrong(bench: Workbench, model: str, regions: 
     assert said in caught.value.message
     assert caught.value.where == "compile.regions"
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("model", "regions", "shape"),
+    [("bottlenecks", ["Linear"], ["batch", 8]), ("Halving", ["Plain"], ["batch", 16])],
+)
+def test_parts_whose_graphs_differ_in_shapes_only_have_code_of_their_own(
+    bench: Workbench, model: str, regions: Any, shape: Any
+) -> None:
+    inputs = [{"name": "x", "shape": shape, "generate": {"normal": {}}}]
+    parts = bench.build(_spec(model, regions, model=model.lower(), inputs=inputs))
+
+    called = [region for region in parts["regions"] if region["modules"]]
+    assert [region["calls"] for region in called] == [2, 2]
+    with archive.open_archive(Path(parts["code_path"])) as layer:
+        one, other = (layer.read(region["members"][0]) for region in called)
+    assert one != other
+    torch.manual_seed(3)
+    eager = getattr(region_models, model)().eval()
+    x = torch.randn(3, shape[1])
+    torch.testing.assert_close(_load(parts)(x), eager(x), rtol=1e-5, atol=1e-5)
 
 
 def test_auto_leaves_models_whole_where_regions_save_little(bench: Workbench) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pt2hub.domain.artifacts import Constants, ProgramKey, TensorInput
 from pt2hub.domain.differences.fields import MAX_FIELDS, FieldDifference, compare_fields, limit_fields
 from pt2hub.domain.differences.numerics import MAX_ERRORS, compare_numerics
-from pt2hub.domain.differences.program_keys import compare_keys
+from pt2hub.domain.differences.program_keys import compare_keys, field_reasons
 from pt2hub.domain.differences.sizes import SizeDifference, compare_sizes
 from pt2hub.domain.digests import digest_bytes, digest_json
 from support.artifacts import a_config, a_constant, a_signature
@@ -114,6 +114,13 @@ def test_each_field_of_a_key_has_a_plain_reason() -> None:
     assert reasons(regions=["layers.0", "layers.1"]) == (
         "Only the key of the second covers the modules that are regions.",
     )
+    layers = [f"encoder.layer.{number}" for number in range(12)]
+    assert list(field_reasons(compare_fields({"regions": layers[:6]}, {"regions": layers[1:]}), "")) == [
+        "The modules that are regions differ: 6 added, 1 removed.",
+    ]
+    assert list(field_reasons(compare_fields({"regions": layers * 9}, {"regions": layers * 10}), "")) == [
+        "The modules that are regions differ.",
+    ]
     assert reasons(schema=1) == (
         "The keys have schemas 2 and 1: code with a key of an older schema than 2 is not reused.",
     )
@@ -133,6 +140,15 @@ def test_digests_of_signature_and_constants_are_resolved_by_the_configs() -> Non
     assert found.reasons == (
         "The call signature differs: inputs.x.dtype float32, then float16.",
         "The form of the constants differs: head.weight.shape [10, 4], then [10, 8]; head.weight.stride [4, 1], then [8, 1].",
+    )
+    deeper = replace(wider, table=(*wider.table, a_constant("tail.bias", (3,))))
+    added = compare_keys(after, replace(after, key=before.key, constants=deeper))
+    assert "The form of the constants differs: tail.bias added." in added.reasons
+    (field,) = (item for item in added.fields if item.path.startswith("constants"))
+    assert (field.path, field.change, field.after) == (
+        "constants.tail.bias",
+        "added",
+        "float32[3], strides [1]",
     )
     baked = Constants("", 0, (), baked=True)  # lists no constants
     unlisted = compare_keys(replace(before, constants=baked), replace(after, constants=baked))

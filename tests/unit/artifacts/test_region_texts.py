@@ -64,12 +64,12 @@ def test_each_part_with_a_new_key_is_compared_with_the_one_that_it_replaces() ->
         "1 of the second's 3 parts has a key of the first.",
         "encoder.layer.0 ... encoder.layer.11: Compiler options differ: a 1, then 2.",
         "encoder.layer.0 ... encoder.layer.11: The number of threads differs: 4, then 8.",
-        "a part between regions: The field part differs: [], then [1].",
+        "A part between regions: The field part differs: [], then [1].",
     )
     assert [(item.path, item.before, item.after) for item in found.fields] == [
         ("regions.encoder.layer.0 ... encoder.layer.11.options.a", 1, 2),
         ("regions.encoder.layer.0 ... encoder.layer.11.threads", 4, 8),
-        ("regions.a part between regions.part", (), (1,)),
+        ("regions.A part between regions.part", (), (1,)),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -137,6 +137,32 @@ def test_tables_that_nobody_used_for_long_are_removed(tmp_path: Path) -> None:
     tables.add("other", sent(tmp_path, a_table()))
     assert fetched(tables, tmp_path) is None
     assert fetched(tables, tmp_path, "other") == a_table()
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    name: str
+
+    def hash_key(self) -> str:
+        return self.name
+
+
+@pytest.mark.parametrize(
+    ("reason", "kept"),
+    [
+        ("OutOfResources: shared memory", True),
+        ("CUDA out of memory. Tried to allocate 2 GiB", False),
+        ("OSError: [Errno 12] Cannot allocate memory", False),
+        ("OSError: [Errno 28] No space left on device", False),
+    ],
+)
+def test_failures_for_lack_of_room_are_not_kept(reason: str, *, kept: bool) -> None:
+    failed, timed = _Candidate("failed"), _Candidate("timed")
+    known = KnownTimes()
+
+    known.add("mm", "[2, 2]", {timed: 0.5}, {id(failed): reason}, [failed, timed])
+
+    assert bool(known.added) is kept
 
 
 def test_configurations_of_triton_kernels_go_through_inductors_own_files(

@@ -23,6 +23,7 @@ ONE = ArtifactCode(
     calls_others=False,
     is_named=True,
     reused=False,
+    reused_parts=0,
     chosen=True,
     options={"max_autotune": True},
     origin=FIRST,
@@ -45,6 +46,14 @@ OTHER = replace(
 @pytest.mark.parametrize(
     ("before", "after", "text"),
     [
+        (
+            ONE,
+            replace(OTHER, reused_parts=2),
+            (
+                "The two run different code: version 3 runs code with 2 parts of other artifacts, version 1 runs code that was "
+                "compiled for it."
+            ),
+        ),
         (
             ONE,
             REUSING,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -194,6 +195,13 @@ def test_code_that_cannot_be_imported_is_shown_its_own_line(
     tmp_path: Path, files: dict[str, str], entry: str, said: str
 ) -> None:
     assert said in _refused(tmp_path, UnknownEntry, files, entry=entry)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is not None, reason="triton is installed")
+def test_a_worker_without_triton_names_targets_that_have_it(tmp_path: Path) -> None:
+    said = _refused(tmp_path, UnknownEntry, {"net.py": "import triton.language as tl"}, entry="net:build")
+
+    assert "choose targets with a GPU" in said
 
 
 def test_names_that_the_build_imports_itself_cannot_be_taken(tmp_path: Path) -> None:

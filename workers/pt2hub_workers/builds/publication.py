@@ -95,6 +95,7 @@ def make_config(
 ) -> ArtifactConfig:
     """Return the artifact's config."""
     claim, machine = origin.claim, origin.machine
+    regions = _regions(fields, origin)
     described = {
         name: getattr(fields, name) for name in ("signature", "constants", "native", "key", "single_file")
     }
@@ -106,7 +107,7 @@ def make_config(
         "environment": encode(machine.environment),
         **described,
         "dtype": fields.dtype,
-        "regions": _regions(fields, origin),
+        "regions": regions,
         "steps": [encode(StepTiming(name, round(seconds, 6))) for name, seconds in timings],
         "verification": verification or {},
         "provenance": {
@@ -116,6 +117,7 @@ def make_config(
             "isolation": origin.isolation,
             "isolation_profile": origin.isolation_profile,
             "code_reused_from": origin.reused,
+            **_reused_parts(regions),
             **_of_key(read(ProgramKey, fields.key)),
             "compiler_processes": fields.compiler_processes,
             "autotuning": fields.autotuning,
@@ -137,6 +139,12 @@ def _regions(fields: MessageFields, origin: Origin) -> list[dict[str, Any]]:
     if origin.reused is None:
         return fields.regions
     return [{**region, "code_reused_from": origin.reused} for region in fields.regions]
+
+
+def _reused_parts(regions: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """Return the number of parts with code of other artifacts, for the database."""
+    count = sum(bool(region.get("code_reused_from")) for region in regions)
+    return {"reused_parts": count} if count else {}
 
 
 def _of_key(key: ProgramKey) -> dict[str, Any]:

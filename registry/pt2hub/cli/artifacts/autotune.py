@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pt2hub.cli.output import one_line
+from pt2hub.domain.publishing.inductor_options import is_autotuned
 from pt2hub.rendering.quantities import format_count, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from rich.console import Console
 
@@ -16,9 +17,8 @@ if TYPE_CHECKING:
     from pt2hub.wire.artifacts import ArtifactView
 
 _REUSED = "the code is reused; see the version that it was compiled for, if candidates were timed"
-_UNTUNED = (
-    "no autotuning: neither compile.mode nor compile.options asks for it, or the compiler had only one choice"
-)
+_NOT_REQUESTED = "no autotuning: neither compile.mode nor compile.options asks for it"
+_NO_ALTERNATIVES = "no candidates were timed: the compiler had no alternatives to choose from"
 
 
 def print_autotune(out: Console, target: str, view: ArtifactView) -> None:
@@ -27,12 +27,22 @@ def print_autotune(out: Console, target: str, view: ArtifactView) -> None:
 
     found = operations(view.autotune)
     if not found:
-        out.print(f"{target}: {_REUSED if view.provenance.get('code_reused_from') else _UNTUNED}")
+        out.print(f"{target}: {_explain_absence(view.provenance)}")
         return
     out.print(f"{target}:")
     for operation in found:
         for line in _lines(operation):
             out.print(line, highlight=False, soft_wrap=True)
+
+
+def _explain_absence(provenance: Mapping[str, Any]) -> str:
+    if provenance.get("code_reused_from"):
+        return _REUSED
+    recorded = provenance.get("compile")
+    options = recorded.get("options") if isinstance(recorded, dict) else None
+    if not isinstance(options, dict):  # an older pt2hub did not record them
+        return f"{_NOT_REQUESTED}, or the compiler had only one choice"
+    return _NO_ALTERNATIVES if is_autotuned(options) else _NOT_REQUESTED
 
 
 def _lines(operation: Operation) -> Iterable[str]:

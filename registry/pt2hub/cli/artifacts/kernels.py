@@ -88,7 +88,7 @@ def _select(resolved: ResolvedReference, target: str | None) -> Digest:
 
 def _print_kernels(out: Console, view: KernelsView) -> None:
     from pt2hub.cli.tables import print_table
-    from pt2hub.rendering.kernels import RESOURCE_LABELS, format_operations, has_resources
+    from pt2hub.rendering.kernels import RESOURCE_LABELS, format_operations, has_resources, reused_lines
     from pt2hub.rendering.quantities import format_count
 
     out.print(f"{view.model}@{view.number} for {view.target}", style="bold", highlight=False)
@@ -106,7 +106,14 @@ def _print_kernels(out: Console, view: KernelsView) -> None:
         for kernel, lines in format_operations(view)
     ]
     headings = ("KERNEL", "CALLS", *resources, "OPERATIONS")
-    print_table(out, headings, rows, empty="The code calls no kernel.")
+    empty = (
+        "The code that was compiled for it calls no kernel."
+        if view.reused_parts
+        else "The code calls no kernel."
+    )
+    print_table(out, headings, rows, empty=empty)
+    for line, _ in reused_lines(view):
+        out.print(line, highlight=False, soft_wrap=True)
     if view.left_out:
         out.print(
             f"{format_count(view.left_out, 'kernel or node')} beyond the limits of the record: not listed."

@@ -46,6 +46,7 @@ class KernelDifferences:
         kernels: The kernels that differ, in the order of their first call.
         left_out: Number of further kernels that differ.
         unrecorded: Number of nodes and kernels beyond the limits of the records.
+        reused_parts: Number of parts of each artifact whose code, and record of kernels, another artifact has.
         missing: Why the kernels cannot be compared; empty if they can.
     """
 
@@ -57,6 +58,7 @@ class KernelDifferences:
     kernels: tuple[KernelDifference, ...] = ()
     left_out: int = 0
     unrecorded: int = 0
+    reused_parts: tuple[int, int] = (0, 0)
     missing: str = ""
 
 

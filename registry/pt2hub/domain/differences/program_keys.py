@@ -30,6 +30,7 @@ _NAMES = {
     "toolchain": "the toolchain",
     "baked": "the weights that are baked into the code",
     "regions": "the modules that are regions",
+    "region_code": "the way in which regions are compiled",
 }
 _PLURAL = frozenset({"literals", "options", "settings", "baked", "regions"})
 _NOT_CODE = frozenset({"schema", "reuse"})
@@ -97,15 +98,34 @@ def _expand(
     if field.path == "signature":
         found = compare_fields(encode(before.signature), encode(after.signature))
     elif field.path == "constants":
-        found = compare_fields(_constant_forms(before), _constant_forms(after))
+        found = list(_compare_forms(_constant_forms(before), _constant_forms(after)))
     else:
         return [field]
     return [replace(item, path=f"{field.path}.{item.path}") for item in found] or [field]
 
 
-def _constant_forms(config: ArtifactConfig) -> dict[str, Any]:
+def _constant_forms(config: ArtifactConfig) -> dict[str, dict[str, Any]]:
     table = encode(config.constants.table)
     return {item["fqn"]: {name: item[name] for name in _FORM} for item in table}
+
+
+def _compare_forms(
+    before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]
+) -> Iterator[FieldDifference]:
+    """Yield what differs of constants that both have, then those that only one has."""
+    both = before.keys() & after.keys()
+    one, other = ({name: form for name, form in forms.items() if name in both} for forms in (before, after))
+    yield from compare_fields(one, other)
+    for name, form in before.items():
+        if name not in both:
+            yield FieldDifference(name, "removed", before=_form_text(form))
+    for name, form in after.items():
+        if name not in both:
+            yield FieldDifference(name, "added", after=_form_text(form))
+
+
+def _form_text(form: dict[str, Any]) -> str:
+    return f"{form['dtype']}{form['shape']}, strides {form['stride']}"
 
 
 def _schema_reasons(before: int, after: int) -> Iterator[str]:
@@ -156,7 +176,20 @@ def _describe(item: FieldDifference, group: str) -> str:
     values = item.before, item.after
     if any(isinstance(value, str) and _DIGEST.fullmatch(value) for value in values):
         return name
-    return f"{name} {_value(item.before)}, then {_value(item.after)}".strip()
+    one, other = map(_value, values)
+    is_long = max(len(one), len(other)) > _MAX_VALUE_CHARS
+    if is_long and isinstance(item.before, list) and isinstance(item.after, list):
+        return f"{name} {_entries(item.before, item.after)}".strip()
+    if one == other:  # they differ where they are cut
+        return name
+    return f"{name} {one}, then {other}".strip()
+
+
+def _entries(before: list[Any], after: list[Any]) -> str:
+    """Return how many entries a list lost and gained."""
+    added, removed = sum(item not in before for item in after), sum(item not in after for item in before)
+    changes = [f"{count} {change}" for count, change in ((added, "added"), (removed, "removed")) if count]
+    return ", ".join(changes) or "another order"
 
 
 def _value(value: Any) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pt2hub.domain.differences.fields import FieldDifference
     from pt2hub.domain.differences.program_keys import KeyDifferences
 
-_BETWEEN = "a part between regions"
+_BETWEEN = "A part between regions"
 _MAX_NAME_CHARS = 120
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.codec import encode
-from pt2hub.domain.digests import digest_file
+from pt2hub.domain.digests import digest_file, hex_of
 from pt2hub.domain.publishing.compile_modes import requested_options
 from pt2hub.domain.publishing.inductor_options import CHANNELS_LAST, is_autotuned
 from pt2hub.domain.publishing.regions import requested_regions
@@ -162,6 +162,8 @@ class Compilation:
         identity: CodeIdentity,
         separate: Collection[str],
         modules: Sequence[str] = (),
+        *,
+        is_part: bool = False,
     ) -> ProgramKey:
         job = self._job
         now = settings.compiler_configuration() | torch_patches.inductor_constants()
@@ -179,7 +181,11 @@ class Compilation:
             target=job.target,
             baked=digest_file(self._model.weights_layer) if job.is_baked else None,
             regions=modules,
+            is_part=is_part,
         )
+
+    def _compute_part_key(self, part: ExportResult, separate: Collection[str]) -> ProgramKey:
+        return self._compute_key(part, self._identify(part.program), separate, is_part=True)
 
     def _requested_options(self) -> dict[str, Any]:
         return requested_options(self._job.spec.canonical(), self._job.request.model_dump())
@@ -221,11 +227,11 @@ class Compilation:
                 self._exported.program,
                 division,
                 self._around,
-                lambda part, separate: self._compute_key(part, self._identify(part.program), separate),
+                self._compute_part_key,
                 channel=self._channel,
                 directory=self._job.out,
             )
-            codes, library = regional.compile(self._compile_program)
+            codes, library = regional.compile(self._compile_part)
         except RegionsImpossible as error:
             requested = self._requested_regions()
             if requested != "auto":
@@ -252,17 +258,17 @@ class Compilation:
 
         return pack
 
-    def _compile_program(
-        self, program: ExportedProgram, package: Path, fusion: FusionRecorder, part: str = ""
+    def _compile_part(
+        self, program: ExportedProgram, package: Path, fusion: FusionRecorder, name: str, key: ProgramKey
     ) -> None:
-        """Compile a program into a package.
+        self._debug_logs.begin_part(name)
+        self._compile_program(program, package, fusion, folder=hex_of(key.digest))
 
-        Args:
-            part: Description of the part that it is of the whole program; empty if it is the whole.
-        """
-        if part:
-            self._debug_logs.begin_part(part)
-        compiler.compile_program(program, self.options | header_options(), package, self.tuning, fusion)
+    def _compile_program(
+        self, program: ExportedProgram, package: Path, fusion: FusionRecorder, *, folder: str = ""
+    ) -> None:
+        options = self.options | header_options()
+        compiler.compile_program(program, options, package, self.tuning, fusion, folder=folder)
 
     def _prepare_tuning(self) -> Tuning:
         """Return the autotuning, which takes the device exclusively as soon as something is timed.

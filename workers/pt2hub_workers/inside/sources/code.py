@@ -31,6 +31,7 @@ WHERE = "source.entry"
 _MAX_NAMES = 20
 """Maximum number of names in one hint."""
 _SUFFIXES = (*importlib.machinery.SOURCE_SUFFIXES, *importlib.machinery.EXTENSION_SUFFIXES)
+_NO_TRITON = "The worker has no triton, which comes with torch for CUDA: choose targets with a GPU."
 _NEEDED = ("torch", "pt2hub", "safetensors")
 """Distributions that the build imports from at any time; those that they require are included."""
 _HARMLESS = frozenset({"test"})
@@ -132,6 +133,8 @@ def _import_hint(error: Exception, modules: list[str]) -> str:
     inside = [module for module in modules if f".{module}".endswith(f".{error.name}")]
     if inside:
         return f"The archive has {inside[0]}: import it under that name, or pack the folder that contains {error.name}."
+    if error.name == "triton":
+        return _NO_TRITON
     return (
         f"Neither the archive nor the worker has {top}. Declare its package in source.requirements ({INSTALL_HINT}), or add "
         "its source to the archive."

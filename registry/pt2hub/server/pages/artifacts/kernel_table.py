@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from pt2hub.domain.digests import Digest
 from pt2hub.domain.fusion import FusedKernel
-from pt2hub.rendering.kernels import format_operations, has_resources
+from pt2hub.rendering.kernels import format_operations, has_resources, reused_lines
 from pt2hub.wire.kernels import KernelsView
 
 SHOWN = 20
@@ -34,12 +35,14 @@ class KernelTable:
 
     Attributes:
         has_resources: Whether registers, shared memory or spills of any kernel are known.
+        reused: A line for each part whose kernels another artifact has, with that artifact.
     """
 
     view: KernelsView
     shown: tuple[KernelRow, ...]
     others: tuple[KernelRow, ...]
     has_resources: bool
+    reused: tuple[tuple[str, Digest | None], ...] = ()
 
 
 def tabulate(view: KernelsView) -> KernelTable:
@@ -48,4 +51,6 @@ def tabulate(view: KernelsView) -> KernelTable:
         KernelRow(kernel, tuple(lines), kernel.name if _FINDABLE.fullmatch(kernel.name) else "")
         for kernel, lines in format_operations(view)
     )
-    return KernelTable(view, rows[:SHOWN], rows[SHOWN:], has_resources(view.kernels))
+    return KernelTable(
+        view, rows[:SHOWN], rows[SHOWN:], has_resources(view.kernels), tuple(reused_lines(view))
+    )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pt2hub.domain.artifacts import KEY_SCHEMA
 from pt2hub.domain.publishing.inductor_options import is_autotuned
+from pt2hub.rendering.quantities import format_count
 from pt2hub.server.db.stores.artifacts.code import ArtifactCodeStore
 from pt2hub.server.db.stores.performance.comparisons import ComparisonStore
 from pt2hub.server.services.artifacts.kernel_changes import differences
@@ -84,11 +85,14 @@ def _different(before: ArtifactCode, after: ArtifactCode) -> str:
     alike = (
         ", from the same program with the same settings" if before.program_key == after.program_key else ""
     )
-    summary = f"The code was recompiled{alike}" if not after.reused else f"The two run different code{alike}"
+    recompiled = not after.reused and not after.reused_parts
+    summary = f"The code was recompiled{alike}" if recompiled else f"The two run different code{alike}"
     return f"{summary}: {_origin_text(other, after)}, {_origin_text(one, before)}."
 
 
 def _origin_text(name: str, code: ArtifactCode) -> str:
+    if not code.reused and code.reused_parts:
+        return f"{name} runs code with {format_count(code.reused_parts, 'part')} of other artifacts"
     if not code.reused:
         return f"{name} runs code that was compiled for it"
     origin = (

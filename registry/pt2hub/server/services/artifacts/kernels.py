@@ -14,6 +14,7 @@ from pt2hub.server.db.stores.artifacts.inspection import InspectionStore
 from pt2hub.server.db.stores.values import storable
 from pt2hub.server.services.artifacts.inspection import artifact_facts
 from pt2hub.server.services.artifacts.referrers import payload
+from pt2hub.server.services.artifacts.reused_parts import find_reused_parts
 from pt2hub.server.services.blobs.documents import read_verified
 from pt2hub.wire.kernels import KernelsView
 
@@ -58,6 +59,7 @@ class KernelService:
             kernels=found.kernels,
             graph=found.graph,
             left_out=found.left_out,
+            reused_parts=find_reused_parts(self._sessions, self._storage, kept.artifact),
         )
 
     def shown(self, digest: str) -> tuple[KernelsView | None, str | None]:

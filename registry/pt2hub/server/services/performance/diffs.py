@@ -91,7 +91,11 @@ class DiffService:
         unrecorded = before.left_out + after.left_out
         return (
             replace(compare_graphs(before.graph, after.graph), unrecorded=unrecorded),
-            replace(compare_kernels(before.kernels, after.kernels), unrecorded=unrecorded),
+            replace(
+                compare_kernels(before.kernels, after.kernels),
+                unrecorded=unrecorded,
+                reused_parts=(len(before.reused_parts), len(after.reused_parts)),
+            ),
         )
 
     def _compare_configs(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.publishing.inductor_options import is_autotuned
+from pt2hub.rendering.quantities import format_count
 from pt2hub_workers.inside.builds.compile import autotune_kernels
 from pt2hub_workers.inside.builds.compile.autotune_candidates import (
     BUDGET_REASON,
@@ -72,7 +73,7 @@ class Tuning:
         return self.budget is not None and self.seconds + running >= self.budget
 
     def __str__(self) -> str:
-        text = f"{self.made} choices made in {self.seconds:.1f} s"
+        text = f"{format_count(self.made, 'choice')} made in {self.seconds:.1f} s"
         text += f", {self.reused} known from earlier builds" if self.reused else ""
         if not self.skipped:
             return text

@@ -43,14 +43,23 @@ def compile_program(
     package: Path,
     tuning: Tuning | None = None,
     fusion: FusionRecorder | None = None,
+    *,
+    folder: str = "",
 ) -> Tuning:
-    """Compile a program into `package`, a complete `.pt2` file with the constants' blob."""
+    """Compile a program into `package`, a complete `.pt2` file with the constants' blob.
+
+    Args:
+        folder: Name of the folder in Inductor's cache for the generated files. Where omitted, Inductor takes the digest of the
+            graph's text, which has neither shapes nor dtypes: two such programs of one process would share their files.
+    """
     import torch._inductor
+    import torch._inductor.config
     import torch._inductor.package  # its parent does not load it, and aoti_compile_and_package needs it
 
     tuning = tuning or Tuning()
     fusion = fusion or FusionRecorder()
-    with tuning.watch(), fusion.watch(), store_channels_last(options), _gradient_mode(options):
+    files = torch._inductor.config.patch({"aot_inductor.output_path": folder})  # noqa: SLF001  # torch's name
+    with files, tuning.watch(), fusion.watch(), store_channels_last(options), _gradient_mode(options):
         try:
             torch._inductor.aoti_compile_and_package(  # noqa: SLF001  # documented, in spite of its name
                 program, package_path=str(package), inductor_configs=dict(options)

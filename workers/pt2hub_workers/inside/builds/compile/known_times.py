@@ -24,7 +24,10 @@ Times = dict[str, float | str]
 OPERATIONS, KERNELS = "operations", "kernels"
 CONFIG_SUFFIX = ".best_config"
 """Suffix of Inductor's files with the chosen configuration of a Triton kernel."""
-_TRANSIENT = ("out of memory", "budget", "skipped")
+_TRANSIENT = (
+    *("budget", "skipped", "timed out", "timeout"),
+    *("out of memory", "cannot allocate memory", "no space left", "resource temporarily unavailable"),
+)
 """Parts of reasons that say nothing about the next build: operations with such a candidate are measured again."""
 
 
@@ -88,7 +91,8 @@ class KnownTimes:
             if name is None:
                 return
             found[name] = float(time) if math.isfinite(time) else reasons.get(id(item), "skipped")
-        if not any(part in text for text in found.values() if isinstance(text, str) for part in _TRANSIENT):
+        reasons_given = [text.lower() for text in found.values() if isinstance(text, str)]
+        if not any(part in text for text in reasons_given for part in _TRANSIENT):
             self.added.setdefault(operation, {}).setdefault(inputs, {})[_precision()] = found
 
     def write(self, path: Path) -> bool:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pt2hub_workers.inside.builds.export.export import ExportResult
     from pt2hub_workers.inside.builds.key.operator_sources import CodeIdentity
 
+REGION_CODE = 2
+"""Number of the way in which regions are compiled. With 1, parts whose graphs differed only in shapes could share code."""
 TOOLCHAIN_FIELDS = frozenset({"torch", "triton", "cuda", "compiler", "pt2hub"})
 """Fields of the toolchain that shape code; patch releases of Python and libc do not."""
 
@@ -37,12 +39,14 @@ def compute_program_key(  # noqa: PLR0913  # the parts of one value
     target: Target,
     baked: Digest | None = None,
     regions: Sequence[str] = (),
+    is_part: bool = False,
 ) -> ProgramKey:
     """Compute the program key.
 
     Args:
         separate: Names of the weights, whose values do not shape the code.
         regions: Modules that are compiled as regions.
+        is_part: Whether the program is a part of one that is compiled by regions.
     """
     program = exported.program
     weights = set(separate)
@@ -63,6 +67,7 @@ def compute_program_key(  # noqa: PLR0913  # the parts of one value
         "toolchain": {key: value for key, value in encode(toolchain).items() if key in TOOLCHAIN_FIELDS},
         **({"baked": baked} if baked else {}),
         **({"regions": list(regions)} if regions else {}),
+        **({"region_code": REGION_CODE} if regions or is_part else {}),
     }
     if reasons := [*identity.reasons, *_settings_without_digest(settings)]:
         fields["reuse"] = {"never": reasons, "nonce": uuid.uuid4().hex}

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pt2hub_workers.inside.builds.regions.choice import Division
     from pt2hub_workers.inside.operations.channel import Channel
 
-    Compile = Callable[[ExportedProgram, Path, FusionRecorder, str], None]
+    Compile = Callable[[ExportedProgram, Path, FusionRecorder, str, ProgramKey], None]
     ComputeKey = Callable[[ExportResult, Collection[str]], ProgramKey]
 
 
@@ -87,7 +87,7 @@ class RegionalCompile:
         """Compile the parts whose code no artifact of the team has.
 
         Args:
-            compile_part: Compiles a program into a package; the last argument describes the part.
+            compile_part: Compiles a program into a package; the last arguments are the part's description and program key.
 
         Returns:
             The code of each part, and the composite library.
@@ -150,7 +150,7 @@ class RegionalCompile:
         name = f"part {number + 1} of {len(self._parts)}: {item.part}"
         self._channel.detail("compile", name)
         package, fusion = self._directory / f"part-{number}.pt2", FusionRecorder()
-        compile_part(item.exported.program, package, fusion, name)
+        compile_part(item.exported.program, package, fusion, name, item.key)
         self._kernels += _locate(fusion.kernels(item.exported.program), item)
         code = self._directory / f"part-{number}.zip"
         compiled = split_compiled(package, item.around, code)

@@ -6,6 +6,7 @@ tensors pass from one segment to the next.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +32,8 @@ _ASSERTIONS = frozenset(
 )
 """Operators without a result. What they assert of sizes, the client checks before each call."""
 _SIZE = torch.ops.aten.sym_size.int
-OUTER, LITERAL = "outer", "literal"
-"""Names in a segment of weights that lie outside of its module, and of literals, with a number."""
+OUTER, LITERAL, GRAPH = "outer", "literal", "graph"
+"""Names in a segment of weights that lie outside of its module, of literals, and of subgraphs, with a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,18 +329,32 @@ class _SegmentModule:
         return made
 
     def _relative(self, fqn: str) -> str:
-        block, count = self._segment.block, len(self._segment.constants)
+        block = self._segment.block
         if fqn in self._program.graph_signature.inputs_to_lifted_tensor_constants.values():
-            return f"{LITERAL}_{count}"
+            return self._free_name(LITERAL)
         if block is None:
             return fqn
-        return fqn.removeprefix(f"{block.path}.") if fqn.startswith(f"{block.path}.") else f"{OUTER}_{count}"
+        return (
+            fqn.removeprefix(f"{block.path}.") if fqn.startswith(f"{block.path}.") else self._free_name(OUTER)
+        )
+
+    def _free_name(self, kind: str) -> str:
+        """Return a name with a number that nothing in the segment has: a module may have weights of such names."""
+        block = self._segment.block
+        prefix = f"{block.path}." if block else ""
+        taken = {name.removeprefix(prefix).partition(".")[0] for name in self._names.values()}
+        numbers = itertools.count(len(self._attributes))
+        return next(
+            name
+            for name in (f"{kind}_{number}" for number in numbers)
+            if name not in taken | self._attributes.keys()
+        )
 
     def _read_attribute(self, node: Node) -> Node:
         value: Any = self._program.graph_module
         for part in str(node.target).split("."):
             value = getattr(value, part)
-        name = f"graph_{len(self._attributes)}"
+        name = self._free_name(GRAPH)
         self._attributes[name] = value
         made = self._graph.get_attr(name)
         made.meta.update(node.meta)

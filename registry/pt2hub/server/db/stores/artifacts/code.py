@@ -22,6 +22,7 @@ _CODES = text("""
         own.program_key, coalesce((own.provenance ->> 'key_schema')::int, 1) AS key_schema,
         coalesce(own.provenance -> 'operators', '[]') <> '[]' AS calls_others,
         own.provenance ->> 'never_reused' IS NULL AS is_named, own.provenance ->> 'code_reused_from' IS NOT NULL AS reused,
+        coalesce((own.provenance ->> 'reused_parts')::int, 0) AS reused_parts,
         own.provenance -> 'autotuning' ->> 'choices' IS NOT NULL AS chosen,
         versions.spec AS asked, builds.request AS wanted,
         origin.digest AS origin, origin.name AS made, origin.number AS made_number, tuned.digest AS tuned
@@ -36,11 +37,15 @@ _CODES = text("""
         JOIN models AS made ON made.id = theirs.model_id
         WHERE first.program_key = own.program_key AND first.code = own.code
             AND first.provenance ->> 'code_reused_from' IS NULL
+            AND split_part(made.name, '/', 1) = split_part(models.name, '/', 1)
         ORDER BY first.digest <> own.digest, first.created_at, first.digest LIMIT 1
     ) AS origin ON true
     LEFT JOIN LATERAL (
         SELECT same.digest FROM artifacts AS same
-        WHERE same.program_key = own.program_key AND same.code = own.code
+        JOIN builds AS built ON built.id = same.build_id
+        JOIN versions AS theirs ON theirs.id = built.version_id
+        JOIN models AS others ON others.id = theirs.model_id
+        WHERE split_part(others.name, '/', 1) = split_part(models.name, '/', 1) AND same.program_key = own.program_key AND same.code = own.code
             AND EXISTS (SELECT 1 FROM autotune_choices WHERE artifact = same.digest)
         ORDER BY same.digest <> own.digest, same.created_at, same.digest LIMIT 1
     ) AS tuned ON true
@@ -54,6 +59,7 @@ class ArtifactCode:
 
     Attributes:
         is_named: Whether the program key names everything that the code calls; otherwise it is never reused.
+        reused_parts: Number of parts of code compiled by regions that come from other artifacts.
         chosen: Whether autotuning chose anything when it was compiled.
         origin: The artifact that it was compiled for, None if that is gone.
         compiled_for: That artifact's version, `team/name@3`; empty if it is gone.
@@ -70,6 +76,7 @@ class ArtifactCode:
     calls_others: bool
     is_named: bool
     reused: bool
+    reused_parts: int
     chosen: bool
     options: dict[str, Any]
     origin: Digest | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import case, select, text
+from sqlalchemy import case, func, select, text
 
 from pt2hub.domain.artifacts import MEASUREMENT_RUN_TYPE, Member
 from pt2hub.domain.builds import BuildKind
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _MAX_RUNS = 5
 """Latest measurements listed per series, in addition to the latest run."""
+_TEAM = func.split_part(SQLModel.name, "/", 1)
 _FIGURES = text("""
     SELECT series.metric, series.unit, series.implementation, point.value, point.low, point.high, point.count,
         point.measured_at, series.class_digest, series.batch, series.id
@@ -140,18 +141,25 @@ class InspectionStore:
         return Digest(found) if found else None
 
     def code_referrer(self, artifact: Digest, kind: str) -> CodeReferrer | None:
-        """Return a referrer about an artifact's code: its own, or that of the first artifact with equal code.
+        """Return a referrer about an artifact's code: its own, or that of the team's first artifact with equal code.
 
         Args:
             kind: Media type of the referrer.
         """
         own = _with_referrer(kind).where(SQLArtifact.digest == artifact)
-        this = select(SQLArtifact.program_key, SQLArtifact.code).where(SQLArtifact.digest == artifact)
-        key, code = this.subquery().c
+        this = (
+            select(SQLArtifact.program_key, SQLArtifact.code, _TEAM.label("team"))
+            .join(SQLBuild, SQLBuild.id == SQLArtifact.build_id)
+            .join(SQLVersion, SQLVersion.id == SQLBuild.version_id)
+            .join(SQLModel, SQLModel.id == SQLVersion.model_id)
+            .where(SQLArtifact.digest == artifact)
+        )
+        key, code, team = this.subquery().c
         same = (
             _with_referrer(kind)
             .where(SQLArtifact.program_key == select(key).scalar_subquery())
             .where(SQLArtifact.code == select(code).scalar_subquery())
+            .where(select(team).scalar_subquery() == _TEAM)
             .order_by(SQLArtifact.created_at, SQLArtifact.digest)
         )
         row = self._session.execute(own.limit(1)).first() or self._session.execute(same.limit(1)).first()

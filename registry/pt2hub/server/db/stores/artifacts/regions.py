@@ -36,6 +36,23 @@ _HOLDERS = text("""
     ORDER BY found.created_at DESC, found.digest
 """)
 
+_FIRST = text("""
+    SELECT wanted.key, found.digest, found.name, found.number
+    FROM unnest(CAST(:keys AS text[])) AS wanted (key)
+    CROSS JOIN LATERAL (
+        SELECT artifacts.digest, models.name, versions.number
+        FROM regions
+        JOIN artifacts ON artifacts.digest = regions.artifact
+        JOIN builds ON builds.id = artifacts.build_id
+        JOIN versions ON versions.id = builds.version_id
+        JOIN models ON models.id = versions.model_id
+        WHERE regions.program_key = wanted.key AND starts_with(models.name, :prefix) AND artifacts.digest <> :artifact
+            AND artifacts.created_at <= (SELECT created_at FROM artifacts WHERE digest = :artifact)
+        ORDER BY artifacts.created_at, artifacts.digest
+        LIMIT 1
+    ) AS found
+""")
+
 
 class RegionStore:
     """Program keys of the parts that artifacts have code for."""
@@ -60,3 +77,14 @@ class RegionStore:
         for key, artifact in self._session.execute(_HOLDERS, given):
             found.setdefault(Digest(key), []).append(Digest(artifact))
         return found
+
+    def first_holders(
+        self, artifact: Digest, keys: Collection[Digest], team: str
+    ) -> dict[Digest, tuple[Digest, str]]:
+        """Return a team's first artifact with each region, by the region's key: its digest and its version, `team/name@3`.
+
+        Args:
+            artifact: The artifact that has these regions; only earlier ones are returned.
+        """
+        rows = self._session.execute(_FIRST, {"artifact": artifact, "keys": list(keys), "prefix": f"{team}/"})
+        return {Digest(key): (Digest(digest), f"{name}@{number}") for key, digest, name, number in rows}
