@@ -13,7 +13,7 @@ import typer
 from click.exceptions import NoArgsIsHelpError
 
 from pt2hub.cli import lists, output, panels, web_page
-from pt2hub.cli.access import login, settings
+from pt2hub.cli.access import login, settings, tokens
 from pt2hub.cli.artifacts import diff, exports, hosts, kernels, lock, lock_views, pull, show
 from pt2hub.cli.blobs import cache
 from pt2hub.cli.builds import build, control, logs, wait
@@ -86,6 +86,7 @@ aliases.register(app)
 exports.register(app)
 specs.register(app)
 settings.register(app)
+tokens.register(app)
 admin.register(app)
 cache.register(app)
 

@@ -30,6 +30,7 @@ class Action(StrEnum):
     UPLOAD_COMPLETE = "upload.complete"
     UPLOAD_CANCEL = "upload.cancel"
     TOKEN_CREATE = "token.create"  # noqa: S105  # an action, no secret
+    TOKEN_ROTATE = "token.rotate"  # noqa: S105
     TOKEN_REVOKE = "token.revoke"  # noqa: S105
     TRUST_ADD = "trust.add"
     TRUST_REMOVE = "trust.remove"

@@ -103,6 +103,10 @@ class TokenInfo:
     created_by: Principal | None = None
     revoked_by: Principal | None = None
 
+    def as_actor(self) -> Actor:
+        """Return the actor that its holder is."""
+        return Actor(self.name, self.admin, frozenset(self.scopes), self.patterns)
+
 
 def matches_name(pattern: str, name: str) -> bool:
     """Return whether a pattern matches the name of a token; only `*` is special."""

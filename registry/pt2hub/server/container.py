@@ -16,6 +16,7 @@ from pt2hub.server.db.queue import BuildQueue
 from pt2hub.server.services.access.audit_log import AuditLogService
 from pt2hub.server.services.access.issuers import HttpIssuers
 from pt2hub.server.services.access.rate_limits import RateLimitService
+from pt2hub.server.services.access.token_management import TokenManagementService
 from pt2hub.server.services.access.tokens import AccessService
 from pt2hub.server.services.access.trust import TrustService
 from pt2hub.server.services.access.visibility import VisibilityService
@@ -161,6 +162,7 @@ class Container:
         self.visibility = VisibilityService(self._sessions)
         self.audit_log = AuditLogService(self._sessions)
         self.web_sessions = WebSessionService(self._sessions, self.access)
+        self.token_management = TokenManagementService(self._sessions, self.access)
         self.trust = TrustService(self._sessions, self.access, HttpIssuers())
         self.rate_limits = RateLimitService(self._sessions, self._limits)
 

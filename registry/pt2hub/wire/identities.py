@@ -15,6 +15,7 @@ class Identity:
         scopes: The kinds of action it allows, such as `publish`.
         patterns: The models for which it allows them, such as `vision/*`.
         expires_at: When it expires, ISO 8601, UTC; None for never.
+        id: The token's number.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Identity:
     scopes: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ("*",)
     expires_at: str | None = None
+    id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pt2hub.cli import panels
+from pt2hub.cli.access.token_tables import print_tokens
 from pt2hub.cli.operations.audit_log import audit_log
 from pt2hub.cli.operations.trust import distrust, trust, trusted
 from pt2hub.cli.output import emit, print_text
@@ -17,7 +18,7 @@ from pt2hub.domain.codec import encode
 from pt2hub.domain.tokens import DEFAULT_SCOPES, EVERY_MODEL, Scope
 from pt2hub.errors import InvalidInput
 from pt2hub.rendering.quantities import format_duration
-from pt2hub.rendering.times import NOTHING, format_local_time
+from pt2hub.rendering.times import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from pt2hub.domain.key_audits import KeyFinding
     from pt2hub.domain.statistics import QueueStatistics, RepeatedBuild
-    from pt2hub.domain.tokens import TokenInfo
     from pt2hub.server.config import ServerConfig
     from pt2hub.server.worker_access import WorkerRole
 
@@ -122,7 +122,7 @@ def tokens() -> None:
     from pt2hub.server.admin import list_tokens
 
     found = list_tokens(server_config())
-    emit({"tokens": found}, lambda out: _print_tokens(out, found))
+    emit({"tokens": found}, lambda out: print_tokens(out, found))
 
 
 @panels.command(None, "pt2hub admin revoke ci", "pt2hub admin revoke 3")
@@ -326,34 +326,3 @@ def _repeated_row(item: RepeatedBuild) -> tuple[str, ...]:
     version, counts = f"{item.model}@{item.number}", (str(item.attempt), str(item.failures))
     status = (item.id, version, item.target, item.state)
     return *status, *counts, item.last or NOTHING, item.worker or NOTHING, item.kind
-
-
-def _allowed(item: TokenInfo) -> str:
-    if item.admin:
-        return "everything"
-    return "all but admin" if frozenset(item.scopes) == DEFAULT_SCOPES else " ".join(item.scopes)
-
-
-def _token_end(item: TokenInfo) -> str:
-    if item.revoked_at:
-        return f"revoked {format_local_time(item.revoked_at)}"
-    return f"expires {format_local_time(item.expires_at)}" if item.expires_at else NOTHING
-
-
-def _print_tokens(out: Console, found: Sequence[TokenInfo]) -> None:
-    from pt2hub.cli.tables import print_table
-
-    rows = [
-        (
-            str(item.id),
-            item.name,
-            _allowed(item),
-            " ".join(item.patterns),
-            format_local_time(item.created_at),
-            format_local_time(item.last_used_at),
-            _token_end(item),
-        )
-        for item in found
-    ]
-    empty = "No tokens yet. To create one: pt2hub admin token --name ci"
-    print_table(out, ("ID", "NAME", "ALLOWS", "MODELS", "CREATED", "LAST USED", "ENDS"), rows, empty=empty)

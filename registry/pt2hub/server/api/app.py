@@ -34,6 +34,7 @@ from pt2hub.server.api.resources import (
     performance,
     policies,
     reports,
+    tokens,
     uploads,
     usage,
     versions,
@@ -78,6 +79,7 @@ _MODULES = (
     metrics,
     audit,
     oidc,
+    tokens,
 )
 _log = structlog.get_logger(__name__)
 

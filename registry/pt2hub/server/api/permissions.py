@@ -108,6 +108,11 @@ RULES: dict[str, Rule] = dict.fromkeys(_OPEN, _ANYBODY) | {
     "models.change": Rule(Scope.PUBLISH, About.PATH),
     "policies.put": Rule(Scope.ADMIN, About.PATH),
     "reports.report": Rule(Scope.MEASURE, About.BODY),
+    "tokens.create": Rule(Scope.ADMIN),
+    # A token may see, replace and end itself; the service shows others to admins that cover them.
+    "tokens.revoke": Rule(signed_in=True),
+    "tokens.rotate": Rule(signed_in=True),
+    "tokens.tokens": Rule(signed_in=True),
     "uploads.begin": Rule(Scope.PUBLISH),
     "uploads.cancel": Rule(Scope.PUBLISH),
     "uploads.complete": Rule(Scope.PUBLISH),

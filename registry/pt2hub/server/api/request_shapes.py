@@ -12,6 +12,7 @@ from pt2hub.domain.builds import HIGHEST_PRIORITY, LOWEST_PRIORITY, BuildKind, B
 from pt2hub.domain.debug_logs import DEBUG_LOGS
 from pt2hub.domain.digests import DIGEST_PATTERN
 from pt2hub.domain.names import MODEL_PATTERN
+from pt2hub.domain.tokens import Scope
 from pt2hub.server.services.promotion.reasons import MAX_REASON_CHARS
 from pt2hub.server.services.publishing.catalog import DEFAULT_LIMIT, MAX_DESCRIPTION_CHARS, MAX_LIMIT
 from pt2hub.wire.documents import JSON_TYPE
@@ -206,6 +207,38 @@ class BuildsQuery(Parameters):
     kind: Annotated[BuildKind | None, Field(description="`build`, or `measure` for measuring jobs")] = None
     after: Annotated[str | None, Field(max_length=200, description="`next` of the previous page")] = None
     limit: LimitNumber = DEFAULT_LIMIT
+
+
+class TokenPath(Parameters):
+    """A token in a URL."""
+
+    id: Annotated[int, Field(ge=1, lt=2**63, description="Number of the token")]
+
+
+class TokenCreation(BaseModel):
+    """A token to create."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Annotated[str, Field(min_length=1, max_length=100, description="Its use, for lists and records")]
+    scopes: Annotated[list[Scope], Field(min_length=1, max_length=10, description="What it allows")]
+    models: Annotated[
+        list[str],
+        Field(min_length=1, max_length=100, description="Models for which it allows it, `vision/*`"),
+    ]
+    expires_seconds: Annotated[
+        int | None, Field(ge=1, le=10**9, description="Time until it expires; null for never")
+    ] = None
+
+
+class TokenRotation(BaseModel):
+    """How a token is replaced."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    overlap_seconds: Annotated[
+        int, Field(ge=0, le=30 * 86_400, description="How long the old token still works")
+    ] = 86_400
 
 
 class IdTokenExchange(BaseModel):

@@ -30,7 +30,7 @@ def whoami() -> Response:
     """Return whose token the request has."""
     by = caller()
     scopes = tuple(Scope) if by.admin else tuple(sorted(by.scopes))
-    return render(Identity(by.name, by.admin, scopes, by.patterns, by.expires_at))
+    return render(Identity(by.name, by.admin, scopes, by.patterns, by.expires_at, by.id))
 
 
 @routes.get("/healthz", responses={200: {"content": OBJECT}})

@@ -7,7 +7,7 @@ import hashlib
 import secrets
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from pt2hub.domain.audit import Action
 from pt2hub.domain.tokens import DEFAULT_SCOPES, EVERY_MODEL, PATTERN, SERVER, TOKEN, Actor, Scope
@@ -27,6 +27,8 @@ from pt2hub.server.services.access import audit_log
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from sqlalchemy.orm import Session
+
     from pt2hub.domain.tokens import TokenInfo
     from pt2hub.server.db.engine import Sessions
 
@@ -40,7 +42,7 @@ _HINT = "Create a token with pt2hub admin token on the server's machine; pt2hub 
 
 
 class Grant(TypedDict, total=False):
-    """What a token allows; see `AccessService.create_token`."""
+    """What a token allows; see `AccessService.create`."""
 
     admin: bool
     scopes: Iterable[Scope]
@@ -73,7 +75,11 @@ class AccessService:
         self._sessions = sessions
         self._recent = RecentActors()
 
-    def create_token(
+    def create_token(self, name: str, *, by: Actor = SERVER, **grant: Unpack[Grant]) -> str:
+        """Create a token; arguments and errors as for `create`, the token alone is returned."""
+        return self.create(name, by=by, **grant)[0]
+
+    def create(
         self,
         name: str,
         *,
@@ -82,7 +88,7 @@ class AccessService:
         patterns: Sequence[str] = (EVERY_MODEL,),
         lasting: timedelta | None = None,
         by: Actor = SERVER,
-    ) -> str:
+    ) -> tuple[str, TokenInfo]:
         """Create a token.
 
         Args:
@@ -92,7 +98,7 @@ class AccessService:
             lasting: Time until it expires; None for never.
 
         Returns:
-            The token; only its SHA-256 is stored, so it is shown this once.
+            The token, of which only the SHA-256 is stored, so that it is shown this once; and what is known of it.
 
         Raises:
             InvalidInput: The name is empty, too long, or has invisible characters; there is no scope or pattern, or one is
@@ -107,10 +113,8 @@ class AccessService:
         wanted = frozenset(scopes)
         actor = Actor(name, admin or Scope.ADMIN in wanted, wanted - {Scope.ADMIN}, _check_patterns(patterns))
         _check_grant(actor, lasting)
-        body = f"pt2_{_base32(secrets.token_bytes(_RANDOM_BYTES))}"
-        token = f"{body}_{_checksum(body)}"
         with self._sessions.begin() as session:
-            made = TokenStore(session).add(actor, _sha256(token), by=by.principal, lasting=lasting)
+            token, made = self.add(session, actor, lasting=lasting, by=by)
             audit_log.record(
                 session,
                 by,
@@ -122,7 +126,15 @@ class AccessService:
                 patterns=made.patterns,
                 expires_at=made.expires_at,
             )
-        return token
+        return token, made
+
+    def add(
+        self, session: Session, actor: Actor, *, lasting: timedelta | None, by: Actor
+    ) -> tuple[str, TokenInfo]:
+        """Add a new token for an actor; the caller records it."""
+        body = f"pt2_{_base32(secrets.token_bytes(_RANDOM_BYTES))}"
+        token = f"{body}_{_checksum(body)}"
+        return token, TokenStore(session).add(actor, _sha256(token), by=by.principal, lasting=lasting)
 
     def verify(self, token: str, *, recently: bool = False) -> Actor:
         """Verify a token.

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from sqlalchemy import func, insert, or_, select, update
+from sqlalchemy import Interval, any_, cast, func, insert, literal, or_, select, text, update
 
 from pt2hub.domain.codec import encode
 from pt2hub.domain.principals import read_principal
-from pt2hub.domain.tokens import Actor, Scope, TokenInfo
+from pt2hub.domain.tokens import EVERY_MODEL, Actor, Scope, TokenInfo
 from pt2hub.server.db.schema import ApiToken as SQLApiToken
 from pt2hub.server.db.stores.values import optional_stamp, stamp
 
 if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement
     from sqlalchemy.orm import Session
 
     from pt2hub.domain.principals import Principal
@@ -81,6 +82,42 @@ class TokenStore:
         rows = self._session.scalars(select(SQLApiToken).order_by(SQLApiToken.id))
         return tuple(_info(row) for row in rows)
 
+    def one(self, token_id: int) -> TokenInfo | None:
+        """Return a token; None if there is none."""
+        row = self._session.get(SQLApiToken, token_id, populate_existing=True)
+        return _info(row) if row else None
+
+    def lock(self) -> None:
+        """Hold up others that call this, until the end of the transaction."""
+        self._session.execute(text("SELECT pg_advisory_xact_lock(hashtext('pt2hub.tokens'))"))
+
+    def is_valid(self, token_id: int) -> bool:
+        """Return whether a token is neither revoked nor expired."""
+        return (
+            self._session.scalar(select(SQLApiToken.id).where(SQLApiToken.id == token_id, *_valid()))
+            is not None
+        )
+
+    def count_roots(self) -> int:
+        """Return the number of valid admin tokens for all models."""
+        every = literal(EVERY_MODEL) == any_(SQLApiToken.patterns)
+        counted = select(func.count()).where(SQLApiToken.admin, every, *_valid())
+        return self._session.scalars(counted).one()
+
+    def lifetime(self, token_id: int) -> timedelta | None:
+        """Return how long after its creation a token expires; None for never."""
+        lasting = SQLApiToken.expires_at - SQLApiToken.created_at
+        found: timedelta | None = self._session.scalar(
+            select(cast(lasting, Interval)).where(SQLApiToken.id == token_id)
+        )
+        return found
+
+    def end_within(self, token_id: int, rest: timedelta) -> bool:
+        """Let a valid token expire after a time, unless it expires earlier; return False if it has ended."""
+        until = func.least(SQLApiToken.expires_at, func.now() + rest)
+        shortened = update(SQLApiToken).where(SQLApiToken.id == token_id, *_valid()).values(expires_at=until)
+        return self._session.scalar(shortened.returning(SQLApiToken.id)) is not None
+
     def revoke(self, token_id: int, *, by: Principal) -> tuple[TokenInfo, bool]:
         """Revoke an existing token; one that is already revoked keeps its time.
 
@@ -91,6 +128,11 @@ class TokenStore:
         ended = update(SQLApiToken).where(*valid).values(revoked_at=func.now(), revoked_by=encode(by))
         changed = self._session.scalar(ended.returning(SQLApiToken.id)) is not None
         return _info(self._session.get_one(SQLApiToken, token_id, populate_existing=True)), changed
+
+
+def _valid() -> tuple[ColumnElement[bool], ...]:
+    unexpired = or_(SQLApiToken.expires_at.is_(None), SQLApiToken.expires_at > func.now())
+    return SQLApiToken.revoked_at.is_(None), unexpired
 
 
 def actor_of(row: SQLApiToken) -> Actor:

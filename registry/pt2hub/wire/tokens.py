@@ -1,0 +1,26 @@
+"""Tokens, as the API returns them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pt2hub.domain.tokens import TokenInfo
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedToken:
+    """A token that was just created.
+
+    Attributes:
+        token: The token; it is shown this once.
+    """
+
+    token: str = field(repr=False)
+    info: TokenInfo
+
+
+@dataclass(frozen=True, slots=True)
+class TokenList:
+    """The tokens that the sender manages."""
+
+    tokens: tuple[TokenInfo, ...]
