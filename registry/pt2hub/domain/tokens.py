@@ -79,6 +79,7 @@ class TokenInfo:
     """A token without its secret.
 
     Attributes:
+        id: Its number, which no other token ever has.
         name: Name given by its creator.
         created_at: ISO 8601, UTC.
         last_used_at: When it was last used, to the minute, or None.

@@ -13,6 +13,7 @@ class CreatedToken:
 
     Attributes:
         token: The token; it is shown this once.
+        info: What is known of it.
     """
 
     token: str = field(repr=False)
