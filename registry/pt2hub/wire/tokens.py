@@ -22,6 +22,10 @@ class CreatedToken:
 
 @dataclass(frozen=True, slots=True)
 class TokenList:
-    """The tokens that the sender manages."""
+    """The tokens that the sender manages.
+
+    Attributes:
+        tokens: Oldest first.
+    """
 
     tokens: tuple[TokenInfo, ...]
