@@ -42,7 +42,7 @@ def told(host: str = "localhost:{port}") -> dict[str, str]:
     """The headers that the page's example for nginx sets, for a proxy that is called so."""
     example = PAGE.read_text().partition("```nginx\n")[2].partition("```")[0]
     found = dict(re.findall(r"proxy_set_header ([\w-]+) (\$\w+);", example))
-    values = {"$http_host": host, "$scheme": "https"}
+    values = {"$http_host": host, "$remote_addr": "127.0.0.1", "$scheme": "https"}
     return {name: values[value] for name, value in found.items()}
 
 

@@ -21,6 +21,7 @@ from pt2hub.errors import (
     DigestMismatch,
     InvalidInput,
     NotFound,
+    QuotaExceeded,
     StorageFull,
     StorageUnavailable,
     TooLarge,
@@ -501,11 +502,12 @@ def test_what_is_too_large_or_contradicts_what_is_stored_is_refused_at_once(
 
 
 def test_a_token_with_very_many_open_uploads_is_stopped_and_others_are_not(
-    bench: Bench, uploads: UploadService, monkeypatch: pytest.MonkeyPatch
+    bench: Bench,
 ) -> None:
-    monkeypatch.setattr("pt2hub.server.services.blobs.uploads._MAX_OPEN_UPLOADS", 2)
+    blobs = BlobService(bench.sessions, bench.storage)
+    uploads = UploadService(bench.sessions, blobs, bench.storage, limit=LIMIT, most_open=2)
     views = [uploads.begin(digest_bytes(data), 1, by=Actor("alice")) for data in (b"1", b"2")]
-    with pytest.raises(Conflict, match="The token 'alice' has too many open uploads") as caught:
+    with pytest.raises(QuotaExceeded, match="The token 'alice' has too many open uploads") as caught:
         uploads.begin(digest_bytes(b"3"), 1, by=Actor("alice"))
     assert caught.value.hint
     assert uploads.begin(digest_bytes(b"3"), 1, by=Actor("bob")).state == "open"

@@ -60,7 +60,7 @@ def resolved(*targets: str) -> dict[str, Any]:
         "model": "team/net",
         "number": 1,
         "artifacts": artifacts,
-        "yanked": False,
+        "withdrawn": False,
     }
 
 

@@ -195,7 +195,8 @@ def _state_release(response: Response) -> Response:
 def _keep_private(response: Response) -> Response:
     """Keep what needs a token out of caches that readers share, such as those of proxies."""
     if permissions.needs_token():
-        response.cache_control.private = True
+        if not response.cache_control.no_store:
+            response.cache_control.private = True
         response.vary.update(("Authorization", "Cookie"))
     return response
 
