@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from support.site import Site
 
 NO_PAGES = {
+    "promotion",  # what a form leads to: test_protected_aliases.py
     "lines",  # parts of a build's page
     "steps",
     "referrer",  # a file

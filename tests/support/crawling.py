@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _OF_A_SORT = 4
 """Pages of one kind, with one set of parameters, that are read."""
+_ARTIFACTS = 40
+"""Only some artifacts have records of the compiler's, which lead to pages of their own."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def crawl(site: Site, start: str = "/") -> Iterator[Visit]:
         address, origin = waiting.popleft()
         kind = kind_of(address)
         sort = (kind or "", *sorted(parse_qs(urlsplit(address).query)))
-        if kind is None or read[sort] >= _OF_A_SORT:
+        if kind is None or read[sort] >= (_ARTIFACTS if kind == "artifact" else _OF_A_SORT):
             continue
         read[sort] += 1
         status, html = site.get(address, cookie)
