@@ -14,17 +14,22 @@ import pytest
 
 from pt2hub.domain.reading import ReadMode
 from pt2hub.domain.tokens import Actor, Scope
+from pt2hub.server.api import streams
 from pt2hub.server.api.app import create_app
 from pt2hub.server.api.permissions import RULES, About
 from pt2hub.server.pages.installation import install
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flask import Flask
     from flask.testing import FlaskClient
     from werkzeug.test import TestResponse
 
     from pt2hub.server.config import ServerConfig
     from support.registry import Registry
 
+SERVED: list[Flask] = []
 READING = {name: rule.about for name, rule in RULES.items() if rule.scope is Scope.READ}
 SAME_SITE = {"Sec-Fetch-Site": "same-origin"}
 OWN, OTHER, UNHEARD = "vision/resnet18", "nlp/bert", "nlp/unheard"
@@ -143,7 +148,16 @@ def teams(registry: Registry) -> dict[str, Published]:
 def serve(registry: Registry, config: ServerConfig, mode: ReadMode) -> FlaskClient:
     app = create_app(registry.services, replace(config, read=mode))
     install(app)
+    SERVED.append(app)
     return app.test_client()
+
+
+@pytest.fixture(autouse=True)
+def stopped() -> Iterator[None]:
+    """Ends the threads by which the applications follow builds."""
+    yield
+    while SERVED:
+        streams.stop(SERVED.pop())
 
 
 def ask(web: FlaskClient, endpoint: str, of: Published, token: str | None = None) -> TestResponse:
