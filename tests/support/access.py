@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from flask.testing import FlaskClient
     from werkzeug.test import TestResponse
 
+    from support.registry import Registry
+
 SAME_SITE = {"Sec-Fetch-Site": "same-origin"}
 READING_POSTS = {"artifacts.check", "oidc.exchange", "pages.sign_in", "pages.sign_out"}
 """Routes that change nothing that is recorded."""
@@ -34,3 +36,28 @@ def send(web: FlaskClient, endpoint: str, case: Case, token: str | None) -> Test
     if case.data is not None:
         return web.open(case.url, method=case.method, data=case.data, headers=headers)
     return web.open(case.url, method=case.method, json=case.body, headers=headers)
+
+
+def changeable(registry: Registry) -> list[Any]:
+    """What requests change, without the tokens that they carry."""
+    tables = (
+        "versions",
+        "builds",
+        "procrastinate_jobs",
+        "alias_moves",
+        "measurements",
+        "policies",
+        "uploads",
+        "version_yanks",
+    )
+    values = (
+        "state, priority FROM builds",
+        "description FROM models",
+        "version_id FROM aliases",
+        "state FROM uploads",
+    )
+    return [
+        *(registry.sql(f"SELECT count(*) FROM {table}") for table in tables),
+        *(registry.sql(f"SELECT {value} ORDER BY 1") for value in values),
+        registry.sql("SELECT count(*) FROM blobs WHERE state = 'stored'"),
+    ]

@@ -6,8 +6,13 @@ import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 from pt2hub.domain.principals import Principal, PrincipalKind
+from pt2hub.errors import Ambiguous, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Scope(StrEnum):
@@ -112,6 +117,35 @@ class TokenInfo:
 def matches_name(pattern: str, name: str) -> bool:
     """Return whether a pattern matches the name of a token; only `*` is special."""
     return fnmatchcase(name, pattern.replace("[", "[[]").replace("?", "[?]"))
+
+
+def select_token(tokens: Iterable[TokenInfo], name_or_id: str, *, listed_by: str) -> TokenInfo:
+    """Return the token with a number, or the only valid one with a name.
+
+    Args:
+        listed_by: The command that lists these tokens, for errors.
+
+    Raises:
+        Ambiguous: Several valid tokens have that name.
+        NotFound: No token has that number, and no valid one that name.
+    """
+    known = list(tokens)
+    valid = [item for item in known if item.name == name_or_id and not item.revoked_at]
+    found = [item for item in known if str(item.id) == name_or_id] or valid
+    if len(found) > 1:
+        ids = ", ".join(str(item.id) for item in found)
+        raise Ambiguous(
+            f"{len(found)} valid tokens have the name {name_or_id[:80]!r}",
+            where="token",
+            hint=f"Use an id: {ids}. `{listed_by}` shows when each was last used.",
+        )
+    if not found:
+        raise NotFound(
+            f"No valid token named {name_or_id[:80]!r}",
+            where="token",
+            hint=f"`{listed_by}` lists the tokens.",
+        )
+    return found[0]
 
 
 def covers(pattern: str, model: str) -> bool:

@@ -188,7 +188,7 @@ def log_level(environ: Mapping[str, str]) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address to listen on is reached from this machine only."""
+    """Return whether an address or host is of this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pt2hub.domain.tokens import Scope
 from pt2hub.server.api.permissions import RULES, About
-from support.access import READING_POSTS, Case, send
+from support.access import READING_POSTS, Case, changeable, send
 from support.registry import ENVIRONMENT, Registry, a_spec
 
 if TYPE_CHECKING:
@@ -90,28 +90,13 @@ def test_each_route_that_changes_something_is_requested_below(cases: dict[str, C
     assert set(cases) == set(CHANGING)
 
 
-def state(registry: Registry) -> list[Any]:
-    """What requests could change."""
-    tables = (
-        "versions",
-        "builds",
-        "procrastinate_jobs",
-        "alias_moves",
-        "measurements",
-        "policies",
-        "version_yanks",
-    )
-    rows: list[Any] = [registry.sql(f"SELECT count(*) FROM {table}") for table in tables]
-    return [*rows, registry.sql("SELECT description FROM models")]
-
-
 @pytest.mark.parametrize("endpoint", sorted(CHANGING))
 def test_a_route_takes_its_scope_for_its_model_and_nothing_less(
     registry: Registry, web: FlaskClient, cases: dict[str, Case], endpoint: str
 ) -> None:
     rule, case, access = RULES[endpoint], cases[endpoint], registry.services.access
     assert rule.scope is not None
-    before = state(registry)
+    before = changeable(registry)
     asked_to_sign_in = 303 if endpoint == "pages.audit" else 401
     assert send(web, endpoint, case, None).status_code == asked_to_sign_in
     others = set(Scope) - {rule.scope, Scope.ADMIN}
@@ -125,7 +110,7 @@ def test_a_route_takes_its_scope_for_its_model_and_nothing_less(
             text = refused.get_data(as_text=True)
             assert "Permission denied" in text, text
             assert refused.status_code == 403 or endpoint == "pages.check_spec"  # a fragment beside a form
-    assert state(registry) == before
+    assert changeable(registry) == before
     token = access.create_token("allowed", scopes=[rule.scope], patterns=["vision/*"])
     allowed = send(web, endpoint, case, token)
     assert allowed.status_code not in {401, 403}

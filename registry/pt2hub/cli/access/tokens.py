@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pt2hub.cli import panels
+from pt2hub.cli.access.lifetimes import parse_lifetime
 from pt2hub.cli.access.token_tables import print_tokens
 from pt2hub.cli.output import emit
-from pt2hub.domain.tokens import Scope  # noqa: TC001  # typer reads annotations when it runs
-from pt2hub.errors import Ambiguous, NotFound
+from pt2hub.domain.tokens import Scope, select_token
 
 if TYPE_CHECKING:
     from pt2hub.client.client import Client
@@ -53,7 +52,7 @@ def create(
     """
     from pt2hub.client.client import Client
 
-    lasting = _duration(expires, "--expires") if expires else None
+    lasting = parse_lifetime(expires, "--expires") if expires else None
     with Client() as client:
         made = client.tokens.create(name, scopes=scope, models=models, lasting=lasting)
     emit(made, lambda out: out.print(made.token))
@@ -83,7 +82,7 @@ def rotate(
     """
     from pt2hub.client.client import Client
 
-    rest = _duration(overlap, "--overlap")
+    rest = parse_lifetime(overlap, "--overlap")
     with Client() as client:
         made = client.tokens.rotate(_find(client, token).id, overlap=rest)
     emit(made, lambda out: out.print(made.token))
@@ -99,29 +98,6 @@ def revoke(token: Annotated[str, typer.Argument(metavar="NAME|ID", help="Name or
     emit(revoked, lambda out: out.print(f"Token {revoked.id} ({revoked.name}) was revoked."))
 
 
-def _duration(text: str, where: str) -> timedelta:
-    from pt2hub.client.availability import parse_duration
-
-    return timedelta(seconds=min(parse_duration(text, where), 10**9))
-
-
 def _find(client: Client, given: str | None) -> TokenInfo:
-    known = client.tokens.list()
-    if given is None:
-        own = client.whoami().id
-        return next(item for item in known if item.id == own)
-    named = [item for item in known if item.name == given and not item.revoked_at]
-    found = [item for item in known if str(item.id) == given] or named
-    if len(found) > 1:
-        raise Ambiguous(
-            f"{len(found)} valid tokens have the name {given[:80]!r}",
-            where="token",
-            hint=f"Use an id: {', '.join(str(item.id) for item in found)}.",
-        )
-    if not found:
-        raise NotFound(
-            f"No valid token named {given[:80]!r}",
-            where="token",
-            hint="pt2hub token ls lists those that you manage.",
-        )
-    return found[0]
+    wanted = str(client.whoami().id) if given is None else given
+    return select_token(client.tokens.list(), wanted, listed_by="pt2hub token ls")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pt2hub.cli import panels
+from pt2hub.cli.access.lifetimes import parse_lifetime
 from pt2hub.cli.access.token_tables import print_tokens
 from pt2hub.cli.operations.audit_log import audit_log
 from pt2hub.cli.operations.trust import distrust, trust, trusted
@@ -98,22 +98,13 @@ def token(
     """Create a token; it is shown only once."""
     from pt2hub.server.admin import create_token
 
-    lasting = _lifetime(expires) if expires else None
+    lasting = parse_lifetime(expires, "--expires") if expires else None
     scopes, patterns = scope or sorted(DEFAULT_SCOPES), models or [EVERY_MODEL]
     made = create_token(
         server_config(), name=name, admin=admin, scopes=scopes, patterns=patterns, lasting=lasting
     )
     document = {"token": made, "name": name, "admin": admin or Scope.ADMIN in scopes}
     emit({**document, "scopes": scopes, "patterns": patterns}, lambda out: out.print(made))
-
-
-def _lifetime(text: str) -> timedelta:
-    from pt2hub.client.availability import parse_duration
-
-    try:
-        return timedelta(seconds=parse_duration(text, "--expires"))
-    except OverflowError:  # longer than Python can say, so longer than any token lives
-        return timedelta.max
 
 
 @panels.command(None, "pt2hub admin tokens")

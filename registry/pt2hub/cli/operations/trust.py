@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pt2hub.cli import panels
+from pt2hub.cli.access.lifetimes import parse_lifetime
 from pt2hub.cli.output import emit
 from pt2hub.domain.tokens import Scope  # noqa: TC001  # typer reads annotations when it runs
 from pt2hub.errors import InvalidInput
@@ -62,7 +62,6 @@ def trust(  # noqa: PLR0913  # typer makes an option of each
 
     The first rule that applies to an ID token decides what its holder gets.
     """
-    from pt2hub.client.availability import parse_duration
     from pt2hub.server.admin import add_trust
 
     rule = add_trust(
@@ -73,7 +72,7 @@ def trust(  # noqa: PLR0913  # typer makes an option of each
         claims=dict(map(_claim, claim)),
         scopes=scope,
         patterns=models,
-        lasting=timedelta(seconds=min(parse_duration(lasting, "--lasting"), 10**9)),
+        lasting=parse_lifetime(lasting, "--lasting"),
     )
     emit(rule, lambda out: out.print(f"Trust rule {rule.id} ({rule.name}) was added."))
 

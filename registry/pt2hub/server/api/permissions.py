@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from flask import g, request
 
@@ -283,16 +283,12 @@ def _require_readable(model: str) -> None:
     except InvalidInput:
         return  # the view says what is wrong with it
     if not readable().covers(model):
-        _refuse_unseen(model)
-
-
-def _refuse_unseen(model: str) -> NoReturn:
-    raise NotFound(
-        f"Model {model} not found",
-        where="model",
-        hint="pt2hub models lists the models that you may read.",
-        context={"suggestions": []},
-    )
+        raise NotFound(
+            f"Model {model} not found",
+            where="model",
+            hint="pt2hub models lists the models that you may read.",
+            context={"suggestions": []},
+        )
 
 
 def _model(about: About) -> str | None:

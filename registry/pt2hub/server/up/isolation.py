@@ -7,12 +7,12 @@ others can reach the API, they can publish, and the sandbox is required.
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.workers import Required
+from pt2hub.server.config import is_loopback
 from pt2hub.system.processes import tail
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def warning(log: Path | None) -> tuple[str, ...]:
 
 def _is_private(listener: socket.socket) -> bool:
     """Return whether a socket is reachable from this machine only."""
-    return ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
+    return is_loopback(listener.getsockname()[0].partition("%")[0])
 
 
 def _reason(log: Path) -> str | None:

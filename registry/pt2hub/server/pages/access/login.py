@@ -5,7 +5,6 @@ If the session has ended, the submitted form comes back complete with a token fi
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from pt2hub.server.api import permissions
 from pt2hub.server.api.client_address import client_address
 from pt2hub.server.api.context import container
 from pt2hub.server.api.visitors import visitor
+from pt2hub.server.config import is_loopback
 from pt2hub.server.pages import sessions
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.templates import page
@@ -193,11 +193,5 @@ def _is_unprotected() -> bool:
     Browsers send `Sec-Fetch-Site` over HTTPS and on loopback only, so it also reveals a proxy that ends TLS.
     """
     trusted = sessions.is_encrypted() or "Sec-Fetch-Site" in request.headers
-    return not trusted and not _is_loopback(urlsplit(request.host_url).hostname or "")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
+    host = urlsplit(request.host_url).hostname or ""
+    return not (trusted or is_loopback(host) or host.endswith(".localhost"))

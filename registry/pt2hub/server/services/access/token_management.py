@@ -10,6 +10,7 @@ from pt2hub.domain.tokens import EVERY_MODEL, Scope, covers
 from pt2hub.errors import Conflict, Forbidden, InvalidInput, NotFound
 from pt2hub.server.db.stores.access.tokens import TokenStore
 from pt2hub.server.services.access import audit_log
+from pt2hub.server.services.access.tokens import end_token
 from pt2hub.wire.tokens import CreatedToken
 
 if TYPE_CHECKING:
@@ -111,10 +112,7 @@ class TokenManagementService:
                     where="token",
                     hint="Create another one first, or revoke it on the server's machine: pt2hub admin revoke",
                 )
-            revoked, changed = store.revoke(token_id, by=by.principal)
-            if changed:
-                audit_log.record(session, by, Action.TOKEN_REVOKE, revoked.name, id=revoked.id)
-        return revoked
+            return end_token(session, token_id, by=by)
 
     def _find(self, store: TokenStore, token_id: int, by: Actor) -> TokenInfo:
         """Return a token that the actor manages: its own, or one that its admin token covers."""

@@ -10,13 +10,20 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from pt2hub.domain.audit import Action
-from pt2hub.domain.tokens import DEFAULT_SCOPES, EVERY_MODEL, PATTERN, SERVER, TOKEN, Actor, Scope
+from pt2hub.domain.tokens import (
+    DEFAULT_SCOPES,
+    EVERY_MODEL,
+    PATTERN,
+    SERVER,
+    TOKEN,
+    Actor,
+    Scope,
+    select_token,
+)
 from pt2hub.errors import (
     INVISIBLE_CHARACTERS,
-    Ambiguous,
     Forbidden,
     InvalidInput,
-    NotFound,
     TokenExpired,
     TokenRevoked,
     Unauthorized,
@@ -111,7 +118,7 @@ class AccessService:
                 hint=f"Name its use in 1 to {_MAX_NAME_CHARS} visible characters, such as ci.",
             )
         wanted = frozenset(scopes)
-        actor = Actor(name, admin or Scope.ADMIN in wanted, wanted - {Scope.ADMIN}, _check_patterns(patterns))
+        actor = Actor(name, admin or Scope.ADMIN in wanted, wanted - {Scope.ADMIN}, check_patterns(patterns))
         _check_grant(actor, lasting)
         with self._sessions.begin() as session:
             token, made = self.add(session, actor, lasting=lasting, by=by)
@@ -186,10 +193,16 @@ class AccessService:
         """
         with self._sessions.begin() as session:
             store = TokenStore(session)
-            revoked, changed = store.revoke(_chosen(store.all(), name_or_id).id, by=by.principal)
-            if changed:
-                audit_log.record(session, by, Action.TOKEN_REVOKE, revoked.name, id=revoked.id)
-            return revoked
+            chosen = select_token(store.all(), name_or_id, listed_by="pt2hub admin tokens")
+            return end_token(session, chosen.id, by=by)
+
+
+def end_token(session: Session, token_id: int, *, by: Actor) -> TokenInfo:
+    """Revoke an existing token in a transaction, and record it unless it was revoked already."""
+    revoked, changed = TokenStore(session).revoke(token_id, by=by.principal)
+    if changed:
+        audit_log.record(session, by, Action.TOKEN_REVOKE, revoked.name, id=revoked.id)
+    return revoked
 
 
 def is_whole(token: str) -> bool:
@@ -212,7 +225,12 @@ def check_admin(by: Actor, model: str, *, doing: str, where: str) -> None:
         )
 
 
-def _check_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
+def check_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
+    """Return patterns of models, each once.
+
+    Raises:
+        InvalidInput: There is none, or one is malformed.
+    """
     wrong = [pattern for pattern in patterns if not PATTERN.fullmatch(pattern)]
     if wrong or not patterns:
         raise InvalidInput(
@@ -234,25 +252,6 @@ def _check_grant(actor: Actor, lasting: timedelta | None) -> None:
             where="lasting",
             hint=f"Use up to {_LONGEST.days} days, or leave it out for a token that does not expire.",
         )
-
-
-def _chosen(tokens: tuple[TokenInfo, ...], name_or_id: str) -> TokenInfo:
-    valid = [item for item in tokens if item.name == name_or_id and not item.revoked_at]
-    found = [item for item in tokens if str(item.id) == name_or_id] or valid
-    if len(found) > 1:
-        ids = ", ".join(str(item.id) for item in found)
-        raise Ambiguous(
-            f"{len(found)} valid tokens have the name {name_or_id[:80]!r}",
-            where="token",
-            hint=f"Use an id: {ids}. `pt2hub admin tokens` shows when each was last used.",
-        )
-    if not found:
-        raise NotFound(
-            f"No valid token named {name_or_id[:80]!r}",
-            where="token",
-            hint="`pt2hub admin tokens` lists the tokens.",
-        )
-    return found[0]
 
 
 def _base32(data: bytes) -> str:

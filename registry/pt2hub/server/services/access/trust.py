@@ -9,11 +9,12 @@ from urllib.parse import urlsplit
 
 from pt2hub.domain.audit import Action
 from pt2hub.domain.principals import PrincipalKind
-from pt2hub.domain.tokens import PATTERN, Actor, Scope
+from pt2hub.domain.tokens import Actor, Scope
 from pt2hub.domain.trust import IDENTIFYING
 from pt2hub.errors import INVISIBLE_CHARACTERS, Detail, IdTokenWrongIssuer, InvalidInput, NoGrant, NotFound
 from pt2hub.server.db.stores.access.trust import TrustStore
 from pt2hub.server.services.access import audit_log, id_tokens
+from pt2hub.server.services.access.tokens import check_patterns
 from pt2hub.wire.identities import MintedToken
 
 if TYPE_CHECKING:
@@ -60,14 +61,14 @@ class TrustService:
                 account at a public provider.
         """
         _check(name, issuer, audience, claims)
-        _check_grant(scopes, patterns, lasting)
+        _check_grant(scopes, lasting)
         values: dict[str, Any] = {
             "name": name,
             "issuer": issuer,
             "audience": audience,
             "claims": dict(claims),
             "scopes": sorted(set(scopes)),
-            "patterns": list(dict.fromkeys(patterns)),
+            "patterns": list(check_patterns(patterns)),
             "seconds": int(lasting.total_seconds()),
         }
         with self._sessions.begin() as session:
@@ -210,17 +211,10 @@ def _check_claims(issuer: str, claims: Mapping[str, str]) -> None:
         )
 
 
-def _check_grant(scopes: Sequence[Scope], patterns: Sequence[str], lasting: timedelta) -> None:
+def _check_grant(scopes: Sequence[Scope], lasting: timedelta) -> None:
     if not scopes:
         raise InvalidInput(
             "The tokens would allow nothing", where="scopes", hint=f"Use some of {', '.join(Scope)}."
-        )
-    wrong = [pattern for pattern in patterns if not PATTERN.fullmatch(pattern)]
-    if wrong or not patterns:
-        raise InvalidInput(
-            f"Invalid pattern of models {wrong[0][:80]!a}" if wrong else "No pattern of models",
-            where="patterns",
-            hint="Use * for all models, or a team and a name such as vision/*.",
         )
     if not timedelta(seconds=60) <= lasting <= timedelta(seconds=MAX_SECONDS):
         raise InvalidInput(
