@@ -22,6 +22,7 @@ pytest_plugins = [
     "support.s3",
     "support.server",
     "support.live",
+    "support.oidc_provider",
     "support.pages",
     "support.shell",
     "support.stub",

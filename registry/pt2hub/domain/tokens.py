@@ -90,7 +90,7 @@ class TokenInfo:
         last_used_at: When it was last used, to the minute, or None.
         revoked_at: When it was revoked, or None.
         admin: Whether it has the scope `admin`, which includes all others.
-        scopes: The kinds of action it allows.
+        scopes: The kinds of action it allows; a newer server may have others than `Scope`.
         patterns: The models for which it allows them.
         expires_at: When it expires, or None.
         created_by: Who created it; None if that was before it was recorded.
@@ -103,7 +103,7 @@ class TokenInfo:
     last_used_at: str | None = None
     revoked_at: str | None = None
     admin: bool = False
-    scopes: tuple[Scope, ...] = ()
+    scopes: tuple[str, ...] = ()
     patterns: tuple[str, ...] = (EVERY_MODEL,)
     expires_at: str | None = None
     created_by: Principal | None = None
@@ -111,7 +111,7 @@ class TokenInfo:
 
     def as_actor(self) -> Actor:
         """Return the actor that its holder is."""
-        return Actor(self.name, self.admin, frozenset(self.scopes), self.patterns)
+        return Actor(self.name, self.admin, frozenset(map(Scope, self.scopes)), self.patterns)
 
 
 def matches_name(pattern: str, name: str) -> bool:

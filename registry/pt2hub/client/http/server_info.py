@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import urllib3
 
-from pt2hub.errors import BadResponse, NotFound, Pt2hubError, ServerUnreachable, Unauthorized
+from pt2hub.errors import (
+    BadResponse,
+    IdTokenRejected,
+    NotFound,
+    Pt2hubError,
+    ServerUnreachable,
+    Unauthorized,
+)
 from pt2hub.wire.compatibility import VERSION_HEADER, check_server, skew_hint
 from pt2hub.wire.problems import from_dict
 
@@ -100,7 +107,7 @@ class ServerInfo:
             error = from_dict(json.loads(body))
         except (ValueError, TypeError, AttributeError, RecursionError):
             return self.foreign(response, body)
-        if isinstance(error, Unauthorized):
+        if isinstance(error, Unauthorized) and not isinstance(error, IdTokenRejected):
             error.hint = f"{error.hint or ''} {self._token()}".strip()
         elif isinstance(error, NotFound) or response.status in _NO_ROUTE:
             error.hint = error.hint or skew_hint(self.release)  # a route that only one of us knows

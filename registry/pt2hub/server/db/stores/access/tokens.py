@@ -155,7 +155,7 @@ def _info(row: SQLApiToken) -> TokenInfo:
         last_used_at=optional_stamp(row.last_used_at),
         revoked_at=optional_stamp(row.revoked_at),
         admin=row.admin,
-        scopes=tuple(map(Scope, row.scopes)),
+        scopes=tuple(row.scopes),
         patterns=tuple(row.patterns),
         expires_at=optional_stamp(row.expires_at),
         created_by=read_principal(row.created_by),
