@@ -17,6 +17,8 @@ from pt2hub.domain.digests import digest_bytes
 from pt2hub.errors import (
     BadResponse,
     CorruptArchive,
+    DigestMismatch,
+    HomeUnusable,
     InvalidInput,
     LockInvalid,
     NotFound,
@@ -198,6 +200,32 @@ def test_a_bundle_that_calls_an_artifact_something_else_is_refused(
     if annotations in (["x"], "abc"):
         with pytest.raises(CorruptArchive):
             fake.add_bundle(path)
+
+
+def test_a_changed_byte_of_a_bundle_is_reported_as_damage_on_the_way(
+    fake: FakeRegistry, tmp_path: Path, elsewhere: Client
+) -> None:
+    path = bundle(fake, tmp_path / "bundle", f"{MODEL}@1", targets=(V3,))
+    largest = max((path / "blobs" / "sha256").iterdir(), key=lambda item: item.stat().st_size)
+    data = bytearray(largest.read_bytes())
+    data[len(data) // 2] ^= 1
+    largest.write_bytes(data)
+    with pytest.raises(DigestMismatch) as caught:
+        elsewhere.exports.import_bundle(path, progress=False)
+    assert largest.name in str(caught.value.where)
+    assert "copy it again" in str(caught.value.hint)
+    assert "proxy" not in str(caught.value.hint)
+
+
+def test_a_folder_in_a_blobs_place_is_named(fake: FakeRegistry, tmp_path: Path, elsewhere: Client) -> None:
+    path = bundle(fake, tmp_path / "bundle", f"{MODEL}@1", targets=(V3,))
+    (first, *_) = elsewhere.exports.import_bundle(path, progress=False)
+    stored = next(elsewhere.config.cache.rglob(first.digest.partition(":")[2]))
+    stored.unlink()
+    (stored / "inside").mkdir(parents=True)
+    with pytest.raises(HomeUnusable) as caught:
+        elsewhere.exports.import_bundle(path, progress=False)
+    assert caught.value.where == str(stored)
 
 
 def test_an_annotation_cannot_name_another_digest(

@@ -311,7 +311,10 @@ def test_an_edited_lock_is_refused_with_and_without_a_server(
         expected = "offline" if offline == "1" and field == "manifest.digest" else code
         assert (found, document["error"]["code"]) == (1, expected)
         assert document["error"]["hint"]
-    assert shell("verify").code == 1
+    verified = shell("verify")
+    assert verified.code == 1
+    # A sync could not repair an edited lock. Without its manifest or config, nothing shows that it was edited.
+    assert ("pt2hub lock --upgrade" in verified.out) is (field not in {"manifest.digest", "config.digest"})
 
 
 @pytest.mark.usefixtures("prod")

@@ -153,6 +153,6 @@ def _writing(root: Path) -> Iterator[None]:
             ) from exc
         raise HomeUnusable(
             f"Cannot write to the cache: {exc.strerror or exc}",
-            where=str(exc.filename or root),
+            where=str(exc.filename2 or exc.filename or root),  # of a renaming, its destination
             hint="Correct the permissions, or set PT2HUB_CACHE to another folder.",
         ) from exc

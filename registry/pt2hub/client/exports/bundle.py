@@ -33,7 +33,7 @@ T = TypeVar("T")
 _LAYOUT_TEXT = b'{"imageLayoutVersion":"1.0.0"}'
 _MAX_INDEX_BYTES = 4 << 20
 _BLOB = re.compile(r"(?:\./)?blobs/sha256/([0-9a-f]{64})")
-_HINT = "A bundle is written by pt2hub export bundle; copy it again if it was damaged on the way."
+BUNDLE_HINT = "A bundle is written by pt2hub export bundle; copy it again if it was damaged on the way."
 
 
 def write_bundle(out: Path, manifests: list[Descriptor], files: dict[Digest, Path], *, as_tar: bool) -> None:
@@ -140,14 +140,14 @@ class Bundle:
     def _place(self, digest: Digest) -> tuple[Path, int, int]:
         found = self._places.get(hex_of(digest))
         if found is None:
-            raise CorruptArchive(f"The bundle lacks {digest}", where=str(self.path), hint=_HINT)
+            raise CorruptArchive(f"The bundle lacks {digest}", where=str(self.path), hint=BUNDLE_HINT)
         return found
 
     def _small(self, name: str, what: str) -> bytes:
         found = self._places.get(name)
         if found is None or found[2] > _MAX_INDEX_BYTES:
             reason = "is missing" if found is None else f"has {found[2]} bytes, at most {_MAX_INDEX_BYTES}"
-            raise CorruptArchive(f"{what} {reason}", where=str(self.path), hint=_HINT)
+            raise CorruptArchive(f"{what} {reason}", where=str(self.path), hint=BUNDLE_HINT)
         path, begin, size = found
         with path.open("rb") as file:
             file.seek(begin)
@@ -169,7 +169,7 @@ def read_digest(name: str, bundle: Bundle) -> Digest:
         CorruptArchive: It is none.
     """
     if not re.fullmatch(DIGEST_PATTERN, name):
-        raise CorruptArchive(f"{name[:80]!a} is not a digest", where=str(bundle.path), hint=_HINT)
+        raise CorruptArchive(f"{name[:80]!a} is not a digest", where=str(bundle.path), hint=BUNDLE_HINT)
     return Digest(name)
 
 
@@ -183,7 +183,7 @@ def read_document(cls: type[T], data: bytes, bundle: Bundle) -> T:
         return decode(cls, json.loads(data))
     except (ValueError, RecursionError, BadResponse) as exc:
         raise CorruptArchive(
-            f"A manifest or config is malformed: {exc}", where=str(bundle.path), hint=_HINT
+            f"A manifest or config is malformed: {exc}", where=str(bundle.path), hint=BUNDLE_HINT
         ) from exc
 
 
@@ -204,7 +204,7 @@ def _tar_members(path: Path) -> Iterator[tuple[str, tuple[Path, int, int]]]:
                 if item.isreg() and not item.issparse() and (match or name == INDEX):
                     yield name, (path, item.offset_data, item.size)
     except (tarfile.TarError, OSError) as exc:
-        raise CorruptArchive(f"Not a tar file: {exc}", where=str(path), hint=_HINT) from exc
+        raise CorruptArchive(f"Not a tar file: {exc}", where=str(path), hint=BUNDLE_HINT) from exc
 
 
 @contextmanager
@@ -212,7 +212,9 @@ def _no_index(path: Path) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
-        raise CorruptArchive("The index of the bundle is malformed", where=str(path), hint=_HINT) from exc
+        raise CorruptArchive(
+            "The index of the bundle is malformed", where=str(path), hint=BUNDLE_HINT
+        ) from exc
 
 
 def _read(file: BinaryIO, count: int) -> Generator[bytes]:

@@ -14,6 +14,7 @@ from pt2hub.client.artifacts.puller import resolve
 from pt2hub.client.blobs.cache import BlobCache
 from pt2hub.client.exports import destination as places
 from pt2hub.client.exports.bundle import (
+    BUNDLE_HINT,
     REFERENCE,
     RESOLVED_AT,
     Bundle,
@@ -37,7 +38,7 @@ from pt2hub.domain.artifacts import (
 from pt2hub.domain.codec import decode
 from pt2hub.domain.digests import Digest, digest_bytes
 from pt2hub.domain.names import Reference
-from pt2hub.errors import CorruptArchive, HomeUnusable, InvalidInput, NotFound
+from pt2hub.errors import CorruptArchive, DigestMismatch, HomeUnusable, InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -278,7 +279,11 @@ class Exports:
             if bundle.size(item.digest) != item.size:
                 raise CorruptArchive("A file has another length", where=f"{bundle.path}: {item.digest}")
             blob = _BundledBlob(bundle, item.digest)
-            cache.get(item.digest, item.size, lambda blob=blob: blob, verify="always", progress=progress)  # type: ignore[misc]  # a default binds the loop's value
+            try:
+                cache.get(item.digest, item.size, lambda blob=blob: blob, verify="always", progress=progress)  # type: ignore[misc]  # a default binds the loop's value
+            except DigestMismatch as exc:
+                exc.hint = BUNDLE_HINT  # the cache's own speaks of proxies
+                raise
         config_path = cache.find(manifest.config.digest)
         config = read_document(ArtifactConfig, config_path.read_bytes() if config_path else b"", bundle)
         cache.put(digest, data)

@@ -117,12 +117,12 @@ def _verify(locked: LockedModel, artifact: LockedArtifact, cache: BlobCache) -> 
     state, files, reason = FileState.VERIFIED, tuple[str, ...](), None
     if damaged := tuple(name for name, is_there in there.items() if is_there and name not in whole):
         state, files = FileState.DAMAGED, damaged
+    elif {"manifest", "config"} <= whole.keys() and (reason := _mismatch(locked, artifact, whole)):
+        state = FileState.MISMATCH  # before missing files: one that the lock names wrongly is never found
     elif not there["code"]:
         state = FileState.ABSENT
     elif missing := tuple(name for name, is_there in there.items() if not is_there):
         state, files = FileState.INCOMPLETE, missing
-    elif reason := _mismatch(locked, artifact, whole):
-        state = FileState.MISMATCH
     hashed = sum(path.stat().st_size for path in whole.values())
     return VerifiedArtifact(locked.reference, locked.version, artifact.target, state, files, hashed, reason)
 
