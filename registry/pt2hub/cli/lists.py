@@ -15,7 +15,7 @@ from pt2hub.rendering.times import NOTHING, format_local_time, format_span
 from pt2hub.wire.responses import MAX_COUNTED_VERSIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from rich.console import Console
 
@@ -28,10 +28,19 @@ if TYPE_CHECKING:
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of entries, newest first.")]
 
 
-@panels.command(panels.READING, "pt2hub models", "pt2hub models resnet --json")
+@panels.command(
+    panels.READING, "pt2hub models", "pt2hub models resnet --json", "pt2hub models --label owner=search"
+)
 def models(
     search: Annotated[
         str | None, typer.Argument(help="List only models with this text in their name.")
+    ] = None,
+    *,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY[=VALUE]", help="List only models with this label of their own; can be repeated."
+        ),
     ] = None,
 ) -> None:
     """List models, their versions and aliases.
@@ -41,25 +50,51 @@ def models(
     from pt2hub.client.client import Client
 
     with Client() as client:
-        found = client.models.list(search)
-    emit({"models": found}, lambda out: _print_models(out, found, search))
+        found = client.models.list(search, labels=label or ())
+    emit({"models": found}, lambda out: _print_models(out, found, search, label))
 
 
-@panels.command(panels.READING, "pt2hub versions vision/resnet18 --limit 5")
+@panels.command(
+    panels.READING,
+    "pt2hub versions vision/resnet18 --limit 5",
+    "pt2hub versions vision/resnet18 --where state=ready --where since=7d",
+    "pt2hub versions --where git.sha=4f1c8a0e9d3b7c65f2a1908e7d6c5b4a39281706",
+    "pt2hub versions --where model=vision/ --where alias=prod",
+)
 def versions(
-    model: Annotated[str, typer.Argument(help="team/name.")],
+    model: Annotated[str | None, typer.Argument(help="team/name; all models if omitted.")] = None,
     *,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[=VALUE]",
+            help="List only versions that meet this condition; can be repeated. Names are model, alias, target, state, "
+            "publisher, since, until and labels.",
+        ),
+    ] = None,
     limit: Limit = 20,
 ) -> None:
-    """List the versions of a model, newest first."""
+    """List the versions of a model, or of all models, newest first.
+
+    A name that is no field is a label: owner=search has this value, owner alone has any.
+    Times are ages (12h, 7d, 2w) or ISO 8601.
+    """
     from pt2hub.cli.references import model_name
     from pt2hub.client.client import Client
 
-    name = model_name(model)
+    name = model_name(model) if model else None
     with Client() as client:
-        found = client.versions.list(name, limit=limit + 1)
+        conditions = [*([f"model={name}"] if name else ()), *(where or ())]
+        found = (
+            client.versions.list(name, limit=limit + 1)
+            if name and not where
+            else client.versions.search(*conditions, limit=limit + 1)
+        )
     shown, more = found[:limit], len(found) > limit
-    emit({"versions": shown, "more": more}, lambda out: _print_versions(out, shown, more=more))
+    emit(
+        {"versions": shown, "more": more},
+        lambda out: _print_versions(out, shown, more=more, of_one=name is not None, chosen=bool(where)),
+    )
 
 
 @panels.command(
@@ -186,11 +221,13 @@ def _limited(used: int, most: int, shown: Callable[[int], str]) -> str:
     return f"{shown(used)} of {shown(most)}" if most else shown(used)
 
 
-def _print_models(out: Console, found: list[ModelView], search: str | None) -> None:
+def _print_models(out: Console, found: list[ModelView], search: str | None, labels: list[str] | None) -> None:
     from pt2hub.cli.tables import print_table
 
     empty = (
-        f"No model has {search!r} in its name. To list all models: pt2hub models"
+        "No model matches. To list all models: pt2hub models"
+        if labels
+        else f"No model has {search!r} in its name. To list all models: pt2hub models"
         if search
         else "No models yet. To publish one: pt2hub publish SPEC --wait (see pt2hub publish --help)"
     )
@@ -211,15 +248,28 @@ def _model_row(model: ModelView) -> tuple[Cell, ...]:
     )
 
 
-def _print_versions(out: Console, found: list[VersionSummary], *, more: bool) -> None:
+def _print_versions(
+    out: Console, found: Sequence[VersionSummary], *, more: bool, of_one: bool, chosen: bool
+) -> None:
+    """Print versions.
+
+    Args:
+        of_one: Whether all are of one model, which is not repeated.
+        chosen: Whether there were conditions.
+    """
     from pt2hub.cli.tables import print_table
 
-    empty = "No versions yet. To publish one: pt2hub publish SPEC --wait"
+    empty = (
+        "No version matches. To list a model's versions: pt2hub versions MODEL"
+        if chosen
+        else "No versions yet. To publish one: pt2hub publish SPEC --wait"
+    )
     headings = ("VERSION", "READINESS", "ALIASES", "TARGETS", "CREATED")
-    print_table(out, headings, [_version_row(item) for item in found], empty=empty, more=more)
+    rows = [_version_row(item, of_one=of_one) for item in found]
+    print_table(out, headings, rows, empty=empty, more=more)
 
 
-def _version_row(version: VersionSummary) -> tuple[Cell, ...]:
+def _version_row(version: VersionSummary, *, of_one: bool) -> tuple[Cell, ...]:
     from pt2hub.rendering.sheets import measurement_suffix
 
     targets = [
@@ -227,7 +277,7 @@ def _version_row(version: VersionSummary) -> tuple[Cell, ...]:
         for target, state in version.targets.items()
     ]
     return (
-        str(version.number),
+        str(version.number) if of_one else f"{version.model}@{version.number}",
         f"{version.readiness}, yanked" if version.yanked else version.readiness,
         version.aliases,
         targets,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pt2hub.client import resources
     from pt2hub.client.artifact_resources import Artifacts
     from pt2hub.client.exports.exporter import Exports
+    from pt2hub.client.label_resources import Labels
     from pt2hub.client.performance.performance import Performance
     from pt2hub.client.publishing.options import ModelOptions, SpecOptions
     from pt2hub.client.publishing.published import Published
@@ -67,6 +68,13 @@ class Client(Connection):
         from pt2hub.client.exports.exporter import Exports
 
         return Exports(self, lambda: self._transport)
+
+    @cached_property
+    def labels(self) -> Labels:
+        """Labels of models and versions."""
+        from pt2hub.client.label_resources import Labels
+
+        return Labels(self._transport)
 
     @cached_property
     def models(self) -> resources.Models:
@@ -194,7 +202,7 @@ class Client(Connection):
                 plain function, or an exported program.
             args: Example arguments of a live model, for export and measurement. Arguments that are not tensors
                 are fixed. An exported program has its own.
-            **options: `priority`, `wait`, `on_event` and `progress`, see `options.Options`; for a spec the files
+            **options: `labels`, `priority`, `wait`, `on_event` and `progress`, see `options.Options`; for a spec the files
                 of `options.SpecOptions`, for a model `name` and the others of `options.ModelOptions`.
 
         Returns:

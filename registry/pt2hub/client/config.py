@@ -24,6 +24,14 @@ ID_TOKEN = "PT2HUB_ID_TOKEN"  # noqa: S105  # a variable's name
 """Environment variable with an ID token, as GitLab's `id_tokens` and other systems set it."""
 GITHUB_URL = "ACTIONS_ID_TOKEN_REQUEST_URL"
 GITHUB_TOKEN = "ACTIONS_ID_TOKEN_REQUEST_TOKEN"  # noqa: S105  # a variable's name
+_CI_JOBS = {
+    "GITHUB_ACTIONS": (
+        *("GITHUB_SHA", "GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_REF_NAME", "GITHUB_RUN_ID"),
+    ),
+    "GITLAB_CI": ("CI_COMMIT_SHA", "CI_PROJECT_URL", "CI_COMMIT_REF_NAME", "CI_JOB_URL"),
+    "JENKINS_URL": ("GIT_COMMIT", "GIT_URL", "GIT_BRANCH", "BUILD_URL"),
+}
+"""By a variable that marks the system, the variables with a job's commit, repository, branch and run."""
 _UNSET = "pt2hub's default"
 URL_PATTERN = r"https?://[^\s/?#@]+(?:/[^\s?#]*)?"
 """Addresses of servers: without a password, which errors would show."""
@@ -138,6 +146,17 @@ def ci_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """
     given = os.environ if environ is None else environ
     return {name: given[name] for name in (ID_TOKEN, GITHUB_URL, GITHUB_TOKEN) if given.get(name)}
+
+
+def ci_job(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the variables that say what a CI job works on; empty outside of GitHub Actions, GitLab and Jenkins.
+
+    Args:
+        environ: `os.environ` where omitted.
+    """
+    given = os.environ if environ is None else environ
+    wanted = next((names for mark, names in _CI_JOBS.items() if given.get(mark)), ())
+    return {name: given[name] for name in wanted if given.get(name)}
 
 
 def cpu_level_limit(environ: Mapping[str, str] | None = None) -> str | None:

@@ -19,6 +19,7 @@ from pt2hub.wire.responses import (
     AliasView,
     BuildPage,
     BuildView,
+    FoundVersions,
     ModelPage,
     ModelView,
     TargetList,
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
     from pt2hub.wire.usage import UsageView
     from pt2hub.wire.workers import WorkerView
 
-Query = Mapping[str, str | int | None]
+Query = Mapping[str, str | int | list[str] | None]
+_PAGE = 200
+"""Versions of one answer of a search."""
 _POLICY_HINT = "Write checks: and metrics: at the top level; `checks: []` alone sets no conditions."
 
 
@@ -98,9 +101,18 @@ class Models(Resource):
         body = json.dumps({"description": text}).encode()
         return self._transport.ask(ModelView, "PATCH", model_path(name), body)
 
-    def list(self, search: str | None = None) -> list[ModelView]:
-        """Return the models by name, optionally only those with `search` in their name."""
-        pages = self._pages(ModelPage, "/api/v1/models", {"search": search or None})
+    def list(self, search: str | None = None, *, labels: Sequence[str] = ()) -> list[ModelView]:
+        """Return the models by name.
+
+        Args:
+            search: Only those with this text in their name.
+            labels: Only those with all of these labels of their own, `KEY=VALUE` or `KEY`.
+
+        Raises:
+            InvalidInput: A label is malformed.
+        """
+        query: Query = {"search": search or None, "label": [*labels] or None}
+        pages = self._pages(ModelPage, "/api/v1/models", query)
         return [model for page in pages for model in page.models]
 
 
@@ -190,6 +202,21 @@ class Versions(Resource):
             NotFound: The model does not exist.
         """
         pages = self._pages(VersionPage, f"{model_path(model)}/versions", {}, cursor="before")
+        return list(islice((item for page in pages for item in page.versions), limit))
+
+    def search(self, *conditions: str, limit: int | None = None) -> Sequence[VersionSummary]:
+        """Return the versions of all models that meet all conditions, newest first.
+
+        Args:
+            conditions: Such as `alias=prod`, `state=ready`, `target=...`, `publisher=ada`, `model=team/`, `since=7d`, and
+                labels: `owner=search`, or `owner` with any value.
+            limit: Maximum number of entries.
+
+        Raises:
+            InvalidInput: A condition is malformed, or names a label that no version has.
+        """
+        query: Query = {"where": [*conditions], "limit": min(limit or _PAGE, _PAGE)}
+        pages = self._pages(FoundVersions, "/api/v1/versions", query)
         return list(islice((item for page in pages for item in page.versions), limit))
 
 

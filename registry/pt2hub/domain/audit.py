@@ -23,6 +23,8 @@ class Action(StrEnum):
     ALIAS_REMOVE = "alias.remove"
     POLICY_CHANGE = "policy.change"
     MODEL_DESCRIBE = "model.describe"
+    MODEL_LABEL = "model.label"
+    VERSION_LABEL = "version.label"
     MEASUREMENT_QUEUE = "measurement.queue"
     MEASUREMENT_REPORT = "measurement.report"
     BLOB_UPLOAD = "blob.upload"

@@ -21,7 +21,7 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   |   +-- IdTokenRejected (IdTokenWrongIssuer, IdTokenWrongAudience, IdTokenExpired, IdTokenSignature)
     |   +-- Conflict
     |   |   +-- AliasMoved, NotReady, NotMeasured, BuildActive, BuildOver, UploadIncomplete, PromotionCheckFailed, PolicyChanged
-    |   |   +-- VersionYanked, VersionInUse
+    |   |   +-- VersionYanked, VersionInUse, LabelChanged, LabelImmutable
     |   +-- ClientTooOld, ServerTooOld, BadCall, Incompatible, CudaGraphUnavailable, ForkedProcess, Offline
     |   +-- LockInvalid, LockOutdated, LockMismatch
     |   +-- HomeInUse, HomeUnusable, DiskFull, PortTaken, NamespacesRefused, SchemaNewer, SchemaOlder, BadConfiguration
@@ -120,6 +120,8 @@ from pt2hub.errors.usage import (
     InputRefused,
     InvalidInput,
     IsolationRefused,
+    LabelChanged,
+    LabelImmutable,
     LimitExceeded,
     ModelInterferes,
     NamespacesRefused,
@@ -215,6 +217,8 @@ __all__ = [
     "IssuerUnavailable",
     "KernelFailed",
     "KernelNotTraced",
+    "LabelChanged",
+    "LabelImmutable",
     "LayoutUnproven",
     "LimitExceeded",
     "LockInvalid",

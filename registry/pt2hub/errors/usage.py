@@ -149,6 +149,18 @@ class AliasMoved(Conflict):
     code = "alias_moved"
 
 
+class LabelChanged(Conflict):
+    """The label was changed by someone else in the meantime."""
+
+    code = "label_changed"
+
+
+class LabelImmutable(Conflict):
+    """The label states a fact about the version's origin, and its value cannot change."""
+
+    code = "label_immutable"
+
+
 class NotReady(Conflict):
     """The version has no artifact to pull yet."""
 

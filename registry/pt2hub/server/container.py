@@ -53,6 +53,7 @@ from pt2hub.server.services.promotion.aliases import AliasService
 from pt2hub.server.services.promotion.policies import PolicyService
 from pt2hub.server.services.promotion.yanks import YankService
 from pt2hub.server.services.publishing.catalog import CatalogService
+from pt2hub.server.services.publishing.labels import LabelService
 from pt2hub.server.services.publishing.overview import OverviewService
 from pt2hub.server.services.publishing.publish import PublishService
 
@@ -139,6 +140,7 @@ class Container:
             limits=self._limits,
         )
         self.catalog = CatalogService(sessions, heartbeat_timeout=timeout)
+        self.labels = LabelService(sessions)
 
     def _open_performance(self) -> None:
         sessions, queue, timeout = self._sessions, self.queue, self._heartbeat_timeout

@@ -185,6 +185,28 @@ class YankChange:
     at: str
 
 
+@dataclass(frozen=True, slots=True)
+class LabelView:
+    """A label of a model or version.
+
+    Attributes:
+        by: Who set it.
+        at: When it was set, ISO 8601, UTC.
+    """
+
+    key: str
+    value: str
+    by: Principal | None = None
+    at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelList:
+    """The labels of a model or version, by key."""
+
+    labels: tuple[LabelView, ...]
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class VersionView(Renderable):
     """A version and its builds.
@@ -206,6 +228,7 @@ class VersionView(Renderable):
         published_by: Who published it; None if that was before it was recorded.
         yanked: Its yank, or None if it is not yanked.
         yanks: All yanks and their ends, newest first.
+        labels: Its labels, by key.
     """
 
     model: str
@@ -224,6 +247,7 @@ class VersionView(Renderable):
     published_by: Principal | None = None
     yanked: Yank | None = None
     yanks: tuple[YankChange, ...] = ()
+    labels: tuple[LabelView, ...] = ()
 
     __repr__ = Renderable.__str__  # what a prompt shows; no list holds them
 
@@ -310,6 +334,7 @@ class ModelView(Renderable):
         aliases: Version numbers of the aliases, by alias name.
         description: Description of the model.
         described_by: Who set the description last, or None.
+        labels: Values of the model's own labels, by key.
     """
 
     name: str
@@ -320,6 +345,7 @@ class ModelView(Renderable):
     aliases: dict[str, int] = field(default_factory=dict)
     description: str = ""
     described_by: Principal | None = None
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,6 +375,7 @@ class VersionSummary(Renderable):
         measurements: Measurement state of each target with an artifact, see `MeasurementStatus`.
         published_by: Who published it; None if that was before it was recorded.
         yanked: Its yank, or None if it is not yanked.
+        labels: Values of its labels, by key.
     """
 
     model: str
@@ -360,6 +387,7 @@ class VersionSummary(Renderable):
     measurements: dict[str, str] = field(default_factory=dict)
     published_by: Principal | None = None
     yanked: Yank | None = None
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +397,19 @@ class VersionPage:
     Attributes:
         versions: The versions of this page.
         next: Cursor: the value of `before` for the next page, None on the last page.
+    """
+
+    versions: tuple[VersionSummary, ...]
+    next: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundVersions:
+    """Versions that a search found, newest first.
+
+    Attributes:
+        versions: The versions of this page.
+        next: Cursor: the value of `after` for the next page, None on the last page.
     """
 
     versions: tuple[VersionSummary, ...]

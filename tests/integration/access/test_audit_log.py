@@ -123,6 +123,7 @@ MOVE = {"number": 1, "expected": None, "reason": "first"}
 FORM = {"alias": "prod", "number": "1", "reason": "first"}
 UPLOAD = {"digest": digest_bytes(b"new"), "size": 3}
 PIECE = {"number": 1, "md5": "A" * 22 + "=="}
+LABELS = {"set": {"owner": "search"}}
 TEXT = {"description": "A net."}
 GRANT = {"name": "x", "scopes": ["read"], "models": ["vision/*"]}
 MUTATIONS = {
@@ -133,6 +134,12 @@ MUTATIONS = {
     "blobs.upload": Mutation(
         Action.BLOB_UPLOAD,
         lambda *_: Case("PUT", f"/api/v1/blobs/{digest_bytes(b'new')}", data=b"new"),
+    ),
+    "labels.label_model": Mutation(
+        Action.MODEL_LABEL, after(Registry.submit, Case("PATCH", f"{API}/labels", LABELS))
+    ),
+    "labels.label_version": Mutation(
+        Action.VERSION_LABEL, after(Registry.submit, Case("PATCH", f"{API}/versions/1/labels", LABELS))
     ),
     "measuring.measure": Mutation(
         Action.MEASUREMENT_QUEUE, after(built, Case("POST", "/api/v1/measure", {"reference": f"{MODEL}@1"}))

@@ -57,6 +57,7 @@ URLS = {
     "models.model": "/api/v1/models/{model}",
     "models.models": "/api/v1/models",
     "performance.history": "/api/v1/models/{model}/history?metric=latency_p50",
+    "labels.search": "/api/v1/versions",
     "performance.metrics": "/api/v1/models/{model}/metrics",
     "policies.policy": "/api/v1/models/{model}/policy",
     "streams.build_events": "/api/v1/builds/{build}/events",
@@ -89,6 +90,7 @@ URLS = {
     "pages.team": "/models/{team}",
     "pages.usage": "/usage",
     "pages.version": "/models/{model}/versions/1",
+    "pages.versions": "/versions",
 }
 LISTS = {
     *(name for name, about in READING.items() if about in {About.LIST, About.NOTHING}),

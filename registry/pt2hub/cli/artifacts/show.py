@@ -9,7 +9,7 @@ import typer
 from pt2hub.cli import panels
 from pt2hub.cli.artifacts.autotune import print_autotune
 from pt2hub.cli.artifacts.profile import print_profile
-from pt2hub.cli.output import emit
+from pt2hub.cli.output import emit, one_line
 from pt2hub.cli.references import Reference, version_of
 from pt2hub.domain.codec import encode
 from pt2hub.rendering.times import format_local_time, format_span
@@ -156,6 +156,7 @@ def print_version(
         ("created", format_local_time(version.created_at) + _by(version.published_by)),
         ("weights", version.weights or ""),
         ("from", version.pins.get("weights_from", "")),
+        *((label.key, one_line(label.value)) for label in version.labels),
         ("pull", pull_command(version, compatibility) or ""),
     ]
     print_fields(out, fields)

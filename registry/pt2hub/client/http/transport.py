@@ -102,7 +102,7 @@ class Transport:
         self._pool.clear()
         self.direct.close()
 
-    def get(self, path: str, query: Mapping[str, str | int] | None = None) -> Any:
+    def get(self, path: str, query: Mapping[str, str | int | list[str]] | None = None) -> Any:
         """Return the JSON response of a path.
 
         Raises:
@@ -110,9 +110,9 @@ class Transport:
             BadResponse: The answer is not pt2hub's.
             Pt2hubError: The server's own error, as the class it raised.
         """
-        return self._json("GET", f"{path}?{urlencode(query)}" if query else path)
+        return self._json("GET", f"{path}?{urlencode(query, doseq=True)}" if query else path)
 
-    def fetch(self, cls: type[T], path: str, query: Mapping[str, str | int] | None = None) -> T:
+    def fetch(self, cls: type[T], path: str, query: Mapping[str, str | int | list[str]] | None = None) -> T:
         """Return the response of a path as an instance of a class; errors as for `get`."""
         return self._read(cls, self.get(path, query), path)
 

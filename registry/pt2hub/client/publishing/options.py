@@ -23,10 +23,14 @@ class Options(TypedDict, total=False):
         priority: Of the builds, from -100 to 100; higher comes first.
         wait: `True` or `"ready"` returns only when every build is final, `"measured"` only when its artifacts are
             measured besides; failed builds carry their error.
+        labels: Labels of the version by key, over those of the spec; no part of its identity.
+        ci_labels: Whether a CI job's commit, repository, branch and run become labels (default: yes).
         progress: Whether uploads and builds are shown on stderr. Where omitted they are in a terminal and in a
             notebook; builds only without `on_event`.
     """
 
+    labels: Mapping[str, str] | None
+    ci_labels: bool
     priority: int
     wait: bool | Until
     on_event: OnEvent | None
@@ -73,7 +77,7 @@ class ModelOptions(Options, total=False):
     measure: Mapping[str, Any]
 
 
-_DICTS = ("entry_kwargs", "export", "compile", "checks", "limits", "measure")
+_DICTS = ("labels", "entry_kwargs", "export", "compile", "checks", "limits", "measure")
 _LISTS = ("requirements", "targets", "outputs")
 
 

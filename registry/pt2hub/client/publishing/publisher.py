@@ -13,6 +13,7 @@ from pt2hub.client.http.server_info import JSON_TYPE
 from pt2hub.client.publishing.options import ModelOptions, SpecOptions, check_options
 from pt2hub.client.publishing.pretrained.names import is_name, may_contain_name
 from pt2hub.client.publishing.spec_files import NOTHING, SpecFiles
+from pt2hub.client.publishing.spec_labels import NO_LABELS, SpecLabels
 from pt2hub.client.resources import Blobs
 from pt2hub.errors import InvalidInput
 from pt2hub.wire.previews import PublishPreview
@@ -43,6 +44,7 @@ class Publisher:
         spec: Mapping[str, Any] | str | Path,
         *,
         parts: SpecFiles = NOTHING,
+        labels: SpecLabels = NO_LABELS,
         priority: int = 0,
         progress: bool | None = None,
     ) -> VersionView:
@@ -56,7 +58,7 @@ class Publisher:
             UsageError: Fields are invalid; the error names each one.
             Unauthorized: The token is missing or wrong.
         """
-        body, content_type = self._encode(spec, parts, progress=progress)
+        body, content_type = self._encode(spec, parts, labels, progress=progress)
         path = f"/api/v1/versions?priority={priority}" if priority else "/api/v1/versions"
         return self._transport.ask(VersionView, "POST", path, body, content_type=content_type)
 
@@ -70,29 +72,42 @@ class Publisher:
             Unauthorized: The token is missing or wrong.
         """
         given: SpecOptions = options or {}
-        body, content_type = self._encode(spec, SpecFiles.of(given), progress=given.get("progress"))
+        body, content_type = self._encode(
+            spec, SpecFiles.of(given), SpecLabels.of(given), progress=given.get("progress")
+        )
         path = "/api/v1/versions/preview"
         return self._transport.ask(PublishPreview, "POST", path, body, content_type=content_type)
 
     def _encode(
-        self, spec: Mapping[str, Any] | str | Path, parts: SpecFiles, *, progress: bool | None
+        self,
+        spec: Mapping[str, Any] | str | Path,
+        parts: SpecFiles,
+        labels: SpecLabels,
+        *,
+        progress: bool | None,
     ) -> tuple[bytes, str]:
         """Return the request's body and its type, after the files were uploaded."""
         text = read_bytes(Path(spec), "spec") if isinstance(spec, str | Path) else None
-        if text is not None and not parts and not may_contain_name(text):
+        if text is not None and not (parts or labels) and not may_contain_name(text):
             return text, YAML_TYPE
         document = read_document(Path(spec), "spec") if isinstance(spec, str | Path) else spec
         if parts or (isinstance(document, dict) and is_name(document.get("weights"))):
             upload = partial(Blobs(self._transport).upload, progress=progress)
             document = parts.named_in(document, upload, partial(self._fetch, progress=progress))
-        return encode_document(dict(document), "spec"), JSON_TYPE
+        return encode_document(labels.added_to(document), "spec"), JSON_TYPE
 
     def submit_spec(self, spec: Mapping[str, Any] | str | Path, options: SpecOptions) -> VersionView:
         """Publish a spec with the files among the options; see `Client.publish`."""
         parts, progress = SpecFiles.of(options), options.get("progress")
         if parts.saved:
             output.announce(f"splitting {parts.saved}", progress)
-        return self.submit(spec, parts=parts, priority=options.get("priority", 0), progress=progress)
+        return self.submit(
+            spec,
+            parts=parts,
+            labels=SpecLabels.of(options),
+            priority=options.get("priority", 0),
+            progress=progress,
+        )
 
     def submit_model(
         self, model: object, args: Sequence[Any], kwargs: Mapping[str, Any], options: ModelOptions
@@ -116,7 +131,9 @@ class Publisher:
             output.announce(f"exporting {options['name']}", progress)
         with TemporaryDirectory(prefix="pt2hub-") as scratch:
             spec, parts = trace(model, args, kwargs, options, Path(scratch))
-            return self.submit(spec, parts=parts, priority=priority, progress=progress)
+            return self.submit(
+                spec, parts=parts, labels=SpecLabels.of(options), priority=priority, progress=progress
+            )
 
     def _fetch(self, name: str, into: Path, *, progress: bool | None) -> FetchedWeights:
         from pt2hub.client.publishing.pretrained.fetch import fetch

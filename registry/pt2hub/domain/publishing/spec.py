@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 
 from pt2hub.domain.digests import DIGEST_PATTERN, Digest, digest_json
+from pt2hub.domain.labels import MAX_LABELS
 from pt2hub.domain.names import MODEL_PATTERN
 from pt2hub.domain.publishing.compile_options import (
     COMPILE_OPTIONS,
@@ -238,8 +239,9 @@ class Measure(_Part):
 class Spec(_Part):
     """A model to publish.
 
-    All fields except `targets`, `weights_from`, `limits`, `measure` and `compile.debug` identify the version: submitting
-    the same content again returns the existing version and updates its `limits`, `measure` and `compile.debug`.
+    All fields except `targets`, `weights_from`, `labels`, `limits`, `measure` and `compile.debug` identify the version:
+    submitting the same content again returns the existing version and updates its labels, `limits`, `measure` and
+    `compile.debug`.
     """
 
     model: Annotated[
@@ -338,6 +340,14 @@ class Spec(_Part):
     checks: Annotated[Checks, Field(description="Requirements of verification.")] = Checks()
     limits: Annotated[Limits, Field(description="Limits of a build.")] = Limits()
     measure: Annotated[Measure, Field(description="Benchmark settings.")] = Measure()
+    labels: Annotated[
+        dict[str, str],
+        Field(
+            max_length=MAX_LABELS,
+            description="Labels of the version, such as `git.sha`, `license` or `owner`; not part of its identity.",
+            examples=[{"owner": "search", "license": "Apache-2.0"}],
+        ),
+    ] = {}
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -454,10 +464,12 @@ class Spec(_Part):
     def canonical(self) -> dict[str, Any]:
         """Return the fields that identify the version, without defaults, with the schema version.
 
-        Targets, the weights' origin and settings are excluded.
+        Targets, the weights' origin, labels and settings are excluded.
         """
         document = self.model_dump(
-            mode="json", exclude_defaults=True, exclude={"targets": True, "weights_from": True}
+            mode="json",
+            exclude_defaults=True,
+            exclude={"targets": True, "weights_from": True, "labels": True},
         )
         return {"schema": SPEC_SCHEMA, **strip_settings(document, self.settings())}
 

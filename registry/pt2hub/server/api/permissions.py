@@ -70,7 +70,7 @@ _ANYBODY = Rule()
 _OPEN = ("docs", "meta.healthz", "meta.readyz", "meta.spec_schema", "oidc.exchange", "openapi", "static")
 _READING = {
     About.NOTHING: ("meta.targets", "metrics.metrics"),
-    About.LIST: ("models.models", "usage.usage", "workers.workers"),
+    About.LIST: ("labels.search", "models.models", "usage.usage", "workers.workers"),
     About.PATH: (
         *("aliases.alias", "aliases.aliases", "artifacts.manifest", "models.model", "performance.history"),
         *("performance.metrics", "policies.policy", "versions.version", "versions.versions"),
@@ -91,7 +91,7 @@ _OPEN_PAGES = ("sign_in", "sign_out")
 """Pages that change nothing but the reader's own cookies."""
 _READING_PAGES = {
     About.NOTHING: ("models", "targets"),
-    About.LIST: ("front", "team", "usage"),
+    About.LIST: ("front", "team", "usage", "versions"),
     About.PATH: ("alias", "model", "performance", "promotion", "version"),
     About.QUERY: ("builds", "changes", "compare", "diff"),
     About.BUILD: ("build", "lines", "steps"),
@@ -103,6 +103,8 @@ RULES: dict[str, Rule] = dict.fromkeys(_OPEN, _ANYBODY) | {
     "aliases.remove": Rule(Scope.PROMOTE, About.PATH),
     "audit.entries": Rule(Scope.ADMIN),
     "blobs.upload": Rule(Scope.PUBLISH),
+    "labels.label_model": Rule(Scope.PUBLISH, About.PATH),
+    "labels.label_version": Rule(Scope.PUBLISH, About.PATH),
     "measuring.measure": Rule(Scope.MEASURE, About.BODY),
     "meta.whoami": Rule(signed_in=True),
     "models.change": Rule(Scope.PUBLISH, About.PATH),

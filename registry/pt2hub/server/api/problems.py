@@ -64,6 +64,8 @@ STATUS: dict[type[errors.Pt2hubError], HTTPStatus] = {
     errors.NotRecorded: HTTPStatus.NOT_FOUND,
     errors.Conflict: HTTPStatus.CONFLICT,
     errors.AliasMoved: HTTPStatus.CONFLICT,
+    errors.LabelChanged: HTTPStatus.CONFLICT,
+    errors.LabelImmutable: HTTPStatus.CONFLICT,
     errors.NotReady: HTTPStatus.CONFLICT,
     errors.BuildActive: HTTPStatus.CONFLICT,
     errors.BuildOver: HTTPStatus.CONFLICT,

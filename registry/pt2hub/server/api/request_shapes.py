@@ -11,6 +11,7 @@ from pt2hub.domain.audit import Action
 from pt2hub.domain.builds import HIGHEST_PRIORITY, LOWEST_PRIORITY, BuildKind, BuildState
 from pt2hub.domain.debug_logs import DEBUG_LOGS
 from pt2hub.domain.digests import DIGEST_PATTERN
+from pt2hub.domain.labels import KEY_PATTERN, MAX_KEY_CHARS, MAX_LABELS, MAX_VALUE_CHARS
 from pt2hub.domain.names import MODEL_PATTERN
 from pt2hub.domain.tokens import Scope
 from pt2hub.server.services.promotion.reasons import MAX_REASON_CHARS
@@ -184,9 +185,48 @@ class ModelsQuery(Parameters):
     search: Annotated[
         str, Field(max_length=200, pattern=_NO_NUL, description="Part of the model's name to search for")
     ] = ""
+    label: Annotated[
+        list[Annotated[str, Field(max_length=1200, pattern=_NO_NUL)]],
+        Field(description="Labels of the models themselves, `KEY=VALUE` or `KEY`; all must match"),
+    ] = []
     after: Annotated[
         str, Field(max_length=200, pattern=f"^({MODEL_PATTERN})?$", description="`next` of the previous page")
     ] = ""
+    limit: LimitNumber = DEFAULT_LIMIT
+
+
+LabelKey = Annotated[str, Field(pattern=f"^{KEY_PATTERN}$", max_length=MAX_KEY_CHARS)]
+LabelValue = Annotated[str, Field(min_length=1, max_length=MAX_VALUE_CHARS)]
+
+
+class LabelChange(Body):
+    """A change of labels; those that are not named stay."""
+
+    set: Annotated[dict[LabelKey, LabelValue], Field(max_length=MAX_LABELS, description="Values by key")] = {}
+    remove: Annotated[
+        list[LabelKey], Field(max_length=MAX_LABELS, description="Keys; missing ones are ignored")
+    ] = []
+    expected: Annotated[
+        dict[LabelKey, LabelValue | None],
+        Field(
+            max_length=MAX_LABELS,
+            description="Values that labels must have now, null where they must be missing; else `label_changed`",
+        ),
+    ] = {}
+
+
+class VersionSearchQuery(Parameters):
+    """Conditions for versions."""
+
+    where: Annotated[
+        list[Annotated[str, Field(max_length=1200, pattern=_NO_NUL)]],
+        Field(
+            description="Conditions, all of which must be met: `alias=prod`, `state=ready`, `target=...`, `publisher=...`, "
+            "`model=team/name` or `model=team/`, `since=7d`, `until=2026-11-26`; any other name is a label, `owner=search` "
+            "with this value, `owner` with any value",
+        ),
+    ] = []
+    after: Annotated[int | None, Field(ge=1, lt=2**63, description="`next` of the previous page")] = None
     limit: LimitNumber = DEFAULT_LIMIT
 
 

@@ -31,6 +31,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from pt2hub.domain.builds import BuildState
 
 _STATES = ", ".join(f"'{state}'" for state in BuildState)
+_OF_VERSION = text("version_id IS NOT NULL")
+_OF_MODEL = text("version_id IS NULL")
 
 
 class Base(DeclarativeBase):
@@ -85,7 +87,12 @@ class Version(Base):
     """
 
     __tablename__ = "versions"
-    __table_args__ = (UniqueConstraint("model_id", "identity"), UniqueConstraint("model_id", "number"))
+    __table_args__ = (
+        UniqueConstraint("model_id", "identity"),
+        UniqueConstraint("model_id", "number"),
+        Index("ix_versions_created_at", "created_at"),
+        Index("ix_versions_publisher", text("(published_by ->> 'name')")),
+    )
 
     id: Mapped[int] = serial_key()
     model_id: Mapped[int] = mapped_column(ForeignKey("models.id"))
@@ -111,6 +118,27 @@ class VersionYank(Base):
     yanked: Mapped[bool]
     reason: Mapped[str]
     by: Mapped[str]
+    at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+
+
+class Label(Base):
+    """A label of a model, or of one of its versions."""
+
+    __tablename__ = "labels"
+    __table_args__ = (
+        Index("ix_labels_version_id", "version_id", "key", unique=True, postgresql_where=_OF_VERSION),
+        Index("ix_labels_model_id", "model_id", "key", unique=True, postgresql_where=_OF_MODEL),
+        # Searches by label, newest version first.
+        Index("ix_labels_versions", "key", "value", "version_id", postgresql_where=_OF_VERSION),
+        Index("ix_labels_models", "key", "value", "model_id", postgresql_where=_OF_MODEL),
+    )
+
+    id: Mapped[int] = serial_key()
+    model_id: Mapped[int] = mapped_column(ForeignKey("models.id", ondelete="CASCADE"))
+    version_id: Mapped[int | None] = mapped_column(ForeignKey("versions.id", ondelete="CASCADE"))
+    key: Mapped[str]
+    value: Mapped[str]
+    by: Mapped[dict[str, Any]]
     at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
 
 

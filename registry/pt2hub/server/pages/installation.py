@@ -21,6 +21,7 @@ _VIEWS = (
     "publishing.models",
     "publishing.versions",
     "publishing.description",
+    "publishing.labels",
     "publishing.publish",
     "promotion.aliases",
     "promotion.previews",

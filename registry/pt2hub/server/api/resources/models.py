@@ -17,7 +17,9 @@ _HINT = 'Send {"description": "..."}.'
 @routes.get("/models", responses={200: RootModel[ModelPage]})
 def models(query: ModelsQuery) -> Response:
     """Return the models in the order of their names, page by page."""
-    return render(container().catalog.models(query.search, after=query.after, limit=query.limit))
+    return render(
+        container().catalog.models(query.search, labels=query.label, after=query.after, limit=query.limit)
+    )
 
 
 @routes.get("/models/<team>/<name>", responses={200: RootModel[ModelView]})

@@ -12,6 +12,7 @@ from pt2hub.server.pages.numbers import MAX_VERSION, query_number
 from pt2hub.server.pages.performance.change_groups import MAX_EVENTS, group_changes
 from pt2hub.server.pages.promotion.alias_forms import AliasForm
 from pt2hub.server.pages.promotion.aliases import in_production
+from pt2hub.server.pages.publishing.labels import show_labels
 from pt2hub.server.pages.templates import page
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def model(team: str, name: str) -> Response:
         "model.html",
         section="models",
         model=view,
+        labels=show_labels(view.labels),
         team=team,
         name=name,
         versions=versions,

@@ -18,6 +18,7 @@ from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.numbers import MAX_VERSION
 from pt2hub.server.pages.performance.change_groups import MAX_EVENTS, group_changes
 from pt2hub.server.pages.promotion.alias_forms import AliasForm
+from pt2hub.server.pages.publishing.labels import show_labels
 from pt2hub.server.pages.templates import page
 from pt2hub.server.views.artifact_summaries import ArtifactSummary
 from pt2hub.wire.documents import write_document
@@ -78,6 +79,7 @@ def version(team: str, name: str, number: int) -> Response:
         "version.html",
         section="models",
         view=view,
+        labels=show_labels({label.key: label.value for label in view.labels}),
         team=team,
         name=name,
         reference=f"{whole}@{number}",

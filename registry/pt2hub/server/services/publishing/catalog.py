@@ -6,26 +6,33 @@ Cursors name the last item of a page, not its offset, so that items published me
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.audit import Action
+from pt2hub.domain.labels import WELL_KNOWN
 from pt2hub.domain.names import parse_model_name
 from pt2hub.domain.targets import parse_target
+from pt2hub.domain.version_filters import FIELDS, parse_conditions, parse_label_filter
 from pt2hub.errors import InvalidInput
 from pt2hub.server.db.stores.builds.build_views import BuildViewStore
 from pt2hub.server.db.stores.publishing.catalog import CatalogStore
+from pt2hub.server.db.stores.publishing.version_search import VersionSearchStore
 from pt2hub.server.services import cursors, not_found
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.publishing.descriptions import plain
-from pt2hub.wire.responses import BuildPage, ModelPage, ModelView, VersionPage
+from pt2hub.server.services.suggestions import suggest_words
+from pt2hub.wire.responses import BuildPage, FoundVersions, ModelPage, ModelView, VersionPage
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import timedelta
 
     from sqlalchemy.orm import Session
 
     from pt2hub.domain.builds import BuildFilter
     from pt2hub.domain.tokens import Actor
+    from pt2hub.domain.version_filters import VersionFilter
     from pt2hub.server.db.engine import Sessions
 
 DEFAULT_LIMIT = 100
@@ -41,10 +48,21 @@ class CatalogService:
         self._sessions = sessions
         self._heartbeat_timeout = heartbeat_timeout
 
-    def models(self, search: str = "", *, after: str = "", limit: int = DEFAULT_LIMIT) -> ModelPage:
-        """Return the models in the order of their names."""
+    def models(
+        self, search: str = "", *, labels: Sequence[str] = (), after: str = "", limit: int = DEFAULT_LIMIT
+    ) -> ModelPage:
+        """Return the models in the order of their names.
+
+        Args:
+            search: A part of the name.
+            labels: Labels of the models themselves, `KEY=VALUE` or `KEY`; all must match.
+
+        Raises:
+            InvalidInput: A label is malformed.
+        """
+        wanted = [parse_label_filter(text) for text in labels]
         with self._sessions.begin() as session:
-            found = CatalogStore(session).models(search.lower(), after=after, limit=limit + 1)
+            found = CatalogStore(session).models(search.lower(), labels=wanted, after=after, limit=limit + 1)
         page = tuple(found[:limit])
         return ModelPage(page, next=page[-1].name if len(found) > limit else None)
 
@@ -102,6 +120,26 @@ class CatalogService:
         page = tuple(found[:limit])
         return VersionPage(page, next=page[-1].number if len(found) > limit else None)
 
+    def search(
+        self, conditions: Sequence[str], *, after: int | None = None, limit: int = DEFAULT_LIMIT
+    ) -> FoundVersions:
+        """Return the versions of all models that meet all conditions, newest first.
+
+        Args:
+            conditions: As `domain.version_filters.parse_conditions` reads them.
+            after: The previous page's cursor; None for the newest.
+
+        Raises:
+            InvalidInput: A condition is malformed, or names a field or label that does not exist.
+            NotFound: The model does not exist.
+        """
+        wanted = parse_conditions(conditions, now=datetime.now(UTC))
+        with self._sessions.begin() as session:
+            _check_conditions(session, wanted)
+            ids = VersionSearchStore(session).find(wanted, before=after, limit=limit + 1)
+            page = CatalogStore(session).summaries(ids[:limit])
+        return FoundVersions(tuple(page), next=ids[limit - 1] if len(ids) > limit else None)
+
     def builds(
         self, wanted: BuildFilter, *, after: str | None = None, limit: int = DEFAULT_LIMIT
     ) -> BuildPage:
@@ -152,3 +190,20 @@ def _check(session: Session, wanted: BuildFilter) -> None:
         not_found.require_model(session, wanted.model)
     else:
         not_found.require_version(session, wanted.model, wanted.number)
+
+
+def _check_conditions(session: Session, wanted: VersionFilter) -> None:
+    """Refuse conditions that can never match: an empty list would hide a misspelling."""
+    if wanted.model is not None and not wanted.model.endswith("/"):
+        not_found.require_model(session, wanted.model)
+    store = VersionSearchStore(session)
+    for label in wanted.labels:
+        if label.key in WELL_KNOWN or store.has_key(label.key):
+            continue
+        near = suggest_words(label.key, {*FIELDS, *WELL_KNOWN, *store.known_keys()})
+        raise InvalidInput(
+            f"No version has a label {label.key}",
+            where="where",
+            hint=f"Did you mean {' or '.join(near)}?" if near else f"Fields are {', '.join(FIELDS)}.",
+            context={"suggestions": near},
+        )

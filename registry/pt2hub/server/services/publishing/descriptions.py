@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import unicodedata
-
+from pt2hub.domain.plain_text import find_control
 from pt2hub.errors import InvalidInput
-
-_BIDI_CONTROLS = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
-"""Unicode's bidirectional classes that display text in another order than it is written."""
 
 
 def plain(text: str, *, what: str, where: str) -> str:
@@ -18,15 +14,10 @@ def plain(text: str, *, what: str, where: str) -> str:
     """
     kept = text.replace("\r\n", "\n").replace("\r", "\n").strip()
     for number, line in enumerate(kept.split("\n"), 1):
-        if control := next(filter(_is_control, line), None):
+        if control := find_control(line):
             raise InvalidInput(
                 f"{what} contains the control character {control!a} in line {number}",
                 where=where,
                 hint="Remove it; if it is invisible, retype the words around it.",
             )
     return kept
-
-
-def _is_control(char: str) -> bool:
-    """Return whether a character is a control character or changes the direction of text."""
-    return unicodedata.category(char) in {"Cc", "Cs"} or unicodedata.bidirectional(char) in _BIDI_CONTROLS

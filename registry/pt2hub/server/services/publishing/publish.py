@@ -14,11 +14,13 @@ from pt2hub.server.db.stores.builds.build_views import BuildViewStore
 from pt2hub.server.db.stores.builds.builds import BuildStore, build_request
 from pt2hub.server.db.stores.operations.workers import WorkerStore
 from pt2hub.server.db.stores.promotion.yanks import YankStore
+from pt2hub.server.db.stores.publishing.labels import LabelStore
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.builds.priorities import check_priority
 from pt2hub.server.services.builds.quotas import TeamQuotas
 from pt2hub.server.services.builds.waits import explain_waits
 from pt2hub.server.services.not_found import require_version
+from pt2hub.server.services.publishing.labels import label_published
 from pt2hub.server.services.publishing.preview import build_preview, to_document
 from pt2hub.server.services.publishing.requested_targets import resolve_targets
 from pt2hub.server.services.publishing.submission_validation import SpecValidator
@@ -86,6 +88,7 @@ class PublishService:
             if ensured.created:
                 quotas.check_bytes(ensured.version.model)
             version, present = ensured.version, BuildStore(session).requests(ensured.version.id)
+            labels, kept = label_published(session, version, submission.labels, by=by.principal)
             targets.check(present)
             raised = self._raise(session, version, targets.requests, priority)
             missing = [request for request in targets.requests if request.target not in present]
@@ -93,8 +96,10 @@ class PublishService:
             self._add_builds(
                 session, version, missing, by=by.principal, position=len(present), priority=priority
             )
-            _record(session, by, ensured, [request.target for request in missing], raised, priority)
+            changed = {"targets": [item.target for item in missing], "raised": raised, "labels": labels}
+            _record(session, by, ensured, changed, priority)
             notes = (
+                *kept,
                 *explain_options(submission.spec, map(build_request, targets.requests)),
                 *explain_debug_logs(submission.spec, BuildStore(session).states(version.id)),
             )
@@ -209,28 +214,24 @@ class PublishService:
             published_by=version.published_by,
             yanked=version.yanked,
             yanks=YankStore(session).changes(version.id),
+            labels=LabelStore(session).of_version(version.id),
         )
 
 
 def _record(
-    session: Session,
-    by: Actor,
-    ensured: EnsuredVersion,
-    added: list[str],
-    raised: list[str],
-    priority: int,
+    session: Session, by: Actor, ensured: EnsuredVersion, changed: dict[str, Any], priority: int
 ) -> None:
-    """Record a submission, unless the same was submitted before."""
-    version, change = ensured.version, dict[str, Any]()
-    if added:
-        change["targets"] = added
+    """Record a submission, unless the same was submitted before.
+
+    Args:
+        changed: The `targets` added, the builds `raised` and the `labels` set; empty ones are left out.
+    """
+    version, change = ensured.version, {name: value for name, value in changed.items() if value}
     if ensured.replaced is not None:
         change |= {"before": ensured.replaced, "after": version.settings}
-    if raised:
-        change["raised"] = raised
     if not (ensured.created or change):
         return
-    action = Action.VERSION_ADD_TARGET if added else Action.VERSION_UPDATE
+    action = Action.VERSION_ADD_TARGET if "targets" in change else Action.VERSION_UPDATE
     audit_log.record(
         session,
         by,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.digests import Digest
+from pt2hub.domain.labels import check_labels
 from pt2hub.domain.publishing.spec import CodeSource, ProgramSource, Spec
 from pt2hub.errors import Detail, NotFound
 from pt2hub.server.blobs.keys import StorageKey
@@ -26,12 +27,14 @@ class ValidSubmission:
 
     Attributes:
         blobs: Digest and size of every blob that the spec names, by path.
+        labels: Its labels, in the form of their types.
         unread: Paths of the files that were too large to be read.
     """
 
     spec: Spec
     blobs: dict[str, dict[str, Any]]
     unread: tuple[str, ...] = ()
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 class SpecValidator:
@@ -58,6 +61,7 @@ class SpecValidator:
             UsageError: The uploaded program or its weights do not fit the spec, see `sources`.
         """
         spec = parse_spec(document)
+        labels = check_labels(spec.labels)
         check_source(spec.source, self._factories)
         blobs = self._resolve_blobs(spec)
         files = self._open_blobs(blobs)
@@ -65,7 +69,7 @@ class SpecValidator:
         unread = _too_large(files, largest_program)
         if not unread:
             check_uploaded(spec, files)
-        return ValidSubmission(spec, blobs, unread)
+        return ValidSubmission(spec, blobs, unread, labels)
 
     def _resolve_blobs(self, spec: Spec) -> dict[str, dict[str, Any]]:
         """Return digest and size of every blob the spec names, by path."""

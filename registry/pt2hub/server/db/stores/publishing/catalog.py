@@ -18,6 +18,8 @@ from pt2hub.server.db.schema import Version as SQLVersion
 from pt2hub.server.db.stores.artifacts.references import newest_ready
 from pt2hub.server.db.stores.builds.measurement_states import MeasurementStateStore
 from pt2hub.server.db.stores.promotion.aliases import AliasStore
+from pt2hub.server.db.stores.publishing.labels import LabelStore
+from pt2hub.server.db.stores.publishing.version_search import has_label
 from pt2hub.server.db.stores.values import stamp, yank_of
 from pt2hub.wire.responses import MAX_COUNTED_VERSIONS, ModelView, VersionSummary
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from pt2hub.domain.principals import Principal
+    from pt2hub.domain.version_filters import LabelFilter
 
 
 class _ListedBuild(NamedTuple):
@@ -50,14 +53,24 @@ class CatalogStore:
         found = self._models([SQLModel.name == name], limit=1)
         return found[0] if found else None
 
-    def models(self, search: str, *, after: str, limit: int, team: str = "") -> list[ModelView]:
+    def models(
+        self,
+        search: str,
+        *,
+        after: str,
+        limit: int,
+        team: str = "",
+        labels: Sequence[LabelFilter] = (),
+    ) -> list[ModelView]:
         """Return the models that may be read, by name.
 
         Args:
             search: A part of the name; empty for all models.
             team: Only this team's models; empty for all.
+            labels: Only models with all of these labels.
         """
         wanted = [SQLModel.name > after, *only_readable(SQLModel.name)]
+        wanted += [has_label(label, SQLModel.id) for label in labels]
         if search:
             wanted.append(SQLModel.name.contains(search, autoescape=True))
         if team:
@@ -83,7 +96,16 @@ class CatalogStore:
         Args:
             before: Exclusive upper bound of the numbers; None for the newest.
         """
-        statement = (
+        statement = select(SQLVersion.id).where(SQLVersion.model_id == model_id)
+        if before is not None:
+            statement = statement.where(SQLVersion.number < before)
+        return self.summaries(
+            self._session.scalars(statement.order_by(SQLVersion.number.desc()).limit(limit)).all()
+        )
+
+    def summaries(self, ids: Sequence[int]) -> list[VersionSummary]:
+        """Return versions by their ids, in the same order; missing ones are left out."""
+        rows = self._session.execute(
             select(
                 SQLVersion.id,
                 SQLVersion.number,
@@ -93,15 +115,12 @@ class CatalogStore:
                 SQLModel.name,
             )
             .join(SQLModel)
-            .where(SQLVersion.model_id == model_id)
-            .order_by(SQLVersion.number.desc())
-            .limit(limit)
-        )
-        if before is not None:
-            statement = statement.where(SQLVersion.number < before)
-        rows = self._session.execute(statement).all()
-        ids = [row.id for row in rows]
-        builds, aliases = self._builds(ids), AliasStore(self._session).on_versions(ids)
+            .where(SQLVersion.id.in_(ids))
+        ).all()
+        order = {id_: place for place, id_ in enumerate(ids)}
+        rows = sorted(rows, key=lambda row: order[row.id])
+        builds, aliases = self._builds(ids), AliasStore(self._session).on_versions(list(ids))
+        labels = LabelStore(self._session).of_versions(ids)
         measured = MeasurementStateStore(self._session).of(
             build.artifact for each in builds.values() for build in each if build.artifact
         )
@@ -120,6 +139,7 @@ class CatalogStore:
                 },
                 published_by=read_principal(published_by),
                 yanked=yank_of(yanked),
+                labels=labels.get(id_, {}),
             )
             for id_, number, created_at, published_by, yanked, name in rows
         ]
@@ -134,7 +154,8 @@ class CatalogStore:
             .order_by(SQLModel.name)
             .limit(limit)
         ).all()
-        aliases = AliasStore(self._session).on_models([row[0].id for row in rows])
+        ids = [row[0].id for row in rows]
+        aliases, labels = AliasStore(self._session).on_models(ids), LabelStore(self._session).of_models(ids)
         return [
             ModelView(
                 name=model.name,
@@ -145,6 +166,7 @@ class CatalogStore:
                 aliases=aliases.get(model.id, {}),
                 description=model.description,
                 described_by=read_principal(model.described_by),
+                labels=labels.get(model.id, {}),
             )
             for model, count, newest, newest_ready in rows
         ]

@@ -1,0 +1,119 @@
+"""`pt2hub label`: labels of models and versions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import click
+import typer
+
+from pt2hub.cli import panels
+from pt2hub.cli.output import emit, one_line
+from pt2hub.cli.publishing.label_arguments import parse_pairs
+from pt2hub.rendering.times import NOTHING, format_local_time
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from pt2hub.client.client import Client
+    from pt2hub.wire.responses import LabelView
+
+_Subject = Annotated[
+    str,
+    typer.Argument(metavar="MODEL[@REF]", help="A version: team/name@3; without @, the model itself."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group to the app."""
+    group = typer.Typer(help="Labels of versions and models.", no_args_is_help=True, suggest_commands=False)
+    panels.add(group, ls, set_labels, rm)
+    app.add_typer(group, name="label", rich_help_panel=panels.PUBLISHING)
+
+
+@panels.command(None, "pt2hub label ls vision/resnet18@3", "pt2hub label ls vision/resnet18")
+def ls(subject: _Subject) -> None:
+    """List the labels of a version, or of a model itself."""
+    from pt2hub.client.client import Client
+
+    with Client() as client:
+        labels = _read(client, subject)
+    emit({"labels": labels}, lambda out: _print(out, labels))
+
+
+@panels.command(
+    None,
+    "pt2hub label set vision/resnet18@3 stage=candidate",
+    "pt2hub label set vision/resnet18 owner=search license=Apache-2.0",
+    "pt2hub label set vision/resnet18@3 stage=approved --expect stage=candidate",
+    name="set",
+)
+def set_labels(
+    subject: _Subject,
+    labels: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="Labels to set.")],
+    *,
+    expect: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Change nothing unless the label has this value now; KEY= if it must be missing. Can be repeated.",
+        ),
+    ] = None,
+) -> None:
+    """Set labels; others stay.
+
+    Labels that state where a version comes from (git.sha, git.repository, git.branch, run, data) are set once.
+    """
+    from pt2hub.client.client import Client
+
+    wanted, expected = parse_pairs(labels), parse_pairs(expect or (), what="condition")
+    with Client() as client:
+        found = client.labels.change(
+            *_subject(client, subject),
+            set=wanted,
+            expected={key: value or None for key, value in expected.items()},
+        )
+    emit({"labels": found}, lambda out: _print(out, found))
+
+
+@panels.command(None, "pt2hub label rm vision/resnet18@3 stage")
+def rm(
+    subject: _Subject,
+    keys: Annotated[list[str], typer.Argument(metavar="KEY...", help="Labels to remove.")],
+) -> None:
+    """Remove labels; missing ones are ignored."""
+    from pt2hub.client.client import Client
+
+    if wrong := next((key for key in keys if "=" in key), None):
+        raise click.UsageError(f"Give the key alone: {wrong.partition('=')[0][:80]}")
+    with Client() as client:
+        found = client.labels.change(*_subject(client, subject), remove=keys)
+    emit({"labels": found}, lambda out: _print(out, found))
+
+
+def _subject(client: Client, text: str) -> tuple[str, int | None]:
+    from pt2hub.cli.references import model_name, number_of
+
+    return number_of(client, text) if "@" in text else (model_name(text), None)
+
+
+def _read(client: Client, text: str) -> tuple[LabelView, ...]:
+    from pt2hub.wire.responses import LabelView
+
+    model, number = _subject(client, text)
+    if number is None:
+        found = client.models.get(model).labels
+        return tuple(LabelView(key, value) for key, value in sorted(found.items()))
+    return client.versions.get(model, number).labels
+
+
+def _print(out: Console, labels: Sequence[LabelView]) -> None:
+    from pt2hub.cli.tables import print_table
+
+    rows = [
+        (item.key, one_line(item.value), str(item.by or NOTHING), format_local_time(item.at or None))
+        for item in labels
+    ]
+    print_table(out, ("KEY", "VALUE", "BY", "SET"), rows, empty="No labels.")

@@ -1,0 +1,92 @@
+"""Labels of models and versions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import delete, select
+from sqlalchemy.dialects.postgresql import insert
+
+from pt2hub.domain.codec import encode
+from pt2hub.domain.principals import read_principal
+from pt2hub.server.db.schema import Label as SQLLabel
+from pt2hub.server.db.schema import Model as SQLModel
+from pt2hub.server.db.schema import Version as SQLVersion
+from pt2hub.server.db.stores.values import stamp
+from pt2hub.wire.responses import LabelView
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from typing import Any
+
+    from sqlalchemy import ColumnElement
+    from sqlalchemy.orm import Session
+
+    from pt2hub.domain.principals import Principal
+
+
+class LabelStore:
+    """Labels; a version id of None means the model's own."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def lock(self, model_id: int, version_id: int | None) -> dict[str, str]:
+        """Lock the labels of a model or version until the transaction ends, and return their values by key."""
+        row: Any = SQLModel if version_id is None else SQLVersion
+        found = model_id if version_id is None else version_id
+        self._session.execute(select(row.id).where(row.id == found).with_for_update(key_share=True))
+        rows = self._session.execute(select(SQLLabel.key, SQLLabel.value).where(_of(model_id, version_id)))
+        return {key: value for key, value in rows}  # noqa: C416  # rows are no pairs to the type checker
+
+    def views(self, model_id: int, version_id: int | None) -> tuple[LabelView, ...]:
+        """Return labels by key, with who set them."""
+        return self._views(_of(model_id, version_id))
+
+    def of_version(self, version_id: int) -> tuple[LabelView, ...]:
+        """Return a version's labels by key, with who set them."""
+        return self._views(SQLLabel.version_id == version_id)
+
+    def of_versions(self, version_ids: Sequence[int]) -> dict[int, dict[str, str]]:
+        """Return the labels of versions, by version id and key."""
+        return self._by_owner(SQLLabel.version_id, version_ids)
+
+    def of_models(self, model_ids: Sequence[int]) -> dict[int, dict[str, str]]:
+        """Return the models' own labels, by model id and key."""
+        return self._by_owner(SQLLabel.model_id, model_ids, SQLLabel.version_id.is_(None))
+
+    def put(self, model_id: int, version_id: int | None, labels: Mapping[str, str], *, by: Principal) -> None:
+        """Set labels of a locked model or version; others stay."""
+        if not labels:
+            return
+        self.remove(model_id, version_id, labels.keys())
+        rows = [
+            {"model_id": model_id, "version_id": version_id, "key": key, "value": value, "by": encode(by)}
+            for key, value in sorted(labels.items())
+        ]
+        self._session.execute(insert(SQLLabel).values(rows))
+
+    def remove(self, model_id: int, version_id: int | None, keys: Collection[str]) -> None:
+        """Remove labels of a locked model or version; missing ones are ignored."""
+        self._session.execute(
+            delete(SQLLabel).where(_of(model_id, version_id), SQLLabel.key.in_(sorted(keys)))
+        )
+
+    def _views(self, mine: ColumnElement[bool]) -> tuple[LabelView, ...]:
+        rows = self._session.scalars(select(SQLLabel).where(mine).order_by(SQLLabel.key))
+        return tuple(LabelView(row.key, row.value, read_principal(row.by), stamp(row.at)) for row in rows)
+
+    def _by_owner(
+        self, column: Any, ids: Sequence[int], *conditions: ColumnElement[bool]
+    ) -> dict[int, dict[str, str]]:
+        found: dict[int, dict[str, str]] = {}
+        rows = select(column, SQLLabel.key, SQLLabel.value).where(column.in_(ids), *conditions)
+        for owner, key, value in self._session.execute(rows.order_by(SQLLabel.key)):
+            found.setdefault(owner, {})[key] = value
+        return found
+
+
+def _of(model_id: int, version_id: int | None) -> ColumnElement[bool]:
+    if version_id is None:
+        return (SQLLabel.model_id == model_id) & SQLLabel.version_id.is_(None)
+    return SQLLabel.version_id == version_id

@@ -1,0 +1,224 @@
+"""Labels: set at publication and later, found by, and no part of any version's identity."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pt2hub.domain.labels import WELL_KNOWN
+from pt2hub.domain.tokens import SERVER
+from pt2hub.errors import LabelChanged
+from support.registry import V3, V4, a_spec
+
+if TYPE_CHECKING:
+    from flask.testing import FlaskClient
+
+    from pt2hub.client.client import Client
+    from support.registry import Registry
+    from support.shell import Shell
+
+MODEL = "vision/resnet18"
+ADDRESS = f"/api/v1/models/{MODEL}/versions/1/labels"
+SHA, OTHER_SHA = "4f1c8a0e9d3b7c65f2a1908e7d6c5b4a39281706", "0" * 40
+
+
+def publish(web: FlaskClient, bearer: dict[str, str], labels: object, **changes: Any) -> Any:
+    return web.post("/api/v1/versions", json=a_spec(labels=labels, **changes), headers=bearer)
+
+
+def values(document: dict[str, Any]) -> dict[str, str]:
+    return {item["key"]: item["value"] for item in document["labels"]}
+
+
+def test_labels_of_a_publication_are_no_part_of_its_identity_and_facts_stay(
+    api: FlaskClient, bearer: dict[str, str], registry: Registry
+) -> None:
+    bare = registry.submit()
+    first = publish(api, bearer, {"git.sha": SHA, "owner": "search", "license": "mit"})
+    assert first.status_code == 200, "the same content is the same version"
+    assert (first.get_json()["identity"], first.get_json()["notes"]) == (bare.identity, [])
+    assert values(first.get_json()) == {"git.sha": SHA, "license": "MIT", "owner": "search"}
+    again = publish(api, bearer, {"git.sha": OTHER_SHA, "owner": "vision"}).get_json()
+    assert values(again) == {"git.sha": SHA, "license": "MIT", "owner": "vision"}
+    assert any(SHA in note and "stays" in note for note in again["notes"])
+    (owner,) = [item for item in again["labels"] if item["key"] == "owner"]
+    assert owner["by"]["kind"] == "token"
+    assert owner["at"] > first.get_json()["labels"][0]["at"]
+    assert "labels" not in again["spec"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "where"),
+    [
+        ({"git.sha": "main"}, "labels.git.sha"),
+        ({"Owner": "x"}, "labels"),
+        ({"owner": "x" * 10_000}, "labels.owner"),
+        ({"owner": 3}, "labels.owner"),
+        ([], "labels"),
+        ({f"k{number}": "v" for number in range(1000)}, "labels"),
+    ],
+)
+def test_a_publication_with_malformed_labels_publishes_nothing(
+    api: FlaskClient, bearer: dict[str, str], registry: Registry, labels: object, where: str
+) -> None:
+    for path in ("/api/v1/versions/preview", "/api/v1/versions"):
+        refused = api.post(path, json=a_spec(labels=labels), headers=bearer)
+        assert refused.status_code == 422, refused.get_json()
+        assert where in str(refused.get_json())
+    assert registry.sql("SELECT count(*) FROM versions") == [(0,)]
+
+
+def test_labels_change_one_by_one_and_only_as_expected(
+    api: FlaskClient, bearer: dict[str, str], registry: Registry
+) -> None:
+    registry.submit()
+
+    def change(status: int, address: str = ADDRESS, **document: object) -> Any:
+        answer = api.patch(address, json=document, headers=bearer)
+        assert answer.status_code == status, answer.get_json()
+        return answer.get_json()
+
+    assert values(change(200, set={"stage": "new", "run": "https://runs.example.org/1"})) == {
+        "run": "https://runs.example.org/1",
+        "stage": "new",
+    }
+    change(200, set={"stage": "candidate"}, expected={"stage": "new", "owner": None})
+    lost = change(409, set={"stage": "mine"}, expected={"stage": "new"})
+    assert (lost["code"], lost["context"]) == ("label_changed", {"key": "stage", "value": "candidate"})
+    for document in ({"set": {"run": "https://runs.example.org/2"}}, {"remove": ["run"]}):
+        assert change(409, **document)["code"] == "label_immutable"
+    change(200, set={"run": "https://runs.example.org/1"})  # the same again
+    change(422, set={"stage": "x"}, remove=["stage"])
+    change(422, set={"pt2hub.x": "y"})
+    change(422, nothing=1)
+    change(404, f"/api/v1/models/{MODEL}/versions/2/labels", set={"a": "b"})
+    change(422, set={f"k{number}": "v" for number in range(63)})
+    assert values(change(200, remove=["stage", "missing"])) == {"run": "https://runs.example.org/1"}
+    change(200, f"/api/v1/models/{MODEL}/labels", set={"owner": "search"})
+    assert api.get(f"/api/v1/models/{MODEL}").get_json()["labels"] == {"owner": "search"}
+    page = api.get(f"/api/v1/models/{MODEL}/versions").get_json()
+    assert page["versions"][0]["labels"] == {"run": "https://runs.example.org/1"}
+
+
+def test_of_two_changes_at_once_one_is_refused(registry: Registry) -> None:
+    registry.submit()
+
+    def change(value: str) -> bool:
+        try:
+            registry.services.labels.change(
+                MODEL, 1, put={"stage": value}, remove=[], expected={"stage": None}, by=SERVER
+            )
+        except LabelChanged:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(change, map(str, range(8)))) == 1
+
+
+@pytest.fixture
+def story(registry: Registry) -> Registry:
+    """Versions with labels: two of resnet18 (the first ready and in production) and one of another team."""
+    first = registry.submit(labels={"owner": "search", "git.sha": SHA, "note": "with space"})
+    registry.published(first)
+    registry.services.aliases.move(MODEL, "prod", 1, expected=None, by=SERVER, reason="first")
+    registry.submit(labels={"owner": "search"}, dtype="bfloat16", targets=[V3])
+    registry.submit(labels={"owner": "ads"}, model="ads/net")
+    return registry
+
+
+@pytest.mark.parametrize(
+    ("conditions", "found"),
+    [
+        ([], ["ads/net@1", f"{MODEL}@2", f"{MODEL}@1"]),
+        (["owner=search"], [f"{MODEL}@2", f"{MODEL}@1"]),
+        (["owner"], ["ads/net@1", f"{MODEL}@2", f"{MODEL}@1"]),
+        (["owner=search", f"git.sha={SHA}"], [f"{MODEL}@1"]),
+        (["alias=prod"], [f"{MODEL}@1"]),
+        (["state=ready"], [f"{MODEL}@1"]),
+        (["state=pending", "model=vision/"], [f"{MODEL}@2"]),
+        ([f"target={V4}"], ["ads/net@1", f"{MODEL}@1"]),
+        (["model=ads/net"], ["ads/net@1"]),
+        (["since=1h", "owner=ads"], ["ads/net@1"]),
+        (["until=2020-01-01"], []),
+        (["publisher=nobody"], []),
+        (["license"], []),
+        (["owner=search", "alias=prod", "state=ready", "since=1d", f"target={V4}"], [f"{MODEL}@1"]),
+    ],
+)
+def test_versions_are_found_by_fields_and_labels(
+    story: Registry, monkeypatch: pytest.MonkeyPatch, conditions: list[str], found: list[str]
+) -> None:
+    def search() -> list[str]:
+        page = story.services.catalog.search(conditions)
+        return [f"{item.model}@{item.number}" for item in page.versions]
+
+    assert search() == found
+    # The same where every condition matches too many versions to be listed.
+    monkeypatch.setattr("pt2hub.server.db.stores.publishing.version_search._FEW", 0)
+    assert search() == found
+
+
+def test_pages_of_a_search_follow_each_other_and_misspelled_labels_are_named(
+    api: FlaskClient, story: Registry
+) -> None:
+    address = "/api/v1/versions?where=owner&limit=2"
+    first = api.get(address).get_json()
+    second = api.get(f"{address}&after={first['next']}").get_json()
+    assert [item["number"] for item in (*first["versions"], *second["versions"])] == [1, 2, 1]
+    assert second["next"] is None
+    wrong = api.get("/api/v1/versions?where=ownr=search")
+    assert (wrong.status_code, wrong.get_json()["hint"]) == (422, "Did you mean owner?")
+    assert api.get("/api/v1/versions?where=model=vision/resnet19").status_code == 404
+    assert [item["name"] for item in api.get("/api/v1/models?label=owner=x").get_json()["models"]] == []
+    story.services.labels.change(MODEL, None, put={"owner": "x"}, remove=[], expected={}, by=SERVER)
+    assert [item["name"] for item in api.get("/api/v1/models?label=owner=x").get_json()["models"]] == [MODEL]
+
+
+def test_labels_are_set_and_searched_for_from_a_shell_and_from_python(
+    shell: Shell, client: Client, served: Registry
+) -> None:
+    served.submit()
+    shell("label", "set", f"{MODEL}@1", "stage=candidate", f"git.sha={SHA}")
+    assert "candidate" in shell("label", "ls", f"{MODEL}@1").out
+    lost = shell("label", "set", f"{MODEL}@1", "stage=approved", "--expect", "stage=new")
+    assert (lost.code, "[label_changed]" in lost.err) == (1, True)
+    shell("label", "set", f"{MODEL}@1", "stage=approved", "--expect", "stage=candidate")
+    shell("label", "set", MODEL, "owner=search")
+    assert "search" in shell("label", "ls", MODEL).out
+    assert "stage    approved\n" in shell("show", f"{MODEL}@1").out
+    for arguments in (("--where", "stage=approved"), (MODEL, "--where", f"git.sha={SHA}")):
+        document = shell.json("versions", *arguments)[1]
+        assert [(item["model"], item["number"]) for item in document["versions"]] == [(MODEL, 1)]
+    assert "No version matches" in shell("versions", "--where", "stage=other").out
+    assert MODEL in shell("models", "--label", "owner=search").out
+    shell("label", "rm", f"{MODEL}@1", "stage", "missing")
+    assert {item.key for item in client.versions.get(MODEL, 1).labels} == {"git.sha"}
+    assert shell("label", "set", f"{MODEL}@1", "stage").code == 2
+    assert [item.number for item in client.versions.search("git.sha")] == [1]
+    assert [item.value for item in client.labels.change(MODEL, 1, set={"owner": "ada"})] == [SHA, "ada"]
+
+
+def test_pages_show_labels_as_text_and_links_and_search_by_them(
+    web: FlaskClient, registry: Registry
+) -> None:
+    labels = {"git.sha": SHA, "git.repository": "https://git.example.org/net", "note": "<b>bold</b> & co"}
+    registry.submit(labels=labels)
+    text = web.get(f"/models/{MODEL}/versions/1").get_data(as_text=True)
+    assert f'href="https://git.example.org/net/commit/{SHA}"' in text
+    assert "&lt;b&gt;bold&lt;/b&gt; &amp; co" in text
+    assert "/versions?q=note%3D" in text
+    found = web.get("/versions", query_string={"q": "note='<b>bold</b> & co'"}).get_data(as_text=True)
+    assert f"{MODEL}@1" in found
+    assert "No version matches" in web.get("/versions?q=git.sha=" + OTHER_SHA).get_data(as_text=True)
+    for wrong in ("owner='", "alias=", "unknown=1"):
+        assert web.get("/versions", query_string={"q": wrong}).status_code == 422
+
+
+def test_each_well_known_key_is_documented() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "labels.md").read_text()
+    for key, known in WELL_KNOWN.items():
+        assert f"| `{key}` | {known.meaning} |" in page
