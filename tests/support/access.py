@@ -55,6 +55,7 @@ def changeable(registry: Registry) -> list[Any]:
         "description FROM models",
         "version_id FROM aliases",
         "state FROM uploads",
+        "key, value FROM labels",
     )
     return [
         *(registry.sql(f"SELECT count(*) FROM {table}") for table in tables),
