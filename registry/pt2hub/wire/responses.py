@@ -190,6 +190,8 @@ class LabelView:
     """A label of a model or version.
 
     Attributes:
+        key: Its key, such as `git.sha`.
+        value: Its value, one line of text.
         by: Who set it.
         at: When it was set, ISO 8601, UTC.
     """
@@ -202,7 +204,11 @@ class LabelView:
 
 @dataclass(frozen=True, slots=True)
 class LabelList:
-    """The labels of a model or version, by key."""
+    """The labels of a model or version.
+
+    Attributes:
+        labels: The labels, by key.
+    """
 
     labels: tuple[LabelView, ...]
 
