@@ -149,6 +149,12 @@ class AliasMoved(Conflict):
     code = "alias_moved"
 
 
+class AliasNotMoved(Conflict):
+    """The alias was not moved as expected within the time."""
+
+    code = "alias_not_moved"
+
+
 class NotReady(Conflict):
     """The version has no artifact to pull yet."""
 

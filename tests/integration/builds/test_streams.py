@@ -203,7 +203,7 @@ def test_only_so_many_follow_and_all_others_are_answered(own_api: ApiProcess) ->
 
 def test_a_reader_that_stops_reading_does_not_keep_its_place(own_api: ApiProcess) -> None:
     claim = running(own_api, "stalled")
-    own_api.registry.step(claim, "compile", "running", detail="x" * 16_000_000)
+    own_api.registry.step(claim, "compile", "running", detail="x" * 8_000_000)
     path = f"/api/v1/builds/{claim.build}/events"
     with ExitStack() as readers:
         for _ in range(MAX_WAITS):

@@ -128,7 +128,8 @@ class _Stream:
             recheck = self.waiter.pause(until=self.waiter.ends).latest
             if self._looks.is_ending:
                 recheck = min(recheck, time.monotonic() + _ENDING_SECONDS)
-            while not wake.is_set() and time.monotonic() < recheck:
+            is_due = False
+            while not is_due:
                 yield from self._pause(min(recheck, spoke + KEEP_ALIVE_SECONDS))
                 now = time.monotonic()
                 if waits.closing.is_set() or now >= self.waiter.ends or self._is_gone():
@@ -136,6 +137,7 @@ class _Stream:
                 if now >= spoke + KEEP_ALIVE_SECONDS:  # also for builds that change all the time
                     yield b": still here\n\n"
                     spoke = now
+                is_due = wake.is_set() or now >= recheck
             self._check_permission()
 
     def _pause(self, until: float) -> Iterator[bytes]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,7 +21,7 @@ from pt2hub.server.api.context import container, context, render
 from pt2hub.server.waiters import Waiters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from flask import Flask
 
@@ -47,7 +48,7 @@ class Look:
 
     answer: Response
     is_news: bool
-    topics: Iterable[str]
+    topics: Sequence[str]
 
 
 def answer_at_change(look: Callable[[], Look], seconds: float) -> Response:
@@ -84,7 +85,7 @@ def answer_at_change(look: Callable[[], Look], seconds: float) -> Response:
 
 
 def answer_if_changed(
-    view: Callable[[], T], topics: Callable[[T], Iterable[str]], *, seconds: float
+    view: Callable[[], T], topics: Callable[[T], Sequence[str]], *, seconds: float
 ) -> Response:
     """Return a view with its ETag; to a client that has the same one, a change of it, or 304 when the time is over."""
 

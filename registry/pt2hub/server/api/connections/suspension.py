@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import time
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -42,12 +41,12 @@ class Suspension:
             self.waiter.close()
 
 
-@dataclass(eq=False, slots=True)
 class _Suspended:
-    connection: Any
-    response: OngoingResponse
-    pause: Pause
-    due: float = 0.0
+    def __init__(self, connection: Any, response: OngoingResponse, pause: Pause) -> None:
+        self.connection = connection
+        self.response = response
+        self.pause = pause
+        self.due = 0.0
 
 
 class SuspendedResponses:

@@ -8,7 +8,6 @@ from pydantic import RootModel
 
 from pt2hub.domain.builds import BuildFilter
 from pt2hub.server.api import permissions
-from pt2hub.server.api.waits import answer_if_changed
 from pt2hub.server.api.context import body, caller, container, render
 from pt2hub.server.api.request_shapes import (
     MODELS,
@@ -26,6 +25,7 @@ from pt2hub.server.api.request_shapes import (
     YankOrder,
     json_body,
 )
+from pt2hub.server.api.waits import answer_if_changed
 from pt2hub.wire.documents import JSON_TYPE, MAX_DOCUMENT_BYTES, YAML_TYPE, parse_document
 from pt2hub.wire.previews import PublishPreview
 from pt2hub.wire.responses import BuildPage, BuildView, VersionPage, VersionView
