@@ -10,6 +10,7 @@ import socket
 import statistics
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -235,17 +236,30 @@ def test_an_attempt_that_never_was_is_answered_with_a_sentence(own_api: ApiProce
     assert own_api.ask("GET", f"/api/v1/builds/{build}/logs?attempt=0")[0].status == 422
 
 
-def test_streams_end_at_once_when_the_process_stops(tmp_path: Path, migrated_url: str) -> None:
+def test_streams_and_waits_end_at_once_when_the_process_stops(tmp_path: Path, migrated_url: str) -> None:
     with running_api(tmp_path, migrated_url) as own_api:
         claim = running(own_api, "stopped")
         own_api.registry.services.builds.report(claim, [], lines(1, 1))
-        with following(own_api.port, f"builds/{claim.build}/events") as reader:
+        moves = "models/team/stopped/aliases/prod/moves?after=0&wait=40"
+        with (
+            following(own_api.port, f"builds/{claim.build}/events") as reader,
+            ThreadPoolExecutor() as threads,
+        ):
+            waits = threads.submit(own_api.ask, "GET", f"/api/v1/{moves}")
             reader.until("lines")
+            time.sleep(0.5)  # until the wait is suspended
+            assert not waits.done()
             began = time.monotonic()
             os.kill(own_api.pid, signal.SIGTERM)
             assert [
                 event.name for event in reader.events if event.name not in ("build", "lines")
             ] == []  # a whole answer, no cut
+            response, body = waits.result(20)
+            assert (response.status, response.headers["Connection"], json.loads(body)["last"]) == (
+                200,
+                "close",
+                0,
+            )
             assert time.monotonic() - began < streams.STREAM_SECONDS / 3
 
 

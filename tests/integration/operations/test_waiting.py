@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
+import os
 import statistics
+import subprocess
+import sys
 import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -24,6 +26,7 @@ from support.slow_clients import healthz_seconds
 from support.working import until
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
@@ -252,8 +255,7 @@ def test_the_client_waits_for_a_move_and_for_a_version(
         with pytest.raises(AliasNotMoved, match=r"prod is on version 1, not on 7") as late:
             client.aliases.wait(MODEL, "prod", at=7, timeout=0.5)
         assert late.value.hint == (
-            "To wait again without missing a move: "
-            f"pt2hub wait {MODEL} --alias prod --after {prod} --at 7"
+            f"To wait again without missing a move: pt2hub wait {MODEL} --alias prod --after {prod} --at 7"
         )
         move(own_api, 2)
         last = move(own_api, 1)
@@ -263,3 +265,35 @@ def test_the_client_waits_for_a_move_and_for_a_version(
             client.aliases.wait("vision/unheard", "prod")
         with pytest.raises(AliasNotMoved, match="canary does not exist and was not moved"):
             client.aliases.wait(MODEL, "canary", timeout=0.1)
+
+
+def test_the_command_waits_for_a_move_and_tells_it(own_api: ApiProcess, prod: int, tmp_path: Path) -> None:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PT2HUB_")}
+    settings = {"PT2HUB_URL": f"http://127.0.0.1:{own_api.port}", "PT2HUB_TOKEN": own_api.token}
+    environ = kept | settings | {"PT2HUB_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+
+    def run(*arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "pt2hub", "wait", MODEL, *arguments]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, env=environ, stdout=pipe, stderr=pipe, text=True)
+
+    with (
+        run("--alias", "prod", "--after", str(prod)) as told,
+        run("--alias", "prod", "--after", str(prod), "--json") as machine_read,
+        run("--alias", "prod", "--at", "7", "--timeout", "0.2") as late,
+        run("--alias", "prod", "--target", "x") as wrong,
+    ):
+        assert (late.communicate(timeout=60)[1].splitlines()[0], late.returncode) == (
+            f"error: Timeout expired: {MODEL}@prod is on version 1, not on 7",
+            1,
+        )
+        assert "--alias cannot be combined with --target" in wrong.communicate(timeout=60)[1]
+        assert wrong.returncode == 2
+        last = move(own_api, 2)
+        assert told.communicate(timeout=60)[0].splitlines() == [
+            f"{MODEL}@prod moved from version 1 to version 2, by test: test",
+            f"{MODEL}@prod is on version 2",
+        ]
+        document = json.loads(machine_read.communicate(timeout=60)[0])
+        assert (document["number"], document["last"], len(document["moves"])) == (2, last, 1)
+    assert (told.returncode, machine_read.returncode) == (0, 0)
