@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -128,7 +127,7 @@ def test_two_hundred_waiters_leave_the_process_to_others_and_are_answered_at_onc
         for follower in followers:
             read_event(follower, b"event: build")
         probes = healthz_seconds(own_api, lasting=PROBE_S)
-        assert statistics.quantiles(probes, n=20)[-1] < 0.1, probes
+        assert sorted(probes)[int(0.95 * len(probes)) - 1] < 0.1, probes
         for _ in range(5):
             began = time.monotonic()
             resolved, _ = own_api.ask("GET", f"/api/v1/resolve?reference={MODEL}@prod", Authorization=token)
@@ -278,13 +277,13 @@ def test_the_command_waits_for_a_move_and_tells_it(own_api: ApiProcess, prod: in
         return subprocess.Popen(command, env=environ, stdout=pipe, stderr=pipe, text=True)
 
     with (
-        run("--alias", "prod", "--after", str(prod)) as told,
-        run("--alias", "prod", "--after", str(prod), "--json") as machine_read,
+        run("--alias", "prod", "--after", str(prod), "--timeout", "60") as told,
+        run("--alias", "prod", "--after", str(prod), "--timeout", "60", "--json") as machine_read,
         run("--alias", "prod", "--at", "7", "--timeout", "0.2") as late,
         run("--alias", "prod", "--target", "x") as wrong,
     ):
         assert (late.communicate(timeout=60)[1].splitlines()[0], late.returncode) == (
-            f"error: Timeout expired: {MODEL}@prod is on version 1, not on 7",
+            f"pt2hub: {MODEL}@prod: Timeout expired: {MODEL}@prod is on version 1, not on 7",
             1,
         )
         assert "--alias cannot be combined with --target" in wrong.communicate(timeout=60)[1]
