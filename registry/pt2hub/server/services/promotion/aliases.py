@@ -105,9 +105,12 @@ class AliasService:
             alias = store.one(not_found.require_model(session, model), parse_alias(name))
             if alias is None or alias.last is None:
                 return AliasMoves(model, name, None, 0)
-            last = alias.last.sequence
-            found = store.moves_after(alias, last if after is None else after)
-            return AliasMoves(model, name, alias.number, found[-1].sequence if found else last, tuple(found))
+            newest = alias.last
+            found = store.moves_after(alias, newest.sequence if after is None else after)
+            last = found[-1] if found else newest
+            # The moves were read later: the alias may have moved between the two statements.
+            number = last.after if last.sequence >= newest.sequence else alias.number
+            return AliasMoves(model, name, number, last.sequence, tuple(found))
 
     def explain_last_move(self, model: str, name: str) -> tuple[str, ...]:
         """Return the messages of the model's current policy on the last move of an alias; empty if it was removed.
