@@ -227,22 +227,22 @@ def test_one_token_takes_a_bounded_share_of_the_waiters_and_gets_it_back(
     own_api: ApiProcess, prod: int
 ) -> None:
     most = Limits().waits_per_token
-    with asked(own_api, [wait_for_moves(own_api, prod)] * most):
-        with asked(own_api, [wait_for_moves(own_api, prod)], suspended=False) as (connection,):
-            response, body = read(connection)
+    token = f"Bearer {own_api.token}"
+
+    def briefly() -> tuple[http.client.HTTPResponse, bytes]:
+        return own_api.ask("GET", f"{MOVES}?after={prod}&wait=0.1", Authorization=token)
+
+    with asked(own_api, [wait_for_moves(own_api, prod)] * (most + 10)):  # some find no place
+        until(lambda: briefly()[0].status == 429, 20)  # all of them have been looked at
+        response, body = briefly()
         assert (response.status, response.headers["Retry-After"]) == (429, "5")
-        assert isinstance(from_dict(body), QuotaExceeded)
+        assert isinstance(from_dict(json.loads(body)), QuotaExceeded)
         with asked(own_api, [wait_for_moves(own_api, prod - 1)], suspended=False) as (connection,):
             assert read(connection)[0].status == 200, "it need not wait"
         other = own_api.registry.services.access.create_token("other")
         path = f"{MOVES}?after={prod}&wait=0.5"
         assert own_api.ask("GET", path, Authorization=f"Bearer {other}")[0].status == 200
-
-    def has_room() -> bool:
-        path = f"{MOVES}?after={prod}&wait=0.1"
-        return own_api.ask("GET", path, Authorization=f"Bearer {own_api.token}")[0].status == 200
-
-    until(has_room, 20)  # their clients hung up
+    until(lambda: briefly()[0].status == 200, 20)  # their clients hung up
 
 
 def test_the_client_waits_for_a_move_and_for_a_version(
