@@ -233,8 +233,10 @@ def test_one_token_takes_a_bounded_share_of_the_waiters_and_gets_it_back(
         return own_api.ask("GET", f"{MOVES}?after={prod}&wait=0.1", Authorization=token)
 
     with asked(own_api, [wait_for_moves(own_api, prod)] * (most + 10)):  # some find no place
-        until(lambda: briefly()[0].status == 429, 20)  # all of them have been looked at
-        response, body = briefly()
+        deadline = time.monotonic() + 20
+        while (answer := briefly())[0].status != 429:  # until all of them have been looked at
+            assert time.monotonic() < deadline
+        response, body = answer
         assert (response.status, response.headers["Retry-After"]) == (429, "5")
         assert isinstance(from_dict(json.loads(body)), QuotaExceeded)
         with asked(own_api, [wait_for_moves(own_api, prod - 1)], suspended=False) as (connection,):
