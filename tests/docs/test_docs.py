@@ -152,6 +152,7 @@ def test_the_defaults_of_settings_are_the_documented_ones() -> None:
         "PT2HUB_MAX_REQUESTS": server.limits.requests_per_token,
         "PT2HUB_MAX_SIGN_INS": server.limits.sign_ins_per_address,
         "PT2HUB_MAX_UPLOADS": server.limits.uploads_per_token,
+        "PT2HUB_MAX_WAITS": server.limits.waits_per_token,
         "PT2HUB_MAX_TEAM_BUILDS": server.limits.builds_per_team,
         "PT2HUB_MAX_TEAM_BYTES": server.limits.bytes_per_team,
         "PT2HUB_HEARTBEAT_SECONDS": server.heartbeat_seconds,

@@ -11,7 +11,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 from pt2hub.client.client import Client
 from pt2hub.client.config import ClientConfig
-from pt2hub.server.api import streams
+from pt2hub.server.api import waits
 from pt2hub.server.api.app import create_app
 from support.registry import Registry
 
@@ -46,7 +46,7 @@ def url(container: Container, config: ServerConfig) -> Iterator[str]:
     server.shutdown()
     thread.join()
     server.server_close()
-    streams.stop(app)
+    waits.stop(app)
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pt2hub.client.http.transport import Transport
     from pt2hub.domain.digests import Digest
     from pt2hub.wire.performance import PolicyView, PromotionPreview
-    from pt2hub.wire.responses import LogView, TargetView, VersionSummary
+    from pt2hub.wire.responses import AliasMoves, LogView, TargetView, VersionSummary
     from pt2hub.wire.usage import UsageView
     from pt2hub.wire.workers import WorkerView
 
@@ -411,6 +411,38 @@ class Aliases(Resource):
                 hint=f"Measuring continues; repeat the move to wait again. {late.hint or ''}".strip(),
                 context=late.context,
             ) from late
+
+    def wait(
+        self,
+        model: str,
+        name: str,
+        *,
+        at: int | None = None,
+        after: int | None = None,
+        timeout: float | None = None,
+    ) -> AliasMoves:
+        """Wait until an alias moves, which need not exist yet.
+
+            client.aliases.wait("vision/resnet18", "prod", at=7, timeout=600)
+
+        Args:
+            at: Wait until it was moved to this version, or return at once if it is there; any move counts where omitted.
+            after: `sequence` of the last known move: later ones count, also those before this call.
+            timeout: Seconds to wait at most.
+
+        Returns:
+            The moves since the call or since `after`, and where the alias is now. Two moves in quick succession are both
+            in it.
+
+        Raises:
+            AliasNotMoved: The timeout expired.
+            NotFound: The model does not exist.
+            Unauthorized: The token was revoked, or has expired.
+        """
+        from pt2hub.client.alias_waits import wait_for_alias
+
+        path = f"{_alias_path(model, name)}/moves"
+        return wait_for_alias(self._transport, path, at=at, after=after, timeout=timeout)
 
     def remove(self, model: str, name: str, *, reason: str, expected: int) -> AliasView:
         """Remove an alias; its history is kept. Arguments and errors as for `move`."""

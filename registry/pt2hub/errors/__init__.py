@@ -20,7 +20,8 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   |   +-- TokenRevoked, TokenExpired
     |   |   +-- IdTokenRejected (IdTokenWrongIssuer, IdTokenWrongAudience, IdTokenExpired, IdTokenSignature)
     |   +-- Conflict
-    |   |   +-- AliasMoved, NotReady, NotMeasured, BuildActive, BuildOver, UploadIncomplete, PromotionCheckFailed, PolicyChanged
+    |   |   +-- AliasMoved, AliasNotMoved, NotReady, NotMeasured, BuildActive, BuildOver, UploadIncomplete
+    |   |   +-- PromotionCheckFailed, PolicyChanged
     |   |   +-- VersionYanked, VersionInUse, LabelChanged, LabelImmutable
     |   +-- ClientTooOld, ServerTooOld, BadCall, Incompatible, CudaGraphUnavailable, ForkedProcess, Offline
     |   +-- LockInvalid, LockOutdated, LockMismatch
@@ -91,6 +92,7 @@ from pt2hub.errors.system import (
 )
 from pt2hub.errors.usage import (
     AliasMoved,
+    AliasNotMoved,
     Ambiguous,
     BadCall,
     BadConfiguration,
@@ -167,6 +169,7 @@ from pt2hub.errors.usage import (
 __all__ = [
     "INVISIBLE_CHARACTERS",
     "AliasMoved",
+    "AliasNotMoved",
     "Ambiguous",
     "ArtifactCrashed",
     "ArtifactHung",

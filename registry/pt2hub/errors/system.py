@@ -54,7 +54,7 @@ class WorkerLost(TransientError):
 
 
 class Busy(TransientError):
-    """The server already follows its maximum number of builds."""
+    """Too many requests already wait for changes in this server process."""
 
     code = "busy"
 

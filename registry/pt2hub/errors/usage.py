@@ -161,6 +161,12 @@ class LabelImmutable(Conflict):
     code = "label_immutable"
 
 
+class AliasNotMoved(Conflict):
+    """The alias was not moved as expected within the time."""
+
+    code = "alias_not_moved"
+
+
 class NotReady(Conflict):
     """The version has no artifact to pull yet."""
 

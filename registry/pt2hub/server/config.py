@@ -216,6 +216,7 @@ def _limits(environ: Mapping[str, str]) -> Limits:
         requests_per_token=read("PT2HUB_MAX_REQUESTS", usual.requests_per_token),
         sign_ins_per_address=read("PT2HUB_MAX_SIGN_INS", usual.sign_ins_per_address),
         uploads_per_token=read("PT2HUB_MAX_UPLOADS", usual.uploads_per_token),
+        waits_per_token=read("PT2HUB_MAX_WAITS", usual.waits_per_token),
         builds_per_team=read("PT2HUB_MAX_TEAM_BUILDS", usual.builds_per_team),
         bytes_per_team=read("PT2HUB_MAX_TEAM_BYTES", usual.bytes_per_team, 1 << 60),
     )

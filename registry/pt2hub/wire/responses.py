@@ -482,6 +482,25 @@ class AliasView(Renderable):
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class AliasMoves(Renderable):
+    """Moves of an alias after a known one.
+
+    Attributes:
+        model: Name of the model.
+        name: Name of the alias.
+        number: The version it points to, None if it does not exist.
+        last: Number of the last of these moves, else of the last known one; 0 if there was none yet.
+        moves: The moves, oldest first, at most 1000; empty where no known one was named.
+    """
+
+    model: str
+    name: str
+    number: int | None
+    last: int
+    moves: tuple[AliasMove, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class AliasList:
     """Aliases of a model, by name, without removed ones.

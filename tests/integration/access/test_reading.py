@@ -14,7 +14,7 @@ import pytest
 
 from pt2hub.domain.reading import ReadMode
 from pt2hub.domain.tokens import Actor, Scope
-from pt2hub.server.api import streams
+from pt2hub.server.api import waits
 from pt2hub.server.api.app import create_app
 from pt2hub.server.api.permissions import RULES, About
 from pt2hub.server.pages.installation import install
@@ -39,6 +39,7 @@ HOST = {"os": "linux", "machine": "x86_64", "cpu_flags": []}
 URLS = {
     "aliases.alias": "/api/v1/models/{model}/aliases/prod",
     "aliases.aliases": "/api/v1/models/{model}/aliases",
+    "aliases.moves": "/api/v1/models/{model}/aliases/prod/moves",
     "artifacts.artifact": "/api/v1/artifacts/{digest}",
     "artifacts.check": "/api/v1/resolve",
     "artifacts.debug_log": "/api/v1/artifacts/{digest}/debug/fusion",
@@ -159,7 +160,7 @@ def stopped() -> Iterator[None]:
     """Ends the threads by which the applications follow builds."""
     yield
     while SERVED:
-        streams.stop(SERVED.pop())
+        waits.stop(SERVED.pop())
 
 
 def ask(web: FlaskClient, endpoint: str, of: Published, token: str | None = None) -> TestResponse:

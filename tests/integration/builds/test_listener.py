@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from pt2hub.server.db.notifications import CHANNEL, Listener
+from pt2hub.server.db.notifications import BUILDS, Listener
 
 SECONDS = 10.0
 
@@ -39,14 +39,14 @@ def test_it_hears_every_change_at_once_and_goes_on_after_a_lost_connection(
     with psycopg.connect(database_url, autocommit=True) as connection:
         assert heard.get(timeout=SECONDS) is None
         for name in ("first", "second"):
-            connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, name))
+            connection.execute("SELECT pg_notify(%s, %s)", (BUILDS, name))
             assert heard.get(timeout=SECONDS) == name  # nothing else wakes it
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             "WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
         assert heard.get(timeout=SECONDS) is None
-        connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, "third"))
+        connection.execute("SELECT pg_notify(%s, %s)", (BUILDS, "third"))
         assert heard.get(timeout=SECONDS) == "third"
     listener.stop()
 

@@ -10,18 +10,21 @@ import socket
 import statistics
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from pt2hub.domain.builds import LogLine
-from pt2hub.errors import Busy, CompileFailed, NotFound
+from pt2hub.errors import CompileFailed, NotFound, QuotaExceeded
+from pt2hub.server import waiters
 from pt2hub.server.api import streams
 from pt2hub.server.db.stores.builds.logs import NOISE
 from pt2hub.server.gunicorn_server import THREADS
 from pt2hub.wire.problems import from_dict
 from support.api_process import ApiProcess, running_api
+from support.postgres import create_database
 from support.working import until
 
 if TYPE_CHECKING:
@@ -29,10 +32,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pt2hub.domain.builds import Claim
+    from pt2hub.server.db.embedded import EmbeddedPostgres
 
 PROMPT = 1.5
 """Seconds; what takes a tenth of them on an idle machine. Without notifications it would be two. Of several: a collection
 of the suite's heap takes over one as well."""
+MAX_WAITS = THREADS + 2
+"""Streams that one address may follow here: more than there are threads."""
+
+
+@pytest.fixture(scope="module")
+def own_api(
+    tmp_path_factory: pytest.TempPathFactory, postgres: EmbeddedPostgres, migrated_template: str
+) -> Iterator[ApiProcess]:
+    """An API on which few requests may wait."""
+    url = create_database(postgres, template=migrated_template)
+    with running_api(tmp_path_factory.mktemp("api"), url, PT2HUB_MAX_WAITS=str(MAX_WAITS)) as running:
+        yield running
 
 
 class Event(NamedTuple):
@@ -87,7 +103,6 @@ def short_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     """Streams of a moment that say twenty times that they live: the two that tests want come on any machine."""
     monkeypatch.setattr(streams, "STREAM_SECONDS", 1.5)
     monkeypatch.setattr(streams, "KEEP_ALIVE_SECONDS", 0.05)
-    monkeypatch.setattr(streams, "_TICK_SECONDS", 0.02)
 
 
 def running(own_api: ApiProcess, name: str) -> Claim:
@@ -157,14 +172,13 @@ def test_a_page_of_lines_says_whether_more_may_come(own_api: ApiProcess) -> None
 
 def test_only_so_many_follow_and_all_others_are_answered(own_api: ApiProcess) -> None:
     path = f"builds/{running(own_api, 'busy').build}"
-    assert 2 * streams.MAX_FOLLOWERS <= THREADS
     with ExitStack() as readers:
-        for _ in range(streams.MAX_FOLLOWERS):
+        for _ in range(MAX_WAITS):
             reader = readers.enter_context(following(own_api.port, f"{path}/events"))
             reader.until("build")
         response, body = own_api.ask("GET", f"/api/v1/{path}/events")
-        assert (response.status, response.headers["Retry-After"]) == (503, "2")
-        assert isinstance(from_dict(json.loads(body)), Busy)
+        assert (response.status, response.headers["Retry-After"]) == (429, "5")
+        assert isinstance(from_dict(json.loads(body)), QuotaExceeded)
         for _ in range(THREADS):
             assert own_api.ask("GET", f"/api/v1/{path}")[0].status == 200
         states = (
@@ -174,13 +188,13 @@ def test_only_so_many_follow_and_all_others_are_answered(own_api: ApiProcess) ->
             (1,)
         ]  # this question itself: nobody waits within a transaction
     left = time.monotonic()
-    while own_api.ask("HEAD", f"/api/v1/{path}/events")[0].status == 503:
+    while own_api.ask("HEAD", f"/api/v1/{path}/events")[0].status == 429:
         assert time.monotonic() - left < 20
         time.sleep(0.05)
     with ExitStack() as readers:
         deadline = time.monotonic() + 20
         taken = 0
-        while taken < streams.MAX_FOLLOWERS:  # every place was given back
+        while taken < MAX_WAITS:  # every place was given back
             assert time.monotonic() < deadline
             reader = readers.enter_context(following(own_api.port, f"{path}/events"))
             if reader.response.status == 200:
@@ -190,17 +204,17 @@ def test_only_so_many_follow_and_all_others_are_answered(own_api: ApiProcess) ->
 
 def test_a_reader_that_stops_reading_does_not_keep_its_place(own_api: ApiProcess) -> None:
     claim = running(own_api, "stalled")
-    own_api.registry.step(claim, "compile", "running", detail="x" * 16_000_000)
+    own_api.registry.step(claim, "compile", "running", detail="x" * 8_000_000)
     path = f"/api/v1/builds/{claim.build}/events"
     with ExitStack() as readers:
-        for _ in range(streams.MAX_FOLLOWERS):
+        for _ in range(MAX_WAITS):
             reader = readers.enter_context(own_api.connect())
             reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             reader.sendall(own_api.head("GET", path))
             reader.recv(1)
-        assert own_api.ask("HEAD", path)[0].status == 503
+        assert own_api.ask("HEAD", path)[0].status == 429
         began = time.monotonic()
-        while own_api.ask("HEAD", path)[0].status == 503:
+        while own_api.ask("HEAD", path)[0].status == 429:
             assert time.monotonic() - began < 2 * streams.STALLED_SECONDS
             time.sleep(0.2)
     assert "Socket error" not in own_api.log
@@ -222,17 +236,30 @@ def test_an_attempt_that_never_was_is_answered_with_a_sentence(own_api: ApiProce
     assert own_api.ask("GET", f"/api/v1/builds/{build}/logs?attempt=0")[0].status == 422
 
 
-def test_streams_end_at_once_when_the_process_stops(tmp_path: Path, migrated_url: str) -> None:
+def test_streams_and_waits_end_at_once_when_the_process_stops(tmp_path: Path, migrated_url: str) -> None:
     with running_api(tmp_path, migrated_url) as own_api:
         claim = running(own_api, "stopped")
         own_api.registry.services.builds.report(claim, [], lines(1, 1))
-        with following(own_api.port, f"builds/{claim.build}/events") as reader:
+        moves = "models/team/stopped/aliases/prod/moves?after=0&wait=40"
+        with (
+            following(own_api.port, f"builds/{claim.build}/events") as reader,
+            ThreadPoolExecutor() as threads,
+        ):
+            waits = threads.submit(own_api.ask, "GET", f"/api/v1/{moves}")
             reader.until("lines")
+            time.sleep(0.5)  # until the wait is suspended
+            assert not waits.done()
             began = time.monotonic()
             os.kill(own_api.pid, signal.SIGTERM)
             assert [
                 event.name for event in reader.events if event.name not in ("build", "lines")
             ] == []  # a whole answer, no cut
+            response, body = waits.result(20)
+            assert (response.status, response.headers["Connection"], json.loads(body)["last"]) == (
+                200,
+                "close",
+                0,
+            )
             assert time.monotonic() - began < streams.STREAM_SECONDS / 3
 
 
@@ -284,7 +311,7 @@ def test_a_database_that_goes_away_ends_the_stream_and_not_the_server(
 ) -> None:
     from support.registry import Registry
 
-    monkeypatch.setattr(streams, "SAFETY_SECONDS", 0.2)
+    monkeypatch.setattr(waiters, "_MIN_RECHECK_S", 0.2)
     registry = Registry(container, str(config.database_url))
     build = registry.submit().builds[0].id
     with following(int(url.rpartition(":")[2]), f"builds/{build}/events") as reader:

@@ -13,7 +13,7 @@ from pt2hub.domain.digests import digest_bytes
 from pt2hub.domain.tokens import Actor
 from pt2hub.errors import CompileFailed, DigestMismatch, StorageUnavailable
 from pt2hub.server.blobs.keys import StorageKey
-from pt2hub.server.db.notifications import CHANNEL, PROGRESS
+from pt2hub.server.db.notifications import BUILDS, PROGRESS
 from pt2hub.server.services.operations.maintenance import HourlyTask
 from support.registry import V4
 
@@ -267,7 +267,7 @@ def test_every_change_is_told_to_those_who_listen(registry: Registry, what: str)
     registry.worker("w3")
     builds = registry.services.builds
     with psycopg.connect(registry.database_url, autocommit=True) as listener:
-        listener.execute(f"LISTEN {PROGRESS if what in ('claim', 'report') else CHANNEL}")
+        listener.execute(f"LISTEN {PROGRESS if what in ('claim', 'report') else BUILDS}")
         {
             "claim": lambda: builds.claim(build.id, "w3"),
             "report": lambda: builds.report(claim, [], [LogLine(1, 0.0, "fetch", "info", "x")]),  # type: ignore[arg-type]  # claimed there

@@ -42,6 +42,7 @@ SETTINGS = frozenset(
         "PT2HUB_MAX_TEAM_BUILDS",
         "PT2HUB_MAX_TEAM_BYTES",
         "PT2HUB_MAX_UPLOADS",
+        "PT2HUB_MAX_WAITS",
         "PT2HUB_NOOP_PAUSES",
         "PT2HUB_OFFLINE",
         "PT2HUB_PORT",

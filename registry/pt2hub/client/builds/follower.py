@@ -1,4 +1,4 @@
-"""Following of builds and logs by polling."""
+"""Following of builds by long polls, and of logs by polling."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 import time
 from dataclasses import dataclass, replace
 from functools import partial
-from http import HTTPStatus
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pt2hub.client.builds.events import changes, over
+from pt2hub.client.http.long_poll import LongPoll, retry_outages
 from pt2hub.client.http.paths import build_path, model_path
 from pt2hub.domain.builds import BuildState
-from pt2hub.errors import BadResponse, BuildActive, InvalidInput, Pt2hubError, TransientError
+from pt2hub.errors import BuildActive, InvalidInput
 from pt2hub.rendering.sheets import build_title
 from pt2hub.wire.responses import BuildView, LogPage, LogView, VersionView
 
@@ -26,13 +26,11 @@ if TYPE_CHECKING:
     Left: TypeAlias = "Callable[[], float]"
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 _MIN_POLL_S = 0.2
 """Workers write log lines this often."""
 _MAX_POLL_S = 1.0
 _POLL_GROWTH = 1.3
-_OUTAGE_TIMEOUT_S = 60.0
-"""Longest outage of the server that following survives."""
-_AWAY = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 _LAST_LINES_S = 3.0
 """Longest wait for the end of the log after a build has ended; its worker sends the last lines a moment later."""
 _OPEN = ("waiting", "measuring")
@@ -60,6 +58,40 @@ class _LogCursor:
     seq: int = 0
 
 
+class Polls(Protocol[T_co]):
+    """What is read again and again, see `LongPoll`."""
+
+    def read(self) -> T_co:
+        """Return the present state."""
+        ...
+
+    def next(self, *, at_most: float, pause: float) -> T_co:
+        """Return the state after a change, or after a while."""
+        ...
+
+
+class _Builds:
+    """Several builds, each read until it has ended; the server waits for the last one only."""
+
+    def __init__(self, polls: Sequence[LongPoll[BuildView]]) -> None:
+        self._polls = polls
+        self._seen: list[BuildView] = []
+
+    def read(self) -> list[BuildView]:
+        self._seen = [poll.read() for poll in self._polls]
+        return self._seen
+
+    def next(self, *, at_most: float, pause: float) -> list[BuildView]:
+        pending = [index for index, build in enumerate(self._seen) if not over(build)]
+        if len(pending) == 1:
+            self._seen[pending[0]] = self._polls[pending[0]].next(at_most=at_most, pause=pause)
+            return self._seen
+        time.sleep(min(at_most, pause))
+        for index in pending:
+            self._seen[index] = self._polls[index].read()
+        return self._seen
+
+
 class Follower:
     """Follows builds and their logs over one transport."""
 
@@ -80,36 +112,23 @@ class Follower:
             measured: Also wait for the measuring jobs of its artifacts, unless a build did not succeed.
         """
         path = f"{model_path(version.model)}/versions/{version.number}"
-
-        def look() -> VersionView:
-            return _retry_outages(lambda: self._transport.fetch(VersionView, path))
-
-        current = self._watch(look, lambda seen: seen.builds, callbacks, left)
+        poll = LongPoll(self._transport, VersionView, path)
+        current = self._watch(poll, lambda seen: seen.builds, callbacks, left)
         while measured and (jobs := _open_jobs(current)):
             self.builds(jobs, callbacks, left=left)
-            current = look()
+            current = poll.read()
         return current
 
     def builds(
         self, build_ids: Sequence[str], callbacks: Sequence[OnEvent] = (), *, left: Left
     ) -> list[BuildView]:
         """Wait until builds or measuring jobs have ended; see `Builds.follow`."""
-        ended: dict[str, BuildView] = {}
-
-        def fetch(build_id: str) -> BuildView:
-            if build_id not in ended:
-                path = build_path(build_id)
-                build = _retry_outages(lambda: self._transport.fetch(BuildView, path))
-                if not over(build):
-                    return build
-                ended[build_id] = build
-            return ended[build_id]
-
-        return self._watch(lambda: [fetch(one) for one in build_ids], lambda seen: seen, callbacks, left)
+        builds = _Builds([LongPoll(self._transport, BuildView, build_path(each)) for each in build_ids])
+        return self._watch(builds, lambda seen: seen, callbacks, left)
 
     def _watch(
         self,
-        look: Callable[[], T],
+        poll: Polls[T],
         builds_of: Callable[[T], Sequence[BuildView]],
         callbacks: Sequence[OnEvent],
         left: Left,
@@ -117,7 +136,6 @@ class Follower:
         """Poll until every build has ended.
 
         Args:
-            look: Requests the current state.
             callbacks: Called for every change, in order.
             left: Returns the seconds left to wait.
 
@@ -138,16 +156,16 @@ class Follower:
                 seen[build.id] = build
             return changed
 
+        current = poll.read()
         while True:
-            current = look()
             moved = report(builds_of(current))
             waiting = [build for build in builds_of(current) if not over(build)]
             if not waiting:
                 return current
-            seconds = left()
-            if seconds <= 0:
+            if left() <= 0:
                 raise _still_active(waiting)
-            time.sleep(min(seconds, pace.pause(moved=moved)))
+            time.sleep(min(left(), _MIN_POLL_S))  # what changes within this time is one answer
+            current = poll.next(at_most=max(0.0, left()), pause=pace.pause(moved=moved) - _MIN_POLL_S)
 
     def log(
         self,
@@ -160,7 +178,7 @@ class Follower:
         path, cursor, pace = build_path(build_id), _LogCursor(), PollInterval()
         give_up = math.inf
         while True:
-            build = _retry_outages(lambda: self._transport.fetch(BuildView, path))
+            build = retry_outages(lambda: self._transport.fetch(BuildView, path))
             before = replace(cursor)
             complete = yield from self._new_lines(build_id, cursor, build.attempt, summary=summary)
             if on_build:
@@ -205,7 +223,7 @@ class Follower:
             wanted = attempt if attempt < latest else None
             while True:
                 look = partial(self._page, build_id, after=cursor.seq, attempt=wanted, summary=summary)
-                page = _retry_outages(look)
+                page = retry_outages(look)
                 complete = page.complete is not False
                 if not page.lines or page.attempt not in (None, attempt) or (wanted and not page.attempt):
                     break  # the end, or a server that serves only the latest attempt, which follows
@@ -249,20 +267,3 @@ def _still_active(waiting: Sequence[BuildView]) -> BuildActive:
         + "; ".join(f"pt2hub logs -f {build.id}" for build in waiting),
         context={"builds": [build.id for build in waiting]},
     )
-
-
-def _retry_outages(look: Callable[[], T]) -> T:
-    """Call a function, again while its errors look like a restart of the server."""
-    deadline = time.monotonic() + _OUTAGE_TIMEOUT_S
-    while True:
-        try:
-            return look()
-        except (TransientError, BadResponse) as exc:
-            if time.monotonic() > deadline or not _is_outage(exc):
-                raise
-            time.sleep(1)
-
-
-def _is_outage(error: Pt2hubError) -> bool:
-    """Return whether an error may come from a restart, including a proxy's answers."""
-    return isinstance(error, TransientError) or error.context.get("status") in _AWAY

@@ -122,6 +122,31 @@ class Transport:
         """Send a document as `send` does and return the response as an instance of a class."""
         return self._read(cls, self.send(method, path, body, content_type=content_type), path)
 
+    def poll(
+        self, cls: type[T], path: str, etag: str | None, *, wait_s: float
+    ) -> tuple[T | None, str | None]:
+        """Return a document and its ETag as soon as it differs from a known one; None if it does not within a time.
+
+        Servers that know no ETags answer at once; errors are as for `get`.
+
+        Args:
+            etag: The known document's.
+            wait_s: How long the server waits for a change, at most 50 s.
+        """
+        options: dict[str, Any] = {"timeout": wait_timeout(wait_s)}
+        if etag:
+            options["headers"] = {"If-None-Match": etag}
+            path = f"{path}?{urlencode({'wait': f'{wait_s:.1f}'})}"
+        response, body = self._answer("GET", path, **options)
+        if response.status == HTTPStatus.NOT_MODIFIED:
+            return None, etag
+        return self._read(cls, self._parse(response, body), path), response.headers.get("ETag")
+
+    def fetch_at_change(self, cls: type[T], path: str, query: Mapping[str, str | int], *, wait_s: float) -> T:
+        """Return the response of a path that may be sent only after a while; errors as for `get`."""
+        given = urlencode({**query, "wait": f"{wait_s:.1f}"})
+        return self._read(cls, self._json("GET", f"{path}?{given}", timeout=wait_timeout(wait_s)), path)
+
     def _read(self, cls: type[T], value: Any, path: str) -> T:
         try:
             return decode(cls, value)
@@ -199,7 +224,9 @@ class Transport:
             yield response
 
     def _json(self, method: str, path: str, **options: Any) -> Any:
-        response, body = self._answer(method, path, **options)
+        return self._parse(*self._answer(method, path, **options))
+
+    def _parse(self, response: urllib3.BaseHTTPResponse, body: bytes) -> Any:
         if media_type(response) != JSON_TYPE:
             raise self._peer.foreign(response, body)
         try:
@@ -230,7 +257,7 @@ class Transport:
     @contextmanager
     def _open(self, method: str, path: str, **options: Any) -> Iterator[urllib3.BaseHTTPResponse]:
         with self._guard(), self._send(method, path, **options) as response:
-            if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+            if response.status >= HTTPStatus.MULTIPLE_CHOICES and response.status != HTTPStatus.NOT_MODIFIED:
                 if response.get_redirect_location():
                     raise self._peer.elsewhere(response)
                 raise self._peer.failure(response, self._body(response))
@@ -271,3 +298,8 @@ class Transport:
             response.close()
             raise BadResponse(f"The response is longer than {MAX_ANSWER_BYTES} bytes", where=self.url)
         return body
+
+
+def wait_timeout(wait_s: float) -> urllib3.Timeout:
+    """Return the timeout of a request whose answer may come after a while."""
+    return urllib3.Timeout(connect=CONNECT_SECONDS, read=wait_s + SMALL_SILENCE_SECONDS)

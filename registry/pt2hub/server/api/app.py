@@ -17,7 +17,7 @@ from pydantic import RootModel
 from werkzeug.exceptions import RequestURITooLarge
 
 from pt2hub.errors import InvalidInput
-from pt2hub.server.api import docs, openapi, permissions, problems, streams
+from pt2hub.server.api import docs, openapi, permissions, problems, streams, waits
 from pt2hub.server.api.context import PAGES, Context, attach, container, render, wrong_fields
 from pt2hub.server.api.problems import MAX_URL_BYTES
 from pt2hub.server.api.resources import (
@@ -171,7 +171,8 @@ def _sender() -> Actor:
     scheme, _, token = header.partition(" ")
     given = token.strip() if scheme.lower() == "bearer" else ""
     sender = container().access.verify(given, recently=with_cookie)
-    container().rate_limits.count_request(given)
+    if not waits.is_asked_anew():
+        container().rate_limits.count_request(given)
     return sender
 
 

@@ -43,6 +43,11 @@ class BuildChanges:
         self._shown: tuple[BuildView | None, _LogEnd] = None, _LogEnd(0, 0)
         self._ending = _EndCondition(services)
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether the build had ended at the last look, and its log had not."""
+        return self._ending.has_begun
+
     def look(self) -> Generator[bytes, None, bool]:
         """Yield the end of the log, then the build, if changed; return whether nothing will change any more."""
         view = self._services.builds.view(self._build_id)
@@ -63,6 +68,10 @@ class _EndCondition:
     def __init__(self, services: Container) -> None:
         self._services = services
         self._since: float | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        return self._since is not None
 
     def is_reached(self, view: BuildView) -> bool:
         if not BuildState(view.state).final:

@@ -1,7 +1,8 @@
 """gunicorn worker in which slow clients hold no thread, with problem documents for malformed requests.
 
 A request is read in the event loop until it is complete, or until enough of its body has arrived to read the rest in one
-of a bounded number of threads. A response leaves its thread while its client takes no more of it.
+of a bounded number of threads. A response leaves its thread while its client takes no more of it, and while it waits for a
+change.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from gunicorn.http import errors as parsing
 from gunicorn.workers.gthread import ThreadWorker
 
 from pt2hub.errors import UsageError
-from pt2hub.server.api import streams
+from pt2hub.server.api import waits
 from pt2hub.server.api.connections.minimum_rate import PacedUnreader, request_timeout
 from pt2hub.server.api.connections.ongoing_response import OngoingResponse
 from pt2hub.server.api.connections.request_intake import MAX_HEAD_BYTES, Progress, RequestIntake
+from pt2hub.server.api.connections.suspension import SuspendedResponses
 from pt2hub.server.api.problems import MAX_URL_BYTES, problem
 from pt2hub.version import __version__
 from pt2hub.wire.compatibility import VERSION_HEADER
@@ -39,6 +41,8 @@ BODY_THREADS = 48
 """Threads for bodies that do not arrive with their head, such as uploads; all others wait in the event loop."""
 _EARLY_BODY_THREADS = BODY_THREADS // 4
 """How many of them may be held by requests with little of their body so far, whose refusal may spare the client the rest."""
+_MAX_RESUMED = 4
+"""Suspended responses that go on at the same time: when all wait for one change, others still find threads."""
 _SWITCH_SECONDS = 0.001
 """How long a thread computes while others wait; with Python's five milliseconds the event loop falls behind in a rush."""
 _UNSENT_BYTES = 1 << 19
@@ -66,6 +70,8 @@ class GunicornWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn publishes 
         self._body_requests = 0
         self._responses: dict[Any, OngoingResponse] = {}
         """Responses whose clients take no more for now, by connection."""
+        self._suspended = SuspendedResponses(self.method_queue.defer)
+        self._resumed = 0
         self._lingering: dict[Any, float] = {}
 
     def init_process(self) -> None:
@@ -77,10 +83,13 @@ class GunicornWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn publishes 
 
     def wait_for_and_dispatch_events(self, timeout: float) -> None:
         """Handle events like gunicorn, and start threads only afterwards: they would keep the event loop waiting."""
+        if self._resumed < _MAX_RESUMED:
+            timeout = max(0.0, min(timeout, self._suspended.seconds_left()))
         super().wait_for_and_dispatch_events(timeout)
         ready, self._ready = self._ready, []
         for conn, pool in ready:
             self._submit(conn, pool)
+        self._resume_suspended()
 
     def accept(self, listener: Any) -> None:
         """Accept all connections that wait."""
@@ -225,17 +234,48 @@ class GunicornWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn publishes 
         self._run(conn, self.tpool.submit(self._resume, conn, self._responses.pop(conn)))
 
     def finish_request(self, conn: Any, fs: Future[Any]) -> None:
-        """Finish a request like gunicorn, or wait until its client takes more of the response."""
+        """Finish a request like gunicorn, or wait until its client takes more of the response, or for a change."""
         if getattr(conn, "reads_body", False):
             self._body_requests -= 1
             conn.reads_body = False
-        if not (fs.cancelled() or fs.exception()) and isinstance(fs.result(), OngoingResponse):
-            self._responses[conn] = fs.result()
+        if getattr(conn, "is_resumed", False):
+            self._resumed -= 1
+            conn.is_resumed = False
+        if not (fs.cancelled() or fs.exception()) and isinstance(response := fs.result(), OngoingResponse):
+            if response.pause:
+                self._suspended.add(conn, response, response.pause)
+                self.poller.register(conn.sock, selectors.EVENT_READ, partial(self._on_hang_up, conn))
+                return
+            self._responses[conn] = response
             self.poller.register(conn.sock, selectors.EVENT_WRITE, partial(self._on_writable, conn))
             return
         if "close" not in vars(conn):
             conn.close = partial(self._close, conn, conn.close)
         super().finish_request(conn, fs)
+
+    # Responses that wait for a change.
+
+    def _resume_suspended(self) -> None:
+        while self._resumed < _MAX_RESUMED and (due := self._suspended.take_due()):
+            conn, response = due
+            self._forget(conn)
+            self._resumed += 1
+            conn.is_resumed = True
+            self._run(conn, self.tpool.submit(self._resume, conn, response))
+
+    def _on_hang_up(self, conn: Any, _client: object) -> None:
+        """Abandon a suspended response whose client is gone; a further request waits until this one is answered."""
+        self._forget(conn)
+        try:
+            is_gone = not conn.sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except OSError:
+            is_gone = True
+        if is_gone:
+            self._run(conn, self.tpool.submit(self._abandon, self._suspended.remove(conn)))
+
+    def _forget(self, conn: Any) -> None:
+        with contextlib.suppress(KeyError):  # it sent a further request, see `_on_hang_up`
+            self.poller.unregister(conn.sock)
 
     # Connections: closed without resetting what the client has not read yet, and without a thread.
 
@@ -295,9 +335,10 @@ class GunicornWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn publishes 
             conn.timeout = min(conn.timeout, deadline)
 
     def handle_exit(self, sig: Any, frame: Any) -> None:
-        """Exit like gunicorn, and end all streams, whose readers then reconnect."""
-        streams.closing.set()
+        """Exit like gunicorn, and end all waits and streams, whose clients then ask another process."""
+        waits.closing.set()
         super().handle_exit(sig, frame)
+        self.method_queue.defer(self._suspended.wake_all)
 
     def handle_error(self, req: Any, client: socket.socket, addr: Any, exc: Exception) -> None:
         """Answer malformed requests with a problem document."""

@@ -72,8 +72,9 @@ _READING = {
     About.NOTHING: ("meta.targets", "metrics.metrics"),
     About.LIST: ("labels.search", "models.models", "usage.usage", "workers.workers"),
     About.PATH: (
-        *("aliases.alias", "aliases.aliases", "artifacts.manifest", "models.model", "performance.history"),
-        *("performance.metrics", "policies.policy", "versions.version", "versions.versions"),
+        *("aliases.alias", "aliases.aliases", "aliases.moves", "artifacts.manifest", "models.model"),
+        *("performance.history", "performance.metrics", "policies.policy"),
+        *("versions.version", "versions.versions"),
     ),
     About.QUERY: (
         *("artifacts.resolve", "comparing.compare", "comparing.diff", "comparing.events"),

@@ -20,6 +20,8 @@ from pt2hub.wire.documents import JSON_TYPE
 
 DigestText = Annotated[str, Field(pattern=f"^{DIGEST_PATTERN}$", description="sha256: and 64 hex digits")]
 NameText = Annotated[str, Field(max_length=200, description="Part of the model's name, `team/name`")]
+MAX_WAIT_S = 50.0
+"""Longest wait of a request: proxies give up after a minute."""
 ID_PATTERN = "^[A-Za-z0-9-]+$"
 IdText = Annotated[str, Field(pattern=ID_PATTERN, max_length=64, description="Id of the build")]
 
@@ -29,6 +31,15 @@ ReasonText = Annotated[
     Field(min_length=1, max_length=MAX_REASON_CHARS, description="Reason, recorded in the history"),
 ]
 ReferenceText = Annotated[str, Field(max_length=400, description="`team/name@<number, alias or digest>`")]
+WaitSeconds = Annotated[
+    float,
+    Field(
+        ge=0,
+        le=MAX_WAIT_S,
+        allow_inf_nan=False,
+        description="Seconds to wait for a change; with `If-None-Match` where the answer has an ETag",
+    ),
+]
 _NO_NUL = "^[^\\x00]*$"
 
 
@@ -99,6 +110,22 @@ class VersionPath(Parameters):
     team: NameText
     name: NameText
     number: Annotated[int, Field(ge=1, lt=2**31, description="Number of the version")]
+
+
+class WaitQuery(Parameters):
+    """How long to wait for a change."""
+
+    wait: WaitSeconds = 0.0
+
+
+class MovesQuery(Parameters):
+    """Moves of an alias that are not known yet."""
+
+    after: Annotated[
+        int | None,
+        Field(ge=0, lt=2**31, description="Number of the last known move; without it there is no wait"),
+    ] = None
+    wait: WaitSeconds = 0.0
 
 
 class ManifestPath(Parameters):

@@ -1,26 +1,27 @@
 """Build logs, and streams of build events (server-sent events).
 
-A stream occupies a thread, so their number is limited and each ends after a while; browsers reconnect by themselves.
-An idle stream waits for a notification without a database connection.
+A stream is suspended between changes and holds neither a thread nor a database connection. Each ends after a while; browsers
+reconnect by themselves.
 """
 
 from __future__ import annotations
 
 import select
-import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
-from flask import Response, current_app, request
+from flask import Response, request
 from flask_openapi3.blueprint import APIBlueprint
 from pydantic import RootModel
 
-from pt2hub.errors import Pt2hubError, TransientError
+from pt2hub.errors import Pt2hubError, TransientError, UsageError
+from pt2hub.server.api import waits
 from pt2hub.server.api.build_events import (
     BuildChanges,
     event,
 )
+from pt2hub.server.api.connections.suspension import SUSPENSION
 from pt2hub.server.api.context import container, render
 from pt2hub.server.api.request_shapes import (
     EVENTS,
@@ -30,34 +31,25 @@ from pt2hub.server.api.request_shapes import (
     LogQuery,
     LogsQuery,
 )
-from pt2hub.server.build_followers import Followers
 from pt2hub.wire.responses import LogPage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from flask import Flask
+    from pt2hub.server.api.connections.suspension import Suspension
+    from pt2hub.server.waiters import Waiter
 
 EVENT_TYPE = "text/event-stream"
 PAGE = 1000
 """Maximum number of log lines per response."""
-MAX_FOLLOWERS = 8
-"""Half of a process's threads (`gunicorn_server.THREADS`); the others serve requests."""
 STREAM_SECONDS = 30.0
 KEEP_ALIVE_SECONDS = 5.0
-SAFETY_SECONDS = 2.0
-"""Maximum time between polls without a notification."""
-GAP_SECONDS = 0.1
-"""Minimum time between polls."""
 STALLED_SECONDS = 10.0
-"""Write timeout of a stream, so that a stalled reader (stopped with Ctrl-Z) frees its thread."""
-_TICK_SECONDS = 0.25
-_KEY = "pt2hub.followers"
+"""Write timeout of a stream, so that a stalled reader (stopped with Ctrl-Z) does not keep its place."""
+_ENDING_SECONDS = 0.5
+"""Longest pause after a build has ended, while the end of its log is awaited."""
 _HANG_UP = select.POLLHUP | select.POLLERR | select.POLLRDHUP
 _log = structlog.get_logger(__name__)
-
-closing = threading.Event()
-"""Set when this process stops: all streams end, and their readers reconnect to another process."""
 
 routes = APIBlueprint("streams", __name__, url_prefix="/api/v1", abp_tags=[MODELS])
 
@@ -88,84 +80,81 @@ def build_events(path: BuildPath) -> Response:
     """
     services = container()
     services.builds.view(path.id)  # raises NotFound before anything is sent
-    return _stream(BuildChanges(services, path.id), path.id)
-
-
-def followers() -> Followers:
-    """Return the current application's followers."""
-    known = current_app.extensions
-    if _KEY not in known:  # two threads may both create one; the first is kept, and nothing is open yet
-        known.setdefault(_KEY, Followers(container().database_url, most=MAX_FOLLOWERS))
-    found: Followers = known[_KEY]
-    return found
-
-
-def stop(app: Flask) -> None:
-    """Close an application's followers; not needed when the process ends."""
-    found: Followers | None = app.extensions.pop(_KEY, None)
-    if found:
-        found.close()
-
-
-def _stream(looks: BuildChanges, build_id: str) -> Response:
-    all_of_them = followers()
-    give_back = all_of_them.acquire()
-    connection = request.environ.get("gunicorn.socket") or request.environ.get("werkzeug.socket")
-
-    def chunks() -> Iterator[bytes]:
-        if connection is not None:
-            connection.settimeout(STALLED_SECONDS)  # the server sets it anew for the next request
-        try:
-            with all_of_them.following(build_id) as wake:
-                yield from _poll(looks, wake, lambda: _gone(connection))
-        except TransientError as error:  # the reader resumes and gets the error then
-            _log.warning("a stream ended early", build=build_id, error=str(error))
-        except Pt2hubError as error:
-            _log.error("a stream failed", build=build_id, code=error.code, exc_info=error)
-
-    response = Response(chunks(), content_type=EVENT_TYPE)
-    response.call_on_close(give_back)  # also called if the first chunk was never requested
+    stream = _Stream(BuildChanges(services, path.id), path.id)
+    response = Response(stream.pieces(), content_type=EVENT_TYPE)
+    response.call_on_close(stream.waiter.close)  # also called if the first piece was never requested
     response.headers["Cache-Control"] = "no-store"
     response.headers["X-Accel-Buffering"] = "no"  # nginx would buffer events
     return response
 
 
-def _poll(looks: BuildChanges, wake: threading.Event, gone: Callable[[], bool]) -> Iterator[bytes]:
-    """Poll on notifications and periodically until the end or the time limit."""
-    ends = time.monotonic() + STREAM_SECONDS
-    spoke = time.monotonic()
-    yield b"retry: 1000\n\n"
-    while True:
-        wake.clear()
-        if (yield from looks.look()):
-            yield event("end", {})
-            return
-        looked, due = time.monotonic(), False
-        while not due:
-            due = _due(wake, looked)
-            now = time.monotonic()
-            if closing.is_set() or now > ends or gone():  # also for builds that change all the time
+class _Stream:
+    """A response to the current request that goes on after it.
+
+    Attributes:
+        waiter: The request's.
+    """
+
+    def __init__(self, looks: BuildChanges, build_id: str) -> None:
+        self.waiter: Waiter = waits.open_waiter(STREAM_SECONDS)
+        self._looks, self._build_id = looks, build_id
+        self._suspension: Suspension | None = request.environ.get(SUSPENSION)
+        self._connection = request.environ.get("gunicorn.socket") or request.environ.get("werkzeug.socket")
+        self._check_permission = waits.permission_check()
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the stream."""
+        if self._connection is not None:
+            self._connection.settimeout(STALLED_SECONDS)  # the server sets it anew for the next request
+        try:
+            yield from self._follow()
+        except TransientError as error:  # the reader resumes and gets the error then
+            _log.warning("a stream ended early", build=self._build_id, error=str(error))
+        except UsageError as error:  # likewise: the token was revoked, for example
+            _log.info("a stream ended early", build=self._build_id, error=str(error))
+        except Pt2hubError as error:
+            _log.error("a stream failed", build=self._build_id, code=error.code, exc_info=error)
+
+    def _follow(self) -> Iterator[bytes]:
+        """Look after notifications and periodically until the end or the time limit."""
+        wake, spoke = self.waiter.wake, time.monotonic()
+        self.waiter.watch([self._build_id])
+        yield b"retry: 1000\n\n"
+        while True:
+            wake.clear()
+            if (yield from self._looks.look()):
+                yield event("end", {})
                 return
-            if now > spoke + KEEP_ALIVE_SECONDS:
-                yield b": still here\n\n"
-                spoke = now
+            recheck = self.waiter.pause(until=self.waiter.ends).latest
+            if self._looks.is_ending:
+                recheck = min(recheck, time.monotonic() + _ENDING_SECONDS)
+            is_due = False
+            while not is_due:
+                yield from self._pause(min(recheck, spoke + KEEP_ALIVE_SECONDS))
+                now = time.monotonic()
+                if waits.closing.is_set() or now >= self.waiter.ends or self._is_gone():
+                    return
+                if now >= spoke + KEEP_ALIVE_SECONDS:  # also for builds that change all the time
+                    yield b": still here\n\n"
+                    spoke = now
+                is_due = wake.is_set() or now >= recheck
+            self._check_permission()
 
+    def _pause(self, until: float) -> Iterator[bytes]:
+        pause = self.waiter.pause(until=until)
+        if self._suspension:
+            self._suspension.pause = pause
+            yield b""
+        else:
+            waits.wait_here(pause)
 
-def _due(wake: threading.Event, looked: float) -> bool:
-    """Wait briefly; return whether the next poll is due."""
-    if wake.wait(_TICK_SECONDS):
-        time.sleep(max(0.0, looked + GAP_SECONDS - time.monotonic()))
-        return True
-    return time.monotonic() > looked + SAFETY_SECONDS
-
-
-def _gone(connection: Any) -> bool:
-    """Return whether the reader disconnected; otherwise the thread would be held until two writes fail."""
-    if connection is None:
-        return False
-    poll = select.poll()
-    try:
-        poll.register(connection, _HANG_UP)
-        return bool(poll.poll(0))
-    except (OSError, ValueError):  # closed by the server
-        return True
+    def _is_gone(self) -> bool:
+        """Return whether the reader disconnected; otherwise a thread would be held until two writes fail."""
+        if self._connection is None or self._suspension:
+            return False
+        poll = select.poll()
+        try:
+            poll.register(self._connection, _HANG_UP)
+            return bool(poll.poll(0))
+        except (OSError, ValueError):  # closed by the server
+            return True

@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from gunicorn.http import wsgi
 
+from pt2hub.server.api.connections.suspension import SUSPENSION, Suspension
+
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterable, Iterator
     from socket import socket
 
     from gunicorn.workers.gthread import ThreadWorker
+
+    from pt2hub.server.waiters import Pause
 
 STALLED_SECONDS = 60.0
 """How long a client may read nothing before its connection is closed."""
@@ -77,7 +81,7 @@ class Outbox:
 
 
 class OngoingResponse:
-    """A response, written as far as the client reads it.
+    """A response, written as far as the client reads it, and suspended while the application waits for a change.
 
     Args:
         worker: gunicorn's worker.
@@ -87,20 +91,21 @@ class OngoingResponse:
 
     def __init__(self, worker: ThreadWorker, request: Any, connection: Any) -> None:
         self.outbox = Outbox(connection.sock)
-        self._worker, self._request = worker, request
-        self._answer, self._environ = wsgi.create(
-            request, self.outbox, connection.client, connection.server, worker.cfg
-        )
-        self._environ["wsgi.multithread"] = True
-        if not worker.alive or len(worker.keepalived_conns) >= worker.max_keepalived:
-            self._answer.force_close()
+        self._worker, self._request, self._connection = worker, request, connection
+        self._suspension = Suspension()
+        self._create()
         self._steps = self._write()
         self._began = datetime.now()  # noqa: DTZ005  # as gunicorn's access log takes it
         self._unread = 0
         self.expires = 0.0
 
+    @property
+    def pause(self) -> Pause | None:
+        """Until when the response is suspended; None if it waits for its client."""
+        return self._suspension.pause
+
     def advance(self) -> bool:
-        """Write on until the client takes no more.
+        """Write on until the client takes no more, or the response is suspended.
 
         Returns:
             Whether that happened; otherwise the response is complete.
@@ -119,8 +124,9 @@ class OngoingResponse:
                 raise
             _log.exception("a response broke off", path=self._environ.get("PATH_INFO"), exc_info=error)
             raise ConnectionResetError(errno.ECONNRESET, "the response broke off") from error
-        self._unread = self.outbox.unread_bytes()
-        self.expires = time.monotonic() + self.outbox.stalled_seconds
+        if self.pause is None:
+            self._unread = self.outbox.unread_bytes()
+            self.expires = time.monotonic() + self.outbox.stalled_seconds
         return True
 
     @property
@@ -140,13 +146,29 @@ class OngoingResponse:
         """Abandon the response."""
         self._steps.close()
 
+    def _create(self) -> None:
+        connection, worker = self._connection, self._worker
+        self._answer, self._environ = wsgi.create(
+            self._request, self.outbox, connection.client, connection.server, worker.cfg
+        )
+        self._environ |= {"wsgi.multithread": True, SUSPENSION: self._suspension}
+        if not worker.alive or len(worker.keepalived_conns) >= worker.max_keepalived:
+            self._answer.force_close()
+
     def _write(self) -> Generator[Outbox, None, None]:
-        """Write the response; yield whenever the client takes no more."""
-        items = self._worker.wsgi(self._environ, self._answer.start_response)
+        """Write the response; yield whenever the client takes no more, and during pauses."""
+        items: Iterable[bytes] = ()
         try:
+            items = self._worker.wsgi(self._environ, self._answer.start_response)
+            while self.pause:  # before the response has begun
+                _close(items)
+                yield from self._suspended()
+                self._create()
+                items = self._worker.wsgi(self._environ, self._answer.start_response)
             for item in items:
                 self._answer.write(item)
                 yield from self._emptied()
+                yield from self._suspended()
             self._answer.close()
             yield from self._emptied()
         finally:
@@ -156,10 +178,20 @@ class OngoingResponse:
                 self._environ,
                 datetime.now() - self._began,  # noqa: DTZ005
             )
-            if hasattr(items, "close"):
-                items.close()
+            _close(items)
+            self._suspension.close()
+
+    def _suspended(self) -> Iterator[Outbox]:
+        if self.pause:
+            yield self.outbox
+            self._suspension.pause = None
 
     def _emptied(self) -> Iterator[Outbox]:
         while self.outbox.is_full:
             yield self.outbox
             self.outbox.flush()
+
+
+def _close(items: Iterable[bytes]) -> None:
+    if hasattr(items, "close"):
+        items.close()

@@ -12,11 +12,14 @@ from pt2hub.server.api.request_shapes import (
     AliasPath,
     AliasRemoval,
     ModelPath,
+    MovesQuery,
     PreviewQuery,
     json_body,
 )
+from pt2hub.server.api.waits import Look, answer_at_change
+from pt2hub.server.db.notifications import alias_topic
 from pt2hub.wire.performance import PromotionPreview
-from pt2hub.wire.responses import AliasList, AliasView
+from pt2hub.wire.responses import AliasList, AliasMoves, AliasView
 
 routes = APIBlueprint(
     "aliases", __name__, url_prefix="/api/v1/models/<team>/<name>/aliases", abp_tags=[ALIASES]
@@ -36,6 +39,22 @@ def aliases(path: ModelPath) -> Response:
 def alias(path: AliasPath) -> Response:
     """Return an alias with its history, removed or not."""
     return render(container().aliases.alias(f"{path.team}/{path.name}", path.alias))
+
+
+@routes.get("/<alias>/moves", responses={200: RootModel[AliasMoves]})
+def moves(path: AliasPath, query: MovesQuery) -> Response:
+    """Return the moves of an alias after a known one; if there is none yet, as soon as there is, or after `wait` seconds.
+
+    The answer's `last` is the next request's `after`, so that no move is missed in between. The alias need not exist yet.
+    """
+    model, after = f"{path.team}/{path.name}", query.after
+
+    def look() -> Look:
+        found = container().aliases.moves(model, path.alias, after=after)
+        is_news = after is None or found.last != after
+        return Look(render(found), is_news, [alias_topic(model, path.alias)])
+
+    return answer_at_change(look, query.wait)
 
 
 @routes.get("/<alias>/preview", responses={200: RootModel[PromotionPreview]}, security=TOKEN)

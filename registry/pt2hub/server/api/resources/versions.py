@@ -20,10 +20,12 @@ from pt2hub.server.api.request_shapes import (
     TargetAddition,
     VersionPath,
     VersionsQuery,
+    WaitQuery,
     YankEnd,
     YankOrder,
     json_body,
 )
+from pt2hub.server.api.waits import answer_if_changed
 from pt2hub.wire.documents import JSON_TYPE, MAX_DOCUMENT_BYTES, YAML_TYPE, parse_document
 from pt2hub.wire.previews import PublishPreview
 from pt2hub.wire.responses import BuildPage, BuildView, VersionPage, VersionView
@@ -74,9 +76,12 @@ def versions(path: ModelPath, query: VersionsQuery) -> Response:
 
 
 @routes.get("/models/<team>/<name>/versions/<number>", responses={200: RootModel[VersionView]})
-def version(path: VersionPath) -> Response:
-    """Return a version and its builds."""
-    return render(container().publish.version(f"{path.team}/{path.name}", path.number))
+def version(path: VersionPath, query: WaitQuery) -> Response:
+    """Return a version and its builds; with `If-None-Match` and `wait`, as soon as that differs, or 304 after so many seconds."""
+    model = f"{path.team}/{path.name}"
+    return answer_if_changed(
+        lambda: container().publish.version(model, path.number), _topics, seconds=query.wait
+    )
 
 
 @routes.post(
@@ -133,9 +138,11 @@ def builds(query: BuildsQuery) -> Response:
 
 
 @routes.get("/builds/<id>", responses={200: RootModel[BuildView]})
-def build(path: BuildPath) -> Response:
-    """Return a build with its attempts and the steps of the latest one."""
-    return render(container().builds.view(path.id))
+def build(path: BuildPath, query: WaitQuery) -> Response:
+    """Return a build, its attempts and the steps of the latest one; `If-None-Match` and `wait` as for a version."""
+    return answer_if_changed(
+        lambda: container().builds.view(path.id), lambda found: [found.id], seconds=query.wait
+    )
 
 
 @routes.post("/builds/<id>/cancel", responses={200: RootModel[BuildView]}, security=TOKEN)
@@ -148,3 +155,9 @@ def cancel(path: BuildPath) -> Response:
 def retry(path: BuildPath, query: RetryQuery) -> Response:
     """Queue a failed or cancelled build again."""
     return render(container().builds.retry(path.id, by=caller(), priority=query.priority))
+
+
+def _topics(version: VersionView) -> list[str]:
+    """Return the ids of a version's builds and their measuring jobs."""
+    jobs = [build.measurement.job for build in version.builds if build.measurement]
+    return [*(build.id for build in version.builds), *(job for job in jobs if job)]

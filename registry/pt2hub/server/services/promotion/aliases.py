@@ -9,6 +9,7 @@ from pt2hub.domain.audit import Action
 from pt2hub.domain.names import parse_alias
 from pt2hub.domain.tokens import Actor
 from pt2hub.errors import AliasMoved, InternalError
+from pt2hub.server.db.notifications import notify_alias
 from pt2hub.server.db.stores.artifacts.artifacts import ArtifactStore
 from pt2hub.server.db.stores.promotion.aliases import AliasStore, StoredAlias
 from pt2hub.server.db.stores.publishing.versions import StoredVersion, VersionStore
@@ -20,7 +21,7 @@ from pt2hub.server.services.promotion.decisions import AliasMoveRequest, PolicyD
 from pt2hub.server.services.promotion.reasons import check_reason, shorten_reason
 from pt2hub.server.services.promotion.yanks import check_not_yanked
 from pt2hub.wire.performance import PromotionPreview
-from pt2hub.wire.responses import AliasList, AliasMove, AliasView
+from pt2hub.wire.responses import AliasList, AliasMove, AliasMoves, AliasView
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,6 +89,28 @@ class AliasService:
             if alias is None:
                 raise not_found.no_alias(session, model, name)
             return _view(model, alias, store.history(alias))
+
+    def moves(self, model: str, name: str, *, after: int | None) -> AliasMoves:
+        """Return the moves of an alias after a known one, also of an alias that does not exist yet.
+
+        Args:
+            after: Number of the known move; None to learn the number of the last one.
+
+        Raises:
+            InvalidInput: A name is malformed.
+            NotFound: The model does not exist.
+        """
+        with self._sessions.begin() as session:
+            store = AliasStore(session)
+            alias = store.one(not_found.require_model(session, model), parse_alias(name))
+            if alias is None or alias.last is None:
+                return AliasMoves(model, name, None, 0)
+            newest = alias.last
+            found = store.moves_after(alias, newest.sequence if after is None else after)
+            last = found[-1] if found else newest
+            # The moves were read later: the alias may have moved between the two statements.
+            number = last.after if last.sequence >= newest.sequence else alias.number
+            return AliasMoves(model, name, number, last.sequence, tuple(found))
 
     def explain_last_move(self, model: str, name: str) -> tuple[str, ...]:
         """Return the messages of the model's current policy on the last move of an alias; empty if it was removed.
@@ -201,6 +224,7 @@ class AliasService:
                     forced=decision.overridden(),
                 )
                 _record(session, wanted, alias.number, change, decision)
+                notify_alias(session, model, name)
             notes = decision.messages if decision else ()
             moved = store.one(model_id, name) or alias
             return replace(_view(model, moved, store.history(moved)), notes=notes)

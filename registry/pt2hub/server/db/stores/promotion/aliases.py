@@ -144,6 +144,16 @@ class AliasStore:
         )
         return [_move(row) for row in rows]
 
+    def moves_after(self, alias: StoredAlias, sequence: int, *, limit: int = MAX_MOVES) -> list[AliasMove]:
+        """Return the moves of an alias after a move, oldest first."""
+        rows = self._session.scalars(
+            select(SQLAliasMove)
+            .where(SQLAliasMove.alias_id == alias.id, SQLAliasMove.sequence > sequence)
+            .order_by(SQLAliasMove.sequence)
+            .limit(limit)
+        )
+        return [_move(row) for row in rows]
+
     def was_accepted(self, model_id: int, name: str, number: int, *, since: str) -> bool:
         """Return whether an alias was on a version at some time since, without being forced there past a failed check.
 
