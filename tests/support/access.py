@@ -49,12 +49,15 @@ def changeable(registry: Registry) -> list[Any]:
         "policies",
         "uploads",
         "version_yanks",
+        "webhook_secrets",
+        "webhook_deliveries",
     )
     values = (
         "state, priority FROM builds",
         "description FROM models",
         "version_id FROM aliases",
         "state FROM uploads",
+        "enabled FROM webhooks",
     )
     return [
         *(registry.sql(f"SELECT count(*) FROM {table}") for table in tables),

@@ -38,6 +38,7 @@ from pt2hub.server.api.resources import (
     uploads,
     usage,
     versions,
+    webhooks,
     workers,
 )
 from pt2hub.server.api.visitors import visitor
@@ -80,6 +81,7 @@ _MODULES = (
     audit,
     oidc,
     tokens,
+    webhooks,
 )
 _log = structlog.get_logger(__name__)
 
