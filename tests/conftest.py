@@ -19,6 +19,7 @@ pytest_plugins = [
     "support.api_process",
     "support.browser",
     "support.calm",
+    "support.receiver",
     "support.s3",
     "support.server",
     "support.live",
