@@ -34,14 +34,18 @@ _MAX_TRIED = 3
 """Addresses of a name that are tried, if the first ones cannot be connected to."""
 _URL = re.compile(r"https?://[!-\[\]-~]+")
 """Visible ASCII without backslashes, which some parsers of URLs take for slashes."""
+_UNICAST_V6 = ipaddress.ip_network("2000::/3")
+"""All other addresses of IPv6 are reserved, or stand for addresses of IPv4, which a gateway may pass on to private ones."""
 _REFUSED = tuple(
     map(
         ipaddress.ip_network,
         (
+            # What the registries of special-purpose addresses list, whatever release of Python this is.
+            *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
+            *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15"),
+            *("198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3"),
+            *("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"),
             "168.63.129.16/32",  # Azure's own services, for its virtual machines
-            # Addresses of IPv6 that stand for addresses of IPv4, which a gateway may pass on to private ones.
-            *("::/96", "::ffff:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16"),
-            "fec0::/10",
         ),
     )
 )
@@ -131,12 +135,11 @@ def is_public(address: str) -> bool:
     if "%" in address:  # the zone of a link-local address
         return False
     found = ipaddress.ip_address(address)
-    return (
-        found.is_global
-        and not found.is_multicast
-        and not found.is_reserved
-        and not any(found.version == network.version and found in network for network in _REFUSED)
-    )
+    if not found.is_global or any(
+        found.version == network.version and found in network for network in _REFUSED
+    ):
+        return False
+    return isinstance(found, ipaddress.IPv4Address) or found in _UNICAST_V6
 
 
 def _parse(url: str, allowed: Collection[tuple[str, int]]) -> _Receiver:
@@ -286,12 +289,12 @@ class _TlsPool(urllib3.HTTPSConnectionPool):
 
 def _unreachable(receiver: _Receiver, error: Exception, deadline: _Deadline) -> ReceiverUnreachable:
     reason = error.reason if isinstance(error, urllib3.exceptions.MaxRetryError) else error
-    if deadline.has_passed or isinstance(reason, urllib3.exceptions.TimeoutError):
+    if isinstance(reason, urllib3.exceptions.NewConnectionError):  # also a TimeoutError
+        what = "refused the connection"
+    elif deadline.has_passed or isinstance(reason, urllib3.exceptions.TimeoutError):
         what = f"did not answer within {_TOTAL_TIMEOUT_S:g} s"
     elif isinstance(reason, urllib3.exceptions.SSLError):
         what = "has no valid certificate for its name, or does not speak TLS"
-    elif isinstance(reason, urllib3.exceptions.NewConnectionError):
-        what = "refused the connection"
     else:
         what = "broke the connection off, or does not speak HTTP"
     return ReceiverUnreachable(

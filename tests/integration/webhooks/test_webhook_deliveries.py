@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pt2hub.domain.tokens import Actor
 from pt2hub.domain.webhooks import RETRY_WAITS_S
 from pt2hub.errors import Conflict, InvalidInput
 from pt2hub.server.services.webhooks import dispatch, sending
@@ -16,15 +15,13 @@ from pt2hub.server.services.webhooks.sending import WebhookSender
 from pt2hub.system import egress
 from pt2hub.system.egress import Egress
 from support.front import standing_before
-from webhooks.test_webhook_events import documented_verification
+from support.webhooks import ADA, documented_verification
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from support.receiver import Receiver
-    from webhooks.conftest import Hooks
-
-ADA = Actor("ada", admin=True)
+    from support.webhooks import Hooks
 
 
 @pytest.fixture
@@ -52,9 +49,9 @@ def test_errors_are_retried_and_each_attempt_is_in_the_log(hooks: Hooks, receive
     assert delivery.attempts[0].answer.startswith("status 500 ")
     assert len(delivery.attempts[0].answer) == 1024
     assert {item.event["id"] for item in receiver.received} == {delivery.event}
-    assert all(
-        documented_verification()(secret, item.headers, item.body) for item in receiver.received
-    ), "each attempt is signed anew"
+    assert all(documented_verification()(secret, item.headers, item.body) for item in receiver.received), (
+        "each attempt is signed anew"
+    )
 
 
 def test_waits_grow_and_in_the_end_the_delivery_fails(hooks: Hooks, receiver: Receiver) -> None:

@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-import re
 import threading
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
-from pt2hub.domain.tokens import SERVER, Actor
+from pt2hub.domain.tokens import SERVER
 from pt2hub.domain.webhooks import EventType
 from pt2hub.errors import CompileFailed, InternalError
 from support.figures import latency, measured, versions
 from support.registry import V3, V4
 from support.roles import worker_url
+from support.webhooks import ADA, documented_verification
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from support.receiver import Receiver
     from support.registry import Registry
-    from webhooks.conftest import Hooks
+    from support.webhooks import Hooks
 
 MODEL = "vision/resnet18"
-ADA = Actor("ada", admin=True)
-HOW_TO = Path(__file__).parents[3] / "docs" / "how-to" / "webhooks.md"
-
-
-def documented_verification() -> Callable[..., bool]:
-    """The function of the how-to."""
-    (code,) = re.findall(r"```python\n(.*?)```", HOW_TO.read_text(encoding="utf-8"), re.DOTALL)
-    found: dict[str, Any] = {}
-    exec(code, found)  # noqa: S102
-    return found["verify"]  # type: ignore[no-any-return]
 
 
 def fail(registry: Registry, build: str) -> None:
@@ -103,9 +90,7 @@ def test_each_change_is_one_signed_event(hooks: Hooks, receiver: Receiver) -> No
     assert found["version.ready", 1]["by"]["kind"] == SERVER.kind
 
 
-def test_builds_that_end_at_the_same_time_make_a_version_ready_once(
-    hooks: Hooks, receiver: Receiver
-) -> None:
+def test_builds_that_end_at_the_same_time_make_a_version_ready_once(hooks: Hooks, receiver: Receiver) -> None:
     registry = hooks.registry
     hooks.create(EventType.VERSION_READY, EventType.VERSION_FAILED)
     registry.worker("w3", V3)
@@ -190,7 +175,9 @@ def test_an_event_whose_job_was_lost_is_dispatched_by_maintenance(hooks: Hooks, 
 def test_a_workers_role_can_add_events_and_read_neither_receivers_nor_secrets(hooks: Hooks) -> None:
     hooks.create(EventType.VERSION_READY)
     with psycopg.connect(worker_url(hooks.registry.database_url)) as connection:
-        watched = connection.execute("SELECT count(*) FROM webhooks WHERE enabled AND events && '{version.ready}'")
+        watched = connection.execute(
+            "SELECT count(*) FROM webhooks WHERE enabled AND events && '{version.ready}'"
+        )
         assert watched.fetchone() == (1,)
         connection.execute("INSERT INTO webhook_events (id, type) VALUES ('evt_x', 'build.failed')")
         for statement in ("SELECT address FROM webhooks", "SELECT secret FROM webhook_secrets"):
