@@ -17,6 +17,7 @@ class WebhookView:
         pattern: The models whose events are sent, such as `vision/*`.
         events: Types of these events; a newer server may have others.
         enabled: Whether events are sent.
+        created_at: ISO 8601, UTC.
         disabled_reason: Why not; None while it is enabled.
         failing_since: When the first delivery after the last successful one failed, or None.
         created_by: Who created it.
@@ -112,6 +113,7 @@ class DeliveryPage:
     """Deliveries of a webhook, newest first.
 
     Attributes:
+        deliveries: The deliveries of this page.
         next: Cursor: the value of `after` for the next page, None on the last page.
     """
 
