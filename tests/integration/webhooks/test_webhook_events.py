@@ -11,14 +11,15 @@ import pytest
 from pt2hub.domain.tokens import SERVER
 from pt2hub.domain.webhooks import EventType
 from pt2hub.errors import CompileFailed, InternalError
+from pt2hub.server.container import open_container
 from support.figures import latency, measured, versions
-from support.registry import V3, V4
+from support.registry import V3, V4, Registry
 from support.roles import worker_url
 from support.webhooks import ADA, documented_verification
 
 if TYPE_CHECKING:
+    from pt2hub.server.config import ServerConfig
     from support.receiver import Receiver
-    from support.registry import Registry
     from support.webhooks import Hooks
 
 MODEL = "vision/resnet18"
@@ -172,15 +173,20 @@ def test_an_event_whose_job_was_lost_is_dispatched_by_maintenance(hooks: Hooks, 
     assert receiver.types() == ["version.yanked"]
 
 
-def test_a_workers_role_can_add_events_and_read_neither_receivers_nor_secrets(hooks: Hooks) -> None:
-    hooks.create(EventType.VERSION_READY)
-    with psycopg.connect(worker_url(hooks.registry.database_url)) as connection:
-        watched = connection.execute(
-            "SELECT count(*) FROM webhooks WHERE enabled AND events && '{version.ready}'"
-        )
-        assert watched.fetchone() == (1,)
-        connection.execute("INSERT INTO webhook_events (id, type) VALUES ('evt_x', 'build.failed')")
+def test_a_worker_adds_events_under_its_role_and_reads_neither_receivers_nor_secrets(
+    hooks: Hooks, config: ServerConfig, receiver: Receiver
+) -> None:
+    hooks.create(EventType.VERSION_READY, EventType.BUILD_FAILED)
+    version = hooks.registry.submit()
+    failed = hooks.registry.submit(checks={"tolerance": 0.01}).builds[0].id
+    url = worker_url(hooks.registry.database_url)
+    with open_container(config, database_url=url) as container:
+        worker = Registry(container, hooks.registry.database_url)
+        worker.published(version)
+        fail(worker, failed)
+    with psycopg.connect(url) as connection:
         for statement in ("SELECT address FROM webhooks", "SELECT secret FROM webhook_secrets"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege), connection.transaction():
                 connection.execute(statement.encode())
-        connection.rollback()
+    hooks.work()
+    assert receiver.types() == ["build.failed", "version.ready"]
