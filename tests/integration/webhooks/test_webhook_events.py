@@ -163,7 +163,8 @@ def test_an_event_whose_job_was_lost_is_dispatched_by_maintenance(hooks: Hooks, 
     registry, services = hooks.registry, hooks.registry.services
     hooks.create(EventType.VERSION_YANKED)
     registry.published()
-    services.yanks.yank(MODEL, 1, reason="broken", by=ADA)
+    token = services.access.create_token("pasted")
+    services.yanks.yank(MODEL, 1, reason=f"broken, see {token}", by=ADA)
     registry.sql("DELETE FROM procrastinate_jobs")
     services.webhook_dispatcher.sweep()
     hooks.registry.sql("UPDATE webhook_events SET at = at - interval '1 minute'")
@@ -171,6 +172,7 @@ def test_an_event_whose_job_was_lost_is_dispatched_by_maintenance(hooks: Hooks, 
     assert registry.sql("SELECT state FROM webhook_deliveries") == [("pending",)]
     hooks.work()
     assert receiver.types() == ["version.yanked"]
+    assert token not in receiver.received[0].body.decode()
 
 
 def test_a_worker_adds_events_under_its_role_and_reads_neither_receivers_nor_secrets(

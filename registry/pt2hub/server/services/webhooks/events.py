@@ -11,6 +11,7 @@ from pt2hub.domain.builds import BuildKind
 from pt2hub.domain.webhooks import EventType
 from pt2hub.server.db import webhook_queue
 from pt2hub.server.db.stores.webhooks.outbox import OutboxStore
+from pt2hub.server.services.access import audit_log
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ VERSION_OUTCOMES = (
     EventType.VERSION_CANCELLED,
 )
 """Events that are derived from the end of a version's last build."""
+_MAX_CHARS = 2000
 _SHOWN_OF_ERRORS = ("code", "message", "hint")
 
 
@@ -65,7 +67,7 @@ def record_build_end(
     ended = outbox.ended_build(build.id)
     data: dict[str, Any] = {"build": build.id, "target": ended.target, "attempt": ended.attempt}
     if error is not None:
-        data["error"] = {name: error.get(name) for name in _SHOWN_OF_ERRORS}
+        data["error"] = {name: str(error.get(name) or "")[:_MAX_CHARS] for name in _SHOWN_OF_ERRORS}
     _add(session, kind, model=ended.model, version=ended.number, by=ended.cancelled_by or ended.by, data=data)
 
 
@@ -105,6 +107,7 @@ def _add(  # the same fields as an event
     by: Principal | None,
     data: dict[str, Any],
 ) -> None:
-    event_id = OutboxStore(session).add(kind, model=model, version=version, by=by, data=data)
+    shown = audit_log.redact_tokens(data)
+    event_id = OutboxStore(session).add(kind, model=model, version=version, by=by, data=shown)
     assert event_id is not None, "an event without a key is always added"
     webhook_queue.announce_event(session, event_id)
