@@ -19,6 +19,7 @@ pytest_plugins = [
     "support.api_process",
     "support.browser",
     "support.calm",
+    "support.receiver",
     "support.s3",
     "support.server",
     "support.live",
@@ -28,6 +29,7 @@ pytest_plugins = [
     "support.stub",
     "support.working",
     "support.site",
+    "support.webhooks",
 ]
 
 gc.disable()  # until the tests are collected: imports leave no garbage, and searching for it takes a quarter of them

@@ -47,6 +47,7 @@ _ROOMS = {
     "pt2hub.domain.publishing.inputs": ("server",),
     "pt2hub.domain.publishing.spec": ("server",),
     "pt2hub.domain": ("client", "server"),
+    "pt2hub.system.egress": ("server",),
     "pt2hub.wire": ("client", "server"),
     "pt2hub.server": ("server",),
     "pt2hub_workers.inside": ("build",),

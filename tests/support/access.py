@@ -49,6 +49,8 @@ def changeable(registry: Registry) -> list[Any]:
         "policies",
         "uploads",
         "version_yanks",
+        "webhook_secrets",
+        "webhook_deliveries",
     )
     values = (
         "state, priority FROM builds",
@@ -56,6 +58,7 @@ def changeable(registry: Registry) -> list[Any]:
         "version_id FROM aliases",
         "state FROM uploads",
         "key, value FROM labels",
+        "enabled FROM webhooks",
     )
     return [
         *(registry.sql(f"SELECT count(*) FROM {table}") for table in tables),

@@ -17,7 +17,7 @@ from pt2hub.cli.access import login, settings, tokens
 from pt2hub.cli.artifacts import diff, exports, hosts, kernels, lock, lock_views, pull, show
 from pt2hub.cli.blobs import cache
 from pt2hub.cli.builds import build, control, logs, wait
-from pt2hub.cli.operations import admin, completion, doctor, server, worker
+from pt2hub.cli.operations import admin, completion, doctor, server, webhooks, worker
 from pt2hub.cli.performance import comparisons, history, measuring_jobs, reports
 from pt2hub.cli.promotion import aliases, policies, yanks
 from pt2hub.cli.publishing import description, labels, publish, specs
@@ -88,6 +88,7 @@ labels.register(app)
 specs.register(app)
 settings.register(app)
 tokens.register(app)
+webhooks.register(app)
 admin.register(app)
 cache.register(app)
 

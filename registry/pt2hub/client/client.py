@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pt2hub.client.publishing.options import ModelOptions, SpecOptions
     from pt2hub.client.publishing.published import Published
     from pt2hub.client.token_resources import Tokens
+    from pt2hub.client.webhook_resources import Webhooks
     from pt2hub.wire.identities import Identity, MintedToken
     from pt2hub.wire.previews import PublishPreview
 
@@ -129,6 +130,13 @@ class Client(Connection):
         from pt2hub.client.token_resources import Tokens
 
         return Tokens(self._transport)
+
+    @cached_property
+    def webhooks(self) -> Webhooks:
+        """Webhooks for models that this client's admin token covers."""
+        from pt2hub.client.webhook_resources import Webhooks
+
+        return Webhooks(self._transport)
 
     @cached_property
     def usage(self) -> resources.Usage:

@@ -36,6 +36,13 @@ class Action(StrEnum):
     TOKEN_REVOKE = "token.revoke"  # noqa: S105
     TRUST_ADD = "trust.add"
     TRUST_REMOVE = "trust.remove"
+    WEBHOOK_CREATE = "webhook.create"
+    WEBHOOK_ENABLE = "webhook.enable"
+    WEBHOOK_DISABLE = "webhook.disable"
+    WEBHOOK_ROTATE = "webhook.rotate"
+    WEBHOOK_DELETE = "webhook.delete"
+    WEBHOOK_TEST = "webhook.test"
+    WEBHOOK_REDELIVER = "webhook.redeliver"
     ARTIFACT_RESTORE = "artifact.restore"
     """A row was added from a manifest in storage, by `pt2hub admin reindex`."""
 

@@ -74,6 +74,16 @@ class Actor:
             return False
         return model is None or any(covers(pattern, model) for pattern in self.patterns)
 
+    def covers_all_of(self, pattern: str) -> bool:
+        """Return whether the patterns cover all models of another pattern."""
+        return EVERY_MODEL in self.patterns or any(
+            pattern != EVERY_MODEL and covers(own, pattern) for own in self.patterns
+        )
+
+    def is_admin_of(self, pattern: str) -> bool:
+        """Return whether this is an admin of all models that a pattern covers."""
+        return self.admin and self.covers_all_of(pattern)
+
 
 SERVER = Actor("server", kind=PrincipalKind.SERVER)
 """The server itself, where nobody asked for it."""

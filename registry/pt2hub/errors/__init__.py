@@ -14,7 +14,7 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   +-- WeightsMismatch, ExportFailed (DataDependent, KernelNotTraced, ProgramDiffers), SourceDrifted
     |   +-- NoPower, ToleranceMissed
     |   +-- BuildTimedOut, LimitExceeded, ModelInterferes, OutputRefused
-    |   +-- NotFound (NotRecorded), Ambiguous, Forbidden (NoGrant), TooLarge, QuotaExceeded
+    |   +-- NotFound (NotRecorded), Ambiguous, Forbidden (NoGrant), AddressRefused, TooLarge, QuotaExceeded
     |   +-- UploadTruncated, RangeNotSatisfiable
     |   +-- Unauthorized
     |   |   +-- TokenRevoked, TokenExpired
@@ -29,7 +29,7 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   +-- SandboxUnavailable, IsolationRefused, StorageUnsafe
     +-- TransientError          storage, network or a worker failed; a retry may succeed
     |   +-- StorageUnavailable, StorageFull, BlobGone, DatabaseUnavailable, ServerUnreachable, WorkerLost, Busy
-    |   +-- ResolutionExpired, IssuerUnavailable, RequestTimeout, RateLimited
+    |   +-- ResolutionExpired, IssuerUnavailable, ReceiverUnreachable, RequestTimeout, RateLimited
     +-- FatalError              a bug in pt2hub or a broken worker; never retried, raises an alarm
         +-- CompileFailed, LayoutUnproven, ArtifactCrashed, ArtifactHung, ArtifactWrong, DigestMismatch
         +-- CorruptArchive, StaleAttempt, BadResponse, InternalError
@@ -82,6 +82,7 @@ from pt2hub.errors.system import (
     IssuerUnavailable,
     LayoutUnproven,
     RateLimited,
+    ReceiverUnreachable,
     RequestTimeout,
     ResolutionExpired,
     ServerUnreachable,
@@ -91,6 +92,7 @@ from pt2hub.errors.system import (
     WorkerLost,
 )
 from pt2hub.errors.usage import (
+    AddressRefused,
     AliasMoved,
     AliasNotMoved,
     Ambiguous,
@@ -168,6 +170,7 @@ from pt2hub.errors.usage import (
 
 __all__ = [
     "INVISIBLE_CHARACTERS",
+    "AddressRefused",
     "AliasMoved",
     "AliasNotMoved",
     "Ambiguous",
@@ -254,6 +257,7 @@ __all__ = [
     "RandomOperators",
     "RangeNotSatisfiable",
     "RateLimited",
+    "ReceiverUnreachable",
     "RequestTimeout",
     "ResolutionExpired",
     "SandboxUnavailable",

@@ -35,6 +35,12 @@ class IssuerUnavailable(TransientError):
     code = "issuer_unavailable"
 
 
+class ReceiverUnreachable(TransientError):
+    """The receiver of a webhook cannot be reached, or does not answer in time."""
+
+    code = "receiver_unreachable"
+
+
 class ServerUnreachable(TransientError):
     """The pt2hub server is unreachable."""
 

@@ -293,6 +293,12 @@ class NoGrant(Forbidden):
     code = "no_grant"
 
 
+class AddressRefused(UsageError):
+    """The server does not send webhooks to this address."""
+
+    code = "address_refused"
+
+
 class TooLarge(UsageError):
     """The upload exceeds the server's size limit."""
 

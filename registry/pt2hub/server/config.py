@@ -72,6 +72,8 @@ class ServerConfig:
         read_beyond_loopback: `public` if public reads are meant to be possible from other machines
             (`PT2HUB_READ_BEYOND_LOOPBACK`).
         limits: What tokens, addresses and teams may use.
+        webhook_receivers: Host and port of receivers of webhooks that may have private addresses and speak plain HTTP
+            (`PT2HUB_WEBHOOK_ALLOW`, comma-separated).
         client_settings: Settings file of clients on this machine, which `pt2hub up` writes; None for the home's.
     """
 
@@ -94,6 +96,7 @@ class ServerConfig:
     read: ReadMode | None = None
     read_beyond_loopback: str | None = None
     limits: Limits = field(default_factory=Limits)
+    webhook_receivers: tuple[tuple[str, int], ...] = ()
     storage_is_own: bool = field(default=False, compare=False)
     client_settings: Path | None = field(default=None, compare=False)
 
@@ -144,6 +147,7 @@ class ServerConfig:
             read=_read_mode(environ.get("PT2HUB_READ")),
             read_beyond_loopback=environ.get("PT2HUB_READ_BEYOND_LOOPBACK") or None,
             limits=_limits(environ),
+            webhook_receivers=_receivers(environ.get("PT2HUB_WEBHOOK_ALLOW")),
         )
 
     @property
@@ -289,6 +293,26 @@ def _proxies(text: str | None) -> tuple[str, ...]:
                 hint="Use a list such as 10.0.0.5,10.1.0.0/16: numeric, without host names; the host bits of a network must be 0.",
             ) from exc
     return given or DEFAULT_PROXIES
+
+
+def _receivers(text: str | None) -> tuple[tuple[str, int], ...]:
+    return tuple(_receiver(part.strip()) for part in (text or "").split(",") if part.strip())
+
+
+def _receiver(text: str) -> tuple[str, int]:
+    """Return host and port, as the parts of an address that a webhook names."""
+    try:
+        parts = urlsplit(f"//{text}")
+        host, port = (parts.hostname or "").rstrip("."), parts.port
+    except ValueError:
+        parts, host, port = urlsplit(""), "", None
+    if not host or not port or parts.netloc != text or "@" in text:
+        raise BadConfiguration(
+            f"invalid receiver {text[:80]!r}",
+            where="PT2HUB_WEBHOOK_ALLOW",
+            hint="Use a list of hosts and ports, as webhooks name them, such as 127.0.0.1:9000,hooks.internal:443.",
+        )
+    return host, port
 
 
 def _modules(text: str | None) -> tuple[str, ...]:

@@ -56,9 +56,13 @@ from pt2hub.server.services.publishing.catalog import CatalogService
 from pt2hub.server.services.publishing.labels import LabelService
 from pt2hub.server.services.publishing.overview import OverviewService
 from pt2hub.server.services.publishing.publish import PublishService
+from pt2hub.server.services.webhooks.dispatch import WebhookDispatcher
+from pt2hub.server.services.webhooks.sending import WebhookSender
+from pt2hub.server.services.webhooks.webhooks import WebhookService
+from pt2hub.system.egress import Egress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from pt2hub.server.blobs.ports import Storage
     from pt2hub.server.config import ServerConfig
@@ -70,6 +74,7 @@ class Container:
     Args:
         storage: Where blobs are; tests give one of their own.
         heartbeat_timeout: Time without a heartbeat after which a worker is lost.
+        webhook_receivers: Host and port of receivers that may have private addresses.
     """
 
     def __init__(  # noqa: PLR0913  # parts and settings, most by name
@@ -82,6 +87,7 @@ class Container:
         factories: tuple[str, ...] = DEFAULT_FACTORIES,
         max_blob_bytes: int = DEFAULT_MAX_BLOB_BYTES,
         limits: Limits | None = None,
+        webhook_receivers: Collection[tuple[str, int]] = (),
     ) -> None:
         self.storage = storage
         self.queue = queue
@@ -97,6 +103,7 @@ class Container:
         self._open_performance()
         self._open_promotion()
         self._open_access()
+        self._open_webhooks(Egress(webhook_receivers))
         self._open_operations()
 
     def _open_blobs(self, max_blob_bytes: int) -> None:
@@ -168,6 +175,11 @@ class Container:
         self.trust = TrustService(self._sessions, self.access, HttpIssuers())
         self.rate_limits = RateLimitService(self._sessions, self._limits)
 
+    def _open_webhooks(self, egress: Egress) -> None:
+        self.webhooks = WebhookService(self._sessions, egress)
+        self.webhook_dispatcher = WebhookDispatcher(self._sessions)
+        self.webhook_sender = WebhookSender(self._sessions, egress)
+
     def _open_operations(self) -> None:
         sessions, queue, timeout = self._sessions, self.queue, self._heartbeat_timeout
         self.workers = WorkerService(sessions, queue, heartbeat_timeout=timeout)
@@ -187,9 +199,11 @@ class Container:
                 self.comparisons.examine,
                 self.uploads.sweep,
                 self.blobs.tidy,
+                self.webhook_dispatcher.sweep,
                 HourlyTask(lambda: self.storage.sweep(ABANDONED_AFTER_S)),
                 HourlyTask(self.web_sessions.sweep),
                 HourlyTask(self.rate_limits.sweep),
+                HourlyTask(self.webhook_dispatcher.forget),
             ),
         )
 
@@ -214,6 +228,7 @@ def open_container(config: ServerConfig, *, database_url: str) -> Iterator[Conta
         factories=config.factories,
         max_blob_bytes=config.max_blob_bytes,
         limits=config.limits,
+        webhook_receivers=config.webhook_receivers,
     )
     try:
         yield container

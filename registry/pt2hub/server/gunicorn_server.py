@@ -29,6 +29,7 @@ from pt2hub.server.container import open_container
 from pt2hub.server.pages.installation import install
 from pt2hub.server.reaper import Reaper
 from pt2hub.server.startup_barrier import may_serve
+from pt2hub.server.webhook_thread import WebhookThread
 from pt2hub.system import interrupts, logging_setup
 
 if TYPE_CHECKING:
@@ -100,6 +101,9 @@ def application(environ: Mapping[str, str]) -> Flask:
     reaper = Reaper(container, heartbeat_timeout=config.lost_worker_seconds, every=config.heartbeat_seconds)
     stack.callback(reaper.stop)
     reaper.start()
+    deliveries = WebhookThread(container)
+    stack.callback(deliveries.stop)
+    deliveries.start()
     return app
 
 

@@ -1,7 +1,7 @@
 """Redaction of secrets in build logs and the server's own logs.
 
 A secret that this process knows is found wherever it stands. What others may print is known only by its form:
-tokens of pt2hub, passwords in addresses, key ids of AWS, headers that authorise, signed addresses.
+tokens of pt2hub, secrets of webhooks, passwords in addresses, key ids of AWS, headers that authorise, signed addresses.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LISTS = ("PT2HUB_BUILD_ENV",)
 """Variables that hold NAME=value pairs for children."""
 _FORMS = re.compile(
     r"""
-      (?P<token> \b pt2_[a-z2-7]{16,} (?: _[a-z2-7]+ )? )
+      (?P<token> \b (?: pt2_[a-z2-7]{16,} (?: _[a-z2-7]+ )? | whsec_[\w+/]{16,} =* ) )
     | (?P<address> (?<= :// ) [^\s:/@"']* : ) [^\s/"']+ (?= @ )
     | (?P<user> (?<= :// ) [^\s:/@"']{20,} (?= @ ) )
     | (?P<password> \b [Pp]assword \s? = \s? ["']? ) [^\s&"',;()]{6,}
@@ -43,6 +43,7 @@ _FORMS = re.compile(
 )
 _HINTS = (
     "pt2_",
+    "whsec_",
     "://",
     "assword",
     "AKIA",

@@ -42,6 +42,8 @@ UNCHANGING = {
     "uploads.sign",  # presigned addresses, which nobody needs to use
     "uploads.upload",  # a look; what it may find complete is `upload.complete`
     "versions.preview",
+    "webhooks.deliveries",
+    "webhooks.webhooks",
 }
 """Routes that require a token and change nothing."""
 OWN = {"tokens.revoke", "tokens.rotate"}
@@ -119,6 +121,21 @@ def with_yank(registry: Registry) -> None:
     registry.services.yanks.yank(MODEL, 1, reason="first", by=ADA)
 
 
+def webhook(method: str, suffix: str, body: dict[str, Any] | None = None) -> Callable[..., Case]:
+    """A request about a webhook, at an address that is never called here."""
+
+    def prepare(registry: Registry, _web: FlaskClient) -> Case:
+        made = registry.services.webhooks.create(PUBLIC, pattern="vision/*", events=(), by=ADMIN)
+        delivery = registry.services.webhooks.test(made.webhook.id, by=ADMIN)
+        url = f"/api/v1/webhooks/{made.webhook.id}{suffix}"
+        return Case(method, url.format(delivery=delivery.id), body)
+
+    return prepare
+
+
+ADMIN = Actor("ada", admin=True)
+PUBLIC = "https://192.0.32.10/hook"
+HOOK = {"address": PUBLIC, "models": "vision/*"}
 MOVE = {"number": 1, "expected": None, "reason": "first"}
 FORM = {"alias": "prod", "number": "1", "reason": "first"}
 UPLOAD = {"digest": digest_bytes(b"new"), "size": 3}
@@ -171,6 +188,16 @@ MUTATIONS = {
     "versions.yank": Mutation(
         Action.VERSION_YANK, after(built, Case("PUT", f"{API}/versions/1/yank", {"reason": "x"}))
     ),
+    "webhooks.change": Mutation(Action.WEBHOOK_DISABLE, webhook("PATCH", "", {"enabled": False})),
+    "webhooks.create": Mutation(
+        Action.WEBHOOK_CREATE, lambda *_: Case("POST", "/api/v1/webhooks", HOOK), again=1
+    ),
+    "webhooks.delete": Mutation(Action.WEBHOOK_DELETE, webhook("DELETE", "")),
+    "webhooks.redeliver": Mutation(
+        Action.WEBHOOK_REDELIVER, webhook("POST", "/deliveries/{delivery}/redeliver"), again=1
+    ),
+    "webhooks.rotate": Mutation(Action.WEBHOOK_ROTATE, webhook("POST", "/rotate", {}), again=1),
+    "webhooks.test": Mutation(Action.WEBHOOK_TEST, webhook("POST", "/test"), again=1),
     "pages.cancel_build": Mutation(Action.BUILD_CANCEL, queued("/builds/{}/cancel")),
     "pages.describe": Mutation(
         Action.MODEL_DESCRIBE, after(Registry.submit, Case("POST", f"/models/{MODEL}/description", TEXT))
@@ -274,6 +301,8 @@ def test_without_its_entry_nothing_is_changed(registry: Registry, web: FlaskClie
         ("uploads.upload", Case("GET", "/api/v1/uploads/{}")),
         ("uploads.sign", Case("POST", "/api/v1/uploads/{}/parts", {"parts": [PIECE]})),
         ("versions.preview", Case("POST", "/api/v1/versions/preview", a_spec())),
+        ("webhooks.deliveries", Case("GET", "/api/v1/webhooks/{hook}/deliveries")),
+        ("webhooks.webhooks", Case("GET", "/api/v1/webhooks")),
     ],
 )
 def test_a_route_that_changes_nothing_has_no_entry(
@@ -281,8 +310,9 @@ def test_a_route_that_changes_nothing_has_no_entry(
 ) -> None:
     token = registry.services.access.create_token("ci", admin=True)
     open_upload = registry.services.uploads.begin(digest_bytes(b"new"), 3, by=ADA).id
+    hook = registry.services.webhooks.create(PUBLIC, pattern="vision/*", events=(), by=ADMIN).webhook.id
     known = count(registry)
-    made = Case(case.method, case.url.format(open_upload), case.body)
+    made = Case(case.method, case.url.format(open_upload, hook=hook), case.body)
     assert send(web, endpoint, made, token).status_code in {200, 409}  # this storage has no parts
     assert count(registry) == known
 

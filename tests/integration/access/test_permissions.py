@@ -34,6 +34,7 @@ def cases(registry: Registry) -> dict[str, Case]:
         "unit": "1",
         "environment": {"cpu_model": "EPYC", "cores": 2, "torch": ENVIRONMENT.torch},
     }
+    hook = "/api/v1/webhooks/1"
     upload = "/api/v1/uploads/00000000-0000-0000-0000-000000000000"
     form = {"alias": "prod", "number": "1", "expected": "", "reason": "first"}
     return {
@@ -63,6 +64,16 @@ def cases(registry: Registry) -> dict[str, Case]:
         "versions.preview": Case("POST", "/api/v1/versions/preview", a_spec()),
         "versions.retry": Case("POST", f"/api/v1/builds/{build}/retry"),
         "versions.submit": Case("POST", "/api/v1/versions", a_spec()),
+        "webhooks.change": Case("PATCH", hook, {"enabled": False}),
+        "webhooks.create": Case(
+            "POST", "/api/v1/webhooks", {"address": "https://192.0.32.10/x", "models": "vision/*"}
+        ),
+        "webhooks.delete": Case("DELETE", hook),
+        "webhooks.deliveries": Case("GET", f"{hook}/deliveries"),
+        "webhooks.redeliver": Case("POST", f"{hook}/deliveries/1/redeliver"),
+        "webhooks.rotate": Case("POST", f"{hook}/rotate", {}),
+        "webhooks.test": Case("POST", f"{hook}/test"),
+        "webhooks.webhooks": Case("GET", "/api/v1/webhooks"),
         "pages.audit": Case("GET", "/audit"),
         "versions.unyank": Case("DELETE", f"{model}/versions/1/yank?reason=x"),
         "versions.yank": Case("PUT", f"{model}/versions/1/yank", {"reason": "x"}),

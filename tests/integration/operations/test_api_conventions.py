@@ -126,6 +126,8 @@ def test_no_route_that_reads_needs_one_but_uploads_whoami_and_the_audit_log_and_
         "/api/v1/models/<team>/<name>/aliases/<alias>/preview",
         "/api/v1/audit",
         "/api/v1/tokens",
+        "/api/v1/webhooks",
+        "/api/v1/webhooks/<id>/deliveries",
     }
     assert found["/audit"] == 303  # to the page for signing in
     assert set(found.values()) <= {200, 302, 303, 401, 404, 422}

@@ -200,9 +200,8 @@ def test_the_description_is_openapi_3_1_and_names_every_route(api: FlaskClient) 
         for method, operation in methods.items():
             assert operation["summary"].endswith("."), (path, method)
             secret = path.startswith("/api/v1/uploads/")  # whoever sees an upload may send its bytes
-            personal = path in {"/api/v1/whoami", "/api/v1/audit", "/api/v1/tokens"} or path.endswith(
-                "/preview"
-            )
+            lists = {"/api/v1/whoami", "/api/v1/audit", "/api/v1/tokens", "/api/v1/webhooks"}
+            personal = path in lists or path.endswith(("/preview", "/deliveries"))
             proof = path == "/api/v1/oidc/token"  # what it exchanges
             reads = (method, path) == (
                 "post",

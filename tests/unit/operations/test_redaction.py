@@ -57,6 +57,7 @@ FORMS = {
         f"AWS4-HMAC-SHA256 Credential=k/2026, SignedHeaders=host, Signature={HIDDEN}"
     ),
     "ASIAIOSFODNN7EXAMPLE": HIDDEN,
+    "secret whsec_6TrjSzKfNhxAHphTagfJ/UJ6wEaX7DNGQYfPay+aEKU= end": f"secret {HIDDEN} end",
 }
 
 # What looks like one and is none.

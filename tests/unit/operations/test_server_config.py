@@ -161,3 +161,26 @@ def test_public_reads_beyond_loopback_must_be_said_twice() -> None:
     ServerConfig.from_environ(environ | {"PT2HUB_READ_BEYOND_LOOPBACK": "public"}).check_exposure()
     with pytest.raises(BadConfiguration, match="unknown mode"):
         ServerConfig.from_environ({"PT2HUB_READ": "everyone"})
+
+
+@pytest.mark.parametrize(
+    ("text", "receivers"),
+    [
+        ("", ()),
+        ("127.0.0.1:9000", (("127.0.0.1", 9000),)),
+        (" Hooks.Internal.:443 , [::1]:80,", (("hooks.internal", 443), ("::1", 80))),
+    ],
+)
+def test_receivers_of_webhooks_are_hosts_with_ports(
+    text: str, receivers: tuple[tuple[str, int], ...]
+) -> None:
+    assert ServerConfig.from_environ({"PT2HUB_WEBHOOK_ALLOW": text}).webhook_receivers == receivers
+
+
+@pytest.mark.parametrize(
+    "text", ["127.0.0.1", "http://127.0.0.1:9000", "a:b", "a:0", "u@a:1", "10.0.0.0/8", "a:1/x", "::1"]
+)
+def test_another_form_of_receivers_is_refused(text: str) -> None:
+    with pytest.raises(BadConfiguration) as caught:
+        ServerConfig.from_environ({"PT2HUB_WEBHOOK_ALLOW": text})
+    assert caught.value.where == "PT2HUB_WEBHOOK_ALLOW"

@@ -59,6 +59,7 @@ SETTINGS = frozenset(
         "PT2HUB_TRUSTED_PROXIES",
         "PT2HUB_URL",
         "PT2HUB_VERIFICATION_SECONDS",
+        "PT2HUB_WEBHOOK_ALLOW",
         "PT2HUB_WORKER_TARGET",
     }
 )

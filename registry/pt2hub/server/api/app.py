@@ -39,6 +39,7 @@ from pt2hub.server.api.resources import (
     uploads,
     usage,
     versions,
+    webhooks,
     workers,
 )
 from pt2hub.server.api.visitors import visitor
@@ -82,6 +83,7 @@ _MODULES = (
     audit,
     oidc,
     tokens,
+    webhooks,
 )
 _log = structlog.get_logger(__name__)
 

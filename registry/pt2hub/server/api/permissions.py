@@ -128,6 +128,15 @@ RULES: dict[str, Rule] = dict.fromkeys(_OPEN, _ANYBODY) | {
     "versions.submit": Rule(Scope.PUBLISH, About.BODY),
     "versions.unyank": Rule(Scope.PROMOTE, About.PATH),
     "versions.yank": Rule(Scope.PROMOTE, About.PATH),
+    # The service shows admins the webhooks whose models they cover.
+    "webhooks.change": Rule(Scope.ADMIN),
+    "webhooks.create": Rule(Scope.ADMIN),
+    "webhooks.delete": Rule(Scope.ADMIN),
+    "webhooks.deliveries": Rule(Scope.ADMIN),
+    "webhooks.redeliver": Rule(Scope.ADMIN),
+    "webhooks.rotate": Rule(Scope.ADMIN),
+    "webhooks.test": Rule(Scope.ADMIN),
+    "webhooks.webhooks": Rule(Scope.ADMIN),
 }
 RULES |= dict.fromkeys((f"pages.{name}" for name in _OPEN_PAGES), _ANYBODY) | {
     "pages.audit": Rule(Scope.ADMIN),

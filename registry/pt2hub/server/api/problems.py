@@ -55,6 +55,7 @@ STATUS: dict[type[errors.Pt2hubError], HTTPStatus] = {
     errors.IdTokenWrongIssuer: HTTPStatus.UNAUTHORIZED,
     errors.Forbidden: HTTPStatus.FORBIDDEN,
     errors.NoGrant: HTTPStatus.FORBIDDEN,
+    errors.AddressRefused: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.NotMeasured: HTTPStatus.CONFLICT,
     errors.PromotionCheckFailed: HTTPStatus.CONFLICT,
     errors.PolicyChanged: HTTPStatus.CONFLICT,

@@ -58,6 +58,9 @@ GRANTS: dict[str, tuple[str, ...]] = {
     "measurement_pairs": _ADD,
     "series_points": (*_ADD, "UPDATE"),
     "performance_events": (*_ADD, "UPDATE", "DELETE"),
+    # Events for webhooks; neither their receivers nor their secrets.
+    "webhooks": ("SELECT (enabled, events)",),
+    "webhook_events": ("INSERT",),
     # The queue, whose functions run with the rights of their caller.
     "procrastinate_jobs": (*_ADD, "UPDATE", "DELETE"),
     "procrastinate_events": ("INSERT",),

@@ -45,10 +45,10 @@ def record(
     AuditLogStore(session).add(
         by.principal,
         action,
-        _redact(resource),
+        redact_tokens(resource),
         models=models,
         request=by.request,
-        change={name: _bound(_redact(storable(value))) for name, value in change.items()},
+        change={name: _bound(redact_tokens(storable(value))) for name, value in change.items()},
     )
 
 
@@ -120,14 +120,14 @@ class AuditLogService:
             last = found[-1].id
 
 
-def _redact(value: Any) -> Any:
+def redact_tokens(value: Any) -> Any:
     """Replace tokens, which people paste into descriptions and reasons: entries cannot be deleted."""
     if isinstance(value, str):
         return TOKEN.sub(_REDACTED, value)
     if isinstance(value, list):
-        return [_redact(item) for item in value]
+        return [redact_tokens(item) for item in value]
     if isinstance(value, dict):
-        return {_redact(name): _redact(item) for name, item in value.items()}
+        return {redact_tokens(name): redact_tokens(item) for name, item in value.items()}
     return value
 
 

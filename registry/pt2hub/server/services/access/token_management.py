@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.audit import Action
-from pt2hub.domain.tokens import EVERY_MODEL, Scope, covers
+from pt2hub.domain.tokens import EVERY_MODEL, Scope
 from pt2hub.errors import Conflict, Forbidden, InvalidInput, NotFound
 from pt2hub.server.db.stores.access.tokens import TokenStore
 from pt2hub.server.services.access import audit_log
@@ -45,7 +45,7 @@ class TokenManagementService:
             Forbidden: It would reach further than the admin's own token, in models or in time.
             InvalidInput: A field is malformed; see `AccessService.create`.
         """
-        beyond = [pattern for pattern in patterns if not _within(pattern, by)]
+        beyond = [pattern for pattern in patterns if not by.covers_all_of(pattern)]
         if beyond or not by.admin:
             raise Forbidden(
                 f"Permission denied: a token for {beyond[0] if beyond else 'others'} reaches further than yours",
@@ -126,15 +126,8 @@ class TokenManagementService:
         return found
 
 
-def _within(pattern: str, by: Actor) -> bool:
-    """Return whether an actor's patterns cover all models of another pattern."""
-    return EVERY_MODEL in by.patterns or any(
-        pattern != EVERY_MODEL and covers(own, pattern) for own in by.patterns
-    )
-
-
 def _manages(by: Actor, token: TokenInfo) -> bool:
-    return by.id == token.id or (by.admin and all(_within(pattern, by) for pattern in token.patterns))
+    return by.id == token.id or (by.admin and all(map(by.covers_all_of, token.patterns)))
 
 
 def _is_root(token: TokenInfo) -> bool:

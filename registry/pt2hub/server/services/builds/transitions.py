@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 import structlog
 
 from pt2hub.domain.builds import MAX_FAILURES, BuildState, Outcome, backoff
+from pt2hub.domain.webhooks import EventType
 from pt2hub.errors import StaleAttempt, WorkerLost
 from pt2hub.server.db.notifications import notify, notify_progress
 from pt2hub.server.db.stores.builds.attempts import AttemptStore
 from pt2hub.server.db.stores.builds.builds import BuildStore
 from pt2hub.server.db.stores.values import storable
+from pt2hub.server.services.webhooks.events import record_build_end
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -48,6 +50,7 @@ class Transitions:
         """
         self._builds.finish(build, BuildState.SUCCEEDED)
         self._attempts.close(build.id, build.attempt, Outcome.SUCCEEDED, reused=reused)
+        record_build_end(self._session, build, EventType.BUILD_SUCCEEDED)
         notify_progress(self._session, build.id)  # its worker needs no notification
 
     def fail(self, build: HeldBuild, error: Pt2hubError) -> None:
@@ -62,6 +65,7 @@ class Transitions:
         if build.state is BuildState.RUNNING:
             self._attempts.close(build.id, build.attempt, Outcome.CANCELLED, error=reason)
         self._queue.withdraw(self._session, build.id)
+        record_build_end(self._session, build, EventType.BUILD_CANCELLED)
         notify(self._session, build.id)
 
     def retry_later(self, build: HeldBuild, error: Pt2hubError) -> None:
@@ -84,6 +88,7 @@ class Transitions:
         if failures >= MAX_FAILURES:
             error = self._attempts_exhausted(build, failures).as_dict()
             self._builds.finish(build, BuildState.FAILED, error=error, failures=failures)
+            record_build_end(self._session, build, EventType.BUILD_FAILED, error)
             notify(self._session, build.id)
         else:
             self.requeue(build, failures=failures)
@@ -135,6 +140,7 @@ class Transitions:
         fields = storable(error.as_dict())
         self._builds.finish(build, BuildState.FAILED, error=fields, failures=failures)
         self._attempts.close(build.id, build.attempt, Outcome.FAILED, error=fields)
+        record_build_end(self._session, build, EventType.BUILD_FAILED, fields)
         notify(self._session, build.id)
 
     def _attempts_exhausted(self, build: HeldBuild, failures: int) -> WorkerLost:

@@ -35,6 +35,7 @@ from pt2hub.server.services.performance.comparison_evidence import (
     spread_between,
 )
 from pt2hub.server.services.performance.metric_comparisons import to_result
+from pt2hub.server.services.webhooks.events import record_regressions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,15 +57,21 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _Findings:
-    """Changes to the events of the examined series."""
+    """Changes to the events of the examined series.
+
+    Attributes:
+        regressions: Those of the flagged changes that are regressions and were not known as such.
+    """
 
     flagged: list[FlaggedChange] = field(default_factory=list)
+    regressions: list[tuple[ExaminedSeries, FlaggedChange]] = field(default_factory=list)
     removed: list[tuple[int, str, int]] = field(default_factory=list)
     moved: dict[int, dict[int, int]] = field(default_factory=dict)
 
     def add(self, other: _Findings) -> None:
         """Add the findings of another series."""
         self.flagged += other.flagged
+        self.regressions += other.regressions
         self.removed += other.removed
         self.moved |= other.moved
 
@@ -87,6 +94,7 @@ class ChangeDetection:
     """Examination of a batch of series, with a fixed number of statements."""
 
     def __init__(self, session: Session) -> None:
+        self._session = session
         self._events = EventStore(session)
         self._evidence = ComparisonStore(session)
         self._policies = PolicyStore(session)
@@ -108,6 +116,7 @@ class ChangeDetection:
         for series, moved in findings.moved.items():
             self._events.renumber(series, "change_point", moved)
         self._events.put(findings.flagged)
+        record_regressions(self._session, findings.regressions)
         self._events.mark_examined(taken)
         return len(taken)
 
@@ -177,6 +186,14 @@ class ChangeDetection:
 def _examine(watched: _WatchedSeries) -> _Findings:
     findings = _compare_neighbours(watched)
     findings.add(_find_change_points(watched))
+    moved = findings.moved.get(watched.series.id, {})
+    known = {place for place, event in watched.events.items() if event.outcome == "worse"}
+    known |= {("change_point", new) for new in moved.values()}  # those keep their outcome
+    findings.regressions = [
+        (watched.series, change)
+        for change in findings.flagged
+        if change.outcome == "worse" and (change.kind, change.number) not in known
+    ]
     return findings
 
 
@@ -259,7 +276,7 @@ def _find_change_points(watched: _WatchedSeries) -> _Findings:
         if number not in known and candidates:
             moved[min(candidates, key=lambda old: abs(old - number))] = number
     removed = [(watched.series.id, "change_point", number) for number in gone if number not in moved]
-    return _Findings(list(found.values()), removed, {watched.series.id: moved} if moved else {})
+    return _Findings(list(found.values()), removed=removed, moved={watched.series.id: moved} if moved else {})
 
 
 def _change_points(watched: _WatchedSeries) -> list[FlaggedChange]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pt2hub.domain.audit import Action
 from pt2hub.domain.names import parse_alias
 from pt2hub.domain.tokens import Actor
+from pt2hub.domain.webhooks import EventType
 from pt2hub.errors import AliasMoved, InternalError
 from pt2hub.server.db.notifications import notify_alias
 from pt2hub.server.db.stores.artifacts.artifacts import ArtifactStore
@@ -20,6 +21,7 @@ from pt2hub.server.services.promotion.checks import PromotionChecks
 from pt2hub.server.services.promotion.decisions import AliasMoveRequest, PolicyDecision
 from pt2hub.server.services.promotion.reasons import check_reason, shorten_reason
 from pt2hub.server.services.promotion.yanks import check_not_yanked
+from pt2hub.server.services.webhooks import events
 from pt2hub.wire.performance import PromotionPreview
 from pt2hub.wire.responses import AliasList, AliasMove, AliasMoves, AliasView
 
@@ -234,6 +236,18 @@ def _record(
     session: Session, move: AliasMoveRequest, before: int | None, change: _Change, decision: PolicyDecision
 ) -> None:
     forced = decision.overridden()
+    events.record(
+        session,
+        EventType.ALIAS_REMOVED if change.number is None else EventType.ALIAS_MOVED,
+        model=move.model,
+        version=change.number,
+        by=change.by.principal,
+        alias=move.alias,
+        before=before,
+        after=change.number,
+        reason=change.reason,
+        forced=bool(forced),
+    )
     audit_log.record(
         session,
         change.by,

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.audit import Action
+from pt2hub.domain.webhooks import EventType
 from pt2hub.errors import Conflict, VersionInUse, VersionYanked
 from pt2hub.server.db.stores.promotion.aliases import AliasStore
 from pt2hub.server.db.stores.promotion.yanks import YankStore
 from pt2hub.server.services import not_found
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.promotion.reasons import check_reason, shorten_reason
+from pt2hub.server.services.webhooks import events
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -91,6 +93,8 @@ def check_not_yanked(session: Session, version: StoredVersion) -> None:
 
 
 def _record(session: Session, by: Actor, action: Action, version: StoredVersion, reason: str) -> None:
+    kind = EventType.VERSION_YANKED if action is Action.VERSION_YANK else EventType.VERSION_UNYANKED
+    events.record(session, kind, model=version.model, version=version.number, by=by.principal, reason=reason)
     name = f"{version.model}@{version.number}"
     audit_log.record(session, by, action, name, models=[version.model], reason=reason)
 

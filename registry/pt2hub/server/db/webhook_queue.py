@@ -1,0 +1,75 @@
+"""The queue of webhooks. As with builds it only delivers: the tables are the truth, and a job may come twice or too late."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import procrastinate
+from procrastinate.exceptions import ConnectorException
+from sqlalchemy import text
+
+from pt2hub.errors import DatabaseUnavailable
+from pt2hub.server.db.job_consumer import JobConsumer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy.orm import Session
+
+_QUEUE = "pt2hub.webhooks"
+_EVENT_TASK = "pt2hub.webhooks.event"
+_SEND_TASK = "pt2hub.webhooks.send"
+_POLL_INTERVAL_S = 5.0
+_SLOTS = 8
+"""Receivers that a process sends to at once; their threads mostly wait."""
+# Never opened: jobs are added through the session's own connection.
+_APP = procrastinate.App(connector=procrastinate.SyncPsycopgConnector())
+_SWEEP = text("""
+    DELETE FROM procrastinate_jobs
+    WHERE queue_name = :queue AND (status NOT IN ('todo', 'doing') OR (status = 'doing' AND worker_id IS NULL))
+""")
+
+
+def announce_event(session: Session, event_id: str) -> None:
+    """Wake a process that finds the receivers of an event, when the session's transaction commits."""
+    _defer(session, _EVENT_TASK, event_id=event_id)
+
+
+def announce_deliveries(session: Session, webhook_id: int) -> None:
+    """Wake a process that sends a webhook's due deliveries, when the session's transaction commits."""
+    _defer(session, _SEND_TASK, webhook_id=webhook_id)
+
+
+def sweep(session: Session) -> None:
+    """Delete jobs whose handler raised or whose consumer is gone; the tables know what is still to be done."""
+    session.execute(_SWEEP, {"queue": _QUEUE})
+
+
+class WebhookConsumer(JobConsumer):
+    """Calls handlers for events and for webhooks with due deliveries."""
+
+    def __init__(
+        self, database_url: str, *, dispatch: Callable[[str], object], send: Callable[[int], object]
+    ) -> None:
+        def on_event(event_id: str) -> None:
+            dispatch(event_id)
+
+        def on_deliveries(webhook_id: int) -> None:
+            send(webhook_id)
+
+        super().__init__(
+            database_url,
+            queue=_QUEUE,
+            handlers={_EVENT_TASK: on_event, _SEND_TASK: on_deliveries},
+            concurrency=_SLOTS,
+            poll_interval=_POLL_INTERVAL_S,
+        )
+
+
+def _defer(session: Session, task: str, **arguments: str | int) -> None:
+    session.flush()
+    connection = session.connection().connection.dbapi_connection
+    try:
+        _APP.configure_task(task, queue=_QUEUE, connection=connection).defer(**arguments)
+    except ConnectorException as exc:
+        raise DatabaseUnavailable("Cannot queue an event for webhooks") from exc

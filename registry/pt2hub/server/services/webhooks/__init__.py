@@ -1,0 +1,1 @@
+"""Webhooks: events, their receivers and their deliveries."""
