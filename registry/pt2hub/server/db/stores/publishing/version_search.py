@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _FEW = 2000
 """Versions that a condition may match to be listed: reading the rows of so many takes a few milliseconds."""
+_MAX_COUNTED = 20_000
+"""Rows of a label that are counted to find the rarest one, which takes a few milliseconds."""
 _GROWTH = 4
 _MAX_BATCH = 10_000
 _UNFINISHED = (BuildState.QUEUED, BuildState.RUNNING)
@@ -71,13 +73,18 @@ class VersionSearchStore:
             else:
                 few = set(ids) if few is None else few & set(ids)
         found: list[int] = []
-        source = next(filter(_is_label, frequent), select(SQLVersion.id))
+        source = min(filter(_is_label, frequent), key=self._count, default=select(SQLVersion.id))
         others = [matching for matching in frequent if few is not None or matching is not source]
         for batch in self._batches(few, source, before=before, first=limit):
             found += self._check(batch, others, wanted)
             if len(found) >= limit:
                 break
         return found[:limit]
+
+    def _count(self, matching: Select[Any]) -> int:
+        """Return how many versions a condition matches, counted up to a limit."""
+        some = matching.limit(_MAX_COUNTED).subquery()
+        return self._session.scalar(select(func.count()).select_from(some)) or 0
 
     def _batches(
         self, few: set[int] | None, source: Select[Any], *, before: int | None, first: int
@@ -147,7 +154,7 @@ def _conditions(wanted: VersionFilter) -> Iterator[Select[Any]]:
             if wanted.model.endswith("/")
             else name == wanted.model
         )
-        yield select(SQLVersion.id).where(SQLVersion.model_id.in_(select(SQLModel.id).where(mine)))
+        yield select(SQLVersion.id).join(SQLModel).where(mine)
     if wanted.alias is not None:
         yield select(SQLAlias.version_id).where(
             SQLAlias.version_id.is_not(None), SQLAlias.name == wanted.alias
