@@ -34,6 +34,12 @@ class Action(StrEnum):
     TOKEN_REVOKE = "token.revoke"  # noqa: S105
     TRUST_ADD = "trust.add"
     TRUST_REMOVE = "trust.remove"
+    ROLE_ASSIGN = "role.assign"
+    ROLE_REMOVE = "role.remove"
+    DEVICE_APPROVE = "device.approve"
+    DEVICE_DENY = "device.deny"
+    PERSON_END = "person.end"
+    """An admin ended all sessions of a person, revoked their tokens and forgot their groups."""
     ARTIFACT_RESTORE = "artifact.restore"
     """A row was added from a manifest in storage, by `pt2hub admin reindex`."""
 

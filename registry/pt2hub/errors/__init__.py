@@ -14,11 +14,13 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   +-- WeightsMismatch, ExportFailed (DataDependent, KernelNotTraced, ProgramDiffers), SourceDrifted
     |   +-- NoPower, ToleranceMissed
     |   +-- BuildTimedOut, LimitExceeded, ModelInterferes, OutputRefused
-    |   +-- NotFound (NotRecorded), Ambiguous, Forbidden (NoGrant), TooLarge, QuotaExceeded
+    |   +-- NotFound (NotRecorded), Ambiguous, Forbidden (NoGrant, AccessDenied), TooLarge, QuotaExceeded
     |   +-- UploadTruncated, RangeNotSatisfiable
     |   +-- Unauthorized
     |   |   +-- TokenRevoked, TokenExpired
+    |   |   +-- SignInRequired, SignInDenied, SignInMismatch, SignInCodeRejected
     |   |   +-- IdTokenRejected (IdTokenWrongIssuer, IdTokenWrongAudience, IdTokenExpired, IdTokenSignature)
+    |   +-- SignInUnavailable, AuthorizationPending (SlowDown), DeviceCodeExpired
     |   +-- Conflict
     |   |   +-- AliasMoved, NotReady, NotMeasured, BuildActive, BuildOver, UploadIncomplete, PromotionCheckFailed, PolicyChanged
     |   |   +-- VersionYanked, VersionInUse
@@ -90,8 +92,10 @@ from pt2hub.errors.system import (
     WorkerLost,
 )
 from pt2hub.errors.usage import (
+    AccessDenied,
     AliasMoved,
     Ambiguous,
+    AuthorizationPending,
     BadCall,
     BadConfiguration,
     BuildActive,
@@ -100,6 +104,7 @@ from pt2hub.errors.usage import (
     ClientTooOld,
     Conflict,
     CudaGraphUnavailable,
+    DeviceCodeExpired,
     DimensionSpecialised,
     DiskFull,
     ExampleOutOfRange,
@@ -143,6 +148,12 @@ from pt2hub.errors.usage import (
     SchemaNewer,
     SchemaOlder,
     ServerTooOld,
+    SignInCodeRejected,
+    SignInDenied,
+    SignInMismatch,
+    SignInRequired,
+    SignInUnavailable,
+    SlowDown,
     SourceDrifted,
     StorageUnsafe,
     TokenExpired,
@@ -164,11 +175,13 @@ from pt2hub.errors.usage import (
 
 __all__ = [
     "INVISIBLE_CHARACTERS",
+    "AccessDenied",
     "AliasMoved",
     "Ambiguous",
     "ArtifactCrashed",
     "ArtifactHung",
     "ArtifactWrong",
+    "AuthorizationPending",
     "BadCall",
     "BadCodeArchive",
     "BadConfiguration",
@@ -187,6 +200,7 @@ __all__ = [
     "DataDependent",
     "DatabaseUnavailable",
     "Detail",
+    "DeviceCodeExpired",
     "DigestMismatch",
     "DimensionSpecialised",
     "DiskFull",
@@ -254,6 +268,12 @@ __all__ = [
     "SchemaOlder",
     "ServerTooOld",
     "ServerUnreachable",
+    "SignInCodeRejected",
+    "SignInDenied",
+    "SignInMismatch",
+    "SignInRequired",
+    "SignInUnavailable",
+    "SlowDown",
     "SourceDrifted",
     "StaleAttempt",
     "StorageFull",

@@ -1,4 +1,4 @@
-"""Server configuration from environment variables, the only place in the server that reads them.
+"""Server configuration from environment variables; with `provider_settings`, the only place in the server that reads them.
 
 Credentials, region, endpoint and addressing style of S3 use boto3's variables (`AWS_ACCESS_KEY_ID`,
 `AWS_ENDPOINT_URL_S3` and so on), which boto3 reads itself.
@@ -16,9 +16,11 @@ from urllib.parse import urlsplit
 from pt2hub.domain.limits import Limits
 from pt2hub.domain.publishing.spec import DEFAULT_FACTORIES
 from pt2hub.domain.reading import ReadMode
+from pt2hub.domain.sign_in import SignInProvider
 from pt2hub.domain.storage import S3_ADDRESS
 from pt2hub.errors import BadConfiguration
 from pt2hub.places import Places
+from pt2hub.server.provider_settings import read_provider
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,6 +74,7 @@ class ServerConfig:
         read_beyond_loopback: `public` if public reads are meant to be possible from other machines
             (`PT2HUB_READ_BEYOND_LOOPBACK`).
         limits: What tokens, addresses and teams may use.
+        provider: The OpenID Connect provider with which people sign in (`PT2HUB_OIDC_*`, `PT2HUB_PUBLIC_URL`); None if unset.
         client_settings: Settings file of clients on this machine, which `pt2hub up` writes; None for the home's.
     """
 
@@ -94,6 +97,7 @@ class ServerConfig:
     read: ReadMode | None = None
     read_beyond_loopback: str | None = None
     limits: Limits = field(default_factory=Limits)
+    provider: SignInProvider | None = None
     storage_is_own: bool = field(default=False, compare=False)
     client_settings: Path | None = field(default=None, compare=False)
 
@@ -144,6 +148,7 @@ class ServerConfig:
             read=_read_mode(environ.get("PT2HUB_READ")),
             read_beyond_loopback=environ.get("PT2HUB_READ_BEYOND_LOOPBACK") or None,
             limits=_limits(environ),
+            provider=read_provider(environ),
         )
 
     @property

@@ -26,6 +26,7 @@ from pt2hub.server.api.resources import (
     audit,
     blobs,
     comparisons,
+    devices,
     measuring_jobs,
     meta,
     metrics,
@@ -34,6 +35,7 @@ from pt2hub.server.api.resources import (
     performance,
     policies,
     reports,
+    roles,
     tokens,
     uploads,
     usage,
@@ -79,6 +81,8 @@ _MODULES = (
     metrics,
     audit,
     oidc,
+    devices,
+    roles,
     tokens,
 )
 _log = structlog.get_logger(__name__)
