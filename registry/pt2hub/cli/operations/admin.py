@@ -11,6 +11,7 @@ import typer
 from pt2hub.cli import panels
 from pt2hub.cli.access.lifetimes import parse_lifetime
 from pt2hub.cli.access.token_tables import print_tokens
+from pt2hub.cli.operations import people
 from pt2hub.cli.operations.audit_log import audit_log
 from pt2hub.cli.operations.trust import distrust, trust, trusted
 from pt2hub.cli.output import emit, print_text
@@ -57,6 +58,7 @@ def register(app: typer.Typer) -> None:
         worker_role,
         worker_policy,
     )
+    people.register(admin)
     app.add_typer(admin, name="admin", rich_help_panel=panels.OPERATING)
 
 
