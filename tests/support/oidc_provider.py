@@ -62,7 +62,9 @@ class Provider:
                 url = urlsplit(self.path)
                 if url.path == "/authorize":
                     self._send(
-                        200, f'<title>Acme</title><a href="/consent?{url.query}">Continue</a>', "text/html"
+                        200,
+                        f'<title>Acme</title><link rel="icon" href="data:,"><a href="/consent?{url.query}">Continue</a>',
+                        "text/html",
                     )
                     return
                 if url.path == "/consent":

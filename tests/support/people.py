@@ -16,6 +16,7 @@ from pt2hub.server.pages.installation import install
 from support.oidc_provider import CLIENT, SECRET
 
 if TYPE_CHECKING:
+    from flask import Flask
     from flask.testing import FlaskClient
     from werkzeug.test import TestResponse
 
@@ -67,8 +68,13 @@ def browser(container: Container, config: ServerConfig, provider: Provider) -> B
     return Browser(make_web(container, replace(config, provider=settings_of(provider))), provider)
 
 
-def make_web(container: Container, config: ServerConfig) -> FlaskClient:
-    """A client of a server with other settings, with cookies of its own."""
+def make_app(container: Container, config: ServerConfig) -> Flask:
+    """A server with other settings."""
     app = create_app(container, config)
     install(app)
-    return app.test_client()
+    return app
+
+
+def make_web(container: Container, config: ServerConfig) -> FlaskClient:
+    """A client of a server with other settings, with cookies of its own."""
+    return make_app(container, config).test_client()
