@@ -82,7 +82,7 @@ def test_a_person_signs_in_makes_a_token_approves_a_device_and_signs_out(
     window.get_by_role("button", name="Revoke laptop").click()
     expect(window.locator(".done")).to_contain_text("The token was revoked.")
 
-    window.get_by_role("link", name="Teams", exact=True).click()
+    window.get_by_role("link", name="Roles and teams").click()
     window.locator('input[name="group"]').fill("interns")
     window.locator('input[name="models"]').fill("vision/*")
     window.get_by_role("button", name="Give the role").click()

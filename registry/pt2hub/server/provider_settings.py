@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _ISSUER, _CLIENT, _URL = "PT2HUB_OIDC_ISSUER", "PT2HUB_OIDC_CLIENT_ID", "PT2HUB_PUBLIC_URL"
 _SECRET = "PT2HUB_OIDC_CLIENT_SECRET"  # noqa: S105  # a name, no secret
-_SECRET_FILE = f"{_SECRET}_FILE"
+_SECRET_FILE = "PT2HUB_OIDC_CLIENT_SECRET_FILE"  # noqa: S105
 _LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
 _WORD = re.compile(r"[^\s\"\\]{1,200}")
 

@@ -204,16 +204,16 @@ def test_the_operators_commands(
     monkeypatch.setenv("PT2HUB_STORAGE", str(tmp_path))
     monkeypatch.setenv("PT2HUB_HOME", str(tmp_path))
     shell = Shell(capsys)
-    said = shell("admin", "group", "add", "vision-team", "--team", "vision", "--role", "publisher")
+    said = shell("admin", "assign-role", "vision-team", "--team", "vision", "--role", "publisher")
     assert "The group vision-team is publisher of vision/*." in said.out
-    _, document = shell.json("admin", "group", "add", "platform", "--models", "*", "--role", "admin")
-    assert shell("admin", "group", "add", "x", "--role", "admin").code == 1
-    listed = shell.json("admin", "group", "ls")[1]["roles"]
+    _, document = shell.json("admin", "assign-role", "platform", "--models", "*", "--role", "admin")
+    assert shell("admin", "assign-role", "x", "--role", "admin").code == 1
+    listed = shell.json("admin", "roles")[1]["roles"]
     assert [item["group"] for item in listed] == ["platform", "vision-team"]
-    assert shell("admin", "group", "remove", str(document["id"])).code == 0
-    assert "vision-team" in shell("admin", "group", "ls").out
-    assert "Nobody has signed in yet." in shell("admin", "person", "ls").out
-    refused = shell("admin", "person", "end", "ada")
+    assert shell("admin", "remove-role", str(document["id"])).code == 0
+    assert "vision-team" in shell("admin", "roles").out
+    assert "Nobody has signed in yet." in shell("admin", "people").out
+    refused = shell("admin", "end-person", "ada")
     assert (refused.code, "[not_found]" in refused.err) == (1, True)
     actions = [row[0] for row in served.sql("SELECT action FROM audit_log ORDER BY id")]
     assert actions == ["role.assign", "role.assign", "role.remove"]

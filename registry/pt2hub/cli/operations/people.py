@@ -1,4 +1,4 @@
-"""`pt2hub admin group` and `pt2hub admin person`: roles of the provider's groups, and people who signed in."""
+"""`pt2hub admin assign-role`, `roles`, `remove-role`, `people` and `end-person`: groups' roles, and who signed in."""
 
 from __future__ import annotations
 
@@ -22,18 +22,6 @@ if TYPE_CHECKING:
     from pt2hub.server.config import ServerConfig
 
 
-def register(admin: typer.Typer) -> None:
-    """Add the groups to `pt2hub admin`."""
-    group = typer.Typer(help="Roles of the provider's groups.", no_args_is_help=True, suggest_commands=False)
-    panels.add(group, add, ls, remove)
-    admin.add_typer(group, name="group")
-    person = typer.Typer(
-        help="People who signed in with the provider.", no_args_is_help=True, suggest_commands=False
-    )
-    panels.add(person, people, end)
-    admin.add_typer(person, name="person")
-
-
 def _config() -> ServerConfig:
     from pt2hub.server.config import ServerConfig
 
@@ -42,10 +30,11 @@ def _config() -> ServerConfig:
 
 @panels.command(
     None,
-    "pt2hub admin group add vision-team --team vision --role publisher",
-    "pt2hub admin group add platform --models '*' --role admin",
+    "pt2hub admin assign-role vision-team --team vision --role publisher",
+    "pt2hub admin assign-role platform --models '*' --role admin",
+    name="assign-role",
 )
-def add(
+def assign_role(
     group: Annotated[str, typer.Argument(help="The group, exactly as the provider spells it.")],
     *,
     role: Annotated[Role, typer.Option(help="What its people may do.")],
@@ -58,7 +47,7 @@ def add(
 
     It holds from the next request of its people on.
     """
-    from pt2hub.server.admin import assign_role
+    from pt2hub.server.admin import assign_role as assign
 
     if (team is None) == (models is None):
         raise InvalidInput(
@@ -66,12 +55,12 @@ def add(
             where="--team",
             hint="Use one of --team vision and --models 'vision/*'.",
         )
-    made = assign_role(_config(), group, role, models or f"{team}/*")
+    made = assign(_config(), group, role, models or f"{team}/*")
     emit(made, lambda out: out.print(f"The group {made.group} is {made.role} of {made.pattern}."))
 
 
-@panels.command(None, "pt2hub admin group ls")
-def ls() -> None:
+@panels.command(None, "pt2hub admin roles")
+def roles() -> None:
     """List the roles of groups."""
     from pt2hub.server.admin import list_roles
 
@@ -79,21 +68,21 @@ def ls() -> None:
     emit({"roles": found}, lambda out: _print_roles(out, found))
 
 
-@panels.command(None, "pt2hub admin group remove 3")
-def remove(
+@panels.command(None, "pt2hub admin remove-role 3", name="remove-role")
+def remove_role(
     assignment: Annotated[int, typer.Argument(metavar="ID", help="Number of the role, as listed.")],
 ) -> None:
     """Take a role from a group.
 
     Its people lose what it allowed with their next request.
     """
-    from pt2hub.server.admin import remove_role
+    from pt2hub.server.admin import remove_role as remove
 
-    gone = remove_role(_config(), assignment)
+    gone = remove(_config(), assignment)
     emit(gone, lambda out: out.print(f"The group {gone.group} is no longer {gone.role} of {gone.pattern}."))
 
 
-@panels.command(None, "pt2hub admin person ls", name="ls")
+@panels.command(None, "pt2hub admin people")
 def people() -> None:
     """List the people who signed in, and their groups."""
     from pt2hub.server.admin import list_people
@@ -102,17 +91,17 @@ def people() -> None:
     emit({"people": found}, lambda out: _print_people(out, found))
 
 
-@panels.command(None, "pt2hub admin person end ada@acme.example")
-def end(
+@panels.command(None, "pt2hub admin end-person ada@acme.example", name="end-person")
+def end_person(
     person: Annotated[str, typer.Argument(metavar="NAME|ID", help="Name or id of the person, as listed.")],
 ) -> None:
     """End the access of a person at once: sessions, tokens and roles.
 
     If the provider lets them sign in again, they have the roles of their groups again.
     """
-    from pt2hub.server.admin import end_person
+    from pt2hub.server.admin import end_person as end
 
-    ended = end_person(_config(), person)
+    ended = end(_config(), person)
     emit(ended, lambda out: out.print(f"{ended.name} is signed out everywhere, and has no valid token."))
 
 
@@ -123,7 +112,7 @@ def _print_roles(out: Console, roles: Sequence[RoleAssignment]) -> None:
         (str(item.id), item.group, str(item.role), item.pattern, format_local_time(item.created_at))
         for item in roles
     ]
-    empty = "No group has a role yet. To give one: pt2hub admin group add GROUP --team TEAM --role ROLE"
+    empty = "No group has a role yet. To give one: pt2hub admin assign-role GROUP --team TEAM --role ROLE"
     print_table(out, ("ID", "GROUP", "ROLE", "MODELS", "SINCE"), rows, empty=empty)
 
 

@@ -351,7 +351,7 @@ def _personal_refusal(by: Actor, scope: Scope, model: str | None) -> Forbidden:
             f"Permission denied: {by.name} has no role on this server",
             where="roles",
             hint="None of your groups at the provider has a role here. Ask an admin of the server for one: "
-            "pt2hub admin group add GROUP --role reader --team TEAM. It holds at once, a new group after the next sign-in.",
+            "pt2hub admin assign-role GROUP --role reader --team TEAM. It holds at once, a new group after the next sign-in.",
         )
     allowed = "; ".join(
         f"{', '.join(sorted(each.scopes))} of {', '.join(each.patterns)}" for each in by.permissions

@@ -30,7 +30,6 @@ NAVIGATION = (
     NavigationItem("targets", "Targets", "pages.targets"),
     NavigationItem("usage", "Usage", "pages.usage"),
     NavigationItem("publish", "Publish", "pages.publish", signed_in=True),
-    NavigationItem("teams", "Teams", "pages.teams", signed_in=True),
     NavigationItem("audit", "Audit log", "pages.audit", signed_in=True, admin=True),
 )
 """Items in the order shown."""

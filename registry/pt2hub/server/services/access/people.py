@@ -66,6 +66,6 @@ def _select(people: tuple[Person, ...], name_or_id: str) -> Person:
         raise NotFound(
             f"Person {name_or_id[:80]!a} not found",
             where="person",
-            hint="pt2hub admin person ls lists those who signed in.",
+            hint="pt2hub admin people lists those who signed in.",
         )
     return found[0]

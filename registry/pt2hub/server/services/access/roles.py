@@ -49,7 +49,7 @@ class RoleService:
             raise Forbidden(
                 f"Permission denied: {describe(by)} is not an admin of {wanted} and cannot give roles on it",
                 where="pattern",
-                hint="Ask an admin of these models, or the server's operator: pt2hub admin group add",
+                hint="Ask an admin of these models, or the server's operator: pt2hub admin assign-role",
             )
         with self._sessions.begin() as session:
             made, is_new = RoleStore(session).add(group, role, wanted, by=by.principal)
@@ -81,7 +81,7 @@ class RoleService:
                 raise NotFound(
                     f"Role assignment {assignment_id} not found",
                     where="id",
-                    hint="The page Teams and pt2hub admin group ls list them.",
+                    hint="The page Teams and pt2hub admin roles list them.",
                 )
             store.remove(assignment_id)
             if found.pattern == EVERY_MODEL and by.kind != PrincipalKind.OPERATOR:

@@ -33,5 +33,5 @@ def check_root_remains(session: Session, what: str) -> None:
     raise Conflict(
         f"{what} is the last that makes somebody an admin of all models",
         where="token",
-        hint="Create another admin first, or do it on the server's machine: pt2hub admin revoke, pt2hub admin group remove",
+        hint="Create another admin first, or do it on the server's machine: pt2hub admin revoke, pt2hub admin remove-role",
     )
