@@ -74,7 +74,7 @@ class ServerConfig:
         read_beyond_loopback: `public` if public reads are meant to be possible from other machines
             (`PT2HUB_READ_BEYOND_LOOPBACK`).
         limits: What tokens, addresses and teams may use.
-        provider: The OpenID Connect provider with which people sign in (`PT2HUB_OIDC_*`, `PT2HUB_PUBLIC_URL`); None if unset.
+        provider: The OpenID Connect provider with which people sign in (`PT2HUB_OIDC_ISSUER` and others); None if unset.
         client_settings: Settings file of clients on this machine, which `pt2hub up` writes; None for the home's.
     """
 
