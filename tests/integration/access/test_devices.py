@@ -15,6 +15,7 @@ from werkzeug.serving import make_server
 from pt2hub.client.config import ClientConfig
 from pt2hub.domain.audit import AuditFilter
 from pt2hub.domain.tokens import Scope
+from support.people import ROOT
 from support.shell import Shell
 
 if TYPE_CHECKING:
@@ -96,6 +97,16 @@ def test_a_device_that_asks_too_often_waits_longer_and_one_that_is_denied_ends(
     served.services.devices.sweep()
     assert served.sql("SELECT count(*) FROM device_requests") == [(0,)]
     assert poll(browser, {"device_code": "x"})[:2] == (400, "expired_token")
+
+
+def test_a_device_that_was_approved_gets_nothing_after_its_person_was_ended(
+    browser: Browser, container: Container
+) -> None:
+    asked = ask(browser)
+    browser.sign_in()
+    browser.send("/device", user_code=asked["user_code"], **FORM)
+    container.people.end("ada@acme.example", by=ROOT)
+    assert poll(browser, asked)[1] == "expired_token"
 
 
 def test_people_alone_approve_and_give_no_more_than_they_have(browser: Browser, container: Container) -> None:

@@ -12,6 +12,7 @@ from pt2hub.domain.people import Person, Role, RoleAssignment
 from pt2hub.domain.principals import read_principal
 from pt2hub.domain.tokens import EVERY_MODEL
 from pt2hub.server.db.schema import ApiToken as SQLApiToken
+from pt2hub.server.db.schema import DeviceRequest as SQLDeviceRequest
 from pt2hub.server.db.schema import Person as SQLPerson
 from pt2hub.server.db.schema import RoleAssignment as SQLRoleAssignment
 from pt2hub.server.db.schema import WebSession as SQLWebSession
@@ -70,9 +71,10 @@ class PeopleStore:
         )
 
     def end(self, person_id: int) -> None:
-        """Forget a person's groups, and end their browser sessions; they get new ones by signing in."""
+        """Forget a person's groups, and end their browser sessions and devices' requests; a sign-in gives them groups again."""
         self._session.execute(update(SQLPerson).where(SQLPerson.id == person_id).values(groups=[]))
-        self._session.execute(delete(SQLWebSession).where(SQLWebSession.person_id == person_id))
+        for table in (SQLWebSession, SQLDeviceRequest):
+            self._session.execute(delete(table).where(table.person_id == person_id))
 
     def tokens(self, person_id: int) -> list[int]:
         """Return the numbers of a person's tokens that are not revoked."""
