@@ -25,6 +25,7 @@ pytest_plugins = [
     "support.live",
     "support.oidc_provider",
     "support.pages",
+    "support.people",
     "support.shell",
     "support.stub",
     "support.working",

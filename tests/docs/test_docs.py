@@ -42,6 +42,7 @@ PERFORMANCE_PAGE = ROOT / "docs" / "how-to" / "performance-history.md"
 POLICY_PAGE = ROOT / "docs" / "how-to" / "promotion-checks.md"
 CONFIGS = [
     ROOT / "registry" / "pt2hub" / "server" / "config.py",
+    ROOT / "registry" / "pt2hub" / "server" / "provider_settings.py",
     ROOT / "registry" / "pt2hub" / "client" / "availability.py",
     ROOT / "registry" / "pt2hub" / "client" / "config.py",
     ROOT / "workers" / "pt2hub_workers" / "config.py",
@@ -51,8 +52,8 @@ TUTORIAL = ROOT / "docs" / "tutorial.md"
 WEB_PAGE = ROOT / "docs" / "how-to" / "web-pages.md"
 INNER = {"PT2HUB_CHANNEL_FD", "PT2HUB_UPDATE_TUTORIAL", "PT2HUB_UPDATE_SCREENSHOTS"}
 """Set by a worker for its own children, or for one test; no settings."""
-PARTS = {"/builds/<build>/lines", "/builds/<build>/steps"}
-"""Addresses for scripts of pages."""
+PARTS = {"/builds/<build>/lines", "/builds/<build>/steps", "/sign-in/callback", "/sign-in/provider"}
+"""Addresses for scripts of pages, and those that lead to another one."""
 
 _FENCE = re.compile(r"^( *)```([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`\n]+)`")

@@ -12,7 +12,14 @@ if TYPE_CHECKING:
     from support.registry import Registry
 
 SAME_SITE = {"Sec-Fetch-Site": "same-origin"}
-READING_POSTS = {"artifacts.check", "oidc.exchange", "pages.sign_in", "pages.sign_out"}
+READING_POSTS = {
+    "artifacts.check",
+    "devices.request",
+    "devices.token",
+    "oidc.exchange",
+    "pages.sign_in",
+    "pages.sign_out",
+}
 """Routes that change nothing that is recorded."""
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from pt2hub.client import resources
     from pt2hub.client.artifact_resources import Artifacts
+    from pt2hub.client.device_login import Devices
     from pt2hub.client.exports.exporter import Exports
     from pt2hub.client.label_resources import Labels
     from pt2hub.client.performance.performance import Performance
@@ -111,6 +112,13 @@ class Client(Connection):
         from pt2hub.client.resources import Workers
 
         return Workers(self._transport)
+
+    @cached_property
+    def devices(self) -> Devices:
+        """Requests of this machine for a token, which a person approves in a browser."""
+        from pt2hub.client.device_login import Devices
+
+        return Devices(self._transport)
 
     def exchange(self, id_token: str) -> MintedToken:
         """Exchange an ID token of a trusted provider for a short-lived token of the server.

@@ -43,6 +43,12 @@ class Action(StrEnum):
     WEBHOOK_DELETE = "webhook.delete"
     WEBHOOK_TEST = "webhook.test"
     WEBHOOK_REDELIVER = "webhook.redeliver"
+    ROLE_ASSIGN = "role.assign"
+    ROLE_REMOVE = "role.remove"
+    DEVICE_APPROVE = "device.approve"
+    DEVICE_DENY = "device.deny"
+    PERSON_END = "person.end"
+    """An admin ended all sessions of a person, revoked their tokens and forgot their groups."""
     ARTIFACT_RESTORE = "artifact.restore"
     """A row was added from a manifest in storage, by `pt2hub admin reindex`."""
 

@@ -12,6 +12,8 @@ class PrincipalKind(StrEnum):
 
     TOKEN = "token"  # noqa: S105  # a kind, no secret
     """The holder of an API token, also in a browser session that was opened with it."""
+    PERSON = "person"
+    """A person who signed in with the OpenID Connect provider, in a browser or with a token of theirs."""
     OPERATOR = "operator"
     """An account of the server's machine that runs `pt2hub admin` or `pt2hub up`."""
     OIDC = "oidc"
@@ -35,8 +37,12 @@ class Principal:
     id: str | None = None
 
     def __str__(self) -> str:
-        """Return the name, with the kind unless it is a token."""
-        return self.name if self.kind == PrincipalKind.TOKEN else f"{self.name} ({self.kind})"
+        """Return the name, with the kind unless it is a token or a person."""
+        return (
+            self.name
+            if self.kind in {PrincipalKind.TOKEN, PrincipalKind.PERSON}
+            else f"{self.name} ({self.kind})"
+        )
 
 
 def read_principal(value: Any) -> Principal | None:

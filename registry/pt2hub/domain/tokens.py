@@ -33,6 +33,27 @@ TOKEN = re.compile(r"(pt2_[a-z2-7]{52})_([a-z2-7]{6})")
 """A whole token: 32 random bytes, and a checksum over them."""
 PATTERN = re.compile(r"\*|[a-z0-9*._-]+/[a-z0-9*._-]+")
 """All models, or a team's name and a model's, each with `*` for any characters: `vision/*`, `*/resnet18`."""
+PERSON_NAME = re.compile(r"[^\s:@]+@[^\s:@]+")
+"""The name of a person, such as an address of theirs. Tokens are not named like this by trust rules."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """Kinds of action, and the models for which they are allowed."""
+
+    scopes: frozenset[Scope]
+    patterns: tuple[str, ...]
+
+    def allows(self, scope: Scope) -> bool:
+        """Return whether it allows a kind of action, for its models."""
+        return bool(self.scopes & {scope, Scope.ADMIN}) or (scope is Scope.READ and bool(self.scopes))
+
+    def intersect(self, other: Permission) -> Permission:
+        """Return what both allow."""
+        scopes = frozenset(scope for scope in Scope if self.allows(scope) and other.allows(scope))
+        pairs = ((one, two) for one in self.patterns for two in other.patterns)
+        found = dict.fromkeys(intersect_patterns(one, two) for one, two in pairs)
+        return Permission(scopes, tuple(pattern for pattern in found if pattern))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +61,16 @@ class Actor:
     """Who makes a request or runs a command, and what they may do.
 
     Attributes:
-        name: The token's or account's name; actions are recorded under it.
-        admin: Whether the token has the scope `admin`, which includes all others.
-        scopes: The kinds of action it allows.
-        patterns: The models for which it allows them.
+        name: The token's or account's name, or the person's; actions are recorded under it.
+        admin: Whether the token has the scope `admin`, which includes all others; of a person, for any model.
+        scopes: The kinds of action it allows; of a person, for any model.
+        patterns: The models for which it allows them; of a person, those of any role.
         expires_at: When the token expires, ISO 8601, UTC; None for never.
         kind: What the name is of.
-        id: The token's number.
+        id: The token's number; None without a token, such as in a browser session of a person.
         request: Id of the request, which the audit log names; None outside of one.
+        person: The number of the person who acts, in a browser session or with a token of theirs.
+        permissions: What a person may do: each role has models of its own.
     """
 
     name: str
@@ -58,31 +81,58 @@ class Actor:
     kind: PrincipalKind = PrincipalKind.TOKEN
     id: int | None = field(default=None, compare=False)
     request: str | None = field(default=None, compare=False)
+    person: int | None = field(default=None, compare=False)
+    permissions: tuple[Permission, ...] = ()
 
     @property
     def principal(self) -> Principal:
         """Who this is, as recorded with what they do."""
-        return Principal(self.kind, self.name, None if self.id is None else str(self.id))
+        number = self.id if self.person is None else self.person
+        return Principal(self.kind, self.name, None if number is None else str(number))
+
+    @property
+    def permission(self) -> Permission:
+        """What a token that allows this allows, as one."""
+        return Permission(self.scopes | ({Scope.ADMIN} if self.admin else set()), self.patterns)
 
     def may(self, scope: Scope, model: str | None = None) -> bool:
-        """Return whether the token allows a kind of action.
+        """Return whether the actor may do a kind of action.
 
         Args:
             model: The model it is about, `team/name`; None for one that is about no model.
         """
-        if not (self.admin or scope in self.scopes or (scope is Scope.READ and self.scopes)):
-            return False
-        return model is None or any(covers(pattern, model) for pattern in self.patterns)
+        allowed = [each for each in self._all if each.allows(scope)]
+        if model is None:
+            return bool(allowed)
+        return any(covers(pattern, model) for each in allowed for pattern in each.patterns)
 
-    def covers_all_of(self, pattern: str) -> bool:
-        """Return whether the patterns cover all models of another pattern."""
-        return EVERY_MODEL in self.patterns or any(
-            pattern != EVERY_MODEL and covers(own, pattern) for own in self.patterns
-        )
+    def patterns_for(self, scope: Scope) -> tuple[str, ...]:
+        """Return the patterns of the models for which a kind of action is allowed."""
+        allowed = (pattern for each in self._all if each.allows(scope) for pattern in each.patterns)
+        return tuple(dict.fromkeys(allowed))
 
     def is_admin_of(self, pattern: str) -> bool:
         """Return whether this is an admin of all models that a pattern covers."""
-        return self.admin and self.covers_all_of(pattern)
+        return any(within(pattern, own) for own in self.patterns_for(Scope.ADMIN))
+
+    def may_give(self, wanted: Permission) -> bool:
+        """Return whether the actor may do this itself: each kind of action for some of the models, and something for each.
+
+        What a person's token allows for a model is what both it and their roles allow, so this need not hold for each pair.
+        """
+        pairs = {
+            (scope, pattern)
+            for scope in wanted.scopes
+            for pattern in wanted.patterns
+            if any(within(pattern, own) for own in self.patterns_for(scope))
+        }
+        return {scope for scope, _ in pairs} == wanted.scopes and {each for _, each in pairs} == {
+            *wanted.patterns
+        }
+
+    @property
+    def _all(self) -> tuple[Permission, ...]:
+        return (self.permission,) if self.person is None else self.permissions
 
 
 SERVER = Actor("server", kind=PrincipalKind.SERVER)
@@ -105,6 +155,7 @@ class TokenInfo:
         expires_at: When it expires, or None.
         created_by: Who created it; None if that was before it was recorded.
         revoked_by: Who revoked it, or None.
+        owner: The person whose token it is, and who must be allowed what it allows; None for one of a service.
     """
 
     id: int
@@ -118,6 +169,7 @@ class TokenInfo:
     expires_at: str | None = None
     created_by: Principal | None = None
     revoked_by: Principal | None = None
+    owner: Principal | None = None
 
     def as_actor(self) -> Actor:
         """Return the actor that its holder is."""
@@ -125,7 +177,12 @@ class TokenInfo:
 
 
 def matches_name(pattern: str, name: str) -> bool:
-    """Return whether a pattern matches the name of a token; only `*` is special."""
+    """Return whether a pattern matches the name of a token or a person; only `*` is special.
+
+    A pattern without an @ was written for tokens. It matches no person, who may have some say in their own address.
+    """
+    if PERSON_NAME.fullmatch(name) and "@" not in pattern and pattern != EVERY_MODEL:
+        return False
     return fnmatchcase(name, pattern.replace("[", "[[]").replace("?", "[?]"))
 
 
@@ -164,3 +221,27 @@ def covers(pattern: str, model: str) -> bool:
         return True
     parts = zip(model.split("/"), pattern.split("/"), strict=False)
     return model.count("/") == 1 and all(fnmatchcase(part, wanted) for part, wanted in parts)
+
+
+def within(pattern: str, other: str) -> bool:
+    """Return whether a pattern covers only models that another one covers."""
+    return other == EVERY_MODEL or (pattern != EVERY_MODEL and covers(other, pattern))
+
+
+def intersect_patterns(one: str, other: str) -> str | None:
+    """Return the pattern of the models that both cover.
+
+    Team and name are compared one by one. Parts that overlap without containing each other, such as `a*` and `*b`, have no
+    pattern: then it is None, and so less is allowed rather than more.
+    """
+    if EVERY_MODEL in {one, other}:
+        return other if one == EVERY_MODEL else one
+    parts = []
+    for ours, theirs in zip(one.split("/"), other.split("/"), strict=True):
+        if fnmatchcase(ours, theirs):
+            parts.append(ours)
+        elif fnmatchcase(theirs, ours):
+            parts.append(theirs)
+        else:
+            return None
+    return "/".join(parts)

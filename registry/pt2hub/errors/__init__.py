@@ -15,10 +15,13 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   +-- NoPower, ToleranceMissed
     |   +-- BuildTimedOut, LimitExceeded, ModelInterferes, OutputRefused
     |   +-- NotFound (NotRecorded), Ambiguous, Forbidden (NoGrant), AddressRefused, TooLarge, QuotaExceeded
+    |   +-- NotFound (NotRecorded), Ambiguous, Forbidden (NoGrant, AccessDenied), TooLarge, QuotaExceeded
     |   +-- UploadTruncated, RangeNotSatisfiable
     |   +-- Unauthorized
     |   |   +-- TokenRevoked, TokenExpired
+    |   |   +-- SignInRequired, SignInDenied, SignInMismatch, SignInCodeRejected
     |   |   +-- IdTokenRejected (IdTokenWrongIssuer, IdTokenWrongAudience, IdTokenExpired, IdTokenSignature)
+    |   +-- SignInUnavailable, AuthorizationPending (SlowDown), DeviceCodeExpired
     |   +-- Conflict
     |   |   +-- AliasMoved, AliasNotMoved, NotReady, NotMeasured, BuildActive, BuildOver, UploadIncomplete
     |   |   +-- PromotionCheckFailed, PolicyChanged
@@ -92,10 +95,12 @@ from pt2hub.errors.system import (
     WorkerLost,
 )
 from pt2hub.errors.usage import (
+    AccessDenied,
     AddressRefused,
     AliasMoved,
     AliasNotMoved,
     Ambiguous,
+    AuthorizationPending,
     BadCall,
     BadConfiguration,
     BuildActive,
@@ -104,6 +109,7 @@ from pt2hub.errors.usage import (
     ClientTooOld,
     Conflict,
     CudaGraphUnavailable,
+    DeviceCodeExpired,
     DimensionSpecialised,
     DiskFull,
     ExampleOutOfRange,
@@ -149,6 +155,12 @@ from pt2hub.errors.usage import (
     SchemaNewer,
     SchemaOlder,
     ServerTooOld,
+    SignInCodeRejected,
+    SignInDenied,
+    SignInMismatch,
+    SignInRequired,
+    SignInUnavailable,
+    SlowDown,
     SourceDrifted,
     StorageUnsafe,
     TokenExpired,
@@ -170,6 +182,7 @@ from pt2hub.errors.usage import (
 
 __all__ = [
     "INVISIBLE_CHARACTERS",
+    "AccessDenied",
     "AddressRefused",
     "AliasMoved",
     "AliasNotMoved",
@@ -177,6 +190,7 @@ __all__ = [
     "ArtifactCrashed",
     "ArtifactHung",
     "ArtifactWrong",
+    "AuthorizationPending",
     "BadCall",
     "BadCodeArchive",
     "BadConfiguration",
@@ -195,6 +209,7 @@ __all__ = [
     "DataDependent",
     "DatabaseUnavailable",
     "Detail",
+    "DeviceCodeExpired",
     "DigestMismatch",
     "DimensionSpecialised",
     "DiskFull",
@@ -265,6 +280,12 @@ __all__ = [
     "SchemaOlder",
     "ServerTooOld",
     "ServerUnreachable",
+    "SignInCodeRejected",
+    "SignInDenied",
+    "SignInMismatch",
+    "SignInRequired",
+    "SignInUnavailable",
+    "SlowDown",
     "SourceDrifted",
     "StaleAttempt",
     "StorageFull",

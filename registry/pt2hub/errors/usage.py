@@ -287,6 +287,60 @@ class IdTokenSignature(IdTokenRejected):
     code = "id_token_signature"
 
 
+class SignInRequired(Unauthorized):
+    """The person must sign in again in a browser."""
+
+    code = "sign_in_required"
+
+
+class SignInUnavailable(UsageError):
+    """The server has no OpenID Connect provider to sign in with."""
+
+    code = "sign_in_unavailable"
+
+
+class SignInDenied(Unauthorized):
+    """The provider did not let the person sign in."""
+
+    code = "sign_in_denied"
+
+
+class SignInMismatch(Unauthorized):
+    """The answer of the provider belongs to no sign-in that this browser began."""
+
+    code = "sign_in_mismatch"
+
+
+class SignInCodeRejected(Unauthorized):
+    """The provider does not accept the code that it gave for the sign-in."""
+
+    code = "sign_in_code_rejected"
+
+
+class AuthorizationPending(UsageError):
+    """The person has not decided yet about the device's request."""
+
+    code = "authorization_pending"
+
+
+class SlowDown(AuthorizationPending):
+    """The device asks too often whether its request was approved."""
+
+    code = "slow_down"
+
+
+class AccessDenied(Forbidden):
+    """The person denied the device's request."""
+
+    code = "access_denied"
+
+
+class DeviceCodeExpired(UsageError):
+    """The device's request does not exist, has expired, or got its token."""
+
+    code = "expired_token"
+
+
 class NoGrant(Forbidden):
     """No trust rule applies to the ID token."""
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from pt2hub.domain.audit import AuditFilter
     from pt2hub.domain.key_audits import KeyFinding
+    from pt2hub.domain.people import Person, Role, RoleAssignment
     from pt2hub.domain.statistics import QueueStatistics, RepeatedBuild
     from pt2hub.domain.tokens import TokenInfo
     from pt2hub.domain.trust import TrustRule
@@ -81,6 +82,36 @@ def remove_trust(config: ServerConfig, rule_id: int) -> TrustRule:
     """Remove a trust rule; see `TrustService.remove`."""
     with open_services(config) as container:
         return container.trust.remove(rule_id, by=operator())
+
+
+def assign_role(config: ServerConfig, group: str, role: Role, pattern: str) -> RoleAssignment:
+    """Give a group a role on some models; see `RoleService.assign`."""
+    with open_services(config) as container:
+        return container.roles.assign(group, role, pattern, by=operator())
+
+
+def list_roles(config: ServerConfig) -> tuple[RoleAssignment, ...]:
+    """Return the roles of groups."""
+    with open_services(config) as container:
+        return container.roles.assignments(operator())
+
+
+def remove_role(config: ServerConfig, assignment_id: int) -> RoleAssignment:
+    """Take a role from a group; see `RoleService.remove`."""
+    with open_services(config) as container:
+        return container.roles.remove(assignment_id, by=operator())
+
+
+def list_people(config: ServerConfig) -> tuple[Person, ...]:
+    """Return the people who signed in."""
+    with open_services(config) as container:
+        return container.people.all()
+
+
+def end_person(config: ServerConfig, name_or_id: str) -> Person:
+    """End the access of a person at once; see `PeopleService.end`."""
+    with open_services(config) as container:
+        return container.people.end(name_or_id, by=operator())
 
 
 def reindex(config: ServerConfig) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Server configuration from environment variables, the only place in the server that reads them.
+"""Server configuration from environment variables; with `provider_settings`, the only place in the server that reads them.
 
 Credentials, region, endpoint and addressing style of S3 use boto3's variables (`AWS_ACCESS_KEY_ID`,
 `AWS_ENDPOINT_URL_S3` and so on), which boto3 reads itself.
@@ -16,9 +16,11 @@ from urllib.parse import urlsplit
 from pt2hub.domain.limits import Limits
 from pt2hub.domain.publishing.spec import DEFAULT_FACTORIES
 from pt2hub.domain.reading import ReadMode
+from pt2hub.domain.sign_in import SignInProvider
 from pt2hub.domain.storage import S3_ADDRESS
 from pt2hub.errors import BadConfiguration
 from pt2hub.places import Places
+from pt2hub.server.provider_settings import read_provider
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,6 +76,7 @@ class ServerConfig:
         limits: What tokens, addresses and teams may use.
         webhook_receivers: Host and port of receivers of webhooks that may have private addresses and speak plain HTTP
             (`PT2HUB_WEBHOOK_ALLOW`, comma-separated).
+        provider: The OpenID Connect provider with which people sign in (`PT2HUB_OIDC_ISSUER` and others); None if unset.
         client_settings: Settings file of clients on this machine, which `pt2hub up` writes; None for the home's.
     """
 
@@ -97,6 +100,7 @@ class ServerConfig:
     read_beyond_loopback: str | None = None
     limits: Limits = field(default_factory=Limits)
     webhook_receivers: tuple[tuple[str, int], ...] = ()
+    provider: SignInProvider | None = None
     storage_is_own: bool = field(default=False, compare=False)
     client_settings: Path | None = field(default=None, compare=False)
 
@@ -148,6 +152,7 @@ class ServerConfig:
             read_beyond_loopback=environ.get("PT2HUB_READ_BEYOND_LOOPBACK") or None,
             limits=_limits(environ),
             webhook_receivers=_receivers(environ.get("PT2HUB_WEBHOOK_ALLOW")),
+            provider=read_provider(environ),
         )
 
     @property

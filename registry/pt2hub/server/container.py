@@ -14,8 +14,12 @@ from pt2hub.server.config import DEFAULT_MAX_BLOB_BYTES
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db.queue import BuildQueue
 from pt2hub.server.services.access.audit_log import AuditLogService
+from pt2hub.server.services.access.devices import DeviceService
 from pt2hub.server.services.access.issuers import HttpIssuers
+from pt2hub.server.services.access.people import PeopleService
 from pt2hub.server.services.access.rate_limits import RateLimitService
+from pt2hub.server.services.access.roles import RoleService
+from pt2hub.server.services.access.sign_in import SignInService
 from pt2hub.server.services.access.token_management import TokenManagementService
 from pt2hub.server.services.access.tokens import AccessService
 from pt2hub.server.services.access.trust import TrustService
@@ -172,7 +176,12 @@ class Container:
         self.audit_log = AuditLogService(self._sessions)
         self.web_sessions = WebSessionService(self._sessions, self.access)
         self.token_management = TokenManagementService(self._sessions, self.access)
-        self.trust = TrustService(self._sessions, self.access, HttpIssuers())
+        issuers = HttpIssuers()
+        self.trust = TrustService(self._sessions, self.access, issuers)
+        self.sign_in = SignInService(self._sessions, issuers)
+        self.roles = RoleService(self._sessions)
+        self.people = PeopleService(self._sessions)
+        self.devices = DeviceService(self._sessions, self.access)
         self.rate_limits = RateLimitService(self._sessions, self._limits)
 
     def _open_webhooks(self, egress: Egress) -> None:
@@ -202,6 +211,7 @@ class Container:
                 self.webhook_dispatcher.sweep,
                 HourlyTask(lambda: self.storage.sweep(ABANDONED_AFTER_S)),
                 HourlyTask(self.web_sessions.sweep),
+                HourlyTask(self.devices.sweep),
                 HourlyTask(self.rate_limits.sweep),
                 HourlyTask(self.webhook_dispatcher.forget),
             ),

@@ -45,3 +45,24 @@ class MintedToken:
     scopes: tuple[str, ...]
     patterns: tuple[str, ...]
     expires_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAuthorization:
+    """A device's request for a token, which a person approves in a browser (RFC 8628, section 3.2).
+
+    Attributes:
+        device_code: What the device polls with.
+        user_code: What the person types into the page.
+        verification_uri: Address of the page.
+        verification_uri_complete: The same, with the code filled in.
+        expires_in: Seconds until the request ends.
+        interval: Seconds to wait between two polls.
+    """
+
+    device_code: str = field(repr=False)
+    user_code: str
+    verification_uri: str
+    verification_uri_complete: str
+    expires_in: int
+    interval: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from pt2hub.domain.people import RoleAssignment
 from pt2hub.domain.tokens import TokenInfo
 
 
@@ -29,3 +30,14 @@ class TokenList:
     """
 
     tokens: tuple[TokenInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoleList:
+    """Roles of groups that the sender may see.
+
+    Attributes:
+        roles: By models and group.
+    """
+
+    roles: tuple[RoleAssignment, ...]

@@ -14,6 +14,7 @@ from flask.testing import FlaskClient
 
 from pt2hub.domain.audit import Action
 from pt2hub.domain.digests import Digest, digest_bytes
+from pt2hub.domain.people import Role
 from pt2hub.domain.principals import Principal
 from pt2hub.domain.tokens import SERVER, Actor, Scope
 from pt2hub.errors import AliasMoved, NotReady, PromotionCheckFailed, Pt2hubError
@@ -38,6 +39,10 @@ UNCHANGING = {
     "meta.whoami",
     "pages.audit",
     "pages.check_spec",
+    "pages.device",
+    "pages.teams",
+    "pages.tokens",
+    "roles.roles",
     "tokens.tokens",
     "uploads.sign",  # presigned addresses, which nobody needs to use
     "uploads.upload",  # a look; what it may find complete is `upload.complete`
@@ -46,8 +51,10 @@ UNCHANGING = {
     "webhooks.webhooks",
 }
 """Routes that require a token and change nothing."""
-OWN = {"tokens.revoke", "tokens.rotate"}
-"""Routes by which every token replaces and ends itself: `test_token_management.py`."""
+OWN = {"pages.create_token", "pages.revoke_token", "pages.rotate_token", "tokens.revoke", "tokens.rotate"}
+"""Routes by which every token replaces and ends itself, and people theirs: `test_token_management.py`, `test_own_tokens.py`."""
+PERSONAL = {"pages.decide_device"}
+"""Routes for people alone: `test_devices.py`."""
 
 
 @dataclass(frozen=True)
@@ -130,12 +137,21 @@ def webhook(method: str, suffix: str, body: dict[str, Any] | None = None) -> Cal
         url = f"/api/v1/webhooks/{made.webhook.id}{suffix}"
         return Case(method, url.format(delivery=delivery.id), body)
 
+
+def assigned(method: str, url: str) -> Callable[[Registry, FlaskClient], Case]:
+    """A request about a role of a group."""
+
+    def prepare(registry: Registry, _web: FlaskClient) -> Case:
+        made = registry.services.roles.assign("others", Role.READER, "vision/*", by=Actor("root", admin=True))
+        return Case(method, url.format(made.id))
+
     return prepare
 
 
 ADMIN = Actor("ada", admin=True)
 PUBLIC = "https://192.0.32.10/hook"
 HOOK = {"address": PUBLIC, "models": "vision/*"}
+ROLE = {"group": "vision-team", "role": "publisher", "models": "vision/*"}
 MOVE = {"number": 1, "expected": None, "reason": "first"}
 FORM = {"alias": "prod", "number": "1", "reason": "first"}
 UPLOAD = {"digest": digest_bytes(b"new"), "size": 3}
@@ -167,6 +183,8 @@ MUTATIONS = {
         after(Registry.submit, Case("PUT", f"{API}/policy", {"document": {}, "revision": 0})),
     ),
     "reports.report": Mutation(Action.MEASUREMENT_REPORT, report),
+    "roles.assign": Mutation(Action.ROLE_ASSIGN, lambda *_: Case("POST", "/api/v1/roles", ROLE)),
+    "roles.remove": Mutation(Action.ROLE_REMOVE, assigned("DELETE", "/api/v1/roles/{}")),
     "tokens.create": Mutation(Action.TOKEN_CREATE, lambda *_: Case("POST", "/api/v1/tokens", GRANT), again=1),
     "uploads.begin": Mutation(  # each is an upload of its own
         Action.UPLOAD_BEGIN, lambda *_: Case("POST", "/api/v1/uploads", UPLOAD), again=1
@@ -198,6 +216,8 @@ MUTATIONS = {
     ),
     "webhooks.rotate": Mutation(Action.WEBHOOK_ROTATE, webhook("POST", "/rotate", {}), again=1),
     "webhooks.test": Mutation(Action.WEBHOOK_TEST, webhook("POST", "/test"), again=1),
+    "pages.assign_role": Mutation(Action.ROLE_ASSIGN, lambda *_: Case("POST", "/teams", ROLE)),
+    "pages.remove_role": Mutation(Action.ROLE_REMOVE, assigned("POST", "/teams/roles/{}/remove")),
     "pages.cancel_build": Mutation(Action.BUILD_CANCEL, queued("/builds/{}/cancel")),
     "pages.describe": Mutation(
         Action.MODEL_DESCRIBE, after(Registry.submit, Case("POST", f"/models/{MODEL}/description", TEXT))
@@ -242,7 +262,11 @@ def count(registry: Registry) -> int:
 
 def state(registry: Registry) -> list[Any]:
     """Everything that a mutation changes, and that reads do not."""
-    return [*changeable(registry), registry.sql("SELECT id FROM api_tokens ORDER BY 1")]
+    return [
+        *changeable(registry),
+        registry.sql("SELECT id FROM api_tokens ORDER BY 1"),
+        registry.sql("SELECT id FROM role_assignments ORDER BY 1"),
+    ]
 
 
 def test_each_route_that_requires_a_token_is_walked_or_known_to_change_nothing() -> None:
@@ -250,7 +274,7 @@ def test_each_route_that_requires_a_token_is_walked_or_known_to_change_nothing()
         endpoint for endpoint, rule in RULES.items() if rule.scope not in {None, Scope.READ} or rule.signed_in
     }
     assert not UNCHANGING & set(MUTATIONS)
-    assert required == UNCHANGING | OWN | set(MUTATIONS)
+    assert required == UNCHANGING | OWN | PERSONAL | set(MUTATIONS)
 
 
 @pytest.mark.parametrize("endpoint", sorted(MUTATIONS))
@@ -296,6 +320,10 @@ def test_without_its_entry_nothing_is_changed(registry: Registry, web: FlaskClie
         ("audit.entries", Case("GET", "/api/v1/audit")),
         ("meta.whoami", Case("GET", "/api/v1/whoami")),
         ("pages.audit", Case("GET", "/audit")),
+        ("pages.device", Case("GET", "/device")),
+        ("pages.teams", Case("GET", "/teams")),
+        ("pages.tokens", Case("GET", "/tokens")),
+        ("roles.roles", Case("GET", "/api/v1/roles")),
         ("pages.check_spec", Case("POST", "/publish/check", {"spec": write_document(a_spec())})),
         ("tokens.tokens", Case("GET", "/api/v1/tokens")),
         ("uploads.upload", Case("GET", "/api/v1/uploads/{}")),

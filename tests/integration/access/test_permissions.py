@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pt2hub.domain.tokens import Scope
+from pt2hub.domain.people import Role
+from pt2hub.domain.tokens import Actor, Scope
 from pt2hub.server.api.permissions import RULES, About
 from support.access import READING_POSTS, Case, changeable, send
 from support.registry import ENVIRONMENT, Registry, a_spec
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from flask.testing import FlaskClient
 
 MODEL = "vision/resnet18"
+ROLE = {"group": "vision-team", "role": "publisher", "models": "vision/*"}
 CHANGING = {name: rule for name, rule in RULES.items() if rule.scope not in {None, Scope.READ}}
 """What reads is in `test_reading.py`."""
 
@@ -35,6 +37,7 @@ def cases(registry: Registry) -> dict[str, Case]:
         "environment": {"cpu_model": "EPYC", "cores": 2, "torch": ENVIRONMENT.torch},
     }
     hook = "/api/v1/webhooks/1"
+    role = registry.services.roles.assign("others", Role.READER, "vision/*", by=Actor("root", admin=True))
     upload = "/api/v1/uploads/00000000-0000-0000-0000-000000000000"
     form = {"alias": "prod", "number": "1", "expected": "", "reason": "first"}
     return {
@@ -49,6 +52,8 @@ def cases(registry: Registry) -> dict[str, Case]:
         "models.change": Case("PATCH", model, {"description": "A net."}),
         "policies.put": Case("PUT", f"{model}/policy", {"document": {}, "revision": 0}),
         "reports.report": Case("POST", "/api/v1/measurements", {"measurements": [measured]}),
+        "roles.assign": Case("POST", "/api/v1/roles", ROLE),
+        "roles.remove": Case("DELETE", f"/api/v1/roles/{role.id}"),
         "tokens.create": Case(
             "POST", "/api/v1/tokens", {"name": "x", "scopes": ["read"], "models": ["vision/*"]}
         ),
@@ -74,7 +79,9 @@ def cases(registry: Registry) -> dict[str, Case]:
         "webhooks.rotate": Case("POST", f"{hook}/rotate", {}),
         "webhooks.test": Case("POST", f"{hook}/test"),
         "webhooks.webhooks": Case("GET", "/api/v1/webhooks"),
+        "pages.assign_role": Case("POST", "/teams", ROLE),
         "pages.audit": Case("GET", "/audit"),
+        "pages.remove_role": Case("POST", f"/teams/roles/{role.id}/remove", {}),
         "versions.unyank": Case("DELETE", f"{model}/versions/1/yank?reason=x"),
         "versions.yank": Case("PUT", f"{model}/versions/1/yank", {"reason": "x"}),
         "pages.cancel_build": Case("POST", f"/builds/{build}/cancel", {}),

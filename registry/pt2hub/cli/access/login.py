@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
@@ -29,12 +30,16 @@ _Server = Annotated[
 @panels.command(
     panels.ACCESS,
     "pt2hub login https://pt2hub.example",
+    "pt2hub login https://pt2hub.example --token",
     "pt2hub login https://pt2hub.example --token-stdin",
     "pt2hub login https://pt2hub.example --ci",
 )
 def login(
     url: _Server = None,
     *,
+    ask_token: Annotated[
+        bool, typer.Option("--token", help="Ask for a token, even if the server has a sign-in.")
+    ] = False,
     token_stdin: Annotated[
         bool, typer.Option("--token-stdin", help="Read the token from stdin instead of asking for it.")
     ] = False,
@@ -45,9 +50,10 @@ def login(
         ),
     ] = False,
 ) -> None:
-    """Check a token with a server, and store both in the settings file.
+    """Get a token of a server, and store both in the settings file.
 
-    The file is readable by its owner only. PT2HUB_URL and PT2HUB_TOKEN are used before it.
+    In a terminal, you approve the login in a browser if the server has a sign-in; else it asks for a token. The file is
+    readable by its owner only. PT2HUB_URL and PT2HUB_TOKEN are used before it.
     """
     from pt2hub.client.client import Client
     from pt2hub.client.config import ClientConfig, checked_token
@@ -55,7 +61,12 @@ def login(
     config = ClientConfig.from_environ()
     if url:
         config = config.at(url)
-    given = _exchanged(config) if ci else _read_token(config.url, from_stdin=token_stdin).strip()
+    if ci:
+        given = _exchanged(config)
+    elif token_stdin or not sys.stdin.isatty():
+        given = sys.stdin.readline().strip()
+    else:
+        given = (None if ask_token else _approved(config)) or _read_token(config.url)
     if not given:
         raise InvalidInput(
             "No token was given",
@@ -110,10 +121,27 @@ def _exchanged(config: ClientConfig) -> str:
         return client.exchange(given).token
 
 
-def _read_token(url: str, *, from_stdin: bool) -> str:
-    if from_stdin or not sys.stdin.isatty():
-        return sys.stdin.readline()
-    return str(typer.prompt(f"Token for {url}", hide_input=True, err=True))
+def _read_token(url: str) -> str:
+    return str(typer.prompt(f"Token for {url}", hide_input=True, err=True)).strip()
+
+
+def _approved(config: ClientConfig) -> str | None:
+    """Return the token of a login that a person approves in a browser; None if the server has no sign-in."""
+    from pt2hub.client.client import Client
+    from pt2hub.errors import NotFound, SignInUnavailable
+
+    with Client(replace(config, token=None)) as client:
+        try:
+            asked = client.devices.request(f"pt2hub on {platform.node() or 'a machine'}")
+        except (NotFound, SignInUnavailable):  # an older server has no such route
+            return None
+        minutes = asked.expires_in // 60
+        note(
+            f"Open {asked.verification_uri} in a browser and enter the code {asked.user_code}",
+            f"or open {asked.verification_uri_complete}",
+            f"Waiting for you to approve it there, at most {minutes} min ...",
+        )
+        return client.devices.wait(asked).token
 
 
 def _note_environment() -> None:

@@ -12,6 +12,7 @@ from pt2hub.cli import panels
 from pt2hub.cli.access.lifetimes import parse_lifetime
 from pt2hub.cli.access.token_tables import print_tokens
 from pt2hub.cli.operations.audit_log import audit_log
+from pt2hub.cli.operations.people import assign_role, end_person, people, remove_role, roles
 from pt2hub.cli.operations.trust import distrust, trust, trusted
 from pt2hub.cli.output import emit, print_text
 from pt2hub.domain.codec import encode
@@ -48,6 +49,11 @@ def register(app: typer.Typer) -> None:
         trust,
         trusted,
         distrust,
+        assign_role,
+        roles,
+        remove_role,
+        people,
+        end_person,
         audit_log,
         reindex,
         migrate,

@@ -67,7 +67,17 @@ _REFERENCES = ("reference", "before", "after", "model", "from")
 _FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip")
 """Headers that proxies add."""
 _ANYBODY = Rule()
-_OPEN = ("docs", "meta.healthz", "meta.readyz", "meta.spec_schema", "oidc.exchange", "openapi", "static")
+_OPEN = (
+    "devices.request",
+    "devices.token",
+    "docs",
+    "meta.healthz",
+    "meta.readyz",
+    "meta.spec_schema",
+    "oidc.exchange",
+    "openapi",
+    "static",
+)
 _READING = {
     About.NOTHING: ("meta.targets", "metrics.metrics"),
     About.LIST: ("labels.search", "models.models", "usage.usage", "workers.workers"),
@@ -88,7 +98,7 @@ _READING = {
     About.BLOB: ("blobs.download",),
     About.BODY: ("artifacts.check",),
 }
-_OPEN_PAGES = ("sign_in", "sign_out")
+_OPEN_PAGES = ("sign_in", "sign_in_answer", "sign_in_elsewhere", "sign_out")
 """Pages that change nothing but the reader's own cookies."""
 _READING_PAGES = {
     About.NOTHING: ("models", "targets"),
@@ -111,6 +121,10 @@ RULES: dict[str, Rule] = dict.fromkeys(_OPEN, _ANYBODY) | {
     "models.change": Rule(Scope.PUBLISH, About.PATH),
     "policies.put": Rule(Scope.ADMIN, About.PATH),
     "reports.report": Rule(Scope.MEASURE, About.BODY),
+    # The service compares the models that a role is about.
+    "roles.assign": Rule(Scope.ADMIN),
+    "roles.remove": Rule(Scope.ADMIN),
+    "roles.roles": Rule(signed_in=True),
     "tokens.create": Rule(Scope.ADMIN),
     # A token may see, replace and end itself; the service shows others to admins that cover them.
     "tokens.revoke": Rule(signed_in=True),
@@ -139,15 +153,24 @@ RULES: dict[str, Rule] = dict.fromkeys(_OPEN, _ANYBODY) | {
     "webhooks.webhooks": Rule(Scope.ADMIN),
 }
 RULES |= dict.fromkeys((f"pages.{name}" for name in _OPEN_PAGES), _ANYBODY) | {
+    "pages.assign_role": Rule(Scope.ADMIN),
     "pages.audit": Rule(Scope.ADMIN),
     "pages.cancel_build": Rule(Scope.BUILD, About.BUILD),
     "pages.check_spec": Rule(Scope.PUBLISH, About.BODY),
+    "pages.create_token": Rule(signed_in=True),
+    "pages.decide_device": Rule(signed_in=True),
     "pages.describe": Rule(Scope.PUBLISH, About.PATH),
+    "pages.device": Rule(signed_in=True),
     "pages.measure": Rule(Scope.MEASURE, About.ARTIFACT),
     "pages.move_alias": Rule(Scope.PROMOTE, About.PATH),
     "pages.publish": Rule(Scope.PUBLISH, About.BODY),
     "pages.remove_alias": Rule(Scope.PROMOTE, About.PATH),
+    "pages.remove_role": Rule(Scope.ADMIN),
     "pages.retry_build": Rule(Scope.BUILD, About.BUILD),
+    "pages.revoke_token": Rule(signed_in=True),
+    "pages.rotate_token": Rule(signed_in=True),
+    "pages.teams": Rule(signed_in=True),
+    "pages.tokens": Rule(signed_in=True),
     "pages.unyank_version": Rule(Scope.PROMOTE, About.PATH),
     "pages.yank_version": Rule(Scope.PROMOTE, About.PATH),
 }
@@ -254,7 +277,7 @@ def _readable(by: Actor | None) -> Readable:
         return EVERYTHING
     if by is None:
         return NOTHING
-    return Readable(by.patterns) if mode is ReadMode.TEAM else EVERYTHING
+    return Readable(by.patterns_for(Scope.READ)) if mode is ReadMode.TEAM else EVERYTHING
 
 
 def _require_visible(about: About) -> None:
@@ -323,12 +346,33 @@ def _argument(name: str) -> str:
 def _check(by: Actor, scope: Scope, model: str | None) -> None:
     if by.may(scope, model):
         return
+    if by.person is not None:
+        raise _personal_refusal(by, scope, model)
     allowed = ", ".join(["admin"] if by.admin else sorted(by.scopes))
     raise Forbidden(
         f'Permission denied: the token "{by.name}" does not allow {scope} of {model or "anything"}',
         where=model or "token",
         hint=f"It allows {allowed} of {', '.join(by.patterns)}. Ask the server's operator for another one: "
         f"pt2hub admin token --scope {scope} --models {model or '*'}",
+    )
+
+
+def _personal_refusal(by: Actor, scope: Scope, model: str | None) -> Forbidden:
+    if not by.permissions:
+        return Forbidden(
+            f"Permission denied: {by.name} has no role on this server",
+            where="roles",
+            hint="None of your groups at the provider has a role here. Ask an admin of the server for one: "
+            "pt2hub admin assign-role GROUP --role reader --team TEAM. It holds at once, a new group after the next sign-in.",
+        )
+    allowed = "; ".join(
+        f"{', '.join(sorted(each.scopes))} of {', '.join(each.patterns)}" for each in by.permissions
+    )
+    what = "this token of yours allows" if by.id is not None else "your roles allow"
+    return Forbidden(
+        f"Permission denied: {by.name} may not {scope} {model or 'anything'}",
+        where=model or "roles",
+        hint=f"What {what}: {allowed}. Ask an admin of the models for a role; the page Teams lists roles.",
     )
 
 

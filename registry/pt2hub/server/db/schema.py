@@ -532,6 +532,58 @@ class ApiToken(Base):
     revoked_at: Mapped[datetime | None]
     created_by: Mapped[dict[str, Any] | None]
     revoked_by: Mapped[dict[str, Any] | None]
+    person_id: Mapped[int | None] = mapped_column(ForeignKey("people.id", ondelete="CASCADE"), index=True)
+
+
+class Person(Base):
+    """Somebody who signed in with an OpenID Connect provider. `groups` are those of the last sign-in."""
+
+    __tablename__ = "people"
+    __table_args__ = (UniqueConstraint("issuer", "subject"),)
+
+    id: Mapped[int] = serial_key()
+    issuer: Mapped[str]
+    subject: Mapped[str]
+    name: Mapped[str]
+    full_name: Mapped[str]
+    email: Mapped[str]
+    groups: Mapped[list[str]] = mapped_column(ARRAY(Text))
+    created_at: Mapped[datetime] = now()
+    signed_in_at: Mapped[datetime] = now()
+
+
+class RoleAssignment(Base):
+    """A role that a group of the provider has on the models of a pattern; see `domain.people`."""
+
+    __tablename__ = "role_assignments"
+    __table_args__ = (UniqueConstraint("group_name", "role", "pattern"),)
+
+    id: Mapped[int] = serial_key()
+    group_name: Mapped[str]
+    role: Mapped[str]
+    pattern: Mapped[str]
+    created_at: Mapped[datetime] = now()
+    created_by: Mapped[dict[str, Any] | None]
+
+
+class DeviceRequest(Base):
+    """A device that asks for a token, by the SHA-256 of its device code; the row goes when it got one.
+
+    `grant`: name, scopes, patterns and seconds of the token, as the person approved it.
+    """
+
+    __tablename__ = "device_requests"
+
+    sha256: Mapped[str] = mapped_column(primary_key=True)
+    user_code: Mapped[str] = mapped_column(unique=True)
+    client: Mapped[str]
+    state: Mapped[str] = mapped_column(server_default="pending")
+    interval_s: Mapped[int] = mapped_column(Integer)
+    created_at: Mapped[datetime] = now()
+    polled_at: Mapped[datetime | None]
+    expires_at: Mapped[datetime] = mapped_column(index=True)
+    person_id: Mapped[int | None] = mapped_column(ForeignKey("people.id", ondelete="CASCADE"))
+    grant: Mapped[dict[str, Any] | None]
 
 
 class TrustRule(Base):
@@ -552,12 +604,14 @@ class TrustRule(Base):
 
 
 class WebSession(Base):
-    """A browser session, by the SHA-256 of its cookie, with the rights of its token while that is valid."""
+    """A browser session, by the SHA-256 of its cookie, with the rights of its token while that is valid, or of a person."""
 
     __tablename__ = "web_sessions"
+    __table_args__ = (CheckConstraint("num_nonnulls(token_id, person_id) = 1", name="holder"),)
 
     sha256: Mapped[str] = mapped_column(primary_key=True)
-    token_id: Mapped[int] = mapped_column(ForeignKey("api_tokens.id", ondelete="CASCADE"), index=True)
+    token_id: Mapped[int | None] = mapped_column(ForeignKey("api_tokens.id", ondelete="CASCADE"), index=True)
+    person_id: Mapped[int | None] = mapped_column(ForeignKey("people.id", ondelete="CASCADE"), index=True)
     created_at: Mapped[datetime] = now()
     last_used_at: Mapped[datetime] = now()
     expires_at: Mapped[datetime] = mapped_column(index=True)

@@ -35,6 +35,10 @@ _VIEWS = (
     "performance.changes",
     "usage",
     "access.login",
+    "access.provider",
+    "access.tokens",
+    "access.teams",
+    "access.devices",
     "access.audit",
 )
 """Modules of this package that add routes."""

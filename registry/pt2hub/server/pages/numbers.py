@@ -9,6 +9,8 @@ from pt2hub.errors import InvalidInput
 
 MAX_VERSION = 999_999_999
 """The largest version number: references have at most nine digits."""
+MAX_ID = 2**63 - 1
+"""The largest number that the database gives to a row."""
 _MAX_DIGITS = 19
 _MAX_SHOWN = 80
 

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from flask import g, request
 
-from pt2hub.server.api.context import container
+from pt2hub.server.api.context import container, context
 from pt2hub.server.api.visitors import COOKIE, HOST_COOKIE, session_value, visitor
 from pt2hub.server.services.access.web_sessions import MAX_LIFETIME
 
 if TYPE_CHECKING:
     from flask import Response
 
+    from pt2hub.domain.people import Person
     from pt2hub.domain.tokens import Actor
 
 
@@ -34,8 +35,16 @@ def open_session(token: str) -> None:
     Raises:
         Unauthorized: The token is invalid.
     """
-    services = container().web_sessions
-    value, before = services.open(token), session_value()
+    _begin(container().web_sessions.open(token))
+
+
+def open_session_for(person: Person) -> None:
+    """Open a session of a person who just signed in with the provider; `set_cookies` sends its cookie."""
+    _begin(container().web_sessions.open_for(person))
+
+
+def _begin(value: str) -> None:
+    services, before = container().web_sessions, session_value()
     g.session, g.visitor = value, services.actor(value)
     if before:
         services.close(before)
@@ -86,4 +95,9 @@ def is_same_site() -> bool:
 
 def is_encrypted() -> bool:
     """Return whether the reader's connection is HTTPS, even if a proxy ends TLS without saying so."""
-    return request.is_secure or request.headers.get("Origin", "").startswith("https://")
+    provider = context().config.provider
+    return (
+        request.is_secure
+        or request.headers.get("Origin", "").startswith("https://")
+        or (provider is not None and provider.public_url == f"https://{request.host}")
+    )

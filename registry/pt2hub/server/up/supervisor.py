@@ -247,6 +247,8 @@ def _workers(config: ServerConfig, options: UpOptions, environ: dict[str, str]) 
     if not options.worker:
         return []
     log = _worker_log(config)
+    # Workers run models' code, and sign nobody in.
+    environ = {name: value for name, value in environ.items() if not name.startswith("PT2HUB_OIDC_")}
     return [worker_service(environ, log=log, drain=config.drain_seconds or 0, report=options.report)]
 
 

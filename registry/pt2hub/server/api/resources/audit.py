@@ -4,6 +4,7 @@ from flask import Response
 from flask_openapi3.blueprint import APIBlueprint
 from pydantic import RootModel
 
+from pt2hub.domain.tokens import Scope
 from pt2hub.server.api.context import caller, container, render
 from pt2hub.server.api.request_shapes import SERVER, TOKEN, AuditQuery
 from pt2hub.server.services.access.audit_log import read_filter
@@ -20,6 +21,6 @@ def entries(query: AuditQuery) -> Response:
     """
     wanted = read_filter(query.model, query.principal, query.action, query.since)
     page = container().audit_log.entries(
-        wanted, patterns=caller().patterns, after=query.after, limit=query.limit
+        wanted, patterns=caller().patterns_for(Scope.ADMIN), after=query.after, limit=query.limit
     )
     return render(page)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from flask import request
 
 from pt2hub.domain.audit import Action
+from pt2hub.domain.tokens import Scope
 from pt2hub.errors import UsageError
 from pt2hub.rendering.audit_log import format_change
 from pt2hub.server.api.context import container
@@ -33,7 +34,10 @@ def audit() -> Response:
     found = AuditPage(())
     try:
         found = container().audit_log.entries(
-            read_filter(**chosen), patterns=sessions.actor().patterns, after=after, limit=_LIMIT
+            read_filter(**chosen),
+            patterns=sessions.actor().patterns_for(Scope.ADMIN),
+            after=after,
+            limit=_LIMIT,
         )
     except UsageError as caught:
         error = caught

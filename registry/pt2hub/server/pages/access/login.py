@@ -16,7 +16,8 @@ from werkzeug.datastructures import ImmutableMultiDict
 from pt2hub.errors import Forbidden, TooLarge, Unauthorized
 from pt2hub.server.api import permissions
 from pt2hub.server.api.client_address import client_address
-from pt2hub.server.api.context import container
+from pt2hub.server.api.context import container, context
+from pt2hub.server.api.problems import status_of
 from pt2hub.server.api.visitors import visitor
 from pt2hub.server.config import is_loopback
 from pt2hub.server.pages import sessions
@@ -36,7 +37,7 @@ _WHOLE = "Copy it again: a token starts with pt2_ and has 63 characters, without
 _UNKNOWN = "It was revoked or belongs to another server. Ask the administrator of this server for a new one."
 DONE = {"out": "You are signed out."}
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-_PUBLIC = frozenset({"pages.sign_in", "pages.sign_out"})
+_PUBLIC = frozenset({"pages.sign_in", "pages.sign_in_answer", "pages.sign_in_elsewhere", "pages.sign_out"})
 """Endpoints that change nothing but the sender's own cookies."""
 _MAX_BYTES = 4 * MAX_DOCUMENT_BYTES
 """A spec of the largest size, percent-encoded, and the other fields of a form."""
@@ -83,11 +84,11 @@ def sign_in() -> Response | WerkzeugResponse:
     """Show the sign-in form; on submit, open a session and return to the previous page."""
     to = local_url(request.values.get("to", ""))
     if request.method != "POST":
-        return _sign_in_page(to)
+        return sign_in_page(to)
     try:
         _open(request.form.get("token", ""))
     except Unauthorized as error:
-        return _sign_in_page(to, error)
+        return sign_in_page(to, error)
     return redirect(to, HTTPStatus.SEE_OTHER)
 
 
@@ -102,10 +103,10 @@ def sign_out() -> WerkzeugResponse:
 
 
 def local_url(address: str) -> str:
-    """Return the URL if it is a page of this site other than the sign-in page, else the front page."""
+    """Return the URL if it is a page of this site other than those for signing in, else the front page."""
     path = address.partition("?")[0]
     site = current_app.create_url_adapter(request)
-    is_page = site is not None and site.test(path, "GET") and path != url_for("pages.sign_in")
+    is_page = site is not None and site.test(path, "GET") and not path.startswith(url_for("pages.sign_in"))
     return address if is_page and _LOCAL_PATH.fullmatch(address) else url_for("pages.front")
 
 
@@ -169,6 +170,7 @@ def _resubmission_page(error: Pt2hubError | None = None) -> Response:
         token_field=TOKEN_FIELD,
         error=error,
         plain=_is_unprotected(),
+        provider=context().config.provider,
     )
 
 
@@ -176,10 +178,12 @@ def _form_fields() -> list[tuple[str, str]]:
     return [(name, value) for name, value in request.form.items(multi=True) if name != TOKEN_FIELD]
 
 
-def _sign_in_page(to: str, error: Pt2hubError | None = None) -> Response:
+def sign_in_page(to: str, error: Pt2hubError | None = None) -> Response:
+    """Return the page with all ways to sign in, and why the last attempt failed."""
     return page(
         "sign_in.html",
-        status=HTTPStatus.UNAUTHORIZED if error else HTTPStatus.OK,
+        status=status_of(type(error)) if error else HTTPStatus.OK,
+        provider=context().config.provider,
         to=to,
         error=error,
         plain=_is_unprotected(),

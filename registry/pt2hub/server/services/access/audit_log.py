@@ -42,6 +42,8 @@ def record(
         models: The models that it changes.
         change: What changed. Name the fields one by one: a whole document may contain secrets.
     """
+    if by.person is not None and by.id is not None:
+        change["with_token"] = by.id  # a person has several, and one of them may have leaked
     AuditLogStore(session).add(
         by.principal,
         action,

@@ -1,12 +1,14 @@
-"""Public keys of OpenID Connect providers, over HTTP and kept for a while."""
+"""OpenID Connect providers over HTTP: their configuration and public keys, kept for a while, and their token endpoints."""
 
 from __future__ import annotations
 
 import json
 import threading
 import time
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlencode, urlsplit
 
 import urllib3
 
@@ -23,7 +25,22 @@ _REFRESHED_AFTER_S = 30.0
 """A token with an unknown key makes us ask again, but not for each such token."""
 _MAX_BYTES = 1 << 20
 _TIMEOUT = urllib3.Timeout(connect=5, read=5)
-_HINT = "Try again; if this repeats, the server's operator checks the issuer with: pt2hub admin trusted"
+_HINT = "Try again; if this repeats, the server's operator checks the issuer: PT2HUB_OIDC_ISSUER, pt2hub admin trusted"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """Where a provider is asked.
+
+    Attributes:
+        authorization: Where browsers are sent to sign in.
+        token: Where codes are exchanged for ID tokens.
+        takes_basic: Whether `token` takes the client's secret in the header (`client_secret_basic`), not in the body.
+    """
+
+    authorization: str
+    token: str
+    takes_basic: bool
 
 
 class Issuers(Protocol):
@@ -39,9 +56,10 @@ class Issuers(Protocol):
 
 
 class _Kept:
-    """Keys, and when they were read."""
+    """Configuration and keys, and when they were read."""
 
-    def __init__(self, keys: KeySet) -> None:
+    def __init__(self, configuration: Mapping[str, Any], keys: KeySet) -> None:
+        self.configuration = configuration
         self.keys = keys
         self._at = time.monotonic()
 
@@ -65,14 +83,46 @@ class HttpIssuers:
 
     def keys(self, issuer: str, *, kid: str | None = None) -> KeySet:
         """Return the keys of an issuer; see `Issuers`."""
+        return self._known(issuer, kid).keys
+
+    def endpoints(self, issuer: str) -> Endpoints:
+        """Return where a provider is asked.
+
+        Raises:
+            IssuerUnavailable: The provider does not answer, or not with usable addresses.
+        """
+        configuration = self._known(issuer, None).configuration
+        found = [str(configuration.get(name)) for name in ("authorization_endpoint", "token_endpoint")]
+        # Over HTTPS, a secret and a person's password go nowhere else.
+        if not all(urlsplit(url).scheme == urlsplit(issuer).scheme for url in found):
+            raise IssuerUnavailable(
+                f"{issuer} names no usable authorization and token endpoints", where=issuer, hint=_HINT
+            )
+        methods = configuration.get("token_endpoint_auth_methods_supported")
+        takes_basic = not isinstance(methods, list) or "client_secret_basic" in methods
+        return Endpoints(found[0], found[1], takes_basic)
+
+    def post(
+        self, url: str, fields: Mapping[str, str], headers: Mapping[str, str], *, issuer: str
+    ) -> tuple[int, Mapping[str, Any]]:
+        """Post a form to a provider; return the status and the JSON object of its answer.
+
+        Raises:
+            IssuerUnavailable: The provider does not answer, or not with a JSON object.
+        """
+        sent = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json", **headers}
+        # A code works once, so nothing is sent twice.
+        return self._ask("POST", url, issuer, body=urlencode(fields), headers=sent, retries=False)
+
+    def _known(self, issuer: str, kid: str | None) -> _Kept:
         with self._lock:
             known = self._kept.get(issuer)
             if known and known.age < _KEPT_S and (known.has(kid) or known.age < _REFRESHED_AFTER_S):
-                return known.keys
-            self._kept[issuer] = found = _Kept(self._read(issuer))
-            return found.keys
+                return known
+            self._kept[issuer] = found = self._read(issuer)
+            return found
 
-    def _read(self, issuer: str) -> KeySet:
+    def _read(self, issuer: str) -> _Kept:
         from joserfc.errors import JoseError
         from joserfc.jwk import KeySet
 
@@ -83,24 +133,28 @@ class HttpIssuers:
             )
         document = self._get(str(configuration.get("jwks_uri")), issuer)
         try:
-            return KeySet.import_key_set(document)  # type: ignore[arg-type]  # it checks what it is given
+            return _Kept(configuration, KeySet.import_key_set(document))  # type: ignore[arg-type]  # it checks what it is given
         except (JoseError, ValueError, TypeError, KeyError) as error:
             raise IssuerUnavailable(
                 f"The keys of {issuer} are malformed", where=issuer, hint=_HINT
             ) from error
 
     def _get(self, url: str, issuer: str) -> Mapping[str, Any]:
+        status, document = self._ask("GET", url, issuer)
+        if status != HTTPStatus.OK:
+            raise IssuerUnavailable(f"{url} answered with {status}", where=issuer, hint=_HINT)
+        return document
+
+    def _ask(self, method: str, url: str, issuer: str, **options: Any) -> tuple[int, Mapping[str, Any]]:
         try:
-            response = self._pool.request("GET", url, preload_content=False)
+            response = self._pool.request(method, url, preload_content=False, redirect=False, **options)
             try:
                 data = response.read(_MAX_BYTES + 1)
             finally:
                 response.release_conn()
-            if response.status != HTTPStatus.OK or len(data) > _MAX_BYTES:
-                raise IssuerUnavailable(f"{url} answered with {response.status}", where=issuer, hint=_HINT)
-            document = json.loads(data)
+            document = json.loads(data[:_MAX_BYTES])
         except (urllib3.exceptions.HTTPError, ValueError) as error:
             raise IssuerUnavailable(f"No usable answer from {url[:300]}", where=issuer, hint=_HINT) from error
         if not isinstance(document, dict):
             raise IssuerUnavailable(f"{url} is no JSON object", where=issuer, hint=_HINT)
-        return document
+        return response.status, document

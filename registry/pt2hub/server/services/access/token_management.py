@@ -6,11 +6,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.audit import Action
-from pt2hub.domain.tokens import EVERY_MODEL, Scope
+from pt2hub.domain.tokens import EVERY_MODEL, Permission, Scope
 from pt2hub.errors import Conflict, Forbidden, InvalidInput, NotFound
 from pt2hub.server.db.stores.access.tokens import TokenStore
 from pt2hub.server.services.access import audit_log
-from pt2hub.server.services.access.tokens import end_token
+from pt2hub.server.services.access.roots import check_root_remains, lock_roots
+from pt2hub.server.services.access.tokens import check_patterns, end_token
 from pt2hub.wire.tokens import CreatedToken
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from pt2hub.server.services.access.tokens import AccessService
 
 MAX_OVERLAP = timedelta(days=30)
+DEFAULT_OVERLAP = timedelta(days=1)
+MAX_OWN = timedelta(days=365)
+"""Lifetime of a person's token. It waits anyway if they do not sign in; see `GROUPS_BELIEVED`."""
 
 
 class TokenManagementService:
@@ -39,26 +43,48 @@ class TokenManagementService:
         lasting: timedelta | None,
         by: Actor,
     ) -> CreatedToken:
-        """Create a token for models that the admin's own token covers.
+        """Create a token of a service, for models of which the actor is an admin.
 
         Raises:
-            Forbidden: It would reach further than the admin's own token, in models or in time.
+            Forbidden: It would reach further than the admin does, in models.
             InvalidInput: A field is malformed; see `AccessService.create`.
         """
-        beyond = [pattern for pattern in patterns if not by.covers_all_of(pattern)]
+        beyond = [pattern for pattern in patterns if not by.is_admin_of(pattern)]
         if beyond or not by.admin:
             raise Forbidden(
                 f"Permission denied: a token for {beyond[0] if beyond else 'others'} reaches further than yours",
                 where="models",
-                hint=f"Yours is an admin token for {', '.join(by.patterns)}."
+                hint=f"You are an admin of {', '.join(by.patterns_for(Scope.ADMIN))}."
                 if by.admin
-                else "Creating needs an admin token.",
+                else "Creating tokens of services needs an admin. Your own tokens: sign in, and open the page Tokens.",
             )
         made = self._access.create(name, scopes=scopes, patterns=patterns, lasting=lasting, by=by)
         return CreatedToken(*made)
 
+    def create_own(
+        self,
+        name: str,
+        *,
+        scopes: Sequence[Scope],
+        patterns: Sequence[str],
+        lasting: timedelta,
+        by: Actor,
+    ) -> CreatedToken:
+        """Create a token of the person who is signed in. It never allows more than they may do, now or later.
+
+        Raises:
+            Forbidden: It would reach further than the person's roles, or the actor is not a person in a browser: a token
+                that leaked must not make others.
+            InvalidInput: A field is malformed; see `AccessService.create`.
+        """
+        check_own(by, Permission(frozenset(scopes), tuple(patterns)), lasting)
+        made = self._access.create(
+            name, scopes=scopes, patterns=patterns, lasting=lasting, person=by.person, by=by
+        )
+        return CreatedToken(*made)
+
     def tokens(self, by: Actor) -> tuple[TokenInfo, ...]:
-        """Return the tokens that an admin's token covers, and its own, oldest first."""
+        """Return the actor's own tokens, and those for models of which they are an admin, oldest first."""
         return tuple(item for item in self._access.tokens() if _manages(by, item))
 
     def rotate(self, token_id: int, *, overlap: timedelta, by: Actor) -> CreatedToken:
@@ -69,6 +95,7 @@ class TokenManagementService:
         Raises:
             InvalidInput: The overlap is negative, or longer than 30 days.
             NotFound: There is no such token for the actor.
+            Forbidden: It is of another person.
             Conflict: It has ended.
         """
         if not timedelta() <= overlap <= MAX_OVERLAP:
@@ -76,6 +103,12 @@ class TokenManagementService:
         with self._sessions.begin() as session:
             store = TokenStore(session)
             old = self._find(store, token_id, by)
+            if old.owner and not _is_own(by, old):
+                raise Forbidden(
+                    f"Permission denied: the token {old.id} ({old.name}) is of {old.owner.name}",
+                    where="token",
+                    hint="You may revoke it; only its person gets a new one.",
+                )
             lasting = store.lifetime(token_id)
             if old.revoked_at or not store.end_within(token_id, overlap):
                 raise Conflict(
@@ -83,7 +116,8 @@ class TokenManagementService:
                     where="token",
                     hint="Create a new one: pt2hub token create",
                 )
-            secret, made = self._access.add(session, old.as_actor(), lasting=lasting, by=by)
+            person = int(old.owner.id) if old.owner and old.owner.id else None
+            secret, made = self._access.add(session, old.as_actor(), lasting=lasting, person=person, by=by)
             audit_log.record(
                 session,
                 by,
@@ -103,19 +137,17 @@ class TokenManagementService:
             Conflict: It is the last admin token for all models: nobody could undo what follows through the API.
         """
         with self._sessions.begin() as session:
+            lock_roots(session)
             store = TokenStore(session)
-            store.lock()  # two admins who revoke each other
             token = self._find(store, token_id, by)
-            if _is_root(token) and store.is_valid(token_id) and store.count_roots() == 1:
-                raise Conflict(
-                    f"The token {token.id} ({token.name}) is the last admin token for all models",
-                    where="token",
-                    hint="Create another one first, or revoke it on the server's machine: pt2hub admin revoke",
-                )
-            return end_token(session, token_id, by=by)
+            was_root = _is_root(token) and store.is_valid(token_id)
+            ended = end_token(session, token_id, by=by)
+            if was_root:
+                check_root_remains(session, f"The token {token.id} ({token.name})")
+            return ended
 
     def _find(self, store: TokenStore, token_id: int, by: Actor) -> TokenInfo:
-        """Return a token that the actor manages: its own, or one that its admin token covers."""
+        """Return a token that the actor manages: its own, or one for models of which it is an admin."""
         found = store.one(token_id)
         if found is None or not _manages(by, found):
             raise NotFound(
@@ -126,9 +158,55 @@ class TokenManagementService:
         return found
 
 
+def check_person(by: Actor) -> None:
+    """Require a person who is signed in in a browser.
+
+    Raises:
+        Forbidden: The actor is a token, also one of a person's.
+    """
+    if by.person is None or by.id is not None:
+        raise Forbidden(
+            "Permission denied: only people who are signed in with the provider have tokens of their own",
+            where="token",
+            hint="Sign out, and sign in with the provider in a browser.",
+        )
+
+
+def check_own(by: Actor, wanted: Permission, lasting: timedelta) -> None:
+    """Require that a person who is signed in in a browser may do what they want to give to a token of their own.
+
+    Raises:
+        Forbidden: It reaches further than their roles, or the actor is somebody else: a token that leaked must not make
+            others.
+        InvalidInput: It would last too long, or a pattern is malformed.
+    """
+    check_person(by)
+    check_patterns(wanted.patterns)
+    if not by.may_give(wanted):
+        raise Forbidden(
+            f"Permission denied: your roles do not allow {', '.join(sorted(wanted.scopes)) or 'anything'} of "
+            f"{', '.join(wanted.patterns)}",
+            where="scopes",
+            hint="The page Teams shows your roles. Choose fewer scopes, or models that your roles cover.",
+        )
+    if lasting > MAX_OWN:
+        raise InvalidInput(
+            "Invalid lifetime of a token",
+            where="lasting",
+            hint=f"Tokens of people last at most {MAX_OWN.days} days; ask an admin for one of a service.",
+        )
+
+
+def _is_own(by: Actor, token: TokenInfo) -> bool:
+    """Return whether a token is the actor's: the one in use, or any of the person who is signed in in a browser."""
+    if by.id is not None or by.person is None:
+        return by.id == token.id
+    return token.owner is not None and token.owner.id == str(by.person)
+
+
 def _manages(by: Actor, token: TokenInfo) -> bool:
-    return by.id == token.id or (by.admin and all(map(by.covers_all_of, token.patterns)))
+    return _is_own(by, token) or all(map(by.is_admin_of, token.patterns))
 
 
 def _is_root(token: TokenInfo) -> bool:
-    return token.admin and EVERY_MODEL in token.patterns
+    return token.admin and EVERY_MODEL in token.patterns and token.owner is None

@@ -17,6 +17,7 @@ from pt2hub.domain.tokens import (
     SERVER,
     TOKEN,
     Actor,
+    Permission,
     Scope,
     select_token,
 )
@@ -24,11 +25,12 @@ from pt2hub.errors import (
     INVISIBLE_CHARACTERS,
     Forbidden,
     InvalidInput,
+    SignInRequired,
     TokenExpired,
     TokenRevoked,
     Unauthorized,
 )
-from pt2hub.server.db.stores.access.tokens import TokenStore
+from pt2hub.server.db.stores.access.tokens import GROUPS_BELIEVED, TokenStore
 from pt2hub.server.services.access import audit_log
 
 if TYPE_CHECKING:
@@ -86,7 +88,7 @@ class AccessService:
         """Create a token; arguments and errors as for `create`, the token alone is returned."""
         return self.create(name, by=by, **grant)[0]
 
-    def create(
+    def create(  # noqa: PLR0913  # a token has as many fields
         self,
         name: str,
         *,
@@ -94,6 +96,7 @@ class AccessService:
         scopes: Iterable[Scope] = DEFAULT_SCOPES,
         patterns: Sequence[str] = (EVERY_MODEL,),
         lasting: timedelta | None = None,
+        person: int | None = None,
         by: Actor = SERVER,
     ) -> tuple[str, TokenInfo]:
         """Create a token.
@@ -103,6 +106,7 @@ class AccessService:
             scopes: The kinds of action it allows.
             patterns: The models for which it allows them, such as `vision/*`.
             lasting: Time until it expires; None for never.
+            person: The person whose token it is; None for one of a service.
 
         Returns:
             The token, of which only the SHA-256 is stored, so that it is shown this once; and what is known of it.
@@ -111,37 +115,44 @@ class AccessService:
             InvalidInput: The name is empty, too long, or has invisible characters; there is no scope or pattern, or one is
                 malformed; or the token would expire at once.
         """
-        if not name.strip() or len(name) > _MAX_NAME_CHARS or name != name.translate(INVISIBLE_CHARACTERS):
-            raise InvalidInput(
-                f"Invalid token name {name[:_MAX_NAME_CHARS]!a}",
-                where="name",
-                hint=f"Name its use in 1 to {_MAX_NAME_CHARS} visible characters, such as ci.",
-            )
-        wanted = frozenset(scopes)
-        actor = Actor(name, admin or Scope.ADMIN in wanted, wanted - {Scope.ADMIN}, check_patterns(patterns))
-        _check_grant(actor, lasting)
+        wanted = frozenset(scopes) | ({Scope.ADMIN} if admin else set())
+        actor = check_token(name, Permission(wanted, tuple(patterns)), lasting)
         with self._sessions.begin() as session:
-            token, made = self.add(session, actor, lasting=lasting, by=by)
-            audit_log.record(
-                session,
-                by,
-                Action.TOKEN_CREATE,
-                name,
-                id=made.id,
-                admin=made.admin,
-                scopes=made.scopes,
-                patterns=made.patterns,
-                expires_at=made.expires_at,
-            )
+            return self.create_within(session, actor, lasting=lasting, person=person, by=by)
+
+    def create_within(
+        self, session: Session, actor: Actor, *, lasting: timedelta | None, person: int | None, by: Actor
+    ) -> tuple[str, TokenInfo]:
+        """Create a token in a transaction; see `create`, and `check_token` for the actor."""
+        token, made = self.add(session, actor, lasting=lasting, person=person, by=by)
+        audit_log.record(
+            session,
+            by,
+            Action.TOKEN_CREATE,
+            actor.name,
+            id=made.id,
+            admin=made.admin,
+            scopes=made.scopes,
+            patterns=made.patterns,
+            expires_at=made.expires_at,
+        )
         return token, made
 
     def add(
-        self, session: Session, actor: Actor, *, lasting: timedelta | None, by: Actor
+        self,
+        session: Session,
+        actor: Actor,
+        *,
+        lasting: timedelta | None,
+        person: int | None = None,
+        by: Actor,
     ) -> tuple[str, TokenInfo]:
         """Add a new token for an actor; the caller records it."""
         body = f"pt2_{_base32(secrets.token_bytes(_RANDOM_BYTES))}"
         token = f"{body}_{_checksum(body)}"
-        return token, TokenStore(session).add(actor, _sha256(token), by=by.principal, lasting=lasting)
+        return token, TokenStore(session).add(
+            actor, _sha256(token), by=by.principal, lasting=lasting, person=person
+        )
 
     def verify(self, token: str, *, recently: bool = False) -> Actor:
         """Verify a token.
@@ -157,6 +168,7 @@ class AccessService:
             Unauthorized: The token is malformed or unknown.
             TokenRevoked: It was revoked.
             TokenExpired: It has expired.
+            SignInRequired: It is of a person who signed in too long ago for their groups to be believed.
         """
         if not is_whole(token):
             raise Unauthorized("The token is missing or malformed", hint=_HINT)
@@ -172,6 +184,11 @@ class AccessService:
         if found.expired:
             raise TokenExpired(
                 f'The token "{found.actor.name}" expired on {found.actor.expires_at}', hint=_HINT
+            )
+        if found.stale:
+            raise SignInRequired(
+                f"The person whose token this is has not signed in for {GROUPS_BELIEVED.days} days",
+                hint="Sign in to the server's pages in a browser; the token then works again.",
             )
         self._recent.put(token, found.actor)
         return found.actor
@@ -219,10 +236,16 @@ def check_admin(by: Actor, model: str, *, doing: str, where: str) -> None:
     """
     if not by.may(Scope.ADMIN, model):
         raise Forbidden(
-            f'Permission denied: the token "{by.name}" is not an admin token for {model} and cannot {doing}',
+            f"Permission denied: {describe(by)} is not an admin{' token for' if by.person is None else ' of'} {model} "
+            f"and cannot {doing}",
             where=where,
             hint="Ask the server's operator: `pt2hub admin token --admin` creates an admin token.",
         )
+
+
+def describe(by: Actor) -> str:
+    """Return who an actor is, for a sentence."""
+    return f'the token "{by.name}"' if by.person is None else by.name
 
 
 def check_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
@@ -241,8 +264,20 @@ def check_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(patterns))
 
 
-def _check_grant(actor: Actor, lasting: timedelta | None) -> None:
-    if not (actor.admin or actor.scopes):
+def check_token(name: str, wanted: Permission, lasting: timedelta | None) -> Actor:
+    """Return the actor that a token makes of its holder.
+
+    Raises:
+        InvalidInput: See `AccessService.create`.
+    """
+    if not name.strip() or len(name) > _MAX_NAME_CHARS or name != name.translate(INVISIBLE_CHARACTERS):
+        raise InvalidInput(
+            f"Invalid token name {name[:_MAX_NAME_CHARS]!a}",
+            where="name",
+            hint=f"Name its use in 1 to {_MAX_NAME_CHARS} visible characters, such as ci.",
+        )
+    patterns = check_patterns(wanted.patterns)
+    if not wanted.scopes:
         raise InvalidInput(
             "The token would allow nothing", where="scopes", hint=f"Use some of {', '.join(Scope)}."
         )
@@ -252,6 +287,7 @@ def _check_grant(actor: Actor, lasting: timedelta | None) -> None:
             where="lasting",
             hint=f"Use up to {_LONGEST.days} days, or leave it out for a token that does not expire.",
         )
+    return Actor(name, Scope.ADMIN in wanted.scopes, wanted.scopes - {Scope.ADMIN}, patterns)
 
 
 def _base32(data: bytes) -> str:

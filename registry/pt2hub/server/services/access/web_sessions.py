@@ -1,4 +1,4 @@
-"""Browser sessions: a token is exchanged for a cookie."""
+"""Browser sessions: a token, or a sign-in with the provider, is exchanged for a cookie."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING
 from pt2hub.server.db.stores.access.web_sessions import WebSessionStore
 
 if TYPE_CHECKING:
+    from pt2hub.domain.people import Person
     from pt2hub.domain.tokens import Actor
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.services.access.tokens import AccessService
 
 MAX_LIFETIME = timedelta(days=7)
+MAX_PERSON_LIFETIME = timedelta(hours=12)
+"""A person's groups are read when they sign in: what they lose at the provider, a browser loses after this time."""
 MAX_IDLE = timedelta(hours=12)
 _USE_RESOLUTION = timedelta(minutes=1)
 _RANDOM_BYTES = 32
@@ -43,11 +46,18 @@ class WebSessionService:
             WebSessionStore(session).add(_sha256(value), _sha256(whole), lasting=MAX_LIFETIME)
         return value
 
+    def open_for(self, person: Person) -> str:
+        """Open a session of a person who just signed in; see `open`."""
+        value = secrets.token_urlsafe(_RANDOM_BYTES)
+        with self._sessions.begin() as session:
+            WebSessionStore(session).add_person(_sha256(value), person.id, lasting=MAX_PERSON_LIFETIME)
+        return value
+
     def actor(self, value: str) -> Actor | None:
         """Return the actor of a session cookie.
 
         Returns:
-            The actor of its token; None where the session ended or the token was revoked.
+            The person, or the actor of its token; None where the session ended or the token was revoked.
         """
         with self._sessions.begin() as session:
             return WebSessionStore(session).use(_sha256(value), idle=MAX_IDLE, stale=_USE_RESOLUTION)

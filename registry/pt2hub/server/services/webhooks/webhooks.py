@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from pt2hub.domain.audit import Action
+from pt2hub.domain.tokens import Scope
 from pt2hub.domain.webhooks import PING, SECRET_PREFIX, EventType
 from pt2hub.errors import Conflict, Forbidden, InvalidInput, NotFound
 from pt2hub.server.db import webhook_queue
@@ -66,7 +67,7 @@ class WebhookService:
             raise Forbidden(
                 f"Permission denied: a webhook for {pattern} reaches further than your token",
                 where="models",
-                hint=f"Yours is an admin token for {', '.join(by.patterns)}."
+                hint=f"Yours is an admin token for {', '.join(by.patterns_for(Scope.ADMIN))}."
                 if by.admin
                 else "Webhooks need an admin token.",
             )

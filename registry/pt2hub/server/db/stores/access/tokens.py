@@ -8,29 +8,39 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Interval, any_, cast, func, insert, literal, or_, select, text, update
 
+from pt2hub.domain import people
 from pt2hub.domain.codec import encode
-from pt2hub.domain.principals import read_principal
+from pt2hub.domain.people import OwnToken
+from pt2hub.domain.principals import Principal, PrincipalKind, read_principal
 from pt2hub.domain.tokens import EVERY_MODEL, Actor, Scope, TokenInfo
 from pt2hub.server.db.schema import ApiToken as SQLApiToken
+from pt2hub.server.db.schema import Person as SQLPerson
+from pt2hub.server.db.stores.access.people import PeopleStore, RoleStore
 from pt2hub.server.db.stores.values import optional_stamp, stamp
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement
     from sqlalchemy.orm import Session
 
-    from pt2hub.domain.principals import Principal
-
+GROUPS_BELIEVED = timedelta(days=14)
+"""How long after their last sign-in a person's groups are believed; then their tokens wait for the next sign-in."""
 _USE_RESOLUTION = timedelta(minutes=1)
 """Last use is recorded once a minute: writing it with every request would make it the busiest row of the database."""
+_WITH_OWNER = select(SQLApiToken, SQLPerson.name).outerjoin(SQLPerson, SQLPerson.id == SQLApiToken.person_id)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredToken:
-    """A token as it is stored, valid or not."""
+    """A token as it is stored, valid or not.
+
+    Attributes:
+        stale: Whether it is of a person who signed in too long ago.
+    """
 
     actor: Actor
     revoked: bool
     expired: bool
+    stale: bool = False
 
 
 class TokenStore:
@@ -39,11 +49,20 @@ class TokenStore:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def add(self, actor: Actor, sha256: str, *, by: Principal, lasting: timedelta | None = None) -> TokenInfo:
+    def add(
+        self,
+        actor: Actor,
+        sha256: str,
+        *,
+        by: Principal,
+        lasting: timedelta | None = None,
+        person: int | None = None,
+    ) -> TokenInfo:
         """Add a token that makes its holder this actor.
 
         Args:
             lasting: Time until it expires; None for never.
+            person: The person whose token it is, and whose roles must allow what it allows.
         """
         values = {
             "name": actor.name,
@@ -53,9 +72,10 @@ class TokenStore:
             "patterns": list(actor.patterns),
             "expires_at": None if lasting is None else func.now() + lasting,
             "created_by": encode(by),
+            "person_id": person,
         }
-        made = self._session.scalars(insert(SQLApiToken).values(values).returning(SQLApiToken)).one()
-        return _info(made)
+        made = self._session.scalars(insert(SQLApiToken).values(values).returning(SQLApiToken.id)).one()
+        return self.get(made)
 
     def use(self, sha256: str) -> StoredToken | None:
         """Return a token, and record its use where it is valid."""
@@ -75,17 +95,30 @@ class TokenStore:
             self._session.execute(
                 update(SQLApiToken).where(SQLApiToken.id == row.id).values(last_used_at=now)
             )
-        return StoredToken(actor_of(row), revoked=revoked, expired=bool(expired))
+        actor = actor_of(row)
+        if row.person_id is None:
+            return StoredToken(actor, revoked=revoked, expired=bool(expired))
+        person = person_actor(
+            self._session, row.person_id, OwnToken(row.id, actor.permission, actor.expires_at)
+        )
+        return StoredToken(person or actor, revoked=revoked, expired=bool(expired), stale=person is None)
 
     def all(self) -> tuple[TokenInfo, ...]:
         """Return all tokens, oldest first, including revoked ones."""
-        rows = self._session.scalars(select(SQLApiToken).order_by(SQLApiToken.id))
-        return tuple(_info(row) for row in rows)
+        return tuple(_info(*row) for row in self._session.execute(_WITH_OWNER.order_by(SQLApiToken.id)))
 
     def one(self, token_id: int) -> TokenInfo | None:
         """Return a token; None if there is none."""
-        row = self._session.get(SQLApiToken, token_id, populate_existing=True)
-        return _info(row) if row else None
+        found = self._session.execute(
+            _WITH_OWNER.where(SQLApiToken.id == token_id), execution_options={"populate_existing": True}
+        ).first()
+        return _info(*found) if found else None
+
+    def get(self, token_id: int) -> TokenInfo:
+        """Return an existing token."""
+        found = self.one(token_id)
+        assert found is not None, "the caller has found or added it"
+        return found
 
     def lock(self) -> None:
         """Hold up others that call this, until the end of the transaction."""
@@ -99,9 +132,10 @@ class TokenStore:
         )
 
     def count_roots(self) -> int:
-        """Return the number of valid admin tokens for all models."""
+        """Return the number of valid admin tokens of services for all models."""
         every = literal(EVERY_MODEL) == any_(SQLApiToken.patterns)
-        counted = select(func.count()).where(SQLApiToken.admin, every, *_valid())
+        own = SQLApiToken.person_id.is_(None)  # a person's is worth what their roles are
+        counted = select(func.count()).where(SQLApiToken.admin, every, own, *_valid())
         return self._session.scalars(counted).one()
 
     def lifetime(self, token_id: int) -> timedelta | None:
@@ -127,7 +161,7 @@ class TokenStore:
         valid = (SQLApiToken.id == token_id, SQLApiToken.revoked_at.is_(None))
         ended = update(SQLApiToken).where(*valid).values(revoked_at=func.now(), revoked_by=encode(by))
         changed = self._session.scalar(ended.returning(SQLApiToken.id)) is not None
-        return _info(self._session.get_one(SQLApiToken, token_id, populate_existing=True)), changed
+        return self.get(token_id), changed
 
 
 def _valid() -> tuple[ColumnElement[bool], ...]:
@@ -135,8 +169,14 @@ def _valid() -> tuple[ColumnElement[bool], ...]:
     return SQLApiToken.revoked_at.is_(None), unexpired
 
 
+def person_actor(session: Session, person_id: int, token: OwnToken | None = None) -> Actor | None:
+    """Return a person as an actor; None if they signed in too long ago."""
+    person = PeopleStore(session).current(person_id, within=GROUPS_BELIEVED)
+    return people.actor_of(person, RoleStore(session).of(person.groups), token) if person else None
+
+
 def actor_of(row: SQLApiToken) -> Actor:
-    """Return the actor of a token."""
+    """Return the actor of a service's token."""
     return Actor(
         row.name,
         row.admin,
@@ -147,7 +187,7 @@ def actor_of(row: SQLApiToken) -> Actor:
     )
 
 
-def _info(row: SQLApiToken) -> TokenInfo:
+def _info(row: SQLApiToken, owner: str | None) -> TokenInfo:
     return TokenInfo(
         id=row.id,
         name=row.name,
@@ -160,4 +200,5 @@ def _info(row: SQLApiToken) -> TokenInfo:
         expires_at=optional_stamp(row.expires_at),
         created_by=read_principal(row.created_by),
         revoked_by=read_principal(row.revoked_by),
+        owner=Principal(PrincipalKind.PERSON, owner, str(row.person_id)) if owner is not None else None,
     )

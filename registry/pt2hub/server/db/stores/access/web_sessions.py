@@ -8,7 +8,7 @@ from sqlalchemy import delete, func, insert, or_, select, update
 
 from pt2hub.server.db.schema import ApiToken as SQLApiToken
 from pt2hub.server.db.schema import WebSession as SQLWebSession
-from pt2hub.server.db.stores.access.tokens import actor_of
+from pt2hub.server.db.stores.access.tokens import TokenStore, actor_of, person_actor
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -34,6 +34,15 @@ class WebSessionStore:
         values = {"sha256": sha256, "token_id": token, "expires_at": func.now() + lasting}
         self._session.execute(insert(SQLWebSession).values(values))
 
+    def add_person(self, sha256: str, person_id: int, *, lasting: timedelta) -> None:
+        """Add a session of a person.
+
+        Args:
+            lasting: Maximum lifetime.
+        """
+        values = {"sha256": sha256, "person_id": person_id, "expires_at": func.now() + lasting}
+        self._session.execute(insert(SQLWebSession).values(values))
+
     def use(self, sha256: str, *, idle: timedelta, stale: timedelta) -> Actor | None:
         """Return the actor of a session, and record its use.
 
@@ -42,12 +51,13 @@ class WebSessionStore:
             stale: Interval at which the last use is recorded.
 
         Returns:
-            The actor of its token; None where the session ended, or the token was revoked or expired.
+            The person, or the actor of the token; None where the session ended, or the token was revoked or expired.
         """
         now = func.now()
         row = self._session.execute(
-            select(SQLApiToken, SQLWebSession.last_used_at < now - stale)
-            .join(SQLWebSession, SQLWebSession.token_id == SQLApiToken.id)
+            select(SQLApiToken, SQLWebSession.person_id, SQLWebSession.last_used_at < now - stale)
+            .select_from(SQLWebSession)
+            .outerjoin(SQLApiToken, SQLWebSession.token_id == SQLApiToken.id)
             .where(
                 SQLWebSession.sha256 == sha256,
                 SQLWebSession.expires_at > now,
@@ -58,10 +68,14 @@ class WebSessionStore:
         ).first()
         if row is None:
             return None
-        if row[1]:
+        token, person, used_earlier = row
+        if used_earlier:
             used = update(SQLWebSession).where(SQLWebSession.sha256 == sha256).values(last_used_at=now)
             self._session.execute(used)
-        return actor_of(row[0])
+        if token is None:
+            return person_actor(self._session, person)
+        found = TokenStore(self._session).use(token.sha256) if token.person_id is not None else None
+        return (None if found.stale else found.actor) if found else actor_of(token)
 
     def remove(self, sha256: str) -> None:
         """End a session."""
