@@ -21,6 +21,7 @@ pytest_plugins = [
     "support.calm",
     "support.s3",
     "support.server",
+    "support.limited",
     "support.live",
     "support.oidc_provider",
     "support.pages",
