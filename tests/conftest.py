@@ -63,6 +63,16 @@ BEYOND = {"url", "s3_server", "own_api", "site", "works"}
 """Fixtures with sockets, servers or workers."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let `make test-slow` say how long readers are fuzzed."""
+    parser.addoption(
+        "--fuzz-seconds",
+        type=float,
+        default=30.0,
+        help="time for each reader in tests/slow/test_fuzzed_readers.py",
+    )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files of `FIRST` first, in their order, and mark the fast tests: those of `make check`."""
     places = {name: place for place, name in enumerate(FIRST)}

@@ -8,6 +8,11 @@ from pt2hub.errors import InvalidInput
 
 _BIDI_CONTROLS = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
 """Unicode's bidirectional classes that display text in another order than it is written."""
+_CONTROLS = r"\x00-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069"
+TEXT_PATTERN = rf"[^{_CONTROLS}]*"
+"""What `plain` takes, for the OpenAPI document: no characters that `_is_control` names, but line ends."""
+REASON_PATTERN = rf"{TEXT_PATTERN}[^\s{_CONTROLS}]{TEXT_PATTERN}"
+"""Such a text that is not blank."""
 
 
 def plain(text: str, *, what: str, where: str) -> str:
