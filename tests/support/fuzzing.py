@@ -1,6 +1,7 @@
 """Readers of files from strangers, each with files that it takes and a strategy that damages them.
 
 `tests/fuzzed/<reader>/` keeps files that a reader once answered wrongly; every run of the tests reads them again.
+`tests/fuzzed/seeds/` has files that are valid.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import tempfile
 import time
 import tracemalloc
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -213,11 +215,23 @@ def _members(names: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
 _ZIP_NAMES = st.sampled_from(
     [b"model/a", b"model/b", b"model/", b"a/../b", b"/a", b"model/\xff", b"A", b"a", b""]
 )
-_PROGRAM_MEMBERS = (
-    b"archive_format", b"byteorder", b"archive_version", b"models/model.json", b"data/weights/model_weights_config.json",
-    b"data/constants/model_constants_config.json", b"data/sample_inputs/model.pt", b"version", b".data/serialization_id",
-)  # fmt: skip
-_PROGRAM_NAMES = st.sampled_from([b"p/" + name for name in _PROGRAM_MEMBERS])
+_SEED = KEPT / "seeds" / "program.pt2"
+"""What `split_program` makes of a model with one weight and a dimension of unknown size."""
+
+
+@st.composite
+def _programs(draw: st.DrawFn) -> bytes:
+    """A program with one of its documents changed, or a member of another content."""
+    with zipfile.ZipFile(_SEED) as archive:
+        members = {info.filename: archive.read(info) for info in archive.infolist()}
+    name = draw(st.sampled_from(sorted(members)))
+    if name.endswith(".json"):
+        members[name] = _as_json(draw(changed(json.loads(members[name]))))
+    else:
+        members[name] = draw(st.binary(max_size=20))
+    return raw_zip(*(RawMember(name.encode(), data) for name, data in members.items()))
+
+
 _DESCRIPTOR = Descriptor("application/x", digest_bytes(b"x"), 1)
 _MANIFEST = encode(
     Manifest(artifactType="application/x", config=_DESCRIPTOR, layers=(_DESCRIPTOR,), annotations={"a": "b"})
@@ -248,7 +262,7 @@ _HEADER = {
 READERS = {
     "archive": Reader(_read_archive, damaged(_members(_ZIP_NAMES))),
     "code": Reader(_with_file(_read_code), damaged(_members(_ZIP_NAMES))),
-    "program": Reader(_with_file(check_program), damaged(_members(_PROGRAM_NAMES))),
+    "program": Reader(_with_file(check_program), _programs() | damaged(st.just(_SEED.read_bytes()))),
     "safetensors": Reader(
         read_safetensors_header,
         changed(_HEADER).map(lambda header: _headed(_as_json(header)))
