@@ -209,7 +209,7 @@ ESCAPES = {
         "if libc.mq_open(name, os.O_CREAT | os.O_RDWR, 0o600, None) == -1:\n"
         "    raise OSError(ctypes.get_errno(), 'mq_open')\n"
         "return libc.mq_unlink(name) == 0",
-        "a limit of this machine forbids it",
+        "our own limit (RLIMIT_MSGQUEUE) forbids it at either level",
     ),
     "hold memory in a memory file": Escape("return os.memfd_create('held')"),
     "hold memory in a secret memory file": Escape("return call('memfd_secret', 0)", "the kernel has none"),
