@@ -38,7 +38,7 @@ seed-demo: $(VENV)/.worker ## Fill the server of PT2HUB_HOME with a made-up year
 test: $(VENV)/.dev $(ASSETS) browser emulator ## Run the tests (PYTEST="-k name" chooses some, JOBS=0 runs them one by one).
 	$(PARALLEL) -m "not gpu and not slow" $(PYTEST)
 
-test-slow: $(VENV)/.dev ## Publish and load real models: resnet18, BERT, timm's MobileNetV3; some minutes.
+test-slow: $(VENV)/.dev ## Publish real models, fuzz readers (PYTEST="-k fuzzed --fuzz-seconds 600" for longer); some minutes.
 	$(BIN)/pytest -m slow -s $(PYTEST)
 
 lint: $(VENV)/.dev $(VENV)/.node ## Check style, types and import contracts.

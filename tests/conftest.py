@@ -22,6 +22,7 @@ pytest_plugins = [
     "support.receiver",
     "support.s3",
     "support.server",
+    "support.limited",
     "support.live",
     "support.oidc_provider",
     "support.pages",
@@ -63,6 +64,16 @@ IN_PROCESS = {"registry", "container"}
 """Fixtures of services over a database, inside the test's process."""
 BEYOND = {"url", "s3_server", "own_api", "site", "works"}
 """Fixtures with sockets, servers or workers."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let `make test-slow` say how long readers are fuzzed."""
+    parser.addoption(
+        "--fuzz-seconds",
+        type=float,
+        default=30.0,
+        help="time for each reader in tests/slow/test_fuzzed_readers.py",
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

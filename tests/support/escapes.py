@@ -34,12 +34,19 @@ NARROW = Limits(memory_bytes=2 << 30, disk_bytes=1 << 30, tmp_bytes=64 << 20, pr
 SECRET = "pt2hub-secret-that-no-build-may-read"
 METADATA = ("169.254.169.254", 80)
 _HEAD = """
-import ctypes, json, os, signal, socket, stat, subprocess, sys, time
+import ctypes, json, os, signal, socket, stat, struct, subprocess, sys, time
 around = json.loads(sys.argv[1])
 libc = ctypes.CDLL(None, use_errno=True)
 def call(name, *arguments):
     number = {"clone": {"x86_64": 56, "aarch64": 220}, "keyctl": {"x86_64": 250, "aarch64": 219},
-              "ioctl": {"x86_64": 16, "aarch64": 29}, "ptrace": {"x86_64": 101, "aarch64": 117}}[name][os.uname().machine]
+              "ioctl": {"x86_64": 16, "aarch64": 29}, "ptrace": {"x86_64": 101, "aarch64": 117},
+              "semget": {"x86_64": 64, "aarch64": 190}, "msgget": {"x86_64": 68, "aarch64": 186},
+              "io_setup": {"x86_64": 206, "aarch64": 0}, "vmsplice": {"x86_64": 278, "aarch64": 75},
+              "tee": {"x86_64": 276, "aarch64": 77}, "memfd_secret": {"x86_64": 447, "aarch64": 447},
+              "landlock_create_ruleset": {"x86_64": 444, "aarch64": 444}, "bpf": {"x86_64": 321, "aarch64": 280},
+              "seccomp": {"x86_64": 317, "aarch64": 277}, "userfaultfd": {"x86_64": 323, "aarch64": 282},
+              "io_uring_setup": {"x86_64": 425, "aarch64": 425}, "perf_event_open": {"x86_64": 298, "aarch64": 241},
+              "close_range": {"x86_64": 436, "aarch64": 436}}[name][os.uname().machine]
     libc.syscall.restype = ctypes.c_long
     done = libc.syscall(ctypes.c_long(number), *(ctypes.c_ulong(a) if isinstance(a, int) else a for a in arguments))
     if done == -1:
@@ -185,12 +192,82 @@ ESCAPES = {
     "use the kernel's keys": Escape(
         "return call('keyctl', 0, 0xFFFFFFFC, 1, 0, 0)", "the container that the tests run in denies keyctl"
     ),
-    "hold memory that no process shows": Escape(
+    "hold memory in a shared segment": Escape(
         "made = libc.shmget(0, 4096, 0o1600)\n"
         "if made == -1:\n"
         "    raise OSError(ctypes.get_errno(), 'shmget')\n"
         "return libc.shmctl(made, 0, None) == 0"
     ),
+    "hold memory in semaphores": Escape(
+        "made = call('semget', 0, 32000, 0o1600)\nreturn libc.semctl(made, 0, 0, 0) == 0"
+    ),
+    "hold memory in a message queue": Escape(
+        "made = call('msgget', 0, 0o1600)\nreturn libc.msgctl(made, 0, None) == 0"
+    ),
+    "hold memory in a POSIX message queue": Escape(
+        "name = b'/pt2hub-test-%d' % os.getpid()\n"
+        "if libc.mq_open(name, os.O_CREAT | os.O_RDWR, 0o600, None) == -1:\n"
+        "    raise OSError(ctypes.get_errno(), 'mq_open')\n"
+        "return libc.mq_unlink(name) == 0",
+        "our own limit (RLIMIT_MSGQUEUE) forbids it at either level",
+    ),
+    "hold memory in a memory file": Escape("return os.memfd_create('held')"),
+    "hold memory in a secret memory file": Escape("return call('memfd_secret', 0)", "the kernel has none"),
+    "hold memory that is shared and has no name": Escape("import mmap\nreturn len(mmap.mmap(-1, 4096))"),
+    "hold memory of /dev/zero": Escape(
+        "import mmap\nreturn len(mmap.mmap(os.open('/dev/zero', os.O_RDWR), 4096))"
+    ),
+    "hold huge pages": Escape(
+        "import mmap\nreturn len(mmap.mmap(-1, 2 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000))",
+        "this machine has no huge pages",
+    ),
+    "hold memory in pipes": Escape(
+        "class Part(ctypes.Structure):\n"
+        "    _fields_ = [('base', ctypes.c_char_p), ('size', ctypes.c_size_t)]\n"
+        "return call('vmsplice', os.pipe()[1], ctypes.byref(Part(b'x' * 4096, 4096)), 1, 0)"
+    ),
+    "copy what a pipe holds": Escape(
+        "ours, theirs = os.pipe(), os.pipe()\nos.write(ours[1], b'x')\nreturn call('tee', ours[0], theirs[1], 1, 0)"
+    ),
+    "enlarge a socket's buffers": Escape(
+        "with socket.socket(socket.AF_UNIX) as held:\n"
+        "    before = held.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)\n"
+        "    held.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * before)\n"
+        "    return held.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) > before"
+    ),
+    "hold memory in requests to files": Escape(
+        "ring = ctypes.c_ulong(0)\nreturn call('io_setup', 128, ctypes.byref(ring)) == 0",
+        "the container that the tests run in denies io_setup",
+    ),
+    "hold memory in a ring of requests": Escape(
+        "return call('io_uring_setup', 8, ctypes.byref(ctypes.create_string_buffer(120)))",
+        "the container that the tests run in denies io_uring",
+    ),
+    "hold memory in rules of files": Escape(
+        "handled = ctypes.byref(ctypes.c_ulong(1))\nreturn call('landlock_create_ruleset', handled, 8, 0)",
+        "the kernel has no Landlock",
+    ),
+    "hold memory in filters": Escape(
+        "libc.prctl(38, 1, 0, 0, 0)\n"
+        "class Filter(ctypes.Structure):\n"
+        "    _fields_ = [('size', ctypes.c_ushort), ('code', ctypes.c_char_p)]\n"
+        "allow = Filter(1, b'\\x06\\0\\0\\0\\0\\0\\xff\\x7f')\n"
+        "said = libc.prctl(22, 2, ctypes.byref(allow), 0, 0)\n"
+        "return said == 0 or call('seccomp', 1, 0, ctypes.byref(allow)) == 0",
+    ),
+    "hold memory in maps of BPF": Escape(
+        "return call('bpf', 0, ctypes.byref(ctypes.create_string_buffer(b'\\2\\0\\0\\0\\4\\0\\0\\0\\4\\0\\0\\0\\1', 120)), 120)",
+        "only root can do it at all",
+    ),
+    "hold memory in counters": Escape(
+        "attributes = struct.pack('IIQ', 1, 112, 0) + bytes(96)\n"
+        "return call('perf_event_open', ctypes.c_char_p(attributes), 0, 0xFFFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFFFFF, 0)",
+        "the machine counts nothing, or for root only",
+    ),
+    "handle page faults": Escape(
+        "return call('userfaultfd', 1)", "the container that the tests run in denies userfaultfd"
+    ),
+    "hide a thread's descriptors": Escape("call('close_range', 1000, 1000, 2)\nreturn True"),
     "type into a terminal": Escape(
         "import fcntl, pty, termios\n"
         "ours, theirs = pty.openpty()\n"

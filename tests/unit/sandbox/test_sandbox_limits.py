@@ -105,7 +105,7 @@ def test_a_room_counts_blocks_and_every_file_once_and_not_what_the_worker_put_th
         file.truncate(GIB)
 
     assert MIB <= measure_workspace(tmp_path).size < MIB + 64 * 1024
-    assert measure_workspace(tmp_path / "out" / "in") == (0, False, False)
+    assert measure_workspace(tmp_path / "out" / "in") == (0, False, False, False)
 
 
 def test_a_deleted_file_counts_as_long_as_it_is_open(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_too_many_files_are_not_counted_to_their_end(tmp_path: Path, monkeypatch
         limits_from_environ({}, MEANS), workspace=tmp_path, name="x", find_cgroup=lambda: None
     ).find_exceeded()
     assert exceeded is not None
-    assert "files and directories" in exceeded.text
+    assert "files, directories" in exceeded.text
 
 
 def test_what_lies_too_deep_to_be_measured_is_a_bound_passed(tmp_path: Path) -> None:

@@ -233,6 +233,18 @@ def test_the_filter_is_a_program_for_the_kernel_and_always_the_same() -> None:
     assert seccomp.document()["denied"] == sorted(set(seccomp.DENIED))
 
 
+def test_the_drivers_of_gpus_may_share_memory_that_others_may_not() -> None:
+    plain, gpu = seccomp.document(), seccomp.document(gpu=True)
+
+    assert seccomp.program() != seccomp.program(gpu=True)
+    assert {*plain["unknown"]} - {*gpu["unknown"]} == {"memfd_create"}
+    assert {*plain["mmap_flags"]} - {*gpu["mmap_flags"]} == {"MAP_SHARED|MAP_ANONYMOUS"}
+    without = " ".join(PROFILE.arguments({}, None))
+    with_gpu = " ".join(replace(PROFILE, devices=("/dev/nvidiactl",)).arguments({}, None))
+    assert "/dev/full /dev/zero" in without
+    assert "/dev/zero" not in with_gpu
+
+
 def test_a_sealed_file_is_read_from_its_start_and_cannot_be_changed() -> None:
     descriptor = seccomp.seal(b"content", "test")
     try:

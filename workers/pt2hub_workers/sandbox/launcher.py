@@ -156,7 +156,7 @@ class Launcher:
         with contextlib.ExitStack() as stack:
             keep = []
             for option, content in (
-                ("--seccomp", seccomp.program()),
+                ("--seccomp", seccomp.program(gpu=bool(self.sandbox.devices))),
                 ("--args", b"".join(os.fsencode(word) + b"\0" for word in options)),
             ):
                 descriptor = seccomp.seal(content, option)

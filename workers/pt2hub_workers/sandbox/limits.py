@@ -3,8 +3,8 @@
 The kernel counts memory and processes if control groups are available (`cgroups`); otherwise a thread checks the child
 several times a second (`watcher`), as it always does for the disk. What the thread counts may overshoot by the use
 between two checks, 0.25 s to 1 s plus the check: a child that writes 2 GB/s may leave 2 to 4 GB more than its limit, one
-that touches 8 GB of memory per second may have 2 to 8 GB more. The thread counts files in a tmpfs of the child, but not
-a memfd that no process has mapped.
+that touches 8 GB of memory per second may have 2 to 8 GB more. The thread also counts what the kernel holds for the child
+(`memory`); what cannot be counted is denied by the filter of system calls (`seccomp`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import resource
 import shutil
 import tempfile
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -25,16 +26,9 @@ from pt2hub.domain.sizes import SIZE_HINT, parse_size
 from pt2hub.errors import BadConfiguration
 from pt2hub_workers.inside.builds.shortage import format_gib
 from pt2hub_workers.sandbox.cgroup_locations import memory_ceiling, own_cgroup
-from pt2hub_workers.sandbox.proc import (
-    count_threads,
-    descend,
-    find_process,
-    footprint,
-    own_tmpfs,
-    threads_of_user,
-    total,
-)
-from pt2hub_workers.sandbox.watcher import MAX_ENTRIES, Watcher, measure_workspace
+from pt2hub_workers.sandbox.memory import exceeds
+from pt2hub_workers.sandbox.proc import count_below, descend, find_process, threads_of_user
+from pt2hub_workers.sandbox.watcher import MAX_ENTRIES, MESSAGE_SECONDS, Watcher, measure_workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -57,6 +51,8 @@ _MIN_PROCESSES, _MAX_PROCESSES = 16, 4_194_304
 """Minima for an import of torch, a directory and a compiler; the maximum is Linux's PID_MAX_LIMIT."""
 _BRAKE = 2
 """RLIMIT_NPROC counts all processes of the worker's user, so it is set to their number plus twice the limit."""
+_MAX_SIGNALS = 4096
+"""Queued signals and timers of a child's user."""
 _log = structlog.get_logger()
 _HINTS: dict[What, str] = {
     "memory": f"Use a smaller model or a smaller example, or ask an operator to raise the worker's {MEMORY}.",
@@ -179,6 +175,8 @@ class Bounds:
         self._door: int | None = None
         self._rlimits: dict[int, int] = {}
         self._watcher: Watcher | None = None
+        self._pid = 0
+        self._in_messages_since: float | None = None
         self._found: Exceeded | None = None
         self._lock = threading.Lock()
         self._closed = False
@@ -196,6 +194,8 @@ class Bounds:
             resource.RLIMIT_CORE: 0,
             resource.RLIMIT_NOFILE: limits.open_files,
             resource.RLIMIT_FSIZE: limits.disk_bytes,
+            resource.RLIMIT_MSGQUEUE: 0,
+            resource.RLIMIT_SIGPENDING: _MAX_SIGNALS,
         }
         if "processes" not in self._kernel_bounds:
             # A brake between two checks. It does not apply to root: the kernel exempts user 0 (copy_process in
@@ -222,6 +222,7 @@ class Bounds:
             strike: Kills the child's process group; called once, from the thread, when a limit is exceeded.
         """
         self._shut_door()
+        self._pid = pid
         self._watcher = Watcher(
             pid,
             name=self._name,
@@ -306,15 +307,11 @@ class Bounds:
     def _find_overuse(self, processes: Sequence[psutil.Process]) -> Exceeded | None:
         """Return an exceeded limit that the kernel does not enforce."""
         counted = self._kernel_bounds
-        if "processes" not in counted and total(processes, count_threads) > self._limits.processes:
+        if "processes" not in counted and count_below(self._pid) > self._limits.processes:
             return self._of_processes()
-        if "memory" in counted:
+        if "memory" in counted or not exceeds([each.pid for each in processes], self._limits.memory_bytes):
             return None
-        files = own_tmpfs(processes[-1].pid) if processes else 0  # the first ones may be bubblewrap
-        if total(processes, lambda each: each.memory_info().rss) + files <= self._limits.memory_bytes:
-            return None  # resident memory counts shared pages several times: a cheap upper bound
-        used = total(processes, lambda each: footprint(each.pid)) + files
-        return self._of_memory() if used > self._limits.memory_bytes else None
+        return self._of_memory()
 
     def _overfull(self, pids: Sequence[int]) -> Exceeded | None:
         if self._workspace is None:
@@ -324,12 +321,21 @@ class Bounds:
             return Exceeded("disk", limit, f"The build exceeded its disk limit of {format_gib(limit)}.")
         if usage.many:
             return Exceeded(
-                "disk", MAX_ENTRIES, f"The build created more than {MAX_ENTRIES:,} files and directories."
+                "disk",
+                MAX_ENTRIES,
+                f"The build has more than {MAX_ENTRIES:,} files, directories, open files and file locks.",
             )
-        if usage.hidden:
-            text = f"The build created unreadable directories, so its disk limit of {format_gib(limit)} cannot be checked."
+        if usage.hidden or self._stay_in_messages(in_messages=usage.in_messages):
+            what = "created unreadable directories" if usage.hidden else "leaves files in unread messages"
+            text = f"The build {what}, so its disk limit of {format_gib(limit)} cannot be checked."
             return Exceeded("disk", limit, text)
         return None
+
+    def _stay_in_messages(self, *, in_messages: bool) -> bool:
+        """Return whether every check of the last seconds found files in messages."""
+        now = time.monotonic()
+        self._in_messages_since = (self._in_messages_since or now) if in_messages else None
+        return self._in_messages_since is not None and now - self._in_messages_since >= MESSAGE_SECONDS
 
     def _of_memory(self) -> Exceeded:
         limit = self._limits.memory_bytes

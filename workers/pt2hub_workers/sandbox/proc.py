@@ -1,4 +1,4 @@
-"""Facts about processes from psutil and /proc: their tree, memory, and open deleted files.
+"""Facts about processes from psutil and /proc: their tree, threads and open files.
 
 What limits rest on is read here and not by psutil: it finds the number of threads and the user by a search in
 /proc/PID/status, where a process's own name stands first and can look like either, and its walk over the tree ends at
@@ -8,25 +8,35 @@ the first process that may not be read.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Iterator
 
-BLOCK = 512
-"""Bytes of one block in stat(2), independent of the file system's block size."""
 _ALL = Path("/proc")
-_PARENT, _THREADS, _STARTED = 1, 17, 19
-"""Positions in /proc/PID/stat after the name: fields 4, 20 and 22 of proc(5)."""
+_STATE, _PARENT, _THREADS, _STARTED = 0, 1, 17, 19
+"""Positions in /proc/PID/stat after the name: fields 3, 4, 20 and 22 of proc(5)."""
+_ENDED = "ZX"
+"""States of threads that have ended."""
 _USER_LINE = re.compile(r"^Uid:\t(\d+)", re.MULTILINE)
 """A name cannot begin a line: the kernel escapes line ends in it."""
-_KIB_LINE = re.compile(r"^(\w+):\s+(\d+) kB$", re.MULTILINE)
+
+
+class OpenFile(NamedTuple):
+    """An open file of a process.
+
+    Attributes:
+        info: Path of its entry in /proc/PID/fdinfo.
+    """
+
+    status: os.stat_result
+    info: Path
 
 
 def find_process(pid: int) -> psutil.Process | None:
@@ -38,9 +48,13 @@ def find_process(pid: int) -> psutil.Process | None:
 
 
 def is_running(process: psutil.Process) -> bool:
-    """Return whether a process is running, so neither ended nor a zombie."""
+    """Return whether a process is running, so neither ended nor a zombie.
+
+    A process whose first thread has ended looks like a zombie while others run.
+    """
     with contextlib.suppress(psutil.Error):
-        return process.is_running() and process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+        ended = process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+        return process.is_running() and (not ended or count_threads(process) > 1)
     return False
 
 
@@ -58,7 +72,30 @@ def started_ticks(pid: int) -> int | None:
 
 def count_threads(process: psutil.Process) -> int:
     """Return the number of a process's threads; 0 if it has ended."""
-    return _stat_field(process.pid, _THREADS) or 0
+    return thread_count(process.pid)
+
+
+def thread_count(pid: int) -> int:
+    """Return the number of a process's threads; 0 if it has ended."""
+    return _stat_field(pid, _THREADS) or 0
+
+
+def folder_of(pid: int) -> Path:
+    """Return the directory in /proc that shows a process.
+
+    That of a process whose first thread has ended shows neither memory nor files: it is another thread's.
+    """
+    folder = _ALL / str(pid)
+    if _state(pid) in _ENDED and thread_count(pid) > 1:
+        with contextlib.suppress(OSError):
+            threads = (int(entry.name) for entry in (folder / "task").iterdir())
+            return next((_ALL / str(each) for each in threads if _state(each) not in _ENDED), folder)
+    return folder
+
+
+def count_below(pid: int) -> int:
+    """Return the number of threads of a process and its descendants, zombies included: only their parents remove them."""
+    return sum(thread_count(each) or 1 for each in _tree(pid))
 
 
 def descend(pid: int) -> list[psutil.Process]:
@@ -67,14 +104,7 @@ def descend(pid: int) -> list[psutil.Process]:
     A process whose parent ended belongs to init and is missed, except in a separate PID namespace, whose first process
     adopts it. Processes that may not be read (hidepid in proc(5)) are skipped.
     """
-    below: dict[int, list[int]] = {}
-    for each in psutil.pids():
-        if (parent := _stat_field(each, _PARENT)) is not None:
-            below.setdefault(parent, []).append(each)
-    found = [pid]
-    for each in found:  # grows during the loop
-        found += [child for child in below.get(each, ()) if child not in found]
-    return [process for each in found if (process := find_process(each)) is not None]
+    return [process for each in _tree(pid) if (process := find_process(each)) is not None]
 
 
 def total(processes: Iterable[psutil.Process], count: Callable[[psutil.Process], int]) -> int:
@@ -98,36 +128,17 @@ def main_of(processes: Iterable[psutil.Process], pid: int) -> psutil.Process | N
     return None
 
 
-def footprint(pid: int) -> int:
-    """Return the bytes that only the end of the process frees: anonymous, shared and swapped memory.
-
-    A page shared by n processes counts 1/n for each. If the kernel does not show that (smaps_rollup requires the
-    permission to trace), shared pages count in full. Pages of files do not count: they can be read again.
-    """
-    exact = _kib(pid, "smaps_rollup")
-    if "Pss_Anon" in exact:  # since Linux 5.3
-        return sum(exact.get(name, 0) for name in ("Pss_Anon", "Pss_Shmem", "SwapPss"))
-    rough = _kib(pid, "status")
-    return sum(rough.get(name, 0) for name in ("RssAnon", "RssShmem", "VmSwap"))
-
-
-def own_tmpfs(pid: int) -> int:
-    """Return the bytes in tmpfs mounts that only the process has; `footprint` includes mapped ones as well."""
-    ours = {device for device, _ in _tmpfs(os.getpid())}
-    found = {device: path for device, path in _tmpfs(pid) if device not in ours}
-    return sum(_size_of(_ALL / str(pid) / "root" / path.lstrip("/")) for path in found.values())
-
-
-def open_files(pids: Iterable[int]) -> Iterator[os.stat_result]:
+def open_files(pids: Iterable[int]) -> Iterator[OpenFile]:
     """Yield the visible open files of the processes."""
     for pid in pids:
+        folder = folder_of(pid)
         try:
-            found = list((_ALL / str(pid) / "fd").iterdir())
+            names = [path.name for path in (folder / "fd").iterdir()]
         except OSError:
             continue
-        for path in found:
+        for name in names:
             try:
-                yield path.stat()
+                yield OpenFile((folder / "fd" / name).stat(), folder / "fdinfo" / name)
             except OSError:  # closed by now
                 continue
 
@@ -135,7 +146,7 @@ def open_files(pids: Iterable[int]) -> Iterator[os.stat_result]:
 def deleted_mappings(pids: Iterable[int]) -> Iterator[os.stat_result]:
     """Yield the deleted files that the processes have only mapped; the kernel shows them to root only."""
     for pid in pids:
-        folder = _ALL / str(pid)
+        folder = folder_of(pid)
         try:
             lines = (folder / "maps").read_text(errors="replace").splitlines()
         except OSError:
@@ -166,34 +177,30 @@ def _real_user(pid: int) -> int | None:
     return None
 
 
+def _tree(pid: int) -> list[int]:
+    """Return the ids of a process and its descendants, zombies included."""
+    below: dict[int, list[int]] = {}
+    for each in psutil.pids():
+        if (parent := _stat_field(each, _PARENT)) is not None:
+            below.setdefault(parent, []).append(each)
+    found = [pid]
+    for each in found:  # grows during the loop
+        found += below.pop(each, ())  # an id may come back while we look
+    return found
+
+
+def _state(pid: int) -> str:
+    fields = _stat(pid)
+    return fields[_STATE] if fields else "X"
+
+
 def _stat_field(pid: int, index: int) -> int | None:
-    """Return a number from /proc/PID/stat, counted from the state, which follows the name in brackets."""
+    fields = _stat(pid)
+    return int(fields[index]) if fields else None
+
+
+def _stat(pid: int) -> list[str]:
+    """Return /proc/PID/stat from the state on, which follows the name in brackets; empty if it has ended."""
     with contextlib.suppress(OSError):  # ESRCH is raised while a process ends
-        return int((_ALL / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[index])
-    return None
-
-
-def _tmpfs(pid: int) -> list[tuple[str, str]]:
-    """Return the device and mount point of every tmpfs of a process (mountinfo in proc(5))."""
-    try:
-        lines = (_ALL / str(pid) / "mountinfo").read_text(errors="replace").splitlines()
-    except OSError:
-        return []
-    words = [line.split(" ") for line in lines if " - tmpfs " in line]
-    return [(device, path) for _, _, device, _, path, *_ in words]
-
-
-def _size_of(path: Path) -> int:
-    try:
-        found = os.statvfs(path)
-    except OSError:  # it ended, or we may not look into it
-        return 0
-    return (found.f_blocks - found.f_bfree) * found.f_frsize
-
-
-def _kib(pid: int, name: str) -> dict[str, int]:
-    try:
-        text = (_ALL / str(pid) / name).read_text(errors="replace")
-    except OSError:
-        return {}
-    return {word: int(number) << 10 for word, number in _KIB_LINE.findall(text)}
+        return (_ALL / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    return []

@@ -20,7 +20,7 @@ from pt2hub_workers.sandbox.workspaces import WRITABLE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-VERSION = 1
+VERSION = 2
 """Version of the document, incremented whenever the arguments below change."""
 INSIDE = Path("/pt2hub-workspace")
 """Path of the workspace as a child sees it. It must not collide with other mounts: what Python and PYTHONPATH name keeps
@@ -38,6 +38,8 @@ SYS_CPU = ("/sys/devices/system/cpu", "/sys/devices/system/node")
 """Files by which libraries count cores and caches."""
 SYS_GPU = ("/sys",)
 """Files for CUDA, which walks through the buses."""
+ZERO = ("/dev/full", "/dev/zero")
+"""A device with zeros to read, but none to map: a shared mapping of /dev/zero stays after a process dropped its pages."""
 _READS = "in"
 
 
@@ -79,7 +81,7 @@ class Profile:
             "proc": {"read_only": sorted(PROC_READ_ONLY), "hidden": sorted(PROC_HIDDEN)},
             "tmpfs": list(TMPFS),
             "workspace": {"path": str(INSIDE), "read_only": [_READS], "writable": sorted(WRITABLE)},
-            "system_calls": seccomp.document(),
+            "system_calls": seccomp.document(gpu=bool(self.devices)),
         }
 
     def arguments(self, environ: Mapping[str, str], workspace: Path | None) -> list[str]:
@@ -116,6 +118,8 @@ class Profile:
         yield "--dev", "/dev"
         for path in self.devices:
             yield "--dev-bind", path, path
+        if not self.devices:
+            yield "--dev-bind", *ZERO
         for path in self._sys:
             yield "--ro-bind-try", path, path
         for path in TMPFS:

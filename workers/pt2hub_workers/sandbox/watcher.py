@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
+import stat
 import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,8 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import psutil
 import structlog
 
+from pt2hub_workers.sandbox.memory import BLOCK
 from pt2hub_workers.sandbox.proc import (
-    BLOCK,
+    OpenFile,
     deleted_mappings,
     find_process,
     is_deleted,
@@ -34,11 +37,17 @@ LONGEST_SECONDS = 1.0
 STOPPED_SECONDS = 2.0
 """How long a child's main process may stay stopped."""
 MAX_ENTRIES = 200_000
-"""Files, directories and open files that one check counts, in about a second; a compile leaves a few hundred."""
+"""Files, directories, open files and file locks that one check counts, in about a second; a compile leaves a few
+hundred."""
+MESSAGE_SECONDS = 5.0
+"""How long there may be files in unread messages between processes: what they hold is not seen."""
 WORKERS_OWN = ("in", "held")
 """Directories of a workspace that the worker fills: with weights, which may exceed all that a build writes, and with
 copies of results."""
 _BARRED = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
+_IN_MESSAGES = re.compile(rb"^scm_fds:\s+([1-9]\d*)$", re.MULTILINE)
+"""Line of a socket's entry in fdinfo, since Linux 5.6."""
+_LOCK = b"\nlock:"
 _IDLE_SHARE = 10
 _JOIN_SECONDS = 5.0
 _log = structlog.get_logger()
@@ -51,19 +60,20 @@ class Usage(NamedTuple):
         size: Counted bytes.
         many: Whether there are more than `MAX_ENTRIES` files and directories; the rest was not counted.
         hidden: Whether there are unreadable directories, by their mode or a path that is too long.
+        in_messages: Whether there are files in unread messages between processes.
     """
 
     size: int
     many: bool
     hidden: bool
+    in_messages: bool = False
 
 
 def measure_workspace(workspace: Path, pids: Iterable[int] = ()) -> Usage:
     """Return the disk usage of a child's workspace.
 
     Blocks count, not lengths: a hole in a sparse file is free. A file with several links counts once. Deleted files that
-    the processes have open count as well, and mapped ones if the worker is root; one that is only in a message between
-    two processes is not seen. `in/` and `held/` do not count.
+    the processes have open count as well, and mapped ones if the worker is root. `in/` and `held/` do not count.
     """
     tally = _Tally()
     folders = [str(workspace)]
@@ -74,9 +84,9 @@ def measure_workspace(workspace: Path, pids: Iterable[int] = ()) -> Usage:
             found = (entry for entry in found if entry.name not in WORKERS_OWN)
         folders += [entry.path for entry in found if tally.add(entry)]
     held = tuple(pids)
-    tally.add_deleted(open_files(held))
+    tally.add_deleted(tally.look_into(open_files(held)))
     tally.add_deleted(deleted_mappings(held))
-    return Usage(tally.size, tally.full, tally.hidden)
+    return Usage(tally.size, tally.full, tally.hidden, tally.in_messages)
 
 
 class _Tally:
@@ -86,6 +96,7 @@ class _Tally:
         self.size = 0
         self.entries = 0
         self.hidden = False
+        self.in_messages = False
         self._devices: set[int] = set()
         self._seen: set[tuple[int, int]] = set()
 
@@ -126,6 +137,15 @@ class _Tally:
             ):  # others lie in memory or outside this workspace
                 self._take(status, several=True)
 
+    def look_into(self, files: Iterable[OpenFile]) -> Iterator[os.stat_result]:
+        """Yield open files, and count what belongs to them: locks, and files in messages."""
+        for status, info in files:
+            if stat.S_ISREG(status.st_mode):
+                self.entries += _read(info).count(_LOCK)
+            elif stat.S_ISSOCK(status.st_mode) and _IN_MESSAGES.search(_read(info)):
+                self.in_messages = True
+            yield status
+
     def _take(self, status: os.stat_result, *, several: bool) -> None:
         if several:
             key = (status.st_dev, status.st_ino)
@@ -137,6 +157,13 @@ class _Tally:
     def _miss(self, error: OSError) -> None:
         if error.errno in _BARRED:  # after any other error it was removed meanwhile
             self.hidden = True
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # closed by now
+        return b""
 
 
 class Watcher:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pt2hub.client.artifacts.local import LocalArtifact
 from pt2hub.client.artifacts.selection import parse_device, select_artifact
@@ -19,7 +18,7 @@ from pt2hub.domain.artifacts import (
     ArtifactConfig,
     Manifest,
 )
-from pt2hub.domain.codec import decode
+from pt2hub.domain.codec import decode, parse_json
 from pt2hub.domain.compatibility.selection import Candidate
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.names import Reference
@@ -273,8 +272,8 @@ def _check_identity(config: ArtifactConfig, choice: _Choice) -> None:
 
 def _document(cls: type[T], path: Path, where: str) -> T:
     try:
-        value: Any = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as exc:
+        value = parse_json(path.read_bytes())
+    except ValueError as exc:
         raise BadResponse(f"The {where} is not JSON", where=str(path)) from exc
     return decode(cls, value, where=where)
 

@@ -116,7 +116,7 @@ def parse_host(document: object, *, where: str = "host") -> Host:
             where=where,
             hint=_HINT,
         )
-    given = {name: value for name, value in document.items() if value is not None}
+    given = {name: _as_whole(value) for name, value in document.items() if value is not None}
     wrong = [_missing(name) for name in _REQUIRED if name not in given]
     wrong += [fault for name, value in given.items() if (fault := _fault(name, value))]
     if wrong:
@@ -131,6 +131,39 @@ def parse_host(document: object, *, where: str = "host") -> Host:
         name: frozenset(value) if name in _LISTS else value for name, value in given.items() if name in known
     }
     return Host(**{"torch": None, **values})
+
+
+def host_schema() -> dict[str, Any]:
+    """Return the JSON schema of what `parse_host` takes."""
+    texts = {name: _text_schema(pattern) for name, pattern in _TEXTS.items()}
+    lists = {
+        name: {"type": "array", "maxItems": most, "items": _text_schema(pattern)}
+        for name, (pattern, most) in _LISTS.items()
+    }
+    package, version = _LIBRARY
+    libraries = {
+        "type": "object",
+        "maxProperties": _MAX_LIBRARIES,
+        "propertyNames": _text_schema(package),
+        "additionalProperties": _text_schema(version),
+    }
+    size = {"type": "integer", "minimum": 0, "maximum": _MAX_SHARED_MEMORY_BYTES}
+    known = {**texts, **lists, "shared_memory_bytes": size, "operator_libraries": libraries}
+    optional = {name: {"anyOf": [schema, {"type": "null"}]} for name, schema in known.items()}
+    return {
+        "type": "object",
+        "properties": {**optional, **{name: known[name] for name in _REQUIRED}},
+        "required": list(_REQUIRED),
+    }
+
+
+def _text_schema(pattern: str) -> dict[str, Any]:
+    return {"type": "string", "pattern": f"^(?:{pattern})$"}
+
+
+def _as_whole(value: Any) -> Any:
+    """Return 3 for 3.0, which JSON does not distinguish."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _missing(name: str) -> Detail:

@@ -101,7 +101,11 @@ def create_app(container: Container, config: ServerConfig) -> Flask:
     """
     app = OpenAPI(
         "pt2hub",
-        info=Info(title="pt2hub", version=__version__, description="The registry that compiles."),
+        info=Info(
+            title="pt2hub",
+            version=__version__,
+            description="The registry that compiles. Texts have no NUL characters.",
+        ),
         security_schemes=_SCHEMES,
         validation_error_callback=_refuse_parameters,
         validation_error_status=422,

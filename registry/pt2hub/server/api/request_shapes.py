@@ -4,33 +4,79 @@ import functools
 from typing import Annotated, Any
 
 from flask_openapi3.models.tag import Tag
-from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError, ValidationError
 
 from pt2hub.domain.audit import Action
 from pt2hub.domain.builds import HIGHEST_PRIORITY, LOWEST_PRIORITY, BuildKind, BuildState
+from pt2hub.domain.compatibility.hosts import host_schema
 from pt2hub.domain.debug_logs import DEBUG_LOGS
 from pt2hub.domain.digests import DIGEST_PATTERN
 from pt2hub.domain.labels import KEY_PATTERN, MAX_KEY_CHARS, MAX_LABELS, MAX_VALUE_CHARS
-from pt2hub.domain.names import MODEL_PATTERN
+from pt2hub.domain.names import ALIAS_PATTERN, COMPONENT_PATTERN, MAX_NAME, MODEL_PATTERN, REFERENCE_PATTERN
+from pt2hub.domain.publishing.spec_base import whole
+from pt2hub.domain.tokens import PATTERN as TOKEN_MODELS
 from pt2hub.domain.tokens import Scope
 from pt2hub.server.services.promotion.reasons import MAX_REASON_CHARS
 from pt2hub.server.services.publishing.catalog import DEFAULT_LIMIT, MAX_DESCRIPTION_CHARS, MAX_LIMIT
+from pt2hub.server.services.publishing.descriptions import REASON_PATTERN, TEXT_PATTERN
 from pt2hub.wire.documents import JSON_TYPE
 
 DigestText = Annotated[str, Field(pattern=f"^{DIGEST_PATTERN}$", description="sha256: and 64 hex digits")]
-NameText = Annotated[str, Field(max_length=200, description="Part of the model's name, `team/name`")]
 MAX_WAIT_S = 50.0
 """Longest wait of a request: proxies give up after a minute."""
+
+
+def document_pattern(pattern: str) -> dict[str, Any]:
+    """Return a pattern for the OpenAPI document only: services check it, with an error that says what is wrong."""
+    return {"pattern": whole(pattern)}
+
+
+NameText = Annotated[
+    str,
+    Field(
+        max_length=MAX_NAME,
+        description=f"Part of the model's name, `team/name`, which has at most {MAX_NAME} characters",
+        json_schema_extra=document_pattern(COMPONENT_PATTERN),
+    ),
+]
+ModelText = Annotated[str, Field(max_length=MAX_NAME, json_schema_extra=document_pattern(MODEL_PATTERN))]
+AliasText = Annotated[
+    str,
+    Field(
+        max_length=200,
+        description="Name of the alias, such as `prod`",
+        json_schema_extra=document_pattern(ALIAS_PATTERN),
+    ),
+]
 ID_PATTERN = "^[A-Za-z0-9-]+$"
 IdText = Annotated[str, Field(pattern=ID_PATTERN, max_length=64, description="Id of the build")]
 
 LimitNumber = Annotated[int, Field(ge=1, le=MAX_LIMIT, description="Maximum number of results")]
 ReasonText = Annotated[
     str,
-    Field(min_length=1, max_length=MAX_REASON_CHARS, description="Reason, recorded in the history"),
+    Field(
+        min_length=1,
+        max_length=MAX_REASON_CHARS,
+        description="Reason, recorded in the history",
+        json_schema_extra=document_pattern(REASON_PATTERN),
+    ),
 ]
-ReferenceText = Annotated[str, Field(max_length=400, description="`team/name@<number, alias or digest>`")]
+ReferenceText = Annotated[
+    str,
+    Field(
+        max_length=400,
+        description="`team/name@<number, alias or digest>`",
+        json_schema_extra=document_pattern(REFERENCE_PATTERN),
+    ),
+]
 WaitSeconds = Annotated[
     float,
     Field(
@@ -88,6 +134,17 @@ class Body(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _take_whole_numbers(cls, value: Any) -> Any:
+        """Take 3.0 for 3, as JSON does; everything else stays strict."""
+        if not isinstance(value, dict):
+            return value
+        return {
+            name: int(item) if isinstance(item, float) and item.is_integer() else item
+            for name, item in value.items()
+        }
+
 
 class ModelPath(Parameters):
     """A model."""
@@ -101,7 +158,7 @@ class AliasPath(Parameters):
 
     team: NameText
     name: NameText
-    alias: Annotated[str, Field(max_length=200, description="Name of the alias, such as `prod`")]
+    alias: AliasText
 
 
 class VersionPath(Parameters):
@@ -146,7 +203,14 @@ class DebugLogPath(Parameters):
     """A debug log of an artifact."""
 
     digest: DigestText
-    kind: Annotated[str, Field(max_length=80, description=f"One of {', '.join(DEBUG_LOGS)}")]
+    kind: Annotated[
+        str,
+        Field(
+            max_length=80,
+            description=f"One of {', '.join(DEBUG_LOGS)}",
+            json_schema_extra={"enum": list(DEBUG_LOGS)},
+        ),
+    ]
 
 
 class BuildPath(Parameters):
@@ -158,7 +222,7 @@ class BuildPath(Parameters):
 class LogsQuery(Parameters):
     """Filter for log lines."""
 
-    after: Annotated[int, Field(ge=0, lt=2**63, description="Number of the last line already received")] = 0
+    after: Annotated[int, Field(ge=0, lt=2**53, description="Number of the last line already received")] = 0
     attempt: AttemptNumber = None
     summary: SummaryFlag = False
 
@@ -267,7 +331,7 @@ class VersionsQuery(Parameters):
 class BuildsQuery(Parameters):
     """Filter for builds."""
 
-    model: Annotated[str | None, Field(max_length=200, description="Model, `team/name`")] = None
+    model: Annotated[ModelText | None, Field(description="Model, `team/name`")] = None
     number: Annotated[int | None, Field(ge=1, lt=2**31, description="Number of the version")] = None
     state: Annotated[BuildState | None, Field(description="State of the builds")] = None
     target: Annotated[str | None, Field(max_length=200, description="Name of the target")] = None
@@ -279,7 +343,7 @@ class BuildsQuery(Parameters):
 class TokenPath(Parameters):
     """A token in a URL."""
 
-    id: Annotated[int, Field(ge=1, lt=2**63, description="Number of the token")]
+    id: Annotated[int, Field(ge=1, lt=2**53, description="Number of the token")]
 
 
 class TokenCreation(BaseModel):
@@ -287,10 +351,15 @@ class TokenCreation(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    name: Annotated[str, Field(min_length=1, max_length=100, description="Its use, for lists and records")]
+    name: Annotated[
+        str,
+        Field(
+            min_length=1, max_length=100, description="Its use, for lists and records, in visible characters"
+        ),
+    ]
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=10, description="What it allows")]
     models: Annotated[
-        list[str],
+        list[Annotated[str, Field(json_schema_extra=document_pattern(TOKEN_MODELS.pattern))]],
         Field(min_length=1, max_length=100, description="Models for which it allows it, `vision/*`"),
     ]
     expires_seconds: Annotated[
@@ -321,14 +390,17 @@ class IdTokenExchange(BaseModel):
 class AuditQuery(Parameters):
     """Filter for the audit log."""
 
-    model: Annotated[str | None, Field(max_length=200, description="Model that was changed, `team/name`")] = (
-        None
-    )
+    model: Annotated[ModelText | None, Field(description="Model that was changed, `team/name`")] = None
     principal: Annotated[
         str | None, Field(max_length=200, description="Name of the token or account that did it")
     ] = None
     action: Annotated[Action | None, Field(description="What was done")] = None
-    since: Annotated[str | None, Field(max_length=50, description="Earliest time, ISO 8601")] = None
+    since: Annotated[
+        str | None,
+        Field(
+            max_length=50, description="Earliest time, ISO 8601", json_schema_extra={"format": "date-time"}
+        ),
+    ] = None
     after: Annotated[str | None, Field(max_length=200, description="`next` of the previous page")] = None
     limit: LimitNumber = DEFAULT_LIMIT
 
@@ -365,7 +437,7 @@ class ModelChange(Body):
         str,
         Field(
             description="Description: plain text with line breaks; an empty text removes it",
-            json_schema_extra={"maxLength": MAX_DESCRIPTION_CHARS},
+            json_schema_extra={"maxLength": MAX_DESCRIPTION_CHARS, **document_pattern(TEXT_PATTERN)},
         ),
     ]
 
@@ -378,7 +450,8 @@ class HostCheckRequest(Body):
         dict[str, Any],
         Field(
             description="Description of the machine, as `pt2hub host --json` prints it; `os`, `machine` and `cpu_flags` are "
-            "required, unknown fields are ignored"
+            "required, unknown fields are ignored",
+            json_schema_extra=host_schema(),
         ),
     ]
 

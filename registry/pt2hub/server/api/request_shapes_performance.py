@@ -6,8 +6,17 @@ from flask_openapi3.models.tag import Tag
 from pydantic import ConfigDict, Field, RootModel
 
 from pt2hub.domain.builds import MAX_REPEAT, MEASURE_PRIORITY
+from pt2hub.domain.performance.metrics import METRIC_PATTERN
 from pt2hub.rendering.tabular import CSV_TYPE
-from pt2hub.server.api.request_shapes import Body, LimitNumber, Parameters, PriorityNumber
+from pt2hub.server.api.request_shapes import (
+    Body,
+    LimitNumber,
+    ModelText,
+    Parameters,
+    PriorityNumber,
+    ReferenceText,
+    document_pattern,
+)
 from pt2hub.server.services.performance.history import DEFAULT_POINTS, MAX_POINTS
 from pt2hub.server.services.promotion.policy_spec import PolicySpec
 from pt2hub.server.services.publishing.catalog import DEFAULT_LIMIT
@@ -22,9 +31,7 @@ PERFORMANCE = Tag(name="performance", description="Measurements, comparisons, ch
 class MeasureOrder(Body):
     """Request for measuring jobs."""
 
-    reference: Annotated[
-        str, Field(min_length=1, max_length=400, description="`team/name@<number, alias or digest>`")
-    ]
+    reference: ReferenceText
     target: Annotated[
         str | None, Field(max_length=200, description="Measure only the artifact for this target")
     ] = None
@@ -38,10 +45,8 @@ class MeasureOrder(Body):
         ),
     ] = MEASURE_PRIORITY
     baseline: Annotated[
-        str | None,
+        ReferenceText | None,
         Field(
-            min_length=1,
-            max_length=400,
             description="Reference of the same team; its artifact for the target is timed in the same processes, so that the two "
             "can be compared. By default the previous version.",
         ),
@@ -54,9 +59,16 @@ class MeasureOrder(Body):
 class HistoryQuery(Parameters):
     """Filter for a model's measurements."""
 
-    metric: Annotated[str, Field(max_length=200, description="Name of the metric, such as `latency_p50`")]
+    metric: Annotated[
+        str,
+        Field(
+            max_length=200,
+            description="Name of the metric, such as `latency_p50`",
+            json_schema_extra=document_pattern(METRIC_PATTERN),
+        ),
+    ]
     target: Annotated[str | None, Field(max_length=200, description="Name of the target")] = None
-    batch: Annotated[int | None, Field(ge=1, lt=2**63, description="Batch size")] = None
+    batch: Annotated[int | None, Field(ge=1, lt=2**53, description="Batch size")] = None
     implementation: Annotated[
         str,
         Field(max_length=200, description="`artifact`, or a baseline: `eager` or `torch_compile`"),
@@ -116,18 +128,14 @@ class CompareQuery(Parameters):
     """Selection of artifacts to compare."""
 
     before: Annotated[
-        str,
+        ReferenceText,
         Field(
-            min_length=1,
-            max_length=400,
             description="`team/name@<number, alias or digest>`: the base of the comparison",
         ),
     ]
     after: Annotated[
-        str,
+        ReferenceText,
         Field(
-            min_length=1,
-            max_length=400,
             description="`team/name@<number, alias or digest>`: the one to compare with it",
         ),
     ]
@@ -143,7 +151,7 @@ class CompareQuery(Parameters):
 class ChangesQuery(Parameters):
     """Filter for flagged changes."""
 
-    model: Annotated[str | None, Field(max_length=200, description="Model, `team/name`")] = None
+    model: Annotated[ModelText | None, Field(description="Model, `team/name`")] = None
     target: Annotated[str | None, Field(max_length=200, description="Name of the target")] = None
     outcome: Annotated[
         Literal["better", "worse"] | None, Field(description="Only changes with this outcome")

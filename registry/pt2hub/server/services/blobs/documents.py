@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.artifacts import ArtifactConfig, Manifest
-from pt2hub.domain.codec import decode
+from pt2hub.domain.codec import decode, parse_json
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.errors import BadResponse, DigestMismatch, NotFound, TooLarge
 from pt2hub.server.blobs.keys import StorageKey
@@ -64,8 +63,8 @@ def read_json(storage: BlobReader, key: StorageKey) -> Any:
         BadResponse: It is not valid JSON.
     """
     try:
-        return json.loads(read_bytes(storage, key))
-    except (ValueError, RecursionError) as exc:
+        return parse_json(read_bytes(storage, key))
+    except ValueError as exc:
         raise BadResponse(f"{key.digest} is not valid JSON", where=key.path) from exc
 
 

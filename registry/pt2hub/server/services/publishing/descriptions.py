@@ -5,6 +5,12 @@ from __future__ import annotations
 from pt2hub.domain.plain_text import find_control
 from pt2hub.errors import InvalidInput
 
+_CONTROLS = r"\x00-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069"
+TEXT_PATTERN = rf"[^{_CONTROLS}]*"
+"""What `plain` takes, for the OpenAPI document: no characters that `find_control` finds, but line ends."""
+REASON_PATTERN = rf"{TEXT_PATTERN}[^\s{_CONTROLS}]{TEXT_PATTERN}"
+"""Such a text that is not blank."""
+
 
 def plain(text: str, *, what: str, where: str) -> str:
     """Return a text stripped, with its line ends normalized to line feeds.
