@@ -26,7 +26,7 @@ from pt2hub.domain.tokens import PATTERN as TOKEN_MODELS
 from pt2hub.domain.tokens import Scope
 from pt2hub.server.services.promotion.reasons import MAX_REASON_CHARS
 from pt2hub.server.services.publishing.catalog import DEFAULT_LIMIT, MAX_DESCRIPTION_CHARS, MAX_LIMIT
-from pt2hub.server.services.publishing.descriptions import REASON_PATTERN, TEXT_PATTERN
+from pt2hub.server.services.publishing.descriptions import LINE_PATTERN, REASON_PATTERN, TEXT_PATTERN
 from pt2hub.wire.documents import JSON_TYPE
 
 DigestText = Annotated[str, Field(pattern=f"^{DIGEST_PATTERN}$", description="sha256: and 64 hex digits")]
@@ -48,6 +48,9 @@ NameText = Annotated[
     ),
 ]
 ModelText = Annotated[str, Field(max_length=MAX_NAME, json_schema_extra=document_pattern(MODEL_PATTERN))]
+ModelPatternText = Annotated[
+    str, Field(max_length=MAX_NAME, json_schema_extra=document_pattern(TOKEN_MODELS.pattern))
+]
 AliasText = Annotated[
     str,
     Field(
@@ -277,7 +280,16 @@ class ModelsQuery(Parameters):
         str, Field(max_length=200, pattern=_NO_NUL, description="Part of the model's name to search for")
     ] = ""
     label: Annotated[
-        list[Annotated[str, Field(max_length=1200, pattern=_NO_NUL)]],
+        list[
+            Annotated[
+                str,
+                Field(
+                    max_length=1200,
+                    pattern=_NO_NUL,
+                    json_schema_extra=document_pattern(f"{KEY_PATTERN}(?:={LINE_PATTERN})?"),
+                ),
+            ]
+        ],
         Field(description="Labels of the models themselves, `KEY=VALUE` or `KEY`; all must match"),
     ] = []
     after: Annotated[
@@ -286,14 +298,21 @@ class ModelsQuery(Parameters):
     limit: LimitNumber = DEFAULT_LIMIT
 
 
-LabelKey = Annotated[str, Field(pattern=f"^{KEY_PATTERN}$", max_length=MAX_KEY_CHARS)]
-LabelValue = Annotated[str, Field(min_length=1, max_length=MAX_VALUE_CHARS)]
+LabelKey = Annotated[str, Field(pattern=whole(KEY_PATTERN), max_length=MAX_KEY_CHARS)]
+LabelValue = Annotated[
+    str,
+    Field(min_length=1, max_length=MAX_VALUE_CHARS, json_schema_extra=document_pattern(LINE_PATTERN)),
+]
+_ONLY_KEYS: dict[str, Any] = {"additionalProperties": False}
 
 
 class LabelChange(Body):
     """A change of labels; those that are not named stay."""
 
-    set: Annotated[dict[LabelKey, LabelValue], Field(max_length=MAX_LABELS, description="Values by key")] = {}
+    set: Annotated[
+        dict[LabelKey, LabelValue],
+        Field(max_length=MAX_LABELS, description="Values by key", json_schema_extra=_ONLY_KEYS),
+    ] = {}
     remove: Annotated[
         list[LabelKey], Field(max_length=MAX_LABELS, description="Keys; missing ones are ignored")
     ] = []
@@ -302,6 +321,7 @@ class LabelChange(Body):
         Field(
             max_length=MAX_LABELS,
             description="Values that labels must have now, null where they must be missing; else `label_changed`",
+            json_schema_extra=_ONLY_KEYS,
         ),
     ] = {}
 
@@ -359,7 +379,7 @@ class TokenCreation(BaseModel):
     ]
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=10, description="What it allows")]
     models: Annotated[
-        list[Annotated[str, Field(json_schema_extra=document_pattern(TOKEN_MODELS.pattern))]],
+        list[ModelPatternText],
         Field(min_length=1, max_length=100, description="Models for which it allows it, `vision/*`"),
     ]
     expires_seconds: Annotated[

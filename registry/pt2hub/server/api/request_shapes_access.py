@@ -5,7 +5,8 @@ from typing import Annotated
 from pydantic import Field
 
 from pt2hub.domain.people import Role
-from pt2hub.server.api.request_shapes import Body, Parameters
+from pt2hub.server.api.request_shapes import Body, ModelPatternText, Parameters, document_pattern
+from pt2hub.server.services.publishing.descriptions import LINE_PATTERN
 
 
 class RolePath(Parameters):
@@ -19,10 +20,15 @@ class RoleGrant(Body):
 
     group: Annotated[
         str,
-        Field(min_length=1, max_length=300, description="The group, as the provider's ID tokens spell it"),
+        Field(
+            min_length=1,
+            max_length=300,
+            description="The group, as the provider's ID tokens spell it",
+            json_schema_extra=document_pattern(LINE_PATTERN),
+        ),
     ]
     role: Annotated[Role, Field(strict=False, description="What it allows")]
-    models: Annotated[str, Field(max_length=200, description="Models on which, `vision/*`")]
+    models: Annotated[ModelPatternText, Field(description="Models on which, `vision/*`")]
 
 
 class DeviceStart(Body):

@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pt2hub.server.api.request_shapes import LimitNumber, Parameters
+from pt2hub.domain.webhooks import EventType
+from pt2hub.server.api.request_shapes import LimitNumber, ModelPatternText, Parameters, document_pattern
 from pt2hub.server.services.webhooks.webhooks import DEFAULT_LIMIT
 from pt2hub.system.egress import MAX_ADDRESS_CHARS
 
@@ -37,14 +38,22 @@ class WebhookCreation(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     address: Annotated[
-        str, Field(min_length=1, max_length=MAX_ADDRESS_CHARS, description="Where events are sent, https")
+        str,
+        Field(
+            min_length=1,
+            max_length=MAX_ADDRESS_CHARS,
+            description="Where events are sent, https",
+            json_schema_extra=document_pattern(
+                r"https://[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*(?::[0-9]{1,4})?(?:/[!-~]*)?"
+            ),
+        ),
     ]
     models: Annotated[
-        str,
-        Field(min_length=1, max_length=200, description="Models whose events are sent, such as `vision/*`"),
+        ModelPatternText,
+        Field(min_length=1, description="Models whose events are sent, such as `vision/*`"),
     ]
     events: Annotated[
-        list[str],
+        list[Annotated[str, Field(json_schema_extra={"enum": [str(kind) for kind in EventType]})]],
         Field(max_length=50, description="Types of events, such as `alias.moved`; all where it is empty"),
     ] = []
 

@@ -8,6 +8,9 @@ from pt2hub.errors import InvalidInput
 _CONTROLS = r"\x00-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069"
 TEXT_PATTERN = rf"[^{_CONTROLS}]*"
 """What `plain` takes, for the OpenAPI document: no characters that `find_control` finds, but line ends."""
+_MARK = rf"[^\s{_CONTROLS}]"
+LINE_PATTERN = rf"{_MARK}(?:[^{_CONTROLS}\n\r\u2028\u2029]*{_MARK})?"
+"""One line of such a text, without spaces around it."""
 REASON_PATTERN = rf"{TEXT_PATTERN}[^\s{_CONTROLS}]{TEXT_PATTERN}"
 """Such a text that is not blank."""
 
