@@ -130,3 +130,20 @@ class RepeatedBuild:
     worker: str | None
     last: str | None
     kind: str = "build"
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubStatistics:
+    """What scrubs checked.
+
+    Attributes:
+        blobs: Number of checks of blobs and manifests.
+        bytes: Bytes that were read for them.
+        damaged: Number of blobs and manifests that are damaged now.
+        oldest_seconds: Time since the check of the blob that was not checked for longest.
+    """
+
+    blobs: int = 0
+    bytes: int = 0
+    damaged: int = 0
+    oldest_seconds: float = 0.0

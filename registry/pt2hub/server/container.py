@@ -10,7 +10,7 @@ from pt2hub.domain.limits import Limits
 from pt2hub.domain.publishing.spec import DEFAULT_FACTORIES
 from pt2hub.server.blobs.open import open_storage
 from pt2hub.server.blobs.ports import PresignedTransfers
-from pt2hub.server.config import DEFAULT_MAX_BLOB_BYTES
+from pt2hub.server.config import DEFAULT_MAX_BLOB_BYTES, DEFAULT_SCRUB_BYTES_PER_S
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db.queue import BuildQueue
 from pt2hub.server.services.access.audit_log import AuditLogService
@@ -31,6 +31,8 @@ from pt2hub.server.services.artifacts.kernels import KernelService
 from pt2hub.server.services.artifacts.resolution import ResolutionService
 from pt2hub.server.services.artifacts.single_file import SingleFileService
 from pt2hub.server.services.blobs.blob_writes import BlobService
+from pt2hub.server.services.blobs.damage import DamageService
+from pt2hub.server.services.blobs.scrub import ScrubService
 from pt2hub.server.services.blobs.uploads import UploadService
 from pt2hub.server.services.builds.build_service import BuildService
 from pt2hub.server.services.builds.log_windows import LogWindowService
@@ -69,6 +71,7 @@ class Container:
     Args:
         storage: Where blobs are; tests give one of their own.
         heartbeat_timeout: Time without a heartbeat after which a worker is lost.
+        scrub_bytes_per_s: Rate of the scrub; 0 for none.
     """
 
     def __init__(  # noqa: PLR0913  # parts and settings, most by name
@@ -81,6 +84,7 @@ class Container:
         factories: tuple[str, ...] = DEFAULT_FACTORIES,
         max_blob_bytes: int = DEFAULT_MAX_BLOB_BYTES,
         limits: Limits | None = None,
+        scrub_bytes_per_s: int = DEFAULT_SCRUB_BYTES_PER_S,
     ) -> None:
         self.storage = storage
         self.queue = queue
@@ -89,7 +93,7 @@ class Container:
         self._heartbeat_timeout = heartbeat_timeout
         self._limits = limits or Limits()
 
-        self._open_blobs(max_blob_bytes)
+        self._open_blobs(max_blob_bytes, scrub_bytes_per_s)
         self._open_artifacts()
         self._open_builds()
         self._open_publishing(factories)
@@ -98,9 +102,11 @@ class Container:
         self._open_access()
         self._open_operations()
 
-    def _open_blobs(self, max_blob_bytes: int) -> None:
+    def _open_blobs(self, max_blob_bytes: int, scrub_bytes_per_s: int) -> None:
         storage = self.storage
         transfers = storage if isinstance(storage, PresignedTransfers) else None
+        self.damage = DamageService(self._sessions, storage)
+        self.scrub = ScrubService(self._sessions, self.damage, bytes_per_s=scrub_bytes_per_s)
         self.blobs = BlobService(self._sessions, storage)
         self.uploads = UploadService(
             self._sessions,
@@ -185,6 +191,7 @@ class Container:
                 self.comparisons.examine,
                 self.uploads.sweep,
                 self.blobs.tidy,
+                self.damage.tidy,
                 HourlyTask(lambda: self.storage.sweep(ABANDONED_AFTER_S)),
                 HourlyTask(self.web_sessions.sweep),
                 HourlyTask(self.rate_limits.sweep),
@@ -212,6 +219,7 @@ def open_container(config: ServerConfig, *, database_url: str) -> Iterator[Conta
         factories=config.factories,
         max_blob_bytes=config.max_blob_bytes,
         limits=config.limits,
+        scrub_bytes_per_s=config.scrub_bytes_per_s,
     )
     try:
         yield container

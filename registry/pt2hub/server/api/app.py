@@ -103,7 +103,7 @@ def create_app(container: Container, config: ServerConfig) -> Flask:
     )
     app.config["MAX_CONTENT_LENGTH"] = DEFAULT_BODY_BYTES
     attach(app, Context(container, config))
-    problems.register(app)
+    problems.register(app, explain=container.damage.explain)
     app.before_request(_begin)
     app.before_request(_check_address)
     app.before_request(_check_client)

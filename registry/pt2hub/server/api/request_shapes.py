@@ -77,6 +77,14 @@ class Body(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
+class ReadinessQuery(Parameters):
+    """What must work."""
+
+    reads_only: bool = Field(
+        False, description="Only what resolves and downloads need: the disks may be full"
+    )
+
+
 class ModelPath(Parameters):
     """A model."""
 
