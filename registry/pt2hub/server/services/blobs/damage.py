@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from pt2hub.domain.damage import Damage, DamageProblem
-from pt2hub.domain.digests import Digest
+from pt2hub.domain.digests import CHUNK, Digest
 from pt2hub.domain.storage import FIRST
 from pt2hub.errors import (
     BlobDamaged,
@@ -142,15 +142,19 @@ class DamageService:
             raise self.describe(row.key)
 
     def read(self, row: BlobRow, size: int, start: int, stop: int) -> Iterator[bytes]:
-        """Yield bytes of a blob; whole ones are hashed, and their end is kept back where the digest is wrong.
+        """Return bytes of a blob; whole ones are hashed, small ones of one chunk before this returns.
 
         Raises:
-            BlobDamaged: The digest is wrong. The reader has less than the announced length, and knows that it failed.
+            BlobDamaged: The digest is wrong. While the bytes are read, their end is kept back, so that the reader has
+                less than the announced length and knows that it failed.
         """
         chunks = self._storage.read(row.key, start, stop)
         if (start, stop) != (0, size):
-            yield from chunks
-            return
+            return chunks
+        checked = self._hash(row, chunks)
+        return iter([b"".join(checked)]) if size <= CHUNK else checked
+
+    def _hash(self, row: BlobRow, chunks: Iterator[bytes]) -> Iterator[bytes]:
         hasher = hashlib.sha256()
         last = b""
         for chunk in chunks:
