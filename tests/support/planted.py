@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from types_boto3_s3 import S3Client
+from types_boto3_s3 import S3Client
 
+if TYPE_CHECKING:
     from pt2hub.server.blobs.keys import StorageKey
 
 KINDS = ("flip", "truncate", "lose")

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from pt2hub.server.blobs.ports import Storage
     from pt2hub.server.db.engine import Sessions
+    from pt2hub.wire.artifacts import DamagedPart
 
 _BATCH = 100
 _PUT_AWAY = frozenset({DamageProblem.DIGEST, DamageProblem.SIZE})
@@ -203,6 +204,14 @@ class DamageService:
         """Return the damage of those of some blobs that are damaged now."""
         with self._sessions.begin() as session:
             return DamageStore(session).among(digests)
+
+    def parts(self, artifacts: Sequence[str]) -> dict[str, tuple[DamagedPart, ...]]:
+        """Return the damaged parts of artifacts by digest, of those that have any."""
+        found: dict[str, tuple[DamagedPart, ...]] = {}
+        with self._sessions.begin() as session:
+            for artifact, part in DamageStore(session).parts(artifacts):
+                found[artifact] = (*found.get(artifact, ()), part)
+        return found
 
     def owners(self, damage: Damage) -> list[str]:
         """Return what refers to a damaged blob."""

@@ -13,6 +13,7 @@ from pt2hub.domain.storage import FIRST, Kind
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.engine import Prepared
 from pt2hub.server.db.stores.values import stamp
+from pt2hub.wire.artifacts import DamagedPart
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -72,11 +73,15 @@ _AWAY = text(_CURRENT.format(more="AND damage.problem IN ('missing', 'unreadable
 _DAMAGED_AMONG = text(_CURRENT.format(more="AND digest = ANY(:digests)"))
 _OWNERS = text("""
     SELECT owner FROM blob_references WHERE kind = :kind AND digest = :digest ORDER BY owner LIMIT :limit""")
-_TOUCHING = text("""
-    SELECT damage.* FROM blob_references AS needed JOIN blobs USING (kind, digest)
-    JOIN blob_damage AS damage USING (kind, digest)
-    WHERE needed.owner = :owner AND blobs.state = 'damaged' AND damage.generation = blobs.generation
-    ORDER BY kind, digest LIMIT 100""")
+_PARTS = text("""
+    SELECT artifacts.digest, CASE damage.digest WHEN artifacts.digest THEN 'manifest' WHEN artifacts.config
+        THEN 'config' WHEN artifacts.code THEN 'code' WHEN artifacts.weights THEN 'weights' ELSE 'referrer' END,
+        damage.digest, damage.problem, damage.found_at
+    FROM artifacts JOIN blob_references AS needed ON needed.owner = 'artifact:' || artifacts.digest
+    JOIN blobs ON (blobs.kind, blobs.digest) = (needed.kind, needed.digest) AND blobs.state = 'damaged'
+    JOIN blob_damage AS damage ON (damage.kind, damage.digest, damage.generation)
+        = (blobs.kind, blobs.digest, blobs.generation)
+    WHERE artifacts.digest = ANY(:artifacts) ORDER BY artifacts.digest, damage.kind DESC, damage.digest""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +175,13 @@ class DamageStore:
         asked = {"digests": list(digests), "limit": 2 * len(digests)}
         return [_damage(row) for row in self._session.execute(_DAMAGED_AMONG, asked).mappings()]
 
-    def touching(self, owner: str) -> list[Damage]:
-        """Return the damage of blobs that an owner refers to."""
-        return [_damage(row) for row in self._session.execute(_TOUCHING, {"owner": owner}).mappings()]
+    def parts(self, artifacts: Sequence[str]) -> list[tuple[str, DamagedPart]]:
+        """Return the damaged parts of artifacts, each with its artifact's digest."""
+        rows = self._session.execute(_PARTS, {"artifacts": list(artifacts)})
+        return [
+            (artifact, DamagedPart(part, Digest(digest), problem, stamp(found_at)))
+            for artifact, part, digest, problem, found_at in rows
+        ]
 
     def owners(self, key: StorageKey, limit: int = 20) -> list[str]:
         """Return what refers to a blob: `version:<id>`, `artifact:<digest>`, `log:<build>:<attempt>`."""
