@@ -65,3 +65,23 @@ class ScrubReport:
 
 
 MAX_LISTED_DAMAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class HealOutcome:
+    """What became of a damaged blob.
+
+    Attributes:
+        kind: `blobs` or `manifests`.
+        state: `healed`, `intact` or `damaged`.
+        source: Where the right bytes came from; None if nothing has them.
+        needed_by: What refers to it, such as `vision/resnet18@3 for torch2.13-cpu-x86_64_v3`.
+        advice: What else can be done; empty unless it is still damaged.
+    """
+
+    kind: Kind
+    digest: Digest
+    state: str
+    source: str | None = None
+    needed_by: tuple[str, ...] = ()
+    advice: str = ""

@@ -18,16 +18,21 @@ from pt2hub.server.operator import operator
 from pt2hub.system.home import Home
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from pt2hub.domain.audit import AuditFilter
+    from pt2hub.domain.damage import HealOutcome, ScrubReport
+    from pt2hub.domain.digests import Digest
     from pt2hub.domain.key_audits import KeyFinding
     from pt2hub.domain.statistics import QueueStatistics, RepeatedBuild
+    from pt2hub.domain.storage_check import StorageCheck
     from pt2hub.domain.tokens import TokenInfo
     from pt2hub.domain.trust import TrustRule
     from pt2hub.server.config import ServerConfig
     from pt2hub.server.container import Container
     from pt2hub.server.services.access.tokens import Grant
+    from pt2hub.server.services.blobs.heal import HealSource
     from pt2hub.server.worker_access import WorkerRole
     from pt2hub.wire.audit_log import AuditEntry, AuditPage
     from pt2hub.wire.responses import BuildView
@@ -95,6 +100,48 @@ def reindex(config: ServerConfig) -> dict[str, Any]:
     """
     with open_services(config) as container:
         return container.reindex.reindex(by=operator())
+
+
+def scrub(
+    config: ServerConfig,
+    *,
+    everything: bool,
+    bytes_per_s: int,
+    meter: Callable[[int], AbstractContextManager[Callable[[int], None]]],
+) -> ScrubReport:
+    """Read stored blobs again and record damage, beside a running server; see `ScrubService.run`.
+
+    Args:
+        meter: Shows the progress through a number of bytes.
+
+    Raises:
+        SchemaOlder: The schema must be brought up to date first.
+        DatabaseUnavailable: The database is unavailable.
+        StorageUnavailable: The storage does not answer.
+    """
+    with open_services(config, upgrading=False) as container:
+        _, total = container.scrub.count_due(everything=everything)
+        with meter(total) as seen:
+            return container.scrub.run(everything=everything, bytes_per_s=bytes_per_s, seen=seen)
+
+
+def check_storage(config: ServerConfig) -> StorageCheck:
+    """Compare the database and the storage, beside a running server; errors as for `scrub`."""
+    with open_services(config, upgrading=False) as container:
+        return container.storage_check.check()
+
+
+def heal(
+    config: ServerConfig, digests: Sequence[Digest], sources: Sequence[HealSource]
+) -> tuple[HealOutcome, ...]:
+    """Replace damaged blobs by right bytes from elsewhere, beside a running server; errors as for `scrub`.
+
+    Args:
+        digests: Which ones; empty for all that are damaged.
+        sources: Where to look for the bytes, in this order.
+    """
+    with open_services(config, upgrading=False) as container:
+        return tuple(container.heal.heal(digests, sources))
 
 
 def audit_keys(config: ServerConfig) -> tuple[KeyFinding, ...]:

@@ -32,6 +32,7 @@ from pt2hub.server.services.artifacts.resolution import ResolutionService
 from pt2hub.server.services.artifacts.single_file import SingleFileService
 from pt2hub.server.services.blobs.blob_writes import BlobService
 from pt2hub.server.services.blobs.damage import DamageService
+from pt2hub.server.services.blobs.heal import HealService
 from pt2hub.server.services.blobs.scrub import ScrubService
 from pt2hub.server.services.blobs.uploads import UploadService
 from pt2hub.server.services.builds.build_service import BuildService
@@ -43,6 +44,7 @@ from pt2hub.server.services.operations.key_audits import KeyAuditService
 from pt2hub.server.services.operations.maintenance import ABANDONED_AFTER_S, HourlyTask, MaintenanceService
 from pt2hub.server.services.operations.reindex import ReindexService
 from pt2hub.server.services.operations.statistics import StatisticsService
+from pt2hub.server.services.operations.storage_check import StorageCheckService
 from pt2hub.server.services.operations.usage import UsageService
 from pt2hub.server.services.operations.workers import WorkerService
 from pt2hub.server.services.performance.charts import ChartService
@@ -108,6 +110,7 @@ class Container:
         self.damage = DamageService(self._sessions, storage)
         self.scrub = ScrubService(self._sessions, self.damage, bytes_per_s=scrub_bytes_per_s)
         self.blobs = BlobService(self._sessions, storage)
+        self.heal = HealService(self._sessions, self.blobs, self.damage)
         self.uploads = UploadService(
             self._sessions,
             self.blobs,
@@ -178,6 +181,7 @@ class Container:
         self.isolation = IsolationService(sessions)
         self.key_audits = KeyAuditService(sessions, self.storage)
         self.reindex = ReindexService(sessions, self.storage)
+        self.storage_check = StorageCheckService(sessions, self.storage)
         self.statistics = StatisticsService(sessions, heartbeat_timeout=timeout)
         self.usage = UsageService(sessions, self._limits)
         self.health = HealthService(sessions, self.storage, database_url=queue.database_url)

@@ -200,11 +200,6 @@ class DamageService:
         with self._sessions.begin() as session:
             return DamageStore(session).list_damaged(limit, after)
 
-    def among(self, digests: Sequence[str]) -> list[Damage]:
-        """Return the damage of those of some blobs that are damaged now."""
-        with self._sessions.begin() as session:
-            return DamageStore(session).among(digests)
-
     def parts(self, artifacts: Sequence[str]) -> dict[str, tuple[DamagedPart, ...]]:
         """Return the damaged parts of artifacts by digest, of those that have any."""
         found: dict[str, tuple[DamagedPart, ...]] = {}
@@ -212,11 +207,6 @@ class DamageService:
             for artifact, part in DamageStore(session).parts(artifacts):
                 found[artifact] = (*found.get(artifact, ()), part)
         return found
-
-    def owners(self, damage: Damage) -> list[str]:
-        """Return what refers to a damaged blob."""
-        with self._sessions.begin() as session:
-            return DamageStore(session).owners(StorageKey(damage.kind, damage.digest))
 
     def tidy(self) -> None:
         """Move damaged objects away that workers found, or whose finder died; a maintenance task."""

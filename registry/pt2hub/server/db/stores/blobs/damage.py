@@ -16,7 +16,7 @@ from pt2hub.server.db.stores.values import stamp
 from pt2hub.wire.artifacts import DamagedPart
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import timedelta
 
     from sqlalchemy.orm import Session
@@ -72,7 +72,23 @@ _DAMAGED = text(_CURRENT.format(more="AND (kind, digest) > (:kind, :digest)"))
 _AWAY = text(_CURRENT.format(more="AND damage.problem IN ('missing', 'unreadable')"))
 _DAMAGED_AMONG = text(_CURRENT.format(more="AND digest = ANY(:digests)"))
 _OWNERS = text("""
-    SELECT owner FROM blob_references WHERE kind = :kind AND digest = :digest ORDER BY owner LIMIT :limit""")
+    SELECT needed.owner, models.name, versions.number, builds.target
+    FROM blob_references AS needed LEFT JOIN artifacts ON needed.owner = 'artifact:' || artifacts.digest
+    LEFT JOIN builds ON builds.id = artifacts.build_id
+    LEFT JOIN versions ON versions.id = coalesce(builds.version_id,
+        CASE WHEN starts_with(needed.owner, 'version:') THEN CAST(substr(needed.owner, 9) AS bigint) END)
+    LEFT JOIN models ON models.id = versions.model_id
+    WHERE needed.kind = :kind AND needed.digest = :digest ORDER BY needed.owner LIMIT :limit""")
+_UNSTORED = text("""
+    SELECT DISTINCT needed.kind, needed.digest FROM blob_references AS needed LEFT JOIN blobs USING (kind, digest)
+    WHERE needed.digest = ANY(:digests) AND blobs.state IS DISTINCT FROM 'stored'""")
+_HAVE_ROWS = text("""
+    SELECT kind, digest FROM blobs JOIN unnest(CAST(:kinds AS text[]), CAST(:digests AS text[])) AS asked (kind, digest)
+    USING (kind, digest)""")
+_SIZES = text("""
+    SELECT kind, digest, blobs.generation FROM blobs JOIN unnest(CAST(:kinds AS text[]), CAST(:digests AS text[]),
+        CAST(:sizes AS bigint[])) AS asked (kind, digest, size) USING (kind, digest)
+    WHERE blobs.state = 'stored' AND blobs.size <> asked.size ORDER BY kind, digest""")
 _PARTS = text("""
     SELECT artifacts.digest, CASE damage.digest WHEN artifacts.digest THEN 'manifest' WHEN artifacts.config
         THEN 'config' WHEN artifacts.code THEN 'code' WHEN artifacts.weights THEN 'weights' ELSE 'referrer' END,
@@ -96,6 +112,28 @@ class BlobRow:
     key: StorageKey
     state: str
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlobOwner:
+    """What refers to a blob.
+
+    Attributes:
+        name: `version:<id>`, `artifact:<digest>` or `log:<build>:<attempt>`.
+        model: Name of its model; None for a log.
+        number: Number of its version; None for a log.
+        target: Target of the artifact; None for versions and logs.
+    """
+
+    name: str
+    model: str | None
+    number: int | None
+    target: str | None
+
+    def __str__(self) -> str:
+        if self.model is None:
+            return self.name
+        return f"{self.model}@{self.number}" + (f" for {self.target}" if self.target else "")
 
 
 class DamageStore:
@@ -183,9 +221,34 @@ class DamageStore:
             for artifact, part, digest, problem, found_at in rows
         ]
 
-    def owners(self, key: StorageKey, limit: int = 20) -> list[str]:
-        """Return what refers to a blob: `version:<id>`, `artifact:<digest>`, `log:<build>:<attempt>`."""
-        return list(self._session.scalars(_OWNERS, {"kind": key.kind, "digest": key.digest, "limit": limit}))
+    def owners(self, key: StorageKey, limit: int = 20) -> list[BlobOwner]:
+        """Return what refers to a blob."""
+        rows = self._session.execute(_OWNERS, {"kind": key.kind, "digest": key.digest, "limit": limit})
+        return [BlobOwner(owner, model, number, target) for owner, model, number, target in rows]
+
+    def other_sizes(self, sizes: Mapping[StorageKey, int]) -> list[StorageKey]:
+        """Return those of some stored blobs whose rows have another size, by keys with generations."""
+        asked = {
+            "kinds": [key.kind for key in sizes],
+            "digests": [key.digest for key in sizes],
+            "sizes": list(sizes.values()),
+        }
+        rows = self._session.execute(_SIZES, asked)
+        return [StorageKey(cast("Kind", kind), Digest(digest), number) for kind, digest, number in rows]
+
+    def unknown(self, keys: Iterable[StorageKey]) -> list[StorageKey]:
+        """Return those of some blobs and manifests that have no row."""
+        asked = sorted(keys)
+        rows = self._session.execute(
+            _HAVE_ROWS, {"kinds": [key.kind for key in asked], "digests": [key.digest for key in asked]}
+        )
+        known = {(kind, digest) for kind, digest in rows}
+        return [key for key in asked if (key.kind, key.digest) not in known]
+
+    def unstored(self, digests: Sequence[str]) -> list[StorageKey]:
+        """Return those of some blobs and manifests that something refers to and that are not stored."""
+        rows = self._session.execute(_UNSTORED, {"digests": list(digests)})
+        return [StorageKey(cast("Kind", kind), Digest(digest)) for kind, digest in rows]
 
 
 def find_blob(reader: Reader, key: StorageKey) -> BlobRow | None:
