@@ -98,7 +98,7 @@ def reindex(config: ServerConfig) -> dict[str, Any]:
         DatabaseUnavailable: The database is unavailable.
         StorageUnavailable: The storage does not answer.
     """
-    with open_services(config) as container:
+    with open_services(config, reporting=True) as container:
         return container.reindex.reindex(by=operator())
 
 
@@ -119,7 +119,7 @@ def scrub(
         DatabaseUnavailable: The database is unavailable.
         StorageUnavailable: The storage does not answer.
     """
-    with open_services(config, upgrading=False) as container:
+    with open_services(config, upgrading=False, reporting=True) as container:
         _, total = container.scrub.count_due(everything=everything)
         with meter(total) as seen:
             return container.scrub.run(everything=everything, bytes_per_s=bytes_per_s, seen=seen)
@@ -140,7 +140,7 @@ def heal(
         digests: Which ones; empty for all that are damaged.
         sources: Where to look for the bytes, in this order.
     """
-    with open_services(config, upgrading=False) as container:
+    with open_services(config, upgrading=False, reporting=True) as container:
         return tuple(container.heal.heal(digests, sources))
 
 
@@ -243,15 +243,23 @@ def export_audit_log(config: ServerConfig, wanted: AuditFilter) -> Iterator[Audi
 
 
 @contextlib.contextmanager
-def open_services(config: ServerConfig, *, upgrading: bool = True) -> Iterator[Container]:
-    """Yield the services over a database with the current schema."""
+def open_services(
+    config: ServerConfig, *, upgrading: bool = True, reporting: bool = False
+) -> Iterator[Container]:
+    """Yield the services over a database with the current schema.
+
+    Args:
+        upgrading: Whether to upgrade the schema.
+        reporting: Whether the command itself reports what the services would log: damage.
+    """
     if not upgrading and config.database_url is None and not Home(config.home).database.exists():
         raise BadConfiguration(
             "The home has no database: no server was ever started with it",
             where=str(config.home),
             hint="Set PT2HUB_HOME as for pt2hub up, or PT2HUB_DATABASE_URL as for pt2hub api.",
         )
-    with _quiet(), _database(config) as database_url:
+    level = logging.CRITICAL if reporting else logging.WARNING
+    with _quiet(level), _database(config) as database_url:
         if upgrading or config.database_url is None:  # its own server's, which brings it up to date as well
             migrations.upgrade(database_url)
         else:
@@ -261,11 +269,11 @@ def open_services(config: ServerConfig, *, upgrading: bool = True) -> Iterator[C
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet(level: int) -> Iterator[None]:
     """Keep log lines off standard output, which belongs to the command."""
     before = structlog.get_config()
     structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     try:
