@@ -141,7 +141,7 @@ def heal(
         sources: Where to look for the bytes, in this order.
     """
     with open_services(config, upgrading=False, reporting=True) as container:
-        return tuple(container.heal.heal(digests, sources))
+        return tuple(container.heal.heal(digests, sources, by=operator()))
 
 
 def audit_keys(config: ServerConfig) -> tuple[KeyFinding, ...]:

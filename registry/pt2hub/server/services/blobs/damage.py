@@ -217,9 +217,14 @@ class DamageService:
 
     def recheck(self) -> int:
         """Check blobs again that were missing or unreadable, since disks come back; return how many are intact."""
-        with self._sessions.begin() as session:
-            away = DamageStore(session).list_away(_BATCH)
-        return sum(self._look_again(damage) is None for damage in away)
+        after, restored = ("", ""), 0
+        while True:
+            with self._sessions.begin() as session:
+                away = DamageStore(session).list_away(_BATCH, after)
+            restored += sum(self._look_again(damage) is None for damage in away)
+            if len(away) < _BATCH:
+                return restored
+            after = away[-1].kind, away[-1].digest
 
     def _look_again(self, damage: Damage) -> Damage | None:
         key = StorageKey(damage.kind, damage.digest, damage.generation)

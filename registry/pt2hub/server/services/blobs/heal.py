@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from pt2hub.domain.damage import HealOutcome
+from pt2hub.domain.tokens import SERVER
 from pt2hub.errors import DigestMismatch, NotFound
 from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.blobs.verification import file_chunks
 from pt2hub.server.db.stores.blobs.damage import DamageStore
-from pt2hub.server.services.blobs.blob_writes import BlobChunk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pt2hub.domain.digests import Digest
+    from pt2hub.domain.tokens import Actor
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.stores.blobs.damage import BlobOwner
     from pt2hub.server.services.blobs.blob_writes import BlobService
@@ -60,7 +62,9 @@ class HealService:
         self._blobs = blobs
         self._damage = damage
 
-    def heal(self, digests: Sequence[Digest], sources: Sequence[HealSource]) -> Iterator[HealOutcome]:
+    def heal(
+        self, digests: Sequence[Digest], sources: Sequence[HealSource], *, by: Actor = SERVER
+    ) -> Iterator[HealOutcome]:
         """Replace damaged blobs, and yield what became of each.
 
         The right bytes are stored as the next generation, as those of any writer are.
@@ -68,16 +72,17 @@ class HealService:
         Args:
             digests: Which ones, checked first; empty for all that are known to be damaged.
             sources: Where to look for the bytes, in this order.
+            by: Who replaces them, for the audit log.
         """
         self._damage.recheck()
         if not digests:
             for key in self._known():
-                yield self._heal(key, sources)
+                yield self._heal(key, sources, by)
             return
         for digest in digests:
             keys = self._examine(digest)
             for key in keys:
-                yield self._heal(key, sources)
+                yield self._heal(key, sources, by)
             if not keys:
                 yield HealOutcome("blobs", digest, "intact")
 
@@ -103,7 +108,7 @@ class HealService:
         damaged = {StorageKey(row.key.kind, digest) for row in rows if row and row.state == "damaged"}
         return sorted(damaged | set(unstored))
 
-    def _heal(self, key: StorageKey, sources: Sequence[HealSource]) -> HealOutcome:
+    def _heal(self, key: StorageKey, sources: Sequence[HealSource], by: Actor) -> HealOutcome:
         with self._sessions.begin() as session:
             owners = DamageStore(session).owners(key)
         models = sorted({owner.model for owner in owners if owner.model})
@@ -116,7 +121,7 @@ class HealService:
                 path = source.fetch(key.digest, Path(folder), models)
                 if path is None:
                     continue
-                self._blobs.store([BlobChunk(key, path.stat().st_size, path)], holder=_HOLDER)
+                self._blobs.write(key, file_chunks(path), holder=_HOLDER, by=by)
                 return HealOutcome(key.kind, key.digest, "healed", source.name, needed_by)
         return HealOutcome(key.kind, key.digest, "damaged", None, needed_by, _advice(owners))
 

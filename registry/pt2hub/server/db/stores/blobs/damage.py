@@ -69,7 +69,11 @@ _CURRENT = """
     WHERE blobs.state = 'damaged' AND damage.generation = blobs.generation {more}
     ORDER BY kind, digest LIMIT :limit"""
 _DAMAGED = text(_CURRENT.format(more="AND (kind, digest) > (:kind, :digest)"))
-_AWAY = text(_CURRENT.format(more="AND damage.problem IN ('missing', 'unreadable')"))
+_AWAY = text(
+    _CURRENT.format(
+        more="AND damage.problem IN ('missing', 'unreadable') AND (kind, digest) > (:kind, :digest)"
+    )
+)
 _DAMAGED_AMONG = text(_CURRENT.format(more="AND digest = ANY(:digests)"))
 _OWNERS = text("""
     SELECT needed.owner, models.name, versions.number, builds.target
@@ -204,9 +208,10 @@ class DamageStore:
         asked = {"kind": after[0], "digest": after[1], "limit": limit}
         return [_damage(row) for row in self._session.execute(_DAMAGED, asked).mappings()]
 
-    def list_away(self, limit: int) -> list[Damage]:
+    def list_away(self, limit: int, after: tuple[str, str] = ("", "")) -> list[Damage]:
         """Return blobs that are missing or unreadable, which may come back by themselves."""
-        return [_damage(row) for row in self._session.execute(_AWAY, {"limit": limit}).mappings()]
+        asked = {"kind": after[0], "digest": after[1], "limit": limit}
+        return [_damage(row) for row in self._session.execute(_AWAY, asked).mappings()]
 
     def among(self, digests: Sequence[str]) -> list[Damage]:
         """Return the damage of those of some blobs and manifests that are damaged now."""
