@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 import pytest
+from botocore.exceptions import ClientError
 
 from pt2hub import errors
 from pt2hub.server.api.app import create_app
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
 
     from pt2hub.server.config import ServerConfig
 
-Usage = namedtuple("Usage", "total used free")
+
+class Usage(NamedTuple):
+    """As `shutil.disk_usage` returns it."""
+
+    total: int
+    used: int
+    free: int
 
 
 def ready(api: FlaskClient, query: str = "") -> tuple[int, str]:
@@ -143,17 +150,17 @@ def test_a_sign_in_says_that_the_disk_is_full(
 def test_a_bucket_that_takes_no_writes_is_told(
     config: ServerConfig, s3_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dataclasses import replace
-
     config = replace(config, storage=s3_url)
     with open_container(config, database_url=str(config.database_url)) as container:
         api = create_app(container, config).test_client()
         assert ready(api) == (200, "ready")
-        monkeypatch.setattr(container.health, "_probed_at", float("-inf"))
+        container.health._probed_at = float("-inf")
         assert isinstance(container.storage, S3Storage)
-        bucket = container.storage._bucket
-        monkeypatch.setattr(bucket.client, "put_object", refuse(errors.StorageFull("quota")))
-        monkeypatch.setattr(
-            bucket.client, "put_object", lambda **_: (_ for _ in ()).throw(errors.StorageFull("quota"))
-        )
+
+        def full(**_: Any) -> None:
+            answer = {"Error": {"Code": "QuotaExceeded"}, "ResponseMetadata": {"HTTPStatusCode": 507}}
+            raise ClientError(answer, "PutObject")  # type: ignore[arg-type]  # as a server sends it
+
+        monkeypatch.setattr(container.storage._bucket.client, "put_object", full)
         assert ready(api) == (507, "storage_full")
+        assert ready(api, "?reads_only=true") == (200, "ready")
