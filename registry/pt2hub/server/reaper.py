@@ -44,7 +44,6 @@ class Reaper:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._upkeep = container.maintenance
-        self._scrub = container.scrub
         self._heartbeat_timeout = heartbeat_timeout
         # A worker's last sign of life may be a heartbeat older than the gap.
         self._longest_gap = heartbeat_timeout - every
@@ -56,7 +55,7 @@ class Reaper:
         tasks = [
             (self.look, every, "reaper"),
             (self._tidy, _TIDY_SECONDS, "tidy"),
-            (lambda: self._scrub.run_in_turn(self._stopped.wait), _SCRUB_SECONDS, "scrub"),
+            (lambda: container.scrub.run_in_turn(self._stopped.wait), _SCRUB_SECONDS, "scrub"),
         ]
         self._threads = [
             threading.Thread(target=self._repeat, args=(look, seconds), daemon=True, name=name)
