@@ -7,7 +7,7 @@ from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB
 
 revision = "0034"
-down_revision = "0030"
+down_revision = "0032"
 branch_labels = None
 depends_on = None
 

@@ -383,3 +383,29 @@ def test_what_a_dead_writer_left_is_swept_when_it_is_old_enough_and_nothing_else
     assert subject.storage.sweep(0) == 2
     assert subject.remains() == 0
     assert whole(subject.storage, blob(DATA)) == DATA
+
+
+def test_objects_are_listed_with_their_sizes(subject: Subject) -> None:
+    sizes = {blob(data).at(1): len(data) for data in (DATA, b"", b"small")}
+    for data in (DATA, b"", b"small"):
+        subject.storage.write(blob(data), [data])
+    assert {item.key.exact: item.size for item in subject.storage.objects("blobs")} == sizes
+
+
+@pytest.mark.parametrize("data", [DATA, b""], ids=["some", "nothing"])
+def test_what_is_quarantined_is_found_by_no_reader_and_written_anew_as_the_next_generation(
+    subject: Subject, data: bytes
+) -> None:
+    subject.storage.write(blob(data), [data])
+    subject.storage.quarantine(blob(data).at(1))
+    subject.storage.quarantine(blob(data).at(1))  # where there is none, nothing happens
+    assert subject.storage.size(blob(data)) is None
+    assert list(subject.storage.keys("blobs")) == []
+    subject.storage.write(blob(data).at(2), [data])
+    assert b"".join(subject.storage.read(blob(data))) == data
+
+
+def test_a_probe_writes_and_leaves_nothing_that_readers_see(subject: Subject) -> None:
+    subject.storage.probe()
+    subject.storage.probe()
+    assert list(subject.storage.keys("blobs")) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -37,6 +38,13 @@ def served(container: Container, config: ServerConfig) -> Registry:
 @pytest.fixture
 def url(container: Container, config: ServerConfig) -> Iterator[str]:
     """Address of a running API."""
+    with serving(container, config) as url:
+        yield url
+
+
+@contextmanager
+def serving(container: Container, config: ServerConfig) -> Iterator[str]:
+    """Address of an API that runs meanwhile."""
     app = create_app(container, config)
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=_Quiet)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})

@@ -485,6 +485,24 @@ class Blobs(Resource):
 
         return upload(self._transport, Path(path), progress)
 
+    def fetch(
+        self, digest: Digest, folder: str | Path, *, models: Sequence[str] = (), progress: bool | None = None
+    ) -> Path:
+        """Download a blob into a folder, or a manifest of one of some models, and return the file; it is verified.
+
+        Args:
+            models: Models that may have a manifest with this digest.
+            progress: Whether to show the download; None for only on a terminal or in a notebook.
+
+        Raises:
+            NotFound: The server has neither.
+            DigestMismatch: The server sent other bytes.
+            ServerUnreachable: The server did not answer.
+        """
+        from pt2hub.client.blobs.mirror import fetch
+
+        return fetch(self._transport, digest, Path(folder), models, progress=progress)
+
 
 class Targets(Resource):
     """Targets that workers offer or offered."""

@@ -79,6 +79,23 @@ class Durations:
 
 
 @dataclass(frozen=True, slots=True)
+class ScrubStatistics:
+    """What scrubs checked.
+
+    Attributes:
+        blobs: Number of checks of blobs and manifests.
+        bytes: Bytes that were read for them.
+        damaged: Number of blobs and manifests that are damaged now.
+        oldest_seconds: Time since the check of the blob that was not checked for longest.
+    """
+
+    blobs: int = 0
+    bytes: int = 0
+    damaged: int = 0
+    oldest_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Statistics:
     """All operational statistics.
 
@@ -91,6 +108,7 @@ class Statistics:
         steps: Durations of successful build steps, by name.
         measuring_attempts: Number of ended attempts of measuring jobs by target and outcome.
         measuring_failures: Number of attempts of measuring jobs that ended with an error, by target and error code.
+        scrub: What scrubs checked, and what is damaged.
     """
 
     queues: tuple[QueueStatistics, ...]
@@ -101,6 +119,7 @@ class Statistics:
     steps: dict[str, Durations]
     measuring_attempts: dict[tuple[str, str], int] = field(default_factory=dict)
     measuring_failures: dict[tuple[str, str], int] = field(default_factory=dict)
+    scrub: ScrubStatistics = ScrubStatistics()
 
 
 @dataclass(frozen=True, slots=True)

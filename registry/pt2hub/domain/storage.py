@@ -12,6 +12,8 @@ from pt2hub.domain.digests import Digest, hex_of
 Kind: TypeAlias = Literal["blobs", "manifests"]
 FIRST = 1
 """The generation of what was never deleted."""
+QUARANTINE = "quarantine"
+"""Folder of damaged objects, which nobody reads."""
 S3_ADDRESS = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>[^?#]*))?")
 """Form of S3 storage URLs: a bucket and an optional prefix."""
 _PATH = re.compile(r"(blobs|manifests)/sha256/([0-9a-f]{2})/(\2[0-9a-f]{62})(?:\.([1-9]\d{0,8}))?")

@@ -32,10 +32,11 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   +-- SandboxUnavailable, IsolationRefused, StorageUnsafe
     +-- TransientError          storage, network or a worker failed; a retry may succeed
     |   +-- StorageUnavailable, StorageFull, BlobGone, DatabaseUnavailable, ServerUnreachable, WorkerLost, Busy
+    |   |   +-- DatabaseFull, DatabaseReadOnly (of DatabaseUnavailable)
     |   +-- ResolutionExpired, IssuerUnavailable, ReceiverUnreachable, RequestTimeout, RateLimited
     +-- FatalError              a bug in pt2hub or a broken worker; never retried, raises an alarm
-        +-- CompileFailed, LayoutUnproven, ArtifactCrashed, ArtifactHung, ArtifactWrong, DigestMismatch
-        +-- CorruptArchive, StaleAttempt, BadResponse, InternalError
+        +-- CompileFailed, LayoutUnproven, ArtifactCrashed, ArtifactHung, ArtifactWrong
+        +-- DigestMismatch (BlobDamaged), CorruptArchive, StaleAttempt, BadResponse, InternalError
 """
 
 from __future__ import annotations
@@ -75,10 +76,13 @@ from pt2hub.errors.system import (
     ArtifactHung,
     ArtifactWrong,
     BadResponse,
+    BlobDamaged,
     BlobGone,
     Busy,
     CompileFailed,
     CorruptArchive,
+    DatabaseFull,
+    DatabaseReadOnly,
     DatabaseUnavailable,
     DigestMismatch,
     InternalError,
@@ -196,6 +200,7 @@ __all__ = [
     "BadConfiguration",
     "BadProgram",
     "BadResponse",
+    "BlobDamaged",
     "BlobGone",
     "BuildActive",
     "BuildOver",
@@ -207,6 +212,8 @@ __all__ = [
     "CorruptArchive",
     "CudaGraphUnavailable",
     "DataDependent",
+    "DatabaseFull",
+    "DatabaseReadOnly",
     "DatabaseUnavailable",
     "Detail",
     "DeviceCodeExpired",

@@ -29,6 +29,18 @@ class DatabaseUnavailable(TransientError):
     code = "database_unavailable"
 
 
+class DatabaseFull(DatabaseUnavailable):
+    """The database's disk is full."""
+
+    code = "database_full"
+
+
+class DatabaseReadOnly(DatabaseUnavailable):
+    """The database accepts no writes."""
+
+    code = "database_read_only"
+
+
 class IssuerUnavailable(TransientError):
     """The keys of an OpenID Connect provider cannot be read."""
 
@@ -111,6 +123,12 @@ class DigestMismatch(FatalError):
     """The content does not match its digest."""
 
     code = "digest_mismatch"
+
+
+class BlobDamaged(DigestMismatch):
+    """The stored blob is damaged."""
+
+    code = "blob_damaged"
 
 
 class CorruptArchive(FatalError):

@@ -18,17 +18,22 @@ from pt2hub.server.operator import operator
 from pt2hub.system.home import Home
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from pt2hub.domain.audit import AuditFilter
+    from pt2hub.domain.damage import HealOutcome, ScrubReport
+    from pt2hub.domain.digests import Digest
     from pt2hub.domain.key_audits import KeyFinding
     from pt2hub.domain.people import Person, Role, RoleAssignment
     from pt2hub.domain.statistics import QueueStatistics, RepeatedBuild
+    from pt2hub.domain.storage_check import StorageCheck
     from pt2hub.domain.tokens import TokenInfo
     from pt2hub.domain.trust import TrustRule
     from pt2hub.server.config import ServerConfig
     from pt2hub.server.container import Container
     from pt2hub.server.services.access.tokens import Grant
+    from pt2hub.server.services.blobs.heal import HealSource
     from pt2hub.server.worker_access import WorkerRole
     from pt2hub.wire.audit_log import AuditEntry, AuditPage
     from pt2hub.wire.responses import BuildView
@@ -124,8 +129,50 @@ def reindex(config: ServerConfig) -> dict[str, Any]:
         DatabaseUnavailable: The database is unavailable.
         StorageUnavailable: The storage does not answer.
     """
-    with open_services(config) as container:
+    with open_services(config, reporting=True) as container:
         return container.reindex.reindex(by=operator())
+
+
+def scrub(
+    config: ServerConfig,
+    *,
+    everything: bool,
+    bytes_per_s: int,
+    meter: Callable[[int], AbstractContextManager[Callable[[int], None]]],
+) -> ScrubReport:
+    """Read stored blobs again and record damage, beside a running server; see `ScrubService.run`.
+
+    Args:
+        meter: Shows the progress through a number of bytes.
+
+    Raises:
+        SchemaOlder: The schema must be brought up to date first.
+        DatabaseUnavailable: The database is unavailable.
+        StorageUnavailable: The storage does not answer.
+    """
+    with open_services(config, upgrading=False, reporting=True) as container:
+        _, total = container.scrub.count_due(everything=everything)
+        with meter(total) as seen:
+            return container.scrub.run(everything=everything, bytes_per_s=bytes_per_s, seen=seen)
+
+
+def check_storage(config: ServerConfig) -> StorageCheck:
+    """Compare the database and the storage, beside a running server; errors as for `scrub`."""
+    with open_services(config, upgrading=False) as container:
+        return container.storage_check.check()
+
+
+def heal(
+    config: ServerConfig, digests: Sequence[Digest], sources: Sequence[HealSource]
+) -> tuple[HealOutcome, ...]:
+    """Replace damaged blobs by right bytes from elsewhere, beside a running server; errors as for `scrub`.
+
+    Args:
+        digests: Which ones; empty for all that are damaged.
+        sources: Where to look for the bytes, in this order.
+    """
+    with open_services(config, upgrading=False, reporting=True) as container:
+        return tuple(container.heal.heal(digests, sources, by=operator()))
 
 
 def audit_keys(config: ServerConfig) -> tuple[KeyFinding, ...]:
@@ -227,15 +274,23 @@ def export_audit_log(config: ServerConfig, wanted: AuditFilter) -> Iterator[Audi
 
 
 @contextlib.contextmanager
-def open_services(config: ServerConfig, *, upgrading: bool = True) -> Iterator[Container]:
-    """Yield the services over a database with the current schema."""
+def open_services(
+    config: ServerConfig, *, upgrading: bool = True, reporting: bool = False
+) -> Iterator[Container]:
+    """Yield the services over a database with the current schema.
+
+    Args:
+        upgrading: Whether to upgrade the schema.
+        reporting: Whether the command itself reports what the services would log: damage.
+    """
     if not upgrading and config.database_url is None and not Home(config.home).database.exists():
         raise BadConfiguration(
             "The home has no database: no server was ever started with it",
             where=str(config.home),
             hint="Set PT2HUB_HOME as for pt2hub up, or PT2HUB_DATABASE_URL as for pt2hub api.",
         )
-    with _quiet(), _database(config) as database_url:
+    level = logging.CRITICAL if reporting else logging.WARNING
+    with _quiet(level), _database(config) as database_url:
         if upgrading or config.database_url is None:  # its own server's, which brings it up to date as well
             migrations.upgrade(database_url)
         else:
@@ -245,11 +300,11 @@ def open_services(config: ServerConfig, *, upgrading: bool = True) -> Iterator[C
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet(level: int) -> Iterator[None]:
     """Keep log lines off standard output, which belongs to the command."""
     before = structlog.get_config()
     structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     try:

@@ -10,7 +10,7 @@ from pt2hub.domain.limits import Limits
 from pt2hub.domain.publishing.spec import DEFAULT_FACTORIES
 from pt2hub.server.blobs.open import open_storage
 from pt2hub.server.blobs.ports import PresignedTransfers
-from pt2hub.server.config import DEFAULT_MAX_BLOB_BYTES
+from pt2hub.server.config import DEFAULT_MAX_BLOB_BYTES, DEFAULT_SCRUB_BYTES_PER_S
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db.queue import BuildQueue
 from pt2hub.server.services.access.audit_log import AuditLogService
@@ -35,6 +35,9 @@ from pt2hub.server.services.artifacts.kernels import KernelService
 from pt2hub.server.services.artifacts.resolution import ResolutionService
 from pt2hub.server.services.artifacts.single_file import SingleFileService
 from pt2hub.server.services.blobs.blob_writes import BlobService
+from pt2hub.server.services.blobs.damage import DamageService
+from pt2hub.server.services.blobs.heal import HealService
+from pt2hub.server.services.blobs.scrub import ScrubService
 from pt2hub.server.services.blobs.uploads import UploadService
 from pt2hub.server.services.builds.build_service import BuildService
 from pt2hub.server.services.builds.log_windows import LogWindowService
@@ -45,6 +48,7 @@ from pt2hub.server.services.operations.key_audits import KeyAuditService
 from pt2hub.server.services.operations.maintenance import ABANDONED_AFTER_S, HourlyTask, MaintenanceService
 from pt2hub.server.services.operations.reindex import ReindexService
 from pt2hub.server.services.operations.statistics import StatisticsService
+from pt2hub.server.services.operations.storage_check import StorageCheckService
 from pt2hub.server.services.operations.usage import UsageService
 from pt2hub.server.services.operations.workers import WorkerService
 from pt2hub.server.services.performance.charts import ChartService
@@ -79,6 +83,7 @@ class Container:
         storage: Where blobs are; tests give one of their own.
         heartbeat_timeout: Time without a heartbeat after which a worker is lost.
         webhook_receivers: Host and port of receivers that may have private addresses.
+        scrub_bytes_per_s: Rate of the scrub; 0 for none.
     """
 
     def __init__(  # noqa: PLR0913  # parts and settings, most by name
@@ -92,6 +97,7 @@ class Container:
         max_blob_bytes: int = DEFAULT_MAX_BLOB_BYTES,
         limits: Limits | None = None,
         webhook_receivers: Collection[tuple[str, int]] = (),
+        scrub_bytes_per_s: int = DEFAULT_SCRUB_BYTES_PER_S,
     ) -> None:
         self.storage = storage
         self.queue = queue
@@ -100,7 +106,7 @@ class Container:
         self._heartbeat_timeout = heartbeat_timeout
         self._limits = limits or Limits()
 
-        self._open_blobs(max_blob_bytes)
+        self._open_blobs(max_blob_bytes, scrub_bytes_per_s)
         self._open_artifacts()
         self._open_builds()
         self._open_publishing(factories)
@@ -110,10 +116,13 @@ class Container:
         self._open_webhooks(Egress(webhook_receivers))
         self._open_operations()
 
-    def _open_blobs(self, max_blob_bytes: int) -> None:
+    def _open_blobs(self, max_blob_bytes: int, scrub_bytes_per_s: int) -> None:
         storage = self.storage
         transfers = storage if isinstance(storage, PresignedTransfers) else None
+        self.damage = DamageService(self._sessions, storage)
+        self.scrub = ScrubService(self._sessions, self.damage, bytes_per_s=scrub_bytes_per_s)
         self.blobs = BlobService(self._sessions, storage)
+        self.heal = HealService(self._sessions, self.blobs, self.damage)
         self.uploads = UploadService(
             self._sessions,
             self.blobs,
@@ -195,6 +204,7 @@ class Container:
         self.isolation = IsolationService(sessions)
         self.key_audits = KeyAuditService(sessions, self.storage)
         self.reindex = ReindexService(sessions, self.storage)
+        self.storage_check = StorageCheckService(sessions, self.storage)
         self.statistics = StatisticsService(sessions, heartbeat_timeout=timeout)
         self.usage = UsageService(sessions, self._limits)
         self.health = HealthService(sessions, self.storage, database_url=queue.database_url)
@@ -209,6 +219,7 @@ class Container:
                 self.uploads.sweep,
                 self.blobs.tidy,
                 self.webhook_dispatcher.sweep,
+                self.damage.tidy,
                 HourlyTask(lambda: self.storage.sweep(ABANDONED_AFTER_S)),
                 HourlyTask(self.web_sessions.sweep),
                 HourlyTask(self.devices.sweep),
@@ -239,6 +250,7 @@ def open_container(config: ServerConfig, *, database_url: str) -> Iterator[Conta
         max_blob_bytes=config.max_blob_bytes,
         limits=config.limits,
         webhook_receivers=config.webhook_receivers,
+        scrub_bytes_per_s=config.scrub_bytes_per_s,
     )
     try:
         yield container

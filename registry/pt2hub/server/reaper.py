@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pt2hub.server.container import Container
 
 _TIDY_SECONDS = 10.0
+_SCRUB_SECONDS = 30.0
 _PATIENCE_SECONDS = 3.0
 _log = structlog.get_logger(__name__)
 
@@ -50,8 +51,12 @@ class Reaper:
         self._since: float | None = None
         self._last = self._last_contact = 0.0
         self._stopped = threading.Event()
-        # Two threads: putting logs into a slow storage must not keep builds waiting.
-        tasks = [(self.look, every, "reaper"), (self._tidy, _TIDY_SECONDS, "tidy")]
+        # Threads: putting logs into a slow storage must not keep builds waiting, nor slow reading anything else.
+        tasks = [
+            (self.look, every, "reaper"),
+            (self._tidy, _TIDY_SECONDS, "tidy"),
+            (lambda: container.scrub.run_in_turn(self._stopped.wait), _SCRUB_SECONDS, "scrub"),
+        ]
         self._threads = [
             threading.Thread(target=self._repeat, args=(look, seconds), daemon=True, name=name)
             for look, seconds, name in (tasks if tidies else tasks[:1])

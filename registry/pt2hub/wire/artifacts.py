@@ -81,6 +81,23 @@ class RegionView:
         return cls(region.key.digest, region.calls, region.modules, region.code_reused_from)
 
 
+@dataclass(frozen=True, slots=True)
+class DamagedPart:
+    """A part of an artifact whose stored bytes are damaged.
+
+    Attributes:
+        part: `manifest`, `config`, `code`, `weights` or `referrer`.
+        digest: Digest of the blob or manifest.
+        problem: `digest`, `size`, `missing` or `unreadable`.
+        found_at: ISO 8601, UTC.
+    """
+
+    part: str
+    digest: Digest
+    problem: str
+    found_at: str
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class ArtifactView(Renderable):
     """An artifact in full detail.
@@ -127,6 +144,7 @@ class ArtifactView(Renderable):
         manifest: The manifest as stored.
         config: The config blob as stored.
         measurement: Measurement status; None from older servers.
+        damaged: Parts whose stored bytes are damaged; a manifest or config among them is empty here.
     """
 
     digest: Digest
@@ -170,3 +188,4 @@ class ArtifactView(Renderable):
     manifest: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
     measurement: MeasurementStatus | None = None
+    damaged: tuple[DamagedPart, ...] = ()

@@ -20,11 +20,13 @@ class ArtifactRef(Renderable):
         target: Name of the target.
         digest: Manifest digest.
         created_at: ISO 8601, UTC.
+        damaged: Whether the server's copy of its manifest, config, code or weights is damaged.
     """
 
     target: str
     digest: Digest
     created_at: str
+    damaged: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,7 +205,7 @@ def test_bytes_that_the_storage_changed_are_never_shown(
         path = stored / StorageKey.blob(blob).path
         path.chmod(0o600)
         path.write_bytes(b"other" + path.read_bytes()[5:])
-    assert "holds other bytes" in read(web, f"/artifacts/{digest}/sources").text
+    assert "its bytes have another digest" in read(web, f"/artifacts/{digest}/sources").text
     page = read(web, f"/artifacts/{digest}")
     assert "The config cannot be shown" in page.text
     (stored / StorageKey.blob(view.config_digest).path).unlink()

@@ -79,7 +79,7 @@ def test_a_full_storage_can_be_read_and_is_tried_again(
     with open_container(config, database_url=migrated_url) as container:
         api = create_app(container, config).test_client()
         with capture_logs() as lines:
-            assert [api.get("/readyz").status_code for _ in range(3)] == [200] * 3
+            assert [api.get("/readyz?reads_only=true").status_code for _ in range(3)] == [200] * 3
         told = [line["code"] for line in lines if line["event"] == "storage is full"]
     assert (told, len(tried)) == (["storage_full"], 2)
 

@@ -45,7 +45,7 @@ def test_the_index_comes_back_from_the_storage_alone(registry: Registry) -> None
     lose_everything_but_tokens(registry)
     report = registry.services.reindex.reindex()
 
-    assert report == {"manifests": 6, "artifacts": 2, "added": 2, "unreadable": {}}
+    assert report == {"manifests": 6, "artifacts": 2, "added": 2, "unreadable": {}, "damaged": {}}
     assert [registry.services.resolve.artifact(digest) for digest in digests] == before
     assert (
         registry.sql("SELECT id, target, request, position, first_submitted FROM builds ORDER BY id")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 UNKNOWN = "unknown target; upgrade pt2hub to use it"
 _RUNS = "runs here"
+_DAMAGED = "damaged on the server"
 
 
 @panels.command(
@@ -77,6 +78,7 @@ def show(
                 "profile": encode(view.profile),
                 "torch_compile_profile": encode(view.torch_compile_profile),
                 **({"call_profile": encode(profiles[target])} if profile else {}),
+                "damaged": encode(view.damaged),
                 "referrers": [{"digest": r.digest, "type": r.artifact_type} for r in view.referrers],
                 **({"autotune": encode(view.autotune)} if autotune else {}),
             }
@@ -107,10 +109,18 @@ def check_compatibility(
     needs = {name: _native(view) for name, view in (artifacts or {}).items()}
 
     def judge(name: str, target: Target) -> str:
+        if damaged := damaged_text((artifacts or {}).get(name)):
+            return damaged
         native = needs.get(name)
         return str(assess_compatibility(target, host_for(target, native, host), native))
 
     return {name: judge(name, target) if target else UNKNOWN for name, target in targets.items()}
+
+
+def damaged_text(artifact: ArtifactView | None) -> str:
+    """Return which parts of an artifact are damaged on the server; empty if it can be loaded."""
+    parts = [item.part for item in artifact.damaged if item.part != "referrer"] if artifact else []
+    return f"{_DAMAGED}: {', '.join(parts)}" if parts else ""
 
 
 def _native(artifact: ArtifactView) -> NativeCode | None:
@@ -127,7 +137,9 @@ def _native(artifact: ArtifactView) -> NativeCode | None:
 
 def pull_command(version: VersionView, compatibility: Mapping[str, str]) -> str | None:
     """Return the command that pulls an artifact, preferably one that runs here; None if none can be pulled."""
-    known = [name for name, state in compatibility.items() if state != UNKNOWN]
+    known = [
+        name for name, state in compatibility.items() if state != UNKNOWN and not state.startswith(_DAMAGED)
+    ]
     if not known:
         return None
     command = f"pt2hub pull {version.model}@{version.number}"

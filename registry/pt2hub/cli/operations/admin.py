@@ -13,6 +13,7 @@ from pt2hub.cli.access.lifetimes import parse_lifetime
 from pt2hub.cli.access.token_tables import print_tokens
 from pt2hub.cli.operations.audit_log import audit_log
 from pt2hub.cli.operations.people import assign_role, end_person, people, remove_role, roles
+from pt2hub.cli.operations.storage import fsck, heal, scrub
 from pt2hub.cli.operations.trust import distrust, trust, trusted
 from pt2hub.cli.output import emit, print_text
 from pt2hub.domain.codec import encode
@@ -56,6 +57,9 @@ def register(app: typer.Typer) -> None:
         end_person,
         audit_log,
         reindex,
+        scrub,
+        fsck,
+        heal,
         migrate,
         audit_keys,
         queue,
@@ -142,9 +146,8 @@ def reindex() -> None:
     """Rebuild the database's rows from the manifests in storage."""
     from pt2hub.server.admin import reindex as rebuild
 
-    counts = rebuild(server_config())
-    lines = "\n".join(f"{name}: {count}" for name, count in counts.items())
-    emit(counts, lambda out: out.print(lines))
+    report = rebuild(server_config())
+    emit(report, lambda out: _print_reindex(out, report))
 
 
 @panels.command(None, "pt2hub admin migrate")
@@ -274,6 +277,16 @@ def worker_policy(
 
     policy = policy_of(server_config().storage, principal, overwriting=not no_overwrite)
     emit(policy, lambda _: print_text(json.dumps(policy, indent=2)))
+
+
+def _print_reindex(out: Console, report: dict[str, Any]) -> None:
+    for name in ("manifests", "artifacts", "added"):
+        out.print(f"{name}: {report[name]}")
+    for name in ("unreadable", "damaged"):
+        for digest, reason in report[name].items():
+            out.print(f"{name}: {digest}: {reason}")
+    if report["damaged"]:
+        out.print("Replace what is damaged: pt2hub admin heal")
 
 
 def _print_role(out: Console, applied: WorkerRole) -> None:

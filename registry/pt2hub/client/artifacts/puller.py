@@ -171,6 +171,9 @@ class Puller:
         def read_config(digest: Digest) -> ArtifactConfig:
             return self._read(reference.model, digest, locked)[1]
 
+        artifacts = tuple(
+            replace(item, damaged=item.damaged and not self._is_cached(item)) for item in artifacts
+        )
         chosen, passed_over = select_artifact(replace(resolved, artifacts=artifacts), read_config, device)
         return _Choice(chosen.digest, reference.model, resolved.number, chosen.name, passed_over)
 
@@ -183,6 +186,15 @@ class Puller:
         if locked:
             locked.check(digest, self._size(digest), manifest, config)
         return manifest, config
+
+    def _is_cached(self, artifact: ArtifactRef) -> bool:
+        """Return whether all files of an artifact are here, so that damage on the server does not matter."""
+        path = self._cache.find(artifact.digest, verify="always")
+        if path is None:
+            return False
+        manifest = _document(Manifest, path, "manifest")
+        parts = (manifest.config, *manifest.layers)
+        return all(self._cache.find(part.digest, verify="always") for part in parts)
 
     def _size(self, digest: Digest) -> int:
         path = self._cache.find(digest)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pt2hub.client.machine.host import host_for, none_fits, this_host
 from pt2hub.domain.compatibility.assessment import assess_compatibility
-from pt2hub.domain.compatibility.findings import Compatibility, finding
+from pt2hub.domain.compatibility.findings import DAMAGED, Compatibility, finding
 from pt2hub.domain.compatibility.selection import Candidate, select
 from pt2hub.domain.targets import parse_target
 from pt2hub.errors import BadCall, UnknownTarget
@@ -75,7 +75,13 @@ def select_artifact(
         return assess_compatibility(candidate.target, host_for(candidate.target, native, host), native)
 
     candidates = (
-        Candidate(item.target, target, item.digest, item.created_at, _by_target(target, host, device))
+        Candidate(
+            item.target,
+            target,
+            item.digest,
+            item.created_at,
+            DAMAGED if item.damaged else _by_target(target, host, device),
+        )
         if target
         else Candidate(item.target, None, item.digest, item.created_at)
         for item, target in known

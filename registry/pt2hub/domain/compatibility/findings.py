@@ -24,8 +24,8 @@ class AxisFinding:
     """Compatibility on one axis.
 
     Attributes:
-        axis: os, machine, device, cpu, libc, libstdc++, torch, cuda, driver, compute capability, shared memory or
-            operator libraries.
+        axis: os, machine, device, cpu, libc, libstdc++, torch, cuda, driver, compute capability, shared memory,
+            operator libraries or files.
         needs: The artifact's requirement.
         has: The machine's property.
     """
@@ -85,3 +85,7 @@ def finding(axis: str, *, ok: bool, needs: str, has: str) -> AxisFinding:
     """Return the finding of an axis that is either compatible or not."""
     state = CompatibilityState.COMPATIBLE if ok else CompatibilityState.INCOMPATIBLE
     return AxisFinding(axis, state, needs, has)
+
+
+DAMAGED = Compatibility((finding("files", ok=False, needs="intact files", has="damaged ones on the server"),))
+"""Of an artifact that cannot be loaded from the server, on any machine."""

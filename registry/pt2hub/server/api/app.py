@@ -115,7 +115,7 @@ def create_app(container: Container, config: ServerConfig) -> Flask:
     )
     app.config["MAX_CONTENT_LENGTH"] = DEFAULT_BODY_BYTES
     attach(app, Context(container, config))
-    problems.register(app)
+    problems.register(app, explain=lambda error: container.damage.explain(error))  # noqa: PLW0108  # there is none where only the description is made
     app.before_request(_begin)
     app.before_request(_check_address)
     app.before_request(_check_client)

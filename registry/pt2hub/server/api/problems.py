@@ -7,7 +7,7 @@ import re
 import secrets
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import structlog
 from flask import Response, has_request_context, request
@@ -16,6 +16,8 @@ from werkzeug.exceptions import HTTPException
 from pt2hub import errors
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flask import Flask
     from werkzeug.wrappers import Response as WerkzeugResponse
 
@@ -94,6 +96,7 @@ STATUS: dict[type[errors.Pt2hubError], HTTPStatus] = {
     errors.StorageUnsafe: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.StorageFull: HTTPStatus.INSUFFICIENT_STORAGE,
     errors.DigestMismatch: HTTPStatus.BAD_REQUEST,  # over HTTP the upload is wrong, not the server
+    errors.BlobDamaged: HTTPStatus.INTERNAL_SERVER_ERROR,  # not 503: clients would wait for what no time cures
 }
 """Status by class; other classes have the status of their nearest ancestor."""
 
@@ -133,6 +136,9 @@ def problem(error: errors.Pt2hubError, *, status: int | None = None) -> Response
     return response
 
 
+Explains: TypeAlias = "Callable[[errors.Pt2hubError], errors.Pt2hubError]"
+
+
 class Presents(Protocol):
     """A renderer of errors, such as `problem`."""
 
@@ -147,14 +153,15 @@ def _absolute_hint(hint: str | None) -> str | None:
     return _ADDRESS.sub(f"{request.host_url}api/v1/", hint)
 
 
-def register(app: Flask, present: Presents = problem) -> None:
+def register(app: Flask, present: Presents = problem, explain: Explains = lambda error: error) -> None:
     """Register error handlers; a second call replaces the renderer.
 
     Args:
         app: The application.
         present: Renderer of errors.
+        explain: Returns the error that says why, such as of a blob that is missing.
     """
-    app.register_error_handler(errors.Pt2hubError, partial(_ours, present=present))
+    app.register_error_handler(errors.Pt2hubError, lambda error: _ours(explain(error), present=present))
     app.register_error_handler(HTTPException, partial(_of_http, present=present))
     app.register_error_handler(Exception, partial(_unforeseen, present=present))
 

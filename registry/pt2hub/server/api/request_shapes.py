@@ -149,6 +149,14 @@ class Body(BaseModel):
         }
 
 
+class ReadinessQuery(Parameters):
+    """What must work."""
+
+    reads_only: bool = Field(
+        False, description="Only what resolves and downloads need: the disks may be full"
+    )
+
+
 class ModelPath(Parameters):
     """A model."""
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from pt2hub.domain.artifacts import MANIFEST_TYPE
 from pt2hub.domain.digests import Digest
-from pt2hub.domain.storage import FIRST, Kind, object_path, parse_object_path
+from pt2hub.domain.storage import FIRST, QUARANTINE, Kind, object_path, parse_object_path
+from pt2hub.errors import NotFound
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -55,6 +56,11 @@ class StorageKey:
         return object_path(self.kind, self.digest, self.generation or FIRST)
 
     @property
+    def quarantine_path(self) -> str:
+        """Where the bytes are kept once they are damaged, out of the way of all readers."""
+        return f"{QUARANTINE}/{self.path}"
+
+    @property
     def content_type(self) -> str:
         """The media type it is served as."""
         return MANIFEST_TYPE if self.kind == "manifests" else "application/octet-stream"
@@ -63,3 +69,21 @@ class StorageKey:
     def cache_control(self) -> str:
         """How long it may be cached: for ever, since its name is its content."""
         return "max-age=31536000, immutable"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object in the storage.
+
+    Attributes:
+        key: Its key with its generation.
+        size: Size in bytes.
+    """
+
+    key: StorageKey
+    size: int
+
+
+def blob_missing(key: StorageKey) -> NotFound:
+    """Return the error for a blob that is not in the storage; its context lets services say why."""
+    return NotFound("The blob is missing from storage", where=key.digest, context={"kind": key.kind})

@@ -7,8 +7,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pt2hub.errors import NotFound
-from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.blobs.keys import StorageKey, StoredObject, blob_missing
 from pt2hub.server.blobs.verification import (
     INCOMPLETE,
     file_chunks,
@@ -16,6 +15,7 @@ from pt2hub.server.blobs.verification import (
     os_errors,
     sync_folder,
     verify_digest,
+    verify_stored,
     write_atomically,
 )
 
@@ -47,12 +47,12 @@ class LocalStorage:
         """See `Reads.read`."""
         found = self._find(key)
         if found is None:
-            raise NotFound("Blob not found in the storage.", where=key.digest)
+            raise blob_missing(key)
         yield from file_chunks(found[0], start, stop)
 
     def fetch(self, key: StorageKey, path: Path) -> None:
         """See `Reads.fetch`."""
-        write_atomically(path, verify_digest(self.read(key), key.digest))
+        write_atomically(path, verify_stored(self.read(key), key))
 
     def write(self, key: StorageKey, chunks: Iterable[bytes], *, limit: int | None = None) -> int:
         """See `Writes.write`."""
@@ -69,6 +69,14 @@ class LocalStorage:
         stored = self.size(key.exact)
         return self.write(key, file_chunks(path)) if stored is None else stored
 
+    def quarantine(self, key: StorageKey) -> None:
+        """See `BlobQuarantine.quarantine`."""
+        path, target = self._root / key.exact.path, self._root / key.exact.quarantine_path
+        self._make(target.parent)
+        with os_errors(path), suppress(FileNotFoundError):
+            path.replace(target)
+            sync_folder(path.parent)
+
     def keys(self, kind: Kind) -> Iterator[StorageKey]:
         """See `Lists.keys`."""
         for folder in self._children(self._root / kind / "sha256"):
@@ -76,6 +84,13 @@ class LocalStorage:
                 key = self._key(path)
                 if key is not None:
                     yield key
+
+    def objects(self, kind: Kind) -> Iterator[StoredObject]:
+        """See `BlobLister.objects`."""
+        for key in self.keys(kind):
+            size = self.size(key)
+            if size is not None:  # deleted meanwhile
+                yield StoredObject(key, size)
 
     def free(self) -> int | None:
         """See `Measures.free`."""
@@ -88,6 +103,10 @@ class LocalStorage:
         write_atomically(path, [b"probe"], durable=True)
         with os_errors(path):
             path.unlink(missing_ok=True)  # another process may have tried it at the same moment
+
+    def probe(self) -> None:
+        """See `StorageHealth.probe`."""
+        self.check()
 
     def sweep(self, older_than: float) -> int:
         """See `StorageHealth.sweep`."""

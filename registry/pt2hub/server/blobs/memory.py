@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.digests import CHUNK
-from pt2hub.errors import NotFound
-from pt2hub.server.blobs.verification import file_chunks, kept, verify_digest, write_atomically
+from pt2hub.server.blobs.keys import StoredObject, blob_missing
+from pt2hub.server.blobs.verification import file_chunks, kept, verify_digest, verify_stored, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,14 +31,14 @@ class MemoryStorage:
         """See `Reads.read`."""
         found = self._find(key)
         if found is None:
-            raise NotFound("Blob not found in the storage.", where=key.digest)
+            raise blob_missing(key)
         data = memoryview(found)[start:stop]
         for at in range(0, len(data), CHUNK):
             yield bytes(data[at : at + CHUNK])
 
     def fetch(self, key: StorageKey, path: Path) -> None:
         """See `Reads.fetch`."""
-        write_atomically(path, verify_digest(self.read(key), key.digest))
+        write_atomically(path, verify_stored(self.read(key), key))
 
     def write(self, key: StorageKey, chunks: Iterable[bytes], *, limit: int | None = None) -> int:
         """See `Writes.write`."""
@@ -50,9 +50,20 @@ class MemoryStorage:
         stored = self.size(key.exact)
         return self.write(key, file_chunks(path)) if stored is None else stored
 
+    def quarantine(self, key: StorageKey) -> None:
+        """See `BlobQuarantine.quarantine`."""
+        self._stored.pop(key.exact, None)
+
     def keys(self, kind: Kind) -> Iterator[StorageKey]:
         """See `Lists.keys`."""
         yield from sorted(key for key in self._stored if key.kind == kind)
+
+    def objects(self, kind: Kind) -> Iterator[StoredObject]:
+        """See `BlobLister.objects`."""
+        for key in self.keys(kind):
+            size = self.size(key)
+            if size is not None:
+                yield StoredObject(key, size)
 
     def free(self) -> int | None:
         """See `Measures.free`."""
@@ -60,6 +71,9 @@ class MemoryStorage:
 
     def check(self) -> None:
         """See `Checks.check`: memory can be written, and `write` overwrites nothing."""
+
+    def probe(self) -> None:
+        """See `StorageHealth.probe`."""
 
     def sweep(self, older_than: float) -> int:  # noqa: ARG002  # of the port
         """See `StorageHealth.sweep`: what is half-written is not in here."""

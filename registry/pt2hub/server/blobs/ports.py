@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
     from pt2hub.domain.digests import Digest
     from pt2hub.domain.storage import Kind, StorageLocation
-    from pt2hub.server.blobs.keys import StorageKey
+    from pt2hub.server.blobs.keys import StorageKey, StoredObject
+
+
+RESERVE_BYTES = 64 << 20
+"""Disk space kept free for the embedded PostgreSQL and the logs, which share the storage's disk."""
 
 
 class BlobReader(Protocol):
@@ -81,8 +85,24 @@ class BlobWriter(Protocol):
         ...
 
 
+class BlobQuarantine(Protocol):
+    """A storage that can put damaged bytes away."""
+
+    def quarantine(self, key: StorageKey) -> None:
+        """Move an object to `quarantine/`, where no reader looks; where there is none, nothing happens.
+
+        Args:
+            key: Its key; without a generation the first one.
+        """
+        ...
+
+
 class BlobLister(Protocol):
     """A storage whose content can be listed."""
+
+    def objects(self, kind: Kind) -> Iterator[StoredObject]:
+        """Yield what `keys` yields, with sizes."""
+        ...
 
     def keys(self, kind: Kind) -> Iterator[StorageKey]:
         """Yield what is stored, each with its generation, in the order of the digests; nothing half-written."""
@@ -113,6 +133,15 @@ class StorageHealth(Protocol):
         """
         ...
 
+    def probe(self) -> None:
+        """Try whether it takes a write now; cheap, for readiness checks.
+
+        Raises:
+            StorageFull: It has no room.
+            StorageUnavailable: It does not answer, or refuses.
+        """
+        ...
+
     def sweep(self, older_than: float) -> int:
         """Remove what writers that died left half-written.
 
@@ -126,7 +155,7 @@ class StorageHealth(Protocol):
         ...
 
 
-class Storage(BlobReader, BlobWriter, BlobLister, BlobSizer, StorageHealth, Protocol):
+class Storage(BlobReader, BlobWriter, BlobQuarantine, BlobLister, BlobSizer, StorageHealth, Protocol):
     """A storage with all basic capabilities."""
 
 
@@ -138,11 +167,13 @@ class PresignedRequest:
         method: GET or PUT.
         url: Whole address. Its query is a secret: it must stand in no log.
         headers: Headers that are signed and must be sent as they are.
+        size: Length of what a read returns.
     """
 
     method: str
     url: str = field(repr=False)
     headers: dict[str, str] = field(default_factory=dict)
+    size: int | None = None
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.digests import CHUNK
-from pt2hub.errors import DigestMismatch, StorageFull, StorageUnavailable, TooLarge
+from pt2hub.errors import BlobDamaged, DigestMismatch, StorageFull, StorageUnavailable, TooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -58,6 +58,28 @@ def verify_digest(chunks: Iterable[bytes], digest: Digest, *, limit: int | None 
         )
 
 
+def verify_stored(chunks: Iterable[bytes], key: StorageKey) -> Iterator[bytes]:
+    """Pass chunks of a stored blob through and verify their digest at the end.
+
+    Raises:
+        BlobDamaged: They have another digest.
+    """
+    try:
+        yield from verify_digest(chunks, key.digest)
+    except DigestMismatch as error:
+        raise blob_damaged(key) from error
+
+
+def blob_damaged(key: StorageKey) -> BlobDamaged:
+    """Return the error for a stored blob with other bytes; its context lets services record the damage."""
+    return BlobDamaged(
+        "The stored blob is damaged: its bytes have another digest.",
+        where=key.digest,
+        hint=f"The server's operator mends it: pt2hub admin heal {key.digest}.",
+        context={"kind": key.kind},
+    )
+
+
 def kept(stored: int, size: int, key: StorageKey) -> int:
     """Check the size of an existing blob against that of correct content.
 
@@ -71,7 +93,7 @@ def kept(stored: int, size: int, key: StorageKey) -> int:
         raise DigestMismatch(
             f"The stored blob has {stored} bytes instead of {size}.",
             where=key.path,
-            hint="Delete it from the storage and store it again: it was not written by pt2hub.",
+            hint="Try again: it is checked, and if it is damaged, the next upload replaces it.",
         )
     return size
 

@@ -14,7 +14,14 @@ import sqlalchemy.exc
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.orm import Session, sessionmaker
 
-from pt2hub.errors import BadConfiguration, DatabaseUnavailable, InternalError
+from pt2hub.errors import (
+    BadConfiguration,
+    DatabaseFull,
+    DatabaseReadOnly,
+    DatabaseUnavailable,
+    InternalError,
+    Pt2hubError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,20 +130,54 @@ def translate_errors() -> Iterator[None]:
     """Translate errors of SQLAlchemy and psycopg.
 
     Raises:
+        DatabaseFull: The database's disk is full.
+        DatabaseReadOnly: The database accepts no writes.
         DatabaseUnavailable: No connection, a timeout or a deadlock: another try may succeed.
         InternalError: The database refused a statement.
     """
     try:
         yield
-    except (*_UNAVAILABLE, psycopg.OperationalError) as exc:
-        raise DatabaseUnavailable(
-            f"The database did not answer: {_first_line(exc)}", hint=_NO_ANSWER
-        ) from exc
     except (sqlalchemy.exc.SQLAlchemyError, psycopg.Error) as exc:
-        raise InternalError(
-            f"The database refused a statement: {_first_line(exc)}",
-            hint="Check that the schema is upgraded (pt2hub up does it at start); otherwise please report this.",
-        ) from exc
+        raise _translate(exc) from exc
+
+
+def _translate(exc: Exception) -> Pt2hubError:
+    original = getattr(exc, "orig", None) or exc
+    if isinstance(original, psycopg.errors.DiskFull):
+        return database_full(_first_line(exc))
+    if isinstance(original, psycopg.errors.ReadOnlySqlTransaction):
+        return read_only(_first_line(exc))
+    if isinstance(exc, (*_UNAVAILABLE, psycopg.OperationalError)):
+        return DatabaseUnavailable(f"The database did not answer: {_first_line(exc)}", hint=_NO_ANSWER)
+    return InternalError(
+        f"The database refused a statement: {_first_line(exc)}",
+        hint="Check that the schema is upgraded (pt2hub up does it at start); otherwise please report this.",
+    )
+
+
+def database_full(reason: str) -> DatabaseFull:
+    """Return the error for a database whose disk is full.
+
+    Args:
+        reason: What PostgreSQL or the disk said.
+    """
+    return DatabaseFull(
+        f"The database's disk is full: {reason}",
+        hint="Free space on the database's disk, or enlarge it; reading and downloads still work.",
+    )
+
+
+def read_only(reason: str) -> DatabaseReadOnly:
+    """Return the error for a database that accepts no writes.
+
+    Args:
+        reason: What PostgreSQL said.
+    """
+    return DatabaseReadOnly(
+        f"The database accepts no writes: {reason}",
+        hint="Connect to the primary (target_session_attrs=read-write in PT2HUB_DATABASE_URL), or unset "
+        "default_transaction_read_only; reading and downloads still work.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

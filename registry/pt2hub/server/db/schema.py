@@ -22,6 +22,7 @@ from sqlalchemy import (
     MetaData,
     Text,
     UniqueConstraint,
+    false,
     func,
     text,
 )
@@ -223,12 +224,18 @@ class Blob(Base):
     """A stored blob or manifest; the row stays after deletion, so that no generation is used twice.
 
     `state`: `pending` (being written under a lease), `stored`, `deleting` (being collected: nothing may refer to it any
-    more), `deleted`. Writers of a `deleting` or `deleted` blob use the next generation, so that a late collector deletes
-    only the old one.
+    more), `deleted`, `damaged` (see `BlobDamage`). Writers of a `deleting`, `deleted` or `damaged` blob use the next
+    generation, so that a late collector deletes only the old one, and nothing is ever overwritten.
+
+    `checked_at`: when the bytes were last verified, by their writer or by a scrub; `-infinity` asks for a check.
     """
 
     __tablename__ = "blobs"
-    __table_args__ = (CheckConstraint("state IN ('pending', 'stored', 'deleting', 'deleted')", name="state"),)
+    __table_args__ = (
+        CheckConstraint("state IN ('pending', 'stored', 'deleting', 'deleted', 'damaged')", name="state"),
+        Index("ix_blobs_checks", "checked_at", "kind", "digest", postgresql_where=text("state = 'stored'")),
+        Index("ix_blobs_damaged", "kind", "digest", postgresql_where=text("state = 'damaged'")),
+    )
 
     kind: Mapped[str] = mapped_column(primary_key=True)
     digest: Mapped[str] = mapped_column(primary_key=True)
@@ -236,6 +243,43 @@ class Blob(Base):
     state: Mapped[str]
     size: Mapped[int]
     changed_at: Mapped[datetime] = now()
+    checked_at: Mapped[datetime] = now()
+
+
+class BlobDamage(Base):
+    """Damage that was found in a generation of a blob; it is present while the blob is `damaged` in this generation.
+
+    `quarantined`: whether the damaged object was moved out of readers' way, or cannot be (missing, unreadable).
+    """
+
+    __tablename__ = "blob_damage"
+    __table_args__ = (
+        Index("ix_blob_damage_loose", "kind", "digest", postgresql_where=text("NOT quarantined")),
+    )
+
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    digest: Mapped[str] = mapped_column(primary_key=True)
+    generation: Mapped[int] = mapped_column(Integer, primary_key=True)
+    problem: Mapped[str]
+    expected_bytes: Mapped[int]
+    found_bytes: Mapped[int | None]
+    found_digest: Mapped[str | None]
+    found_by: Mapped[str]
+    found_at: Mapped[datetime] = now()
+    quarantined: Mapped[bool] = mapped_column(server_default=false())
+
+
+class ScrubPosition(Base):
+    """The only row says which process scrubs, until when it claimed that, and how much was checked in all."""
+
+    __tablename__ = "scrub_position"
+    __table_args__ = (CheckConstraint("id = 1", name="single"),)
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    holder: Mapped[str]
+    claimed_until: Mapped[datetime]
+    blobs: Mapped[int] = mapped_column(server_default="0")
+    bytes: Mapped[int] = mapped_column(server_default="0")
 
 
 class BlobLease(Base):

@@ -49,7 +49,8 @@ GRANTS: dict[str, tuple[str, ...]] = {
     "archive_members": _ADD,
     "regions": _ADD,
     "autotune_choices": _ADD,
-    "blobs": (*_ADD, "UPDATE (generation, state, size, changed_at)"),
+    "blobs": (*_ADD, "UPDATE (generation, state, size, changed_at, checked_at)"),
+    "blob_damage": _ADD,  # of what they find where they write
     "blob_leases": (*_ADD, "UPDATE (pending_until)", "DELETE"),
     "blob_references": _ADD,
     # Measurements, and the changes found in them.

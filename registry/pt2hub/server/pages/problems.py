@@ -13,7 +13,7 @@ from werkzeug.exceptions import NotFound as HTTPNotFound
 
 from pt2hub.domain.names import MODEL_PATTERN
 from pt2hub.errors import NotFound, Pt2hubError, UsageError
-from pt2hub.server.api.context import PAGES
+from pt2hub.server.api.context import PAGES, container
 from pt2hub.server.api.problems import RETRY_SECONDS, problem, register, status_of
 from pt2hub.server.api.visitors import visitor
 from pt2hub.server.pages import sessions
@@ -43,7 +43,11 @@ Link = tuple[str, str]
 
 def install(app: Flask) -> None:
     """Render errors of pages as pages."""
-    register(app, present)
+    register(app, present, _explain)
+
+
+def _explain(error: Pt2hubError) -> Pt2hubError:
+    return container().damage.explain(error)
 
 
 def present(error: Pt2hubError, *, status: int | None = None) -> Response:

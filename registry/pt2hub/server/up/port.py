@@ -95,7 +95,8 @@ class Probe:
 
     def ready(self) -> bool:
         """Return whether the API, its database and its storage respond."""
-        return self._get("/readyz") is not None
+        # A full disk does not prevent a start: artifacts can be read, and the pages say what is wrong.
+        return self._get("/readyz?reads_only=true") is not None
 
     def alive(self) -> bool:
         """Return whether the API itself responds."""

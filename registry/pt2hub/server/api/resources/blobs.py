@@ -16,14 +16,12 @@ from pt2hub.server.api.context import caller, container, context, render
 from pt2hub.server.api.ranges import Content, is_known, respond
 from pt2hub.server.api.request_shapes import ARTIFACTS, BYTES, TOKEN, DigestPath
 from pt2hub.server.blobs.keys import StorageKey
-from pt2hub.server.blobs.ports import PresignedTransfers
+from pt2hub.server.blobs.ports import RESERVE_BYTES, PresignedTransfers
 from pt2hub.server.services.blobs.uploads import PRESIGNED_LIFETIME_S
 from pt2hub.wire.uploads import Uploaded
 
 routes = APIBlueprint("blobs", __name__, url_prefix="/api/v1", abp_tags=[ARTIFACTS])
 
-RESERVE_BYTES = 64 << 20
-"""Disk space kept free for the embedded PostgreSQL and the logs, which share the storage's disk."""
 _HOLDER = "api"
 
 
@@ -34,7 +32,7 @@ _HOLDER = "api"
     openapi_extensions={"requestBody": {"required": True, "content": BYTES}},
 )
 def upload(path: DigestPath) -> Response:
-    """Upload a blob under its digest, which is verified on the way; existing blobs stay unchanged."""
+    """Upload a blob under its digest, which is verified on the way; intact ones stay unchanged, damaged ones are replaced."""
     key = StorageKey.blob(Digest(path.digest))
     storage, limit = container().storage, context().config.max_blob_bytes
     request.max_content_length = limit + 1  # what is larger is refused in words of our own
@@ -57,10 +55,8 @@ def download(path: DigestPath) -> WerkzeugResponse:
     key, storage = StorageKey.blob(Digest(path.digest)), container().storage
     if isinstance(storage, PresignedTransfers) and request.method == "GET" and not is_known(key.digest):
         return _elsewhere(storage, key)
-    size = storage.size(key)
-    if size is None:
-        raise _unknown(key)
-    read = partial(storage.read, key)
+    row, size = container().damage.open(key)
+    read = partial(container().damage.read, row, size)
     return respond(Content(key.digest, size, key.content_type, key.cache_control, read))
 
 
@@ -84,17 +80,22 @@ def model(path: DigestPath) -> WerkzeugResponse:
 
 def _elsewhere(storage: PresignedTransfers, key: StorageKey) -> Response:
     """Redirect to the storage with 307, which preserves the `Range` header."""
+    damage = container().damage
+    row = damage.find(key)
+    if row and row.state == "damaged":
+        raise damage.describe(key)
+    known = row if row and row.state == "stored" else None
     try:
-        signed = storage.sign_read(key, seconds=PRESIGNED_LIFETIME_S)
+        signed = storage.sign_read(known.key if known else key, seconds=PRESIGNED_LIFETIME_S)
     except NotFound as exc:
-        raise _unknown(key) from exc
+        if known:  # it should be there
+            raise
+        raise NotFound(f"Blob {key.digest} not found.", where=key.digest) from exc
+    if known and signed.size != known.size:
+        damage.refuse(known)
     # The presigned URL is a secret while it is valid.
     headers = {"Location": signed.url, "Cache-Control": "no-store"}
     return Response(status=HTTPStatus.TEMPORARY_REDIRECT, headers=headers)
-
-
-def _unknown(key: StorageKey) -> NotFound:
-    return NotFound(f"Blob {key.digest} not found.", where=key.digest)
 
 
 def _admit(announced: int, limit: int, *, new: bool) -> None:

@@ -6,7 +6,7 @@ from pydantic import RootModel
 
 from pt2hub.domain.tokens import Scope
 from pt2hub.server.api.context import caller, container, render
-from pt2hub.server.api.request_shapes import OBJECT, SERVER, TOKEN
+from pt2hub.server.api.request_shapes import OBJECT, SERVER, TOKEN, ReadinessQuery
 from pt2hub.wire.identities import Identity
 from pt2hub.wire.responses import TargetList
 
@@ -40,7 +40,7 @@ def healthz() -> Response:
 
 
 @routes.get("/readyz", responses={200: {"content": OBJECT}})
-def readyz() -> Response:
-    """Readiness check: return whether database and storage respond and the schema is current."""
-    container().health.check()
+def readyz(query: ReadinessQuery) -> Response:
+    """Readiness check: return whether database and storage respond and accept writes, and the schema is current."""
+    container().health.check(writing=not query.reads_only)
     return render({"status": "ready"})

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from pt2hub.domain.statistics import Durations, QueueStatistics, Statistics
+    from pt2hub.domain.statistics import Durations, QueueStatistics, ScrubStatistics, Statistics
 
 routes = APIBlueprint("metrics", __name__, abp_tags=[SERVER])
 
@@ -65,6 +65,7 @@ class _Collector(Collector):
         yield from self._workers()
         yield from self._sums()
         yield _steps(self._statistics.steps)
+        yield from _scrub(self._statistics.scrub)
 
     def _workers(self) -> Iterator[Metric]:
         workers = GaugeMetricFamily(
@@ -139,6 +140,17 @@ def _queues(queues: tuple[QueueStatistics, ...]) -> Iterator[Metric]:
         for queue, value in zip(queues, values, strict=True):
             family.add_metric((queue.target,), value)
         yield family
+
+
+def _scrub(scrub: ScrubStatistics) -> Iterator[Metric]:
+    yield CounterMetricFamily("pt2hub_blob_checks", "Stored blobs that scrubs read again", scrub.blobs)
+    yield CounterMetricFamily("pt2hub_blob_check_bytes", "Bytes that scrubs read", scrub.bytes)
+    yield GaugeMetricFamily("pt2hub_blobs_damaged", "Stored blobs that are damaged now", scrub.damaged)
+    yield GaugeMetricFamily(
+        "pt2hub_blob_check_oldest_seconds",
+        "Time since the check of the blob that was not checked for longest: the length of a scrub's pass",
+        scrub.oldest_seconds,
+    )
 
 
 def _counter(name: str, text: str, label: str, values: Mapping[tuple[str, str], int]) -> Metric:

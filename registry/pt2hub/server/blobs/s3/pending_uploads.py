@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
 from pt2hub.domain.digests import Digest
-from pt2hub.errors import DigestMismatch, NotFound, UploadIncomplete
+from pt2hub.errors import DigestMismatch, NotFound, Pt2hubError, UploadIncomplete
 from pt2hub.server.blobs.s3.errors import code_of
 from pt2hub.server.blobs.s3.reader import stream
 from pt2hub.server.blobs.s3.writer import Part, assemble, listing, put
@@ -92,7 +93,19 @@ def admit(bucket: Bucket, upload: str, key: StorageKey, size: int) -> None:
     if size == 0:
         put(bucket, key, b"")  # nothing can be copied of it
         return
-    assemble(bucket, key, _ranges(size), partial(_copy, bucket, source, key))
+    assemble(bucket, key, _ranges(size), partial(_copy, bucket, source, key.path))
+
+
+def move(bucket: Bucket, key: StorageKey) -> None:
+    """See `ports.BlobQuarantine.quarantine`: the storage copies the bytes, then the object is deleted."""
+    source = bucket.head(key.path)
+    if source is None:
+        return
+    if source.size <= COPIED_BYTES:
+        _copy_whole(bucket, source, key.quarantine_path)
+    else:
+        _copy_parts(bucket, source, key.quarantine_path)
+    bucket.delete(key.path)
 
 
 def discard(bucket: Bucket, upload: str, multipart: str | None) -> None:
@@ -102,17 +115,43 @@ def discard(bucket: Bucket, upload: str, multipart: str | None) -> None:
     bucket.delete(path_of(upload))
 
 
-def _copy(bucket: Bucket, source: Stored, key: StorageKey, multipart: str, number: int, of: range) -> Part:
-    with bucket.errors(key.path):
+def _copy(bucket: Bucket, source: Stored, path: str, multipart: str, number: int, of: range) -> Part:
+    with bucket.errors(path):
         answer = bucket.client.upload_part_copy(
-            **bucket.object_arguments(key.path),
+            **bucket.object_arguments(path),
             UploadId=multipart,
             PartNumber=number,
-            CopySource={"Bucket": bucket.name, "Key": bucket.prefix + source.path},
-            CopySourceIfMatch=source.etag,
+            **_source_arguments(bucket, source),
             CopySourceRange=f"bytes={of.start}-{of.stop - 1}",
         )
     return Part(number, len(of), answer["CopyPartResult"]["ETag"])
+
+
+def _copy_whole(bucket: Bucket, source: Stored, path: str) -> None:
+    with bucket.errors(path):
+        bucket.client.copy_object(**bucket.object_arguments(path), **_source_arguments(bucket, source))
+
+
+def _copy_parts(bucket: Bucket, source: Stored, path: str) -> None:
+    arguments = bucket.object_arguments(path)
+    with bucket.errors(path):
+        multipart = bucket.client.create_multipart_upload(**arguments)["UploadId"]
+    try:
+        numbered = enumerate(_ranges(source.size), start=1)
+        parts = listing([_copy(bucket, source, path, multipart, number, of) for number, of in numbered])
+        with bucket.errors(path):
+            bucket.client.complete_multipart_upload(**arguments, UploadId=multipart, MultipartUpload=parts)
+    except BaseException:  # parts of an upload that is neither completed nor aborted are paid for
+        with suppress(Pt2hubError):
+            bucket.abort(path, multipart)
+        raise
+
+
+def _source_arguments(bucket: Bucket, source: Stored) -> dict[str, Any]:
+    return {
+        "CopySource": {"Bucket": bucket.name, "Key": bucket.prefix + source.path},
+        "CopySourceIfMatch": source.etag,
+    }
 
 
 def _ranges(size: int) -> Iterator[range]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 CONDITIONAL = "probe/conditional-put"
 CHECKSUM = "probe/checksum"
+WRITE = "probe/write"
 _DATA = b"pt2hub tries here what it relies on; see docs/how-to/own-postgresql-and-s3.md\n"
 _BAD_REQUEST, _NOT_FOUND = 400, 404
 
@@ -39,6 +40,12 @@ def check(bucket: Bucket) -> bool:
                 "SeaweedFS 4 do; others may need a newer release.",
             )
         return _refuses(bucket)
+
+
+def try_write(bucket: Bucket) -> None:
+    """See `ports.StorageHealth.probe`: one request, whose object is replaced each time."""
+    with bucket.errors(WRITE):
+        bucket.client.put_object(**bucket.object_arguments(WRITE), Body=_DATA)
 
 
 def sweep(bucket: Bucket, older_than: float) -> int:

@@ -7,14 +7,21 @@ from typing import TYPE_CHECKING
 
 from pt2hub.domain.storage import StorageLocation, is_aws
 from pt2hub.errors import NotFound
-from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.blobs.keys import StorageKey, StoredObject, blob_missing
 from pt2hub.server.blobs.s3 import pending_uploads, presign, probe
 from pt2hub.server.blobs.s3.bucket import CONFLICT_TRIES, Bucket, Stored
 from pt2hub.server.blobs.s3.client import connect
 from pt2hub.server.blobs.s3.errors import translate_errors
 from pt2hub.server.blobs.s3.reader import stream
 from pt2hub.server.blobs.s3.writer import cut, upload
-from pt2hub.server.blobs.verification import file_chunks, kept, os_errors, verify_digest, write_atomically
+from pt2hub.server.blobs.verification import (
+    file_chunks,
+    kept,
+    os_errors,
+    verify_digest,
+    verify_stored,
+    write_atomically,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -84,19 +91,19 @@ class S3Storage:
         """See `Reads.read`."""
         if stop is not None and stop <= start:
             if self.size(key) is None:
-                raise _not_found(key)
+                raise blob_missing(key)
             return
         try:
             yield from stream(self._bucket, key.path, start, stop)
         except NotFound as error:  # nothing was read of it yet, else it would be another error
             other = self._other(key)
             if other is None:
-                raise _not_found(key) from error
+                raise blob_missing(key) from error
             yield from stream(self._bucket, other.path, start, stop)
 
     def fetch(self, key: StorageKey, path: Path) -> None:
         """See `Reads.fetch`."""
-        write_atomically(path, verify_digest(self.read(key), key.digest))
+        write_atomically(path, verify_stored(self.read(key), key))
 
     def write(self, key: StorageKey, chunks: Iterable[bytes], *, limit: int | None = None) -> int:
         """See `Writes.write`."""
@@ -117,12 +124,21 @@ class S3Storage:
         checked = verify_digest(file_chunks(path, piece=part_bytes), key.digest)
         return upload(self._bucket, key.exact, cut(checked, part_bytes))
 
+    def quarantine(self, key: StorageKey) -> None:
+        """See `BlobQuarantine.quarantine`."""
+        pending_uploads.move(self._bucket, key.exact)
+
     def keys(self, kind: Kind) -> Iterator[StorageKey]:
         """See `Lists.keys`."""
+        for item in self.objects(kind):
+            yield item.key
+
+    def objects(self, kind: Kind) -> Iterator[StoredObject]:
+        """See `BlobLister.objects`."""
         for item in self._bucket.list_objects(f"{kind}/"):
             key = StorageKey.from_path(item.path)
             if key is not None:
-                yield key
+                yield StoredObject(key.exact, item.size)
 
     def free(self) -> int | None:
         """See `Measures.free`."""
@@ -132,6 +148,10 @@ class S3Storage:
         """See `Checks.check`."""
         self.single_bytes = SINGLE_BYTES if probe.check(self._bucket) else 0
 
+    def probe(self) -> None:
+        """See `StorageHealth.probe`."""
+        probe.try_write(self._bucket)
+
     def sweep(self, older_than: float) -> int:
         """See `StorageHealth.sweep`."""
         return probe.sweep(self._bucket, older_than)
@@ -140,8 +160,8 @@ class S3Storage:
         """See `Transfers.sign_read`."""
         found = self._find(key)
         if found is None:
-            raise _not_found(key)
-        return presign.sign_read(self._public, found.path, seconds)
+            raise blob_missing(key)
+        return replace(presign.sign_read(self._public, found.path, seconds), size=found.size)
 
     def sign_write(self, key: StorageKey, size: int, *, seconds: float) -> PresignedRequest:
         """See `Transfers.sign_write`."""
@@ -200,7 +220,3 @@ def _locate(bucket: Bucket) -> StorageLocation:
     meta = bucket.client.meta
     endpoint = None if is_aws(meta.endpoint_url) else meta.endpoint_url
     return StorageLocation(bucket.address("").rstrip("/"), endpoint, meta.region_name)
-
-
-def _not_found(key: StorageKey) -> NotFound:
-    return NotFound("Blob not found in the storage.", where=key.digest)

@@ -158,6 +158,7 @@ def _page(
         error=error,
         typed=typed or _FORM_DEFAULTS,
         first_candidates=not after,
+        damaged=container().damage.parts([view.digest]).get(view.digest, ()),
         kernels=kernel_table.tabulate(kernels) if kernels else None,
         no_kernels=no_kernels,
         limits={"repeat": MAX_REPEAT, "lowest": LOWEST_PRIORITY, "highest": HIGHEST_PRIORITY},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from flask import request
@@ -21,6 +21,7 @@ from pt2hub.server.pages.promotion.alias_forms import AliasForm
 from pt2hub.server.pages.publishing.labels import show_labels
 from pt2hub.server.pages.templates import page
 from pt2hub.server.views.artifact_summaries import ArtifactSummary
+from pt2hub.wire.artifacts import DamagedPart
 from pt2hub.wire.documents import write_document
 from pt2hub.wire.problems import from_dict
 from pt2hub.wire.responses import BuildView
@@ -51,6 +52,7 @@ class Row:
         state: The build's state as text.
         note: Why the build waits, and its attempts.
         isolation: The build's isolation as text, None without an artifact.
+        damaged: Damaged parts of its artifact.
     """
 
     build: BuildView
@@ -60,6 +62,7 @@ class Row:
     artifact: ArtifactSummary | None = None
     report: VerificationReport | None = None
     isolation: str | None = None
+    damaged: tuple[DamagedPart, ...] = ()
 
     @property
     def is_unmeasured(self) -> bool:
@@ -108,7 +111,11 @@ def _earlier(view: VersionView, below: Sequence[VersionSummary]) -> int | None:
 
 def _rows(view: VersionView) -> tuple[Row, ...]:
     found = {item.target: item for item in container().artifact_summaries.artifacts(view.model, view.number)}
-    return tuple(_row(build, found.get(build.target)) for build in view.builds)
+    damaged = container().damage.parts([item.digest for item in found.values()])
+    rows = (_row(build, found.get(build.target)) for build in view.builds)
+    return tuple(
+        replace(row, damaged=damaged.get(row.artifact.digest, ())) if row.artifact else row for row in rows
+    )
 
 
 def _note(build: BuildView) -> list[Piece]:

@@ -13,7 +13,7 @@ from limits import RateLimitItemPerMinute
 from limits.storage import Storage
 from limits.strategies import FixedWindowRateLimiter
 
-from pt2hub.errors import RateLimited
+from pt2hub.errors import DatabaseFull, DatabaseReadOnly, RateLimited
 from pt2hub.server.db.stores.access.rate_counters import RateCounterStore
 
 if TYPE_CHECKING:
@@ -152,8 +152,13 @@ class SharedCounters(Storage):
             if count.pending < self._batch and now - count.told < _BATCH_S:
                 return count.shared + count.pending
             taken, count.pending, count.told = count.pending, 0, now
-        with self._sessions.begin() as session:
-            shared, left = RateCounterStore(session).add(key, taken, seconds=expiry)
+        try:
+            with self._sessions.begin() as session:
+                shared, left = RateCounterStore(session).add(key, taken, seconds=expiry)
+        except (DatabaseFull, DatabaseReadOnly):  # each process counts for itself meanwhile
+            with self._lock:
+                left = count.until - now if count.until > now else float(expiry)
+            shared = count.shared + taken
         with self._lock:
             count.shared, count.until = shared, time.monotonic() + left
             return shared + count.pending

@@ -23,6 +23,8 @@ from pt2hub.domain.tokens import (
 )
 from pt2hub.errors import (
     INVISIBLE_CHARACTERS,
+    DatabaseFull,
+    DatabaseReadOnly,
     Forbidden,
     InvalidInput,
     SignInRequired,
@@ -175,8 +177,12 @@ class AccessService:
         known = self._recent.get(token) if recently else None
         if known:
             return known
-        with self._sessions.begin() as session:
-            found = TokenStore(session).use(_sha256(token))
+        try:
+            with self._sessions.begin() as session:
+                found = TokenStore(session).use(_sha256(token))
+        except (DatabaseFull, DatabaseReadOnly):  # its use cannot be recorded, but what it reads can be read
+            with self._sessions.begin() as session:
+                found = TokenStore(session).use(_sha256(token), recorded=False)
         if found is None:
             raise Unauthorized("The token is unknown to this server", hint=_HINT)
         if found.revoked:

@@ -7,6 +7,7 @@ import secrets
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from pt2hub.errors import DatabaseFull, DatabaseReadOnly
 from pt2hub.server.db.stores.access.web_sessions import WebSessionStore
 
 if TYPE_CHECKING:
@@ -59,8 +60,13 @@ class WebSessionService:
         Returns:
             The person, or the actor of its token; None where the session ended or the token was revoked.
         """
-        with self._sessions.begin() as session:
-            return WebSessionStore(session).use(_sha256(value), idle=MAX_IDLE, stale=_USE_RESOLUTION)
+        sha256 = _sha256(value)
+        try:
+            with self._sessions.begin() as session:
+                return WebSessionStore(session).use(sha256, idle=MAX_IDLE, stale=_USE_RESOLUTION)
+        except (DatabaseFull, DatabaseReadOnly):  # its use cannot be recorded, but what it reads can be read
+            with self._sessions.begin() as session:
+                return WebSessionStore(session).use(sha256, idle=MAX_IDLE, stale=MAX_IDLE)
 
     def close(self, value: str) -> None:
         """End a session, if it exists."""

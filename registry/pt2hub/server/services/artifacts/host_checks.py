@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pt2hub.domain.artifacts import NativeCode
 from pt2hub.domain.codec import decode
 from pt2hub.domain.compatibility.assessment import assess_compatibility
-from pt2hub.domain.compatibility.findings import Compatibility, finding
+from pt2hub.domain.compatibility.findings import DAMAGED, Compatibility, finding
 from pt2hub.domain.compatibility.hosts import parse_host
 from pt2hub.domain.compatibility.selection import Candidate, select
 from pt2hub.domain.digests import Digest
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pt2hub.domain.compatibility.hosts import Host
     from pt2hub.server.blobs.ports import BlobReader
     from pt2hub.server.services.artifacts.resolution import ResolutionService
+    from pt2hub.wire.resolution import ArtifactRef
 
 _MAX_KNOWN = 1024
 """Artifacts whose requirements are kept in memory, some KiB each; they never change."""
@@ -51,11 +52,12 @@ class HostCheckService:
         """
         host = parse_host(description)
         resolved = self._resolve.resolve(reference)
-        candidates = [
-            Candidate(item.target, parse_target(item.target), item.digest, item.created_at)
+        checked = [
+            self._check(
+                Candidate(item.target, parse_target(item.target), item.digest, item.created_at), host, item
+            )
             for item in resolved.artifacts
         ]
-        checked = [self._check(item, host) for item in candidates]
         selection = select(checked, host, lambda item: item.compatibility)
         on_gpu = any(item.target is not None and item.target.device == "cuda" for item in checked)
         native = host.native_target("cuda" if on_gpu else "cpu")
@@ -71,8 +73,10 @@ class HostCheckService:
             yanked=resolved.yanked,
         )
 
-    def _check(self, candidate: Candidate, host: Host) -> Candidate:
+    def _check(self, candidate: Candidate, host: Host, artifact: ArtifactRef) -> Candidate:
         assert candidate.target is not None, "the server knows the targets of its artifacts"
+        if artifact.damaged:
+            return replace(candidate, compatibility=DAMAGED)
         native = self._requirements(candidate.digest)
         if native is None:
             unread = finding(

@@ -9,7 +9,7 @@ from pt2hub.domain.artifacts import Region
 from pt2hub.domain.codec import decode, encode
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.names import Reference, parse_model_name
-from pt2hub.errors import Ambiguous, Detail, NotFound
+from pt2hub.errors import Ambiguous, BlobDamaged, Detail, NotFound
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.ports import PresignedTransfers
 from pt2hub.server.db.reading import readable
@@ -19,6 +19,7 @@ from pt2hub.server.db.stores.builds.measurement_states import MeasurementStateSt
 from pt2hub.server.db.stores.publishing.versions import VersionStore
 from pt2hub.server.services import not_found
 from pt2hub.server.services.artifacts.referrers import kept_profiles
+from pt2hub.server.services.blobs.damage import DamageService
 from pt2hub.server.services.blobs.documents import read_bytes, read_json
 from pt2hub.wire.artifacts import ArtifactView, RegionView
 from pt2hub.wire.resolution import ResolvedReference
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from pt2hub.errors import Pt2hubError
-    from pt2hub.server.blobs.ports import BlobReader
+    from pt2hub.server.blobs.ports import Storage
     from pt2hub.server.db.engine import Sessions
     from pt2hub.wire.resolution import Yank
 
@@ -38,9 +39,10 @@ _WHERE = "reference"
 class ResolutionService:
     """Resolves references, and reads manifests and artifacts."""
 
-    def __init__(self, sessions: Sessions, storage: BlobReader) -> None:
+    def __init__(self, sessions: Sessions, storage: Storage) -> None:
         self._sessions = sessions
         self._storage = storage
+        self._damage = DamageService(sessions, storage)
         self._references = ReferenceStore(sessions.reader)
         self._location = storage.location if isinstance(storage, PresignedTransfers) else None
 
@@ -84,7 +86,7 @@ class ResolutionService:
         return read_bytes(self._storage, StorageKey.manifest(digest)), owner.yanked
 
     def artifact(self, digest: Digest) -> ArtifactView:
-        """Return an artifact with its database rows, manifest and config.
+        """Return an artifact with its database rows, manifest and config; damaged ones are left out and listed.
 
         Raises:
             NotFound: The artifact does not exist.
@@ -94,7 +96,8 @@ class ResolutionService:
             measurement = MeasurementStateStore(session).of([digest]).get(digest)
         if rows is None:
             raise NotFound(f"Artifact {digest[:80]} not found", where="artifact")
-        config = read_json(self._storage, StorageKey.blob(Digest(rows["config"])))
+        config = self._read(StorageKey.blob(Digest(rows["config"])))
+        manifest = self._read(StorageKey.manifest(digest))
         kinds = ((item["digest"], item["artifact_type"]) for item in rows["referrers"])
         profiles = kept_profiles(self._storage, kinds)
         whole = {
@@ -102,7 +105,7 @@ class ResolutionService:
             "steps": config.get("steps", []),
             "regions": _regions(config),
             "weights_form": "baked" if config.get("constants", {}).get("baked") else "split",
-            "manifest": read_json(self._storage, StorageKey.manifest(digest)),
+            "manifest": manifest,
             "config_digest": rows["config"],
             "config": config,
         }
@@ -111,7 +114,19 @@ class ResolutionService:
             profile=profiles.artifact,
             torch_compile_profile=profiles.torch_compile,
             measurement=measurement,
+            damaged=self._damage.parts([digest]).get(digest, ()),
         )
+
+    def _read(self, key: StorageKey) -> dict[str, Any]:
+        """Return a stored document; empty if it is damaged, which is recorded."""
+        try:
+            document: dict[str, Any] = read_json(self._storage, key)
+        except (BlobDamaged, NotFound) as error:
+            explained = self._damage.explain(error)
+            if not isinstance(explained, BlobDamaged):
+                raise
+            return {}
+        return document
 
     def _version(self, wanted: Reference) -> ResolvedName:
         found = self._references.version(wanted)

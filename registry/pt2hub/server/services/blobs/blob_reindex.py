@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pt2hub.domain.digests import DIGEST_PATTERN, Digest
 from pt2hub.domain.storage import FIRST
-from pt2hub.errors import BadResponse, NotFound, TooLarge
+from pt2hub.errors import BadResponse, BlobDamaged, NotFound, TooLarge
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.blobs.blobs import BlobStore
 from pt2hub.server.db.stores.builds.logs import LogStore
@@ -87,7 +87,7 @@ class BlobIndex:
         """Return the blobs that a golden document names; none where it is missing or damaged."""
         try:
             document = read_json(self._storage, StorageKey.blob(golden))
-        except (BadResponse, NotFound, TooLarge):
+        except (BadResponse, BlobDamaged, NotFound, TooLarge):
             return set()
         parts = (document.get(name) for name in ("inputs", "outputs")) if isinstance(document, dict) else ()
         return {part for part in parts if isinstance(part, str) and re.fullmatch(DIGEST_PATTERN, part)}

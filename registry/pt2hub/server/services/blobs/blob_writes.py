@@ -3,6 +3,10 @@
 A writer first leases the blob in a transaction of its own, then writes it, then confirms it in another transaction.
 Only then may something refer to it. A process may die after any step: the next holder of the same bytes writes the
 same generation, which is safe since nothing is ever overwritten; without another holder the lease expires.
+
+Damaged bytes are replaced by the next generation. Known damage shows in the row. Where the object under a key has another
+length than the bytes to write, and before bytes of an upload are thrown away because they are stored already, the stored
+ones are checked.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from pt2hub.errors import BlobGone, DigestMismatch
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.blobs.blobs import BlobStore
 from pt2hub.server.services.access import audit_log
+from pt2hub.server.services.blobs.damage import DamageService
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +31,7 @@ if TYPE_CHECKING:
     from pt2hub.server.db.stores.blobs.blobs import LeasedBlob
 
 _MAX_TRIES = 3
-"""Blobs are written again if their lease expired meanwhile and they were collected."""
+"""Blobs are written again if their lease expired meanwhile and they were collected, or if they turn out damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +44,17 @@ class BlobChunk:
 
 
 class BlobService:
-    """Stores blobs under leases, so that they stay until something refers to them."""
+    """Stores blobs under leases, so that they stay until something refers to them.
 
-    def __init__(self, sessions: Sessions, storage: Storage) -> None:
+    Args:
+        found_by: What this process is, for the record of damage that it finds.
+    """
+
+    def __init__(self, sessions: Sessions, storage: Storage, *, found_by: str = "upload") -> None:
         self._sessions = sessions
         self._storage = storage
+        self._damage = DamageService(sessions, storage)
+        self._found_by = found_by
 
     def store(self, pieces: Sequence[BlobChunk], *, holder: str) -> None:
         """Store and lease blobs, in the order given; those already stored are only checked.
@@ -62,10 +73,13 @@ class BlobService:
             if not left:
                 return
             leased = self._lease({key: piece.size for key, piece in left.items()}, holder)
-            for key, piece in left.items():
-                self._put(leased[key].key, piece)
-            written = {each.key: left[key].size for key, each in leased.items() if not each.stored}
-            gone = self._confirm(written, holder)
+            damaged = {key for key, piece in left.items() if not self._put(leased[key].key, piece)}
+            written = {
+                each.key: left[key].size
+                for key, each in leased.items()
+                if not each.stored and key not in damaged
+            }
+            gone = self._confirm(written, holder) | damaged
             left = {key: piece for key, piece in left.items() if key in gone}
         if left:
             raise _gone(next(iter(left)))
@@ -79,7 +93,7 @@ class BlobService:
         limit: int | None = None,
         by: Actor | None = None,
     ) -> int:
-        """Store and lease a stream of unknown length.
+        """Store and lease a stream of unknown length; where it is stored already, the stored bytes are checked first.
 
         Args:
             chunks: The bytes; errors that it raises pass through.
@@ -94,7 +108,7 @@ class BlobService:
             TooLarge: There are more than `limit`.
             BlobGone: The lease expired before they had arrived, and they were collected.
         """
-        leased = self._lease({key: 0}, holder)[key]
+        leased = self._lease_intact(key, holder)
         size = self._storage.write(leased.key, chunks, limit=limit)
         if not leased.stored:
             self.confirm(leased.key, size, holder=holder, by=by)
@@ -104,6 +118,8 @@ class BlobService:
         self, key: StorageKey, size: int, *, holder: str, by: Actor | None = None
     ) -> tuple[StorageKey, bool]:
         """Lease a blob that a client or another process writes, and check whether it is stored already.
+
+        Where it has another length, it is checked: a damaged one counts as not stored.
 
         Args:
             holder: The writer or future referrer of the blob.
@@ -118,13 +134,16 @@ class BlobService:
         """
         leased = self._lease({key: size}, holder)[key]
         found = self._storage.size(leased.key)
+        if found not in (None, size) and self._damage.check_key(leased.key, by=self._found_by):
+            leased = self._lease({key: size}, holder)[key]
+            found = self._storage.size(leased.key)
         if found is None:
             return leased.key, False
         if found != size:
             raise DigestMismatch(
                 f"The blob stored under this digest has {found} bytes, not {size}.",
                 where=key.digest,
-                hint="Compute digest and size from the same bytes; if they are right, the storage is damaged.",
+                hint="Compute digest and size from the same bytes; the stored ones were checked and are right.",
             )
         if not leased.stored:
             self.confirm(leased.key, size, holder=holder, by=by)
@@ -168,17 +187,34 @@ class BlobService:
                     audit_log.record(session, by, Action.BLOB_UPLOAD, key.digest, size=sizes[key])
             return confirmed.gone
 
-    def _put(self, key: StorageKey, piece: BlobChunk) -> None:
-        if isinstance(piece.source, Path):
-            size = self._storage.write_file(key, piece.source)
-        else:
-            size = self._storage.write(key, [piece.source])
+    def _lease_intact(self, key: StorageKey, holder: str) -> LeasedBlob:
+        """Lease a blob to write; if something lies there already and is damaged, its next generation."""
+        leased = self._lease({key: 0}, holder)[key]
+        there = leased.stored or self._storage.size(leased.key) is not None
+        if there and self._damage.check_key(leased.key, by=self._found_by):
+            leased = self._lease({key: 0}, holder)[key]
+        return leased
+
+    def _put(self, key: StorageKey, piece: BlobChunk) -> bool:
+        """Write a blob; return whether it is stored: not where a damaged one lies under the key."""
+        try:
+            if isinstance(piece.source, Path):
+                size = self._storage.write_file(key, piece.source)
+            else:
+                size = self._storage.write(key, [piece.source])
+        except DigestMismatch:
+            if self._damage.check_key(key, by=self._found_by):
+                return False
+            raise
+        if size != piece.size and self._damage.check_key(key, by=self._found_by):
+            return False
         if size != piece.size:
             raise DigestMismatch(
                 f"{size} bytes were stored, but {piece.size} were announced.",
                 where=key.digest,
                 hint="The file changed while it was stored. Try again; if the error persists, report it.",
             )
+        return True
 
 
 def _gone(key: StorageKey) -> BlobGone:

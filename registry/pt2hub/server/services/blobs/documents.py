@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from pt2hub.domain.artifacts import ArtifactConfig, Manifest
 from pt2hub.domain.codec import decode, parse_json
 from pt2hub.domain.digests import digest_bytes
-from pt2hub.errors import BadResponse, DigestMismatch, NotFound, TooLarge
-from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.errors import BadResponse, TooLarge
+from pt2hub.server.blobs.keys import StorageKey, blob_missing
+from pt2hub.server.blobs.verification import blob_damaged
 
 if TYPE_CHECKING:
     from pt2hub.domain.digests import Digest
@@ -19,18 +20,22 @@ MAX_DOCUMENT_BYTES = 1 << 26
 
 
 def read_bytes(storage: BlobReader, key: StorageKey) -> bytes:
-    """Return an object's bytes, at most `MAX_DOCUMENT_BYTES`.
+    """Return an object's bytes, at most `MAX_DOCUMENT_BYTES`, verified against its digest.
 
     Raises:
         NotFound: The object does not exist.
         TooLarge: It is larger.
+        BlobDamaged: The storage holds other bytes.
     """
     data = bytearray()
     for chunk in storage.read(key):
         data += chunk
         if len(data) > MAX_DOCUMENT_BYTES:
             raise TooLarge(f"{key.digest} is too large for a document", where=key.path)
-    return bytes(data)
+    found = bytes(data)
+    if digest_bytes(found) != key.digest:
+        raise blob_damaged(key)
+    return found
 
 
 def read_verified(storage: BlobReader, key: StorageKey, *, most: int) -> bytes:
@@ -42,16 +47,16 @@ def read_verified(storage: BlobReader, key: StorageKey, *, most: int) -> bytes:
     Raises:
         NotFound: The object does not exist.
         TooLarge: It is larger.
-        DigestMismatch: The storage holds other bytes.
+        BlobDamaged: The storage holds other bytes.
     """
     size = storage.size(key)
     if size is None:
-        raise NotFound(f"{key.digest} is missing from storage", where=key.path)
+        raise blob_missing(key)
     if size > most:
         raise TooLarge(f"The object has {size} bytes, more than the {most} that can be shown", where=key.path)
     data = b"".join(storage.read(key, 0, most))
     if digest_bytes(data) != key.digest:
-        raise DigestMismatch(f"The storage holds other bytes than {key.digest}", where=key.path)
+        raise blob_damaged(key)
     return data
 
 
@@ -60,6 +65,7 @@ def read_json(storage: BlobReader, key: StorageKey) -> Any:
 
     Raises:
         NotFound: The object does not exist.
+        BlobDamaged: The storage holds other bytes.
         BadResponse: It is not valid JSON.
     """
     try:
@@ -73,6 +79,7 @@ def read_manifest(storage: BlobReader, digest: Digest) -> Manifest:
 
     Raises:
         NotFound: The manifest does not exist.
+        BlobDamaged: The storage holds other bytes.
         BadResponse: It was not written by pt2hub, or by a newer one: it does not encode to the same bytes.
     """
     manifest = decode(Manifest, read_json(storage, StorageKey.manifest(digest)), where=digest)

@@ -23,11 +23,12 @@ from pt2hub.domain.performance.measurements import read_run
 from pt2hub.domain.principals import read_principal
 from pt2hub.domain.publications import Publication
 from pt2hub.domain.tokens import SERVER
-from pt2hub.errors import BadResponse, Conflict, NotFound, TooLarge
+from pt2hub.errors import BadResponse, BlobDamaged, Conflict, NotFound, TooLarge
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.artifacts.artifacts import ArtifactStore
 from pt2hub.server.db.stores.artifacts.regions import RegionStore
 from pt2hub.server.db.stores.blobs.blobs import BlobStore
+from pt2hub.server.db.stores.blobs.damage import DamageStore
 from pt2hub.server.db.stores.builds.attempts import AttemptStore
 from pt2hub.server.db.stores.builds.builds import BuildStore
 from pt2hub.server.db.stores.builds.progress import ProgressStore
@@ -37,6 +38,7 @@ from pt2hub.server.db.stores.publishing.versions import VersionStore
 from pt2hub.server.db.stores.values import moment
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.blobs.blob_reindex import BlobIndex
+from pt2hub.server.services.blobs.damage import DamageService, describe_problem
 from pt2hub.server.services.blobs.documents import named_by, read_config, read_json, read_manifest
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
     from pt2hub.server.blobs.ports import Storage
     from pt2hub.server.db.engine import Sessions
 
-_UNREADABLE = (BadResponse, NotFound, TooLarge)
+_UNREADABLE = (BadResponse, BlobDamaged, NotFound, TooLarge)
 
 
 class ReindexService:
@@ -60,6 +62,7 @@ class ReindexService:
         self._sessions = sessions
         self._storage = storage
         self._blobs = BlobIndex(sessions, storage)
+        self._damage = DamageService(sessions, storage)
 
     def reindex(self, *, by: Actor = SERVER) -> dict[str, Any]:
         """Add to the database what only storage has; existing rows stay.
@@ -70,10 +73,15 @@ class ReindexService:
         measurements are. An attempt that was overtaken between upload and publication left an unreferenced manifest:
         if a build has several manifests, only that of the latest attempt can have been published.
 
+        Damage that it meets is recorded: documents with another digest, and files that are missing or have another
+        length than their manifest says. Other files are not read; a scrub does that.
+
         Returns:
-            `manifests` seen, `artifacts` among them, `added` to the database, and `unreadable` ones with reasons.
+            `manifests` seen, `artifacts` among them, `added` to the database, `unreadable` ones with reasons, and blobs
+            and manifests that are `damaged`, with reasons.
         """
         unreadable: dict[str, str] = {}
+        damaged: dict[str, str] = {}
         self._blobs.restore_rows()
         artifacts, referrers, seen = self._scan(unreadable)
         read = [found for manifest in artifacts if (found := self._read(manifest, unreadable))]
@@ -83,17 +91,36 @@ class ReindexService:
                 added += self._restore(manifest, config, referrers.get(manifest.digest, ()), by)
             except (*_UNREADABLE, Conflict) as exc:
                 unreadable[manifest.digest] = str(exc)
+            damaged |= self._check_files(manifest, referrers.get(manifest.digest, ()))
         for manifest, _ in read:  # last: a run may have measured other artifacts alongside its own
             self._restore_runs(manifest, referrers.get(manifest.digest, ()), unreadable)
         self._blobs.refer_versions()
         self._blobs.refer_logs()
-        return {"manifests": seen, "artifacts": len(artifacts), "added": added, "unreadable": unreadable}
+        damaged |= {item.digest: describe_problem(item) for item in self._damage.list_damaged()}
+        return {
+            "manifests": seen,
+            "artifacts": len(artifacts),
+            "added": added,
+            "unreadable": unreadable,
+            "damaged": damaged,
+        }
+
+    def _check_files(self, manifest: Manifest, referrers: Iterable[Manifest]) -> dict[str, str]:
+        """Return which files of an artifact are missing; those with another length are checked."""
+        needed = named_by(manifest, *referrers)
+        with self._sessions.begin() as session:
+            store = DamageStore(session)
+            suspects = store.other_sizes(needed)
+            missing = store.unknown(needed)
+        for key in suspects:
+            self._damage.check_key(key, by="admin")
+        return dict.fromkeys((key.digest for key in missing), "The file is missing from storage.")
 
     def _read(self, manifest: Manifest, unreadable: dict[str, str]) -> tuple[Manifest, ArtifactConfig] | None:
         try:
             return manifest, read_config(self._storage, manifest)
         except _UNREADABLE as exc:
-            unreadable[manifest.digest] = str(exc)
+            unreadable[manifest.digest] = str(self._damage.explain(exc))
             return None
 
     def _scan(self, unreadable: dict[str, str]) -> tuple[list[Manifest], dict[Digest, list[Manifest]], int]:
@@ -106,7 +133,7 @@ class ReindexService:
             try:
                 manifest = read_manifest(self._storage, key.digest)
             except _UNREADABLE as exc:
-                unreadable[key.digest] = str(exc)
+                unreadable[key.digest] = str(self._damage.explain(exc))
                 continue
             if manifest.subject:
                 referrers.setdefault(manifest.subject.digest, []).append(manifest)

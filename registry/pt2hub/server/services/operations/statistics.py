@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.statistics import RepeatedBuild, Statistics
+from pt2hub.server.db.stores.blobs.scrub import ScrubStore
 from pt2hub.server.db.stores.operations.statistics import AttemptTally, StatisticsStore, durations
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class StatisticsService:
             workers = store.workers(self._heartbeat_timeout)
             queues = store.queues(workers)
             tallies = store.tallies()
+            scrub = ScrubStore(session).statistics()
         return Statistics(
             queues=queues,
             heartbeats=tuple(beat for beat, state, _ in workers if state != "lost"),
@@ -37,6 +39,7 @@ class StatisticsService:
             steps=durations([tally for tally in tallies if tally.counter == "steps"]),
             measuring_attempts=_counts(tallies, "measuring_attempts"),
             measuring_failures=_counts(tallies, "measuring_failures"),
+            scrub=scrub,
         )
 
     def queues(self) -> tuple[tuple[QueueStatistics, ...], list[RepeatedBuild]]:

@@ -77,8 +77,12 @@ class TokenStore:
         made = self._session.scalars(insert(SQLApiToken).values(values).returning(SQLApiToken.id)).one()
         return self.get(made)
 
-    def use(self, sha256: str) -> StoredToken | None:
-        """Return a token, and record its use where it is valid."""
+    def use(self, sha256: str, *, recorded: bool = True) -> StoredToken | None:
+        """Return a token, and record its use where it is valid.
+
+        Args:
+            recorded: Whether to record it; a database that accepts no writes cannot.
+        """
         now = func.now()
         found = self._session.execute(
             select(
@@ -91,7 +95,7 @@ class TokenStore:
             return None
         row, expired, stale = found
         revoked = row.revoked_at is not None
-        if stale and not (expired or revoked):
+        if stale and recorded and not (expired or revoked):
             self._session.execute(
                 update(SQLApiToken).where(SQLApiToken.id == row.id).values(last_used_at=now)
             )

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from sqlalchemy import and_, bindparam, func, literal_column, select, true
+from sqlalchemy import and_, bindparam, func, literal_column, or_, select, true
 
 from pt2hub.domain.builds import BuildKind, BuildState
 from pt2hub.domain.digests import Digest
 from pt2hub.server.db.engine import Prepared
 from pt2hub.server.db.schema import Alias as SQLAlias
 from pt2hub.server.db.schema import Artifact as SQLArtifact
+from pt2hub.server.db.schema import Blob as SQLBlob
 from pt2hub.server.db.schema import Build as SQLBuild
 from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.schema import Version as SQLVersion
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pt2hub.domain.names import Reference
     from pt2hub.server.db.engine import Reader
 
-_Refs: TypeAlias = "Select[int, dict[str, Any] | None, str, str, datetime]"
+_Refs: TypeAlias = "Select[int, dict[str, Any] | None, str, str, datetime, bool]"
 _MAX_CANDIDATES = 20
 """Artifacts listed for an ambiguous digest prefix."""
 
@@ -70,7 +71,16 @@ def newest_ready(model_id: SQLColumnExpression[int]) -> Select[int, int]:
 
 
 def _artifacts(number: SQLColumnExpression[int], yanked: SQLColumnExpression[dict[str, Any] | None]) -> _Refs:
-    return select(number, yanked, SQLBuild.target, SQLArtifact.digest, SQLArtifact.created_at)
+    return select(number, yanked, SQLBuild.target, SQLArtifact.digest, SQLArtifact.created_at, _damaged())
+
+
+def _damaged() -> ColumnElement[bool]:
+    """Return the condition for artifacts that cannot be loaded from the storage; its index is empty nearly always."""
+    needed = (SQLArtifact.digest, SQLArtifact.config, SQLArtifact.code, SQLArtifact.weights)
+    found = select(SQLBlob.digest).where(
+        SQLBlob.state == literal_column("'damaged'"), or_(*(SQLBlob.digest == digest for digest in needed))
+    )
+    return found.exists()
 
 
 def _builds_of(version_id: SQLColumnExpression[int]) -> ColumnElement[bool]:
@@ -159,5 +169,5 @@ class ReferenceStore:
         return [ResolvedName(row[0], (_ref(*row[2:]),), yank_of(row[1])) for row in rows]
 
 
-def _ref(target: str, digest: str, created_at: datetime) -> ArtifactRef:
-    return ArtifactRef(target, Digest(digest), stamp(created_at))
+def _ref(target: str, digest: str, created_at: datetime, damaged: bool) -> ArtifactRef:  # of a row
+    return ArtifactRef(target, Digest(digest), stamp(created_at), damaged)

@@ -70,7 +70,7 @@ _REVIVE = text(f"""
     WITH {_ASKED} UPDATE blobs
     SET generation = blobs.generation + 1, state = 'pending', size = asked.size, changed_at = now()
     FROM asked WHERE (blobs.kind, blobs.digest) = (asked.kind, asked.digest)
-    AND blobs.state IN ('deleting', 'deleted')""")  # noqa: S608  # of constants
+    AND blobs.state IN ('deleting', 'deleted', 'damaged')""")  # noqa: S608  # of constants
 _CONFIRM = text(f"""
     WITH {_ASKED}, held AS MATERIALIZED (
         SELECT blobs.kind, blobs.digest, asked.size, blobs.state,
@@ -78,7 +78,7 @@ _CONFIRM = text(f"""
         FROM blobs JOIN asked USING (kind, digest) ORDER BY blobs.kind, blobs.digest FOR UPDATE OF blobs),
     kept AS MATERIALIZED (SELECT * FROM held WHERE ours OR state = 'stored'),
     changed AS (
-        UPDATE blobs SET state = 'stored', size = held.size, changed_at = now() FROM held
+        UPDATE blobs SET state = 'stored', size = held.size, changed_at = now(), checked_at = now() FROM held
         WHERE (blobs.kind, blobs.digest) = (held.kind, held.digest) AND held.ours),
     leased AS ({_LEASED.format(source="kept")})
     SELECT kind, digest, ours FROM kept""")  # noqa: S608  # of constants
@@ -148,8 +148,8 @@ class BlobStore:
             holder: The writer or future referrer.
 
         Returns:
-            The leases by key. Missing blobs were deleted, are being deleted, or are being added by another
-            transaction: see `revive`.
+            The leases by key. Missing blobs were deleted, are being deleted, are damaged, or are being added by
+            another transaction: see `revive`.
         """
         rows = self._session.execute(_LEASE, _lease(sizes, holder))
         leased = [
@@ -158,7 +158,7 @@ class BlobStore:
         return {key: LeasedBlob(key.at(generation), stored) for key, generation, stored in leased}
 
     def revive(self, sizes: Mapping[StorageKey, int], holder: str) -> dict[StorageKey, LeasedBlob]:
-        """Lease blobs that `lease` did not; deleted ones begin their next generation.
+        """Lease blobs that `lease` did not; deleted and damaged ones begin their next generation.
 
         Returns:
             The leases of all of them, by key.

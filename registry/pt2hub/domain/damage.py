@@ -1,0 +1,87 @@
+"""Damage of stored blobs, as scrubs and reads find it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pt2hub.domain.digests import Digest
+from pt2hub.domain.storage import Kind
+
+
+class DamageProblem(StrEnum):
+    """What is wrong with a stored blob."""
+
+    DIGEST = "digest"
+    """Its bytes have another digest."""
+    SIZE = "size"
+    """It has another length, and another digest."""
+    MISSING = "missing"
+    """It is not in the storage."""
+    UNREADABLE = "unreadable"
+    """The disk cannot read it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A damaged blob or manifest.
+
+    Attributes:
+        kind: `blobs` or `manifests`.
+        generation: Generation of the bytes that are damaged.
+        expected_bytes: Length of the right bytes.
+        found_bytes: Length of the stored ones; None if they are missing.
+        found_digest: Digest of the stored ones; None if they are missing or unreadable.
+        found_by: What found it: `scrub`, `read`, `upload` or `admin`.
+        found_at: ISO 8601, UTC; None before it is recorded.
+    """
+
+    kind: Kind
+    digest: Digest
+    generation: int
+    problem: DamageProblem
+    expected_bytes: int
+    found_bytes: int | None
+    found_digest: Digest | None
+    found_by: str
+    found_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubReport:
+    """What a scrub checked and found.
+
+    Attributes:
+        blobs: Blobs and manifests that were read.
+        bytes: Bytes that were read.
+        damaged: Damage that this scrub found; at most `MAX_LISTED_DAMAGE` items.
+        restored: Blobs that were missing or unreadable and are intact again.
+    """
+
+    blobs: int
+    bytes: int
+    damaged: tuple[Damage, ...]
+    restored: int
+
+
+MAX_LISTED_DAMAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class HealOutcome:
+    """What became of a damaged blob.
+
+    Attributes:
+        kind: `blobs` or `manifests`.
+        state: `healed`, `intact` or `damaged`.
+        source: Where the right bytes came from; None if nothing has them.
+        needed_by: What refers to it, such as `vision/resnet18@3 for torch2.13-cpu-x86_64_v3`.
+        advice: What else can be done; empty unless it is still damaged.
+    """
+
+    kind: Kind
+    digest: Digest
+    state: str
+    source: str | None = None
+    needed_by: tuple[str, ...] = ()
+    advice: str = ""
