@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from alembic import context
 
-from pt2hub.server.db.performance_schema import Base  # knows every table
 from pt2hub.server.db.queue_schema import PREFIX
+from pt2hub.server.db.retention_schema import Base  # knows every table
 
 if TYPE_CHECKING:
     import sqlalchemy

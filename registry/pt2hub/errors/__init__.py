@@ -14,14 +14,14 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   +-- WeightsMismatch, ExportFailed (DataDependent, KernelNotTraced, ProgramDiffers), SourceDrifted
     |   +-- NoPower, ToleranceMissed
     |   +-- BuildTimedOut, LimitExceeded, ModelInterferes, OutputRefused
-    |   +-- NotFound (NotRecorded), Ambiguous, Forbidden (NoGrant), TooLarge, QuotaExceeded
+    |   +-- NotFound (NotRecorded, Deleted), Ambiguous, Forbidden (NoGrant), TooLarge, QuotaExceeded
     |   +-- UploadTruncated, RangeNotSatisfiable
     |   +-- Unauthorized
     |   |   +-- TokenRevoked, TokenExpired
     |   |   +-- IdTokenRejected (IdTokenWrongIssuer, IdTokenWrongAudience, IdTokenExpired, IdTokenSignature)
     |   +-- Conflict
     |   |   +-- AliasMoved, NotReady, NotMeasured, BuildActive, BuildOver, UploadIncomplete, PromotionCheckFailed, PolicyChanged
-    |   |   +-- VersionYanked, VersionInUse
+    |   |   +-- VersionYanked, VersionInUse, StillNeeded, DigestRefused, CollectionRefused
     |   +-- ClientTooOld, ServerTooOld, BadCall, Incompatible, CudaGraphUnavailable, ForkedProcess, Offline
     |   +-- LockInvalid, LockOutdated, LockMismatch
     |   +-- HomeInUse, HomeUnusable, DiskFull, PortTaken, NamespacesRefused, SchemaNewer, SchemaOlder, BadConfiguration
@@ -98,8 +98,11 @@ from pt2hub.errors.usage import (
     BuildOver,
     BuildTimedOut,
     ClientTooOld,
+    CollectionRefused,
     Conflict,
     CudaGraphUnavailable,
+    Deleted,
+    DigestRefused,
     DimensionSpecialised,
     DiskFull,
     ExampleOutOfRange,
@@ -144,6 +147,7 @@ from pt2hub.errors.usage import (
     SchemaOlder,
     ServerTooOld,
     SourceDrifted,
+    StillNeeded,
     StorageUnsafe,
     TokenExpired,
     TokenRevoked,
@@ -180,14 +184,17 @@ __all__ = [
     "BuildTimedOut",
     "Busy",
     "ClientTooOld",
+    "CollectionRefused",
     "CompileFailed",
     "Conflict",
     "CorruptArchive",
     "CudaGraphUnavailable",
     "DataDependent",
     "DatabaseUnavailable",
+    "Deleted",
     "Detail",
     "DigestMismatch",
+    "DigestRefused",
     "DimensionSpecialised",
     "DiskFull",
     "ExampleOutOfRange",
@@ -256,6 +263,7 @@ __all__ = [
     "ServerUnreachable",
     "SourceDrifted",
     "StaleAttempt",
+    "StillNeeded",
     "StorageFull",
     "StorageUnavailable",
     "StorageUnsafe",

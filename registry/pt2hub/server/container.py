@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pt2hub.domain.limits import Limits
 from pt2hub.domain.publishing.spec import DEFAULT_FACTORIES
+from pt2hub.domain.storage import CollectionSchedule
 from pt2hub.server.blobs.open import open_storage
 from pt2hub.server.blobs.ports import PresignedTransfers
 from pt2hub.server.config import DEFAULT_MAX_BLOB_BYTES
@@ -31,6 +32,7 @@ from pt2hub.server.services.artifacts.kernels import KernelService
 from pt2hub.server.services.artifacts.resolution import ResolutionService
 from pt2hub.server.services.artifacts.single_file import SingleFileService
 from pt2hub.server.services.blobs.blob_writes import BlobService
+from pt2hub.server.services.blobs.collection import CollectorService
 from pt2hub.server.services.blobs.uploads import UploadService
 from pt2hub.server.services.builds.build_service import BuildService
 from pt2hub.server.services.builds.log_windows import LogWindowService
@@ -81,6 +83,7 @@ class Container:
         factories: tuple[str, ...] = DEFAULT_FACTORIES,
         max_blob_bytes: int = DEFAULT_MAX_BLOB_BYTES,
         limits: Limits | None = None,
+        collection: CollectionSchedule | None = None,
     ) -> None:
         self.storage = storage
         self.queue = queue
@@ -88,6 +91,7 @@ class Container:
         self._sessions = sessions
         self._heartbeat_timeout = heartbeat_timeout
         self._limits = limits or Limits()
+        self._collection = collection or CollectionSchedule()
 
         self._open_blobs(max_blob_bytes)
         self._open_artifacts()
@@ -108,6 +112,12 @@ class Container:
             transfers,
             limit=max_blob_bytes,
             most_open=self._limits.uploads_per_token,
+        )
+        self.collector = CollectorService(
+            self._sessions,
+            storage,
+            schedule=self._collection,
+            chores=(self.blobs.tidy, self.uploads.sweep, lambda: storage.sweep(ABANDONED_AFTER_S)),
         )
 
     def _open_artifacts(self) -> None:
@@ -212,6 +222,7 @@ def open_container(config: ServerConfig, *, database_url: str) -> Iterator[Conta
         factories=config.factories,
         max_blob_bytes=config.max_blob_bytes,
         limits=config.limits,
+        collection=config.collection,
     )
     try:
         yield container

@@ -1,4 +1,4 @@
-"""The reaper thread in every worker and API process, which requeues builds of lost workers; API processes also tidy."""
+"""The reaper thread in every worker and API process: requeues builds of lost workers; API processes also tidy and collect."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pt2hub.server.container import Container
 
 _TIDY_SECONDS = 10.0
+_COLLECT_SECONDS = 60.0
+"""How often a process looks whether a collection is due."""
 _PATIENCE_SECONDS = 3.0
 _log = structlog.get_logger(__name__)
 
@@ -43,6 +45,7 @@ class Reaper:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._upkeep = container.maintenance
+        self._collector = container.collector
         self._heartbeat_timeout = heartbeat_timeout
         # A worker's last sign of life may be a heartbeat older than the gap.
         self._longest_gap = heartbeat_timeout - every
@@ -50,8 +53,12 @@ class Reaper:
         self._since: float | None = None
         self._last = self._last_contact = 0.0
         self._stopped = threading.Event()
-        # Two threads: putting logs into a slow storage must not keep builds waiting.
-        tasks = [(self.look, every, "reaper"), (self._tidy, _TIDY_SECONDS, "tidy")]
+        # A thread each: putting logs into a slow storage must not keep builds waiting, and collections take minutes.
+        tasks = [
+            (self.look, every, "reaper"),
+            (self._tidy, _TIDY_SECONDS, "tidy"),
+            (self._collect, _COLLECT_SECONDS, "collector"),
+        ]
         self._threads = [
             threading.Thread(target=self._repeat, args=(look, seconds), daemon=True, name=name)
             for look, seconds, name in (tasks if tidies else tasks[:1])
@@ -101,6 +108,9 @@ class Reaper:
 
     def _tidy(self) -> None:
         self._upkeep.tidy()
+
+    def _collect(self) -> None:
+        self._collector.collect_if_due()
 
     def _repeat(self, look: Callable[[], None], every: float) -> None:
         while not self._stopped.wait(every):

@@ -11,7 +11,7 @@ import pytest
 from pt2hub.errors import BadConfiguration, InvalidInput
 from pt2hub.server import worker_access
 from pt2hub.server.db import migrations, worker_role
-from pt2hub.server.db.performance_schema import Base
+from pt2hub.server.db.retention_schema import Base
 from pt2hub.server.db.worker_role import DEFAULT_ROLE, GRANTS
 from support.roles import worker_url
 

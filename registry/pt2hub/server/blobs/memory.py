@@ -9,7 +9,7 @@ from pt2hub.errors import NotFound
 from pt2hub.server.blobs.verification import file_chunks, kept, verify_digest, write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from pt2hub.domain.storage import Kind
@@ -53,6 +53,11 @@ class MemoryStorage:
     def keys(self, kind: Kind) -> Iterator[StorageKey]:
         """See `Lists.keys`."""
         yield from sorted(key for key in self._stored if key.kind == kind)
+
+    def remove(self, keys: Sequence[StorageKey]) -> None:
+        """See `BlobRemover.remove`."""
+        for key in keys:
+            self._stored.pop(key.exact, None)
 
     def free(self) -> int | None:
         """See `Measures.free`."""

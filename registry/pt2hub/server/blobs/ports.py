@@ -89,6 +89,14 @@ class BlobLister(Protocol):
         ...
 
 
+class BlobRemover(Protocol):
+    """A storage that can remove objects; only server processes have the rights for it."""
+
+    def remove(self, keys: Sequence[StorageKey]) -> None:
+        """Remove objects of exactly the generations that the keys name; missing ones are ignored."""
+        ...
+
+
 class BlobSizer(Protocol):
     """A storage that knows its free space."""
 
@@ -126,7 +134,7 @@ class StorageHealth(Protocol):
         ...
 
 
-class Storage(BlobReader, BlobWriter, BlobLister, BlobSizer, StorageHealth, Protocol):
+class Storage(BlobReader, BlobWriter, BlobLister, BlobRemover, BlobSizer, StorageHealth, Protocol):
     """A storage with all basic capabilities."""
 
 

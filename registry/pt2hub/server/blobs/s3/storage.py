@@ -124,6 +124,10 @@ class S3Storage:
             if key is not None:
                 yield key
 
+    def remove(self, keys: Sequence[StorageKey]) -> None:
+        """See `BlobRemover.remove`."""
+        self._bucket.delete_all([key.exact.path for key in keys])
+
     def free(self) -> int | None:
         """See `Measures.free`."""
         return None
