@@ -29,7 +29,7 @@ def upgrade() -> None:
         sa.Column("artifacts", ARRAY(sa.Text()), server_default=sa.text("'{}'"), nullable=False),
         sa.Column("at", _TIME, server_default=sa.text("clock_timestamp()"), nullable=False),
         sa.Column("document", sa.Text(), nullable=True),
-        sa.CheckConstraint("kind IN ('version', 'model', 'build', 'blob')", name=op.f("ck_tombstones_kind")),
+        sa.CheckConstraint("kind IN ('version', 'model', 'build')", name=op.f("ck_tombstones_kind")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_tombstones")),
         sa.UniqueConstraint("document", name=op.f("uq_tombstones_document")),
     )

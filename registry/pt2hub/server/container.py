@@ -33,6 +33,7 @@ from pt2hub.server.services.artifacts.resolution import ResolutionService
 from pt2hub.server.services.artifacts.single_file import SingleFileService
 from pt2hub.server.services.blobs.blob_writes import BlobService
 from pt2hub.server.services.blobs.collection import CollectorService
+from pt2hub.server.services.blobs.tombstone_documents import TombstoneDocuments
 from pt2hub.server.services.blobs.uploads import UploadService
 from pt2hub.server.services.builds.build_service import BuildService
 from pt2hub.server.services.builds.log_windows import LogWindowService
@@ -57,6 +58,10 @@ from pt2hub.server.services.promotion.yanks import YankService
 from pt2hub.server.services.publishing.catalog import CatalogService
 from pt2hub.server.services.publishing.overview import OverviewService
 from pt2hub.server.services.publishing.publish import PublishService
+from pt2hub.server.services.retention.deletion import DeletionService
+from pt2hub.server.services.retention.forced_deletion import ForcedDeletionService
+from pt2hub.server.services.retention.policies import RetentionService
+from pt2hub.server.services.retention.pulls import PullService
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,6 +104,7 @@ class Container:
         self._open_publishing(factories)
         self._open_performance()
         self._open_promotion()
+        self._open_retention()
         self._open_access()
         self._open_operations()
 
@@ -167,6 +173,14 @@ class Container:
         self.policies = PolicyService(self._sessions)
         self.yanks = YankService(self._sessions)
 
+    def _open_retention(self) -> None:
+        sessions, storage = self._sessions, self.storage
+        self.tombstones = TombstoneDocuments(sessions, storage)
+        self.deletion = DeletionService(sessions, self.tombstones)
+        self.forced_deletion = ForcedDeletionService(sessions, storage, self.deletion)
+        self.retention = RetentionService(sessions, self.deletion)
+        self.pulls = PullService(sessions)
+
     def _open_access(self) -> None:
         self.access = AccessService(self._sessions)
         self.visibility = VisibilityService(self._sessions)
@@ -195,6 +209,7 @@ class Container:
                 self.comparisons.examine,
                 self.uploads.sweep,
                 self.blobs.tidy,
+                self.tombstones.write,
                 HourlyTask(lambda: self.storage.sweep(ABANDONED_AFTER_S)),
                 HourlyTask(self.web_sessions.sweep),
                 HourlyTask(self.rate_limits.sweep),

@@ -45,7 +45,7 @@ class Reaper:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._upkeep = container.maintenance
-        self._collector = container.collector
+        self._collector, self._retention = container.collector, container.retention
         self._heartbeat_timeout = heartbeat_timeout
         # A worker's last sign of life may be a heartbeat older than the gap.
         self._longest_gap = heartbeat_timeout - every
@@ -110,7 +110,9 @@ class Reaper:
         self._upkeep.tidy()
 
     def _collect(self) -> None:
-        self._collector.collect_if_due()
+        if self._collector.is_due():
+            self._retention.run()
+            self._collector.collect_if_due()
 
     def _repeat(self, look: Callable[[], None], every: float) -> None:
         while not self._stopped.wait(every):

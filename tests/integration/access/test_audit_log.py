@@ -22,7 +22,7 @@ from pt2hub.server.api.permissions import RULES
 from pt2hub.server.services.access.audit_log import read_filter
 from pt2hub.wire.documents import write_document
 from support.access import Case, changeable, send
-from support.registry import ENVIRONMENT, V3, Registry, a_spec
+from support.registry import ENVIRONMENT, V3, V4, Registry, a_spec
 from support.shell import Shell
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ UNCHANGING = {
     "aliases.preview",
     "meta.whoami",
     "pages.audit",
+    "retention.preview_retention",
+    "retention.show_retention",
     "pages.check_spec",
     "tokens.tokens",
     "uploads.sign",  # presigned addresses, which nobody needs to use
@@ -119,6 +121,18 @@ def with_yank(registry: Registry) -> None:
     registry.services.yanks.yank(MODEL, 1, reason="first", by=ADA)
 
 
+def unneeded(registry: Registry, _web: FlaskClient) -> Case:
+    digest = registry.blob(b"unneeded").digest
+    registry.sql("DELETE FROM blob_leases")
+    return Case("DELETE", f"/api/v1/blobs/{digest}")
+
+
+def second_build(registry: Registry, _web: FlaskClient) -> Case:
+    build = registry.submit(targets=[V4, V3]).builds[1].id
+    registry.services.builds.cancel(build, ADA)
+    return Case("DELETE", f"/api/v1/builds/{build}?reason=x")
+
+
 MOVE = {"number": 1, "expected": None, "reason": "first"}
 FORM = {"alias": "prod", "number": "1", "reason": "first"}
 UPLOAD = {"digest": digest_bytes(b"new"), "size": 3}
@@ -143,6 +157,18 @@ MUTATIONS = {
         after(Registry.submit, Case("PUT", f"{API}/policy", {"document": {}, "revision": 0})),
     ),
     "reports.report": Mutation(Action.MEASUREMENT_REPORT, report),
+    "retention.delete_blob": Mutation(Action.BLOB_DELETE, unneeded),
+    "retention.delete_build": Mutation(Action.BUILD_DELETE, second_build),
+    "retention.delete_model": Mutation(
+        Action.MODEL_DELETE, after(built, Case("DELETE", f"{API}?reason=x"))
+    ),
+    "retention.delete_version": Mutation(
+        Action.VERSION_DELETE, after(built, Case("DELETE", f"{API}/versions/1?reason=x"))
+    ),
+    "retention.set_retention": Mutation(
+        Action.RETENTION_CHANGE,
+        after(built, Case("PUT", "/api/v1/retention", {"scope": MODEL, "last": 3})),
+    ),
     "tokens.create": Mutation(Action.TOKEN_CREATE, lambda *_: Case("POST", "/api/v1/tokens", GRANT), again=1),
     "uploads.begin": Mutation(  # each is an upload of its own
         Action.UPLOAD_BEGIN, lambda *_: Case("POST", "/api/v1/uploads", UPLOAD), again=1

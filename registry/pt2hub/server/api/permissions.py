@@ -108,6 +108,14 @@ RULES: dict[str, Rule] = dict.fromkeys(_OPEN, _ANYBODY) | {
     "models.change": Rule(Scope.PUBLISH, About.PATH),
     "policies.put": Rule(Scope.ADMIN, About.PATH),
     "reports.report": Rule(Scope.MEASURE, About.BODY),
+    "retention.delete_blob": Rule(Scope.ADMIN),
+    "retention.delete_build": Rule(Scope.ADMIN, About.BUILD),
+    "retention.delete_model": Rule(Scope.ADMIN, About.PATH),
+    "retention.delete_version": Rule(Scope.ADMIN, About.PATH),
+    # The service compares the scope, a model or a team, with the token.
+    "retention.preview_retention": Rule(Scope.ADMIN),
+    "retention.set_retention": Rule(Scope.ADMIN, About.BODY),
+    "retention.show_retention": Rule(Scope.ADMIN),
     "tokens.create": Rule(Scope.ADMIN),
     # A token may see, replace and end itself; the service shows others to admins that cover them.
     "tokens.revoke": Rule(signed_in=True),

@@ -14,7 +14,7 @@ import sqlalchemy.exc
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.orm import Session, sessionmaker
 
-from pt2hub.errors import BadConfiguration, DatabaseUnavailable, InternalError
+from pt2hub.errors import BadConfiguration, Conflict, DatabaseUnavailable, InternalError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,6 +124,7 @@ def translate_errors() -> Iterator[None]:
 
     Raises:
         DatabaseUnavailable: No connection, a timeout or a deadlock: another try may succeed.
+        Conflict: Something that a row refers to was deleted in the meantime.
         InternalError: The database refused a statement.
     """
     try:
@@ -133,6 +134,11 @@ def translate_errors() -> Iterator[None]:
             f"The database did not answer: {_first_line(exc)}", hint=_NO_ANSWER
         ) from exc
     except (sqlalchemy.exc.SQLAlchemyError, psycopg.Error) as exc:
+        if isinstance(getattr(exc, "orig", exc), psycopg.errors.ForeignKeyViolation):
+            raise Conflict(
+                "What the request refers to was deleted in the meantime",
+                hint="Look at it again: pt2hub show tells whether it was deleted, by whom and why.",
+            ) from exc
         raise InternalError(
             f"The database refused a statement: {_first_line(exc)}",
             hint="Check that the schema is upgraded (pt2hub up does it at start); otherwise please report this.",

@@ -5,23 +5,24 @@ from __future__ import annotations
 from datetime import date, datetime  # noqa: TC003  # SQLAlchemy reads annotations when it runs
 from typing import Any
 
-from sqlalchemy import ARRAY, CheckConstraint, Date, ForeignKey, Index, Integer, Text, func
+from sqlalchemy import CheckConstraint, Date, ForeignKey, Index, Integer, Text, func
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped, mapped_column
 
-from pt2hub.server.db.performance_schema import Base
-from pt2hub.server.db.schema import now, serial_key
+from pt2hub.server.db import performance_schema  # noqa: F401  # so that Base knows every table
+from pt2hub.server.db.schema import Base, now, serial_key
 
 
 class Tombstone(Base):
     """What remains of something that was deleted: who did it, when and why.
 
-    `name`: `team/name@3`, `team/name`, a build's id or a blob's digest. `artifacts`: manifests that `reindex` must not
+    `name`: `team/name@3`, `team/name` or a build's id. `artifacts`: manifests that `reindex` must not
     bring back. `document`: its digest in storage; null until it is written there.
     """
 
     __tablename__ = "tombstones"
     __table_args__ = (
-        CheckConstraint("kind IN ('version', 'model', 'build', 'blob')", name="kind"),
+        CheckConstraint("kind IN ('version', 'model', 'build')", name="kind"),
         Index(None, "model", "number"),
         Index("ix_tombstones_artifacts", "artifacts", postgresql_using="gin"),
         Index("ix_tombstones_unwritten", "id", postgresql_where="document IS NULL"),

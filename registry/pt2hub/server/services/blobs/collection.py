@@ -159,6 +159,14 @@ class CollectorService:
             run = CollectionStore(session).begin(_OPERATOR, every=timedelta())
         return self._run(run, grace, on_progress)
 
+    def is_due(self) -> bool:
+        """Return whether no process collected within the schedule's interval."""
+        every = self._schedule.every
+        if not every:
+            return False
+        with self._sessions.begin() as session:
+            return CollectionStore(session).is_due(every=every)
+
     def collect_if_due(self) -> CollectionReport | None:
         """Collect if no process did within the schedule's interval; return None where nothing was due."""
         every = self._schedule.every

@@ -18,12 +18,10 @@ _KEPT = 1000
 """Newest runs that are kept."""
 _COLLECTIONS = cast("Table", SQLCollection.__table__)
 _LOCK = text("SELECT pg_advisory_xact_lock(84000003)")
-_BEGIN = text("""
-    INSERT INTO collections (trigger) SELECT :trigger
-    WHERE NOT EXISTS (
-        SELECT FROM collections
-        WHERE started_at > now() - CAST(:every AS interval) AND started_at <= now())
-    RETURNING id""")
+_DUE = """NOT EXISTS (
+    SELECT FROM collections WHERE started_at > now() - CAST(:every AS interval) AND started_at <= now())"""
+_IS_DUE = text(f"SELECT {_DUE}")
+_BEGIN = text(f"INSERT INTO collections (trigger) SELECT :trigger WHERE {_DUE} RETURNING id")
 _FORGET = text("DELETE FROM collections WHERE id <= :newest - :kept")
 # A long run must not end at the usual time-out of a statement.
 PATIENT = text("SET LOCAL statement_timeout = '15min'")
@@ -34,6 +32,10 @@ class CollectionStore:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+
+    def is_due(self, *, every: timedelta) -> bool:
+        """Return whether no run began within this time."""
+        return bool(self._session.scalar(_IS_DUE, {"every": every}))
 
     def begin(self, trigger: str, *, every: timedelta) -> int | None:
         """Begin a run; of several processes that try, one succeeds.
