@@ -49,12 +49,15 @@ def changeable(registry: Registry) -> list[Any]:
         "policies",
         "uploads",
         "version_yanks",
+        "retention_policies",
+        "tombstones",
     )
     values = (
         "state, priority FROM builds",
         "description FROM models",
         "version_id FROM aliases",
         "state FROM uploads",
+        "count(*) FROM blobs WHERE state = 'deleting'",
     )
     return [
         *(registry.sql(f"SELECT count(*) FROM {table}") for table in tables),

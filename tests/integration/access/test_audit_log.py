@@ -159,9 +159,7 @@ MUTATIONS = {
     "reports.report": Mutation(Action.MEASUREMENT_REPORT, report),
     "retention.delete_blob": Mutation(Action.BLOB_DELETE, unneeded),
     "retention.delete_build": Mutation(Action.BUILD_DELETE, second_build),
-    "retention.delete_model": Mutation(
-        Action.MODEL_DELETE, after(built, Case("DELETE", f"{API}?reason=x"))
-    ),
+    "retention.delete_model": Mutation(Action.MODEL_DELETE, after(built, Case("DELETE", f"{API}?reason=x"))),
     "retention.delete_version": Mutation(
         Action.VERSION_DELETE, after(built, Case("DELETE", f"{API}/versions/1?reason=x"))
     ),

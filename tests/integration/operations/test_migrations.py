@@ -21,8 +21,8 @@ from pt2hub.server.blobs.memory import MemoryStorage
 from pt2hub.server.container import Container
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db import migrations, queue_schema
-from pt2hub.server.db.retention_schema import Base
 from pt2hub.server.db.queue import BuildQueue
+from pt2hub.server.db.retention_schema import Base
 from support.postgres import create_database
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from pt2hub.cli.access.token_tables import print_tokens
 from pt2hub.cli.operations.audit_log import audit_log
 from pt2hub.cli.operations.trust import distrust, trust, trusted
 from pt2hub.cli.output import emit, print_text
+from pt2hub.cli.retention.collection import accept, collect
 from pt2hub.domain.codec import encode
 from pt2hub.domain.tokens import DEFAULT_SCOPES, EVERY_MODEL, Scope
 from pt2hub.errors import InvalidInput
@@ -50,6 +51,8 @@ def register(app: typer.Typer) -> None:
         distrust,
         audit_log,
         reindex,
+        collect,
+        accept,
         migrate,
         audit_keys,
         queue,
