@@ -19,7 +19,6 @@ from pt2hub.server.services.blobs.collection import BlobCollection
 from pt2hub.server.services.blobs.documents import named_by, read_manifest
 
 if TYPE_CHECKING:
-
     from pt2hub.domain.builds import Claim
     from pt2hub.domain.publications import Publication
     from support.registry import Registry
@@ -85,15 +84,9 @@ class CollectorMachine(RuleBasedStateMachine):
         source = {"factory": "torchvision.models:resnet18", "seed": self.seed}
         view = self.registry.submit(source=source)
         claim = self.registry.claim(view.builds[0].id)
-        try:
-            publication = self.registry.publication(
-                claim, code=code, weights_data=weights, key=f"{self.seed}"
-            )
-        except DigestRefused as error:
-            assert error.context["digest"] in self.refused
-            self.registry.services.builds.fail(claim, error)
-            return
-        self.waiting.append((claim, publication, view.number))
+        publication = self._store(claim, code, weights)
+        if publication is not None:
+            self.waiting.append((claim, publication, view.number))
 
     @precondition(lambda self: self.waiting)
     @rule(place=_places)
@@ -104,17 +97,10 @@ class CollectorMachine(RuleBasedStateMachine):
         try:
             builds.publish(claim, publication)
         except BlobGone:
-            config = publication.config
-            weights = next(each for each in WEIGHTS if digest_bytes(each) == config.version.weights)
-            code = next(each for each in CODE if digest_bytes(each) == config.single_file.members[1].digest)
-            try:
-                publication = self.registry.publication(
-                    claim, code=code, weights_data=weights, key=f"again {number}"
-                )
-            except DigestRefused as error:
-                assert error.context["digest"] in self.refused
-                builds.fail(claim, error)
+            again = self._store(claim, *self._parts(publication))
+            if again is None:
                 return
+            publication = again
             builds.publish(claim, publication)
         self.versions[number] = publication.manifest.digest
 
@@ -276,6 +262,24 @@ class CollectorMachine(RuleBasedStateMachine):
         objects = [key for kind in ("blobs", "manifests") for key in storage.keys(kind)]  # type: ignore[arg-type]
         assert sorted((key.kind, key.digest) for key in objects) == sorted(needed)
         self.every_published_blob_is_readable()
+
+    def _store(self, claim: Claim, code: bytes, weights: bytes) -> Publication | None:
+        """Store an artifact; where a forced deletion refuses its bytes, as the model knows, the build fails."""
+        try:
+            return self.registry.publication(claim, code=code, weights_data=weights, key=str(claim.number))
+        except DigestRefused as error:
+            self._check_refused(error)
+            self.registry.services.builds.fail(claim, error)
+            return None
+
+    def _check_refused(self, error: DigestRefused) -> None:
+        assert error.context["digest"] in self.refused
+
+    def _parts(self, publication: Publication) -> tuple[bytes, bytes]:
+        """Return the code and the weights of an artifact."""
+        config = publication.config
+        code = next(each for each in CODE if digest_bytes(each) == config.single_file.members[1].digest)
+        return code, next(each for each in WEIGHTS if digest_bytes(each) == config.version.weights)
 
     def _choose(self, place: int) -> int:
         return sorted(self.versions)[place % len(self.versions)]

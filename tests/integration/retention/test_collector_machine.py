@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from support.collector_machine import CollectorMachine
 
 if TYPE_CHECKING:
-    import pytest
-
     from support.registry import Registry
 
 
+@pytest.mark.parametrize(
+    "examples", [5, pytest.param(150, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+)
 def test_every_published_blob_is_readable_and_none_is_left_behind(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, examples: int
 ) -> None:
     monkeypatch.setattr(CollectorMachine, "registry", registry, raising=False)
     run_state_machine_as_test(
         CollectorMachine,
         settings=settings(
-            max_examples=8,
+            max_examples=examples,
             stateful_step_count=30,
             deadline=None,
             database=None,

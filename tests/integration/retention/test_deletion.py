@@ -143,7 +143,7 @@ def test_a_build_is_deleted_and_its_version_stays(registry: Registry) -> None:
     assert registry.services.resolve.resolve(f"{MODEL}@1").artifacts[0].digest == artifact
     move(registry, 1, None)
     registry.services.publish.add_target(MODEL, 1, V3, by=ADMIN)
-    with pytest.raises(StillNeeded, match="prod of .* pins it"):
+    with pytest.raises(StillNeeded, match=r"prod of .* pins it"):
         deletion.build(first, by=ADMIN, reason="x")
 
 
