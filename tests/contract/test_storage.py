@@ -383,3 +383,20 @@ def test_what_a_dead_writer_left_is_swept_when_it_is_old_enough_and_nothing_else
     assert subject.storage.sweep(0) == 2
     assert subject.remains() == 0
     assert whole(subject.storage, blob(DATA)) == DATA
+
+
+def test_exactly_the_generations_that_are_named_are_removed(subject: Subject) -> None:
+    storage, key = subject.storage, blob(DATA)
+    for generation in (1, 2, 3):
+        storage.write(key.at(generation), [DATA])
+    manifest = StorageKey.manifest(key.digest)
+    storage.write(manifest, [DATA])
+    storage.remove([key.at(1), key.at(3), blob(b"missing").at(2)])
+    assert list(storage.keys("blobs")) == [key.at(2)]
+    assert b"".join(storage.read(key)) == DATA
+    assert storage.size(manifest) == len(DATA)
+    storage.remove([key.at(1), key.at(2)])
+    assert storage.size(key) is None
+    storage.write(key.at(4), [DATA])
+    assert b"".join(storage.read(key)) == DATA
+    storage.remove([])

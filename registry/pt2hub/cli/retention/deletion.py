@@ -41,7 +41,9 @@ def delete(  # noqa: PLR0913  # each is an argument or option of the command lin
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would go; this is the default.")
     ] = False,
-    reason: Annotated[str, typer.Option(help="Reason, which its tombstone keeps; required with --yes.")] = "",
+    reason: Annotated[
+        str | None, typer.Option(help="Reason, which its tombstone keeps; required with --yes.")
+    ] = None,
     force: Annotated[
         bool,
         typer.Option(
@@ -67,7 +69,7 @@ def delete(  # noqa: PLR0913  # each is an argument or option of the command lin
 
     if dry_run and yes:
         raise click.UsageError("--dry-run and --yes contradict each other.")
-    if yes and not reason.strip() and not what.startswith("sha256:"):
+    if yes and not (reason or "").strip() and not what.startswith("sha256:"):
         raise click.UsageError('--reason "..." is required with --yes; the tombstone keeps it.')
     if (also or keep_shared) and not force:
         raise click.UsageError("--also and --keep-shared require --force.")
@@ -75,7 +77,7 @@ def delete(  # noqa: PLR0913  # each is an argument or option of the command lin
         raise click.UsageError("--force is only for a version, such as team/name@3.")
     with Client() as client:
         view = _delete(
-            client, what, reason, dry_run=not yes, force=force, also=also or [], keep_shared=keep_shared
+            client, what, reason or "", dry_run=not yes, force=force, also=also or [], keep_shared=keep_shared
         )
     emit(view, lambda out: _print_deletion(out, view))
     if view.kept:
