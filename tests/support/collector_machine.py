@@ -88,6 +88,14 @@ class CollectorMachine(RuleBasedStateMachine):
         if publication is not None:
             self.waiting.append((claim, publication, view.number))
 
+    @rule(weights=st.sampled_from(WEIGHTS), code=st.sampled_from(CODE))
+    def publish_at_once(self, weights: bytes, code: bytes) -> None:
+        """A worker stores an artifact and publishes it."""
+        before = len(self.waiting)
+        self.store_publication(weights, code)
+        if len(self.waiting) > before:
+            self.publish(before)
+
     @precondition(lambda self: self.waiting)
     @rule(place=_places)
     def publish(self, place: int) -> None:
@@ -237,6 +245,12 @@ class CollectorMachine(RuleBasedStateMachine):
             self.registry.services.storage.write(
                 StorageKey.blob(Digest(digest)).at(generation), [known[digest]]
             )
+
+    @precondition(lambda self: self.versions)
+    @rule()
+    def collect(self) -> None:
+        """A collection runs through all its steps."""
+        self.registry.services.collector.collect(grace=timedelta())
 
     @invariant()
     def every_published_blob_is_readable(self) -> None:

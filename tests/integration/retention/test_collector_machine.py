@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize(
-    "examples", [5, pytest.param(150, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+    "examples", [8, pytest.param(150, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
 )
 def test_every_published_blob_is_readable_and_none_is_left_behind(
     registry: Registry, monkeypatch: pytest.MonkeyPatch, examples: int
@@ -25,7 +25,7 @@ def test_every_published_blob_is_readable_and_none_is_left_behind(
         CollectorMachine,
         settings=settings(
             max_examples=examples,
-            stateful_step_count=30,
+            stateful_step_count=40,
             deadline=None,
             database=None,
             suppress_health_check=list(HealthCheck),
