@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from alembic import context
 
-from pt2hub.server.db import performance_schema, webhook_schema  # noqa: F401  # together they know every table
 from pt2hub.server.db.queue_schema import PREFIX
+from pt2hub.server.db.retention_schema import Base  # knows every table
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -24,7 +24,7 @@ def ours(name: str | None, kind: str, _parents: object) -> bool:
 connection: sqlalchemy.Connection = context.config.attributes["connection"]
 context.configure(
     connection=connection,
-    target_metadata=webhook_schema.Base.metadata,
+    target_metadata=Base.metadata,
     include_name=ours,
     # One transaction each: values added to an enumeration can be used only after a commit.
     transaction_per_migration=True,

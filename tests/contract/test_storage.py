@@ -409,3 +409,20 @@ def test_a_probe_writes_and_leaves_nothing_that_readers_see(subject: Subject) ->
     subject.storage.probe()
     subject.storage.probe()
     assert list(subject.storage.keys("blobs")) == []
+
+
+def test_exactly_the_generations_that_are_named_are_removed(subject: Subject) -> None:
+    storage, key = subject.storage, blob(DATA)
+    for generation in (1, 2, 3):
+        storage.write(key.at(generation), [DATA])
+    manifest = StorageKey.manifest(key.digest)
+    storage.write(manifest, [DATA])
+    storage.remove([key.at(1), key.at(3), blob(b"missing").at(2)])
+    assert list(storage.keys("blobs")) == [key.at(2)]
+    assert b"".join(storage.read(key)) == DATA
+    assert storage.size(manifest) == len(DATA)
+    storage.remove([key.at(1), key.at(2)])
+    assert storage.size(key) is None
+    storage.write(key.at(4), [DATA])
+    assert b"".join(storage.read(key)) == DATA
+    storage.remove([])

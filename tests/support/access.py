@@ -58,6 +58,8 @@ def changeable(registry: Registry) -> list[Any]:
         "version_yanks",
         "webhook_secrets",
         "webhook_deliveries",
+        "retention_policies",
+        "tombstones",
     )
     values = (
         "state, priority FROM builds",
@@ -66,6 +68,7 @@ def changeable(registry: Registry) -> list[Any]:
         "state FROM uploads",
         "key, value FROM labels",
         "enabled FROM webhooks",
+        "count(*) FROM blobs WHERE state = 'deleting'",
     )
     return [
         *(registry.sql(f"SELECT count(*) FROM {table}") for table in tables),

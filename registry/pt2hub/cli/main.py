@@ -21,6 +21,8 @@ from pt2hub.cli.operations import admin, completion, doctor, server, webhooks, w
 from pt2hub.cli.performance import comparisons, history, measuring_jobs, reports
 from pt2hub.cli.promotion import aliases, policies, yanks
 from pt2hub.cli.publishing import description, labels, publish, specs
+from pt2hub.cli.retention import deletion
+from pt2hub.cli.retention import policies as retention_policies
 from pt2hub.errors import Pt2hubError, UsageError
 from pt2hub.extras import lacking
 from pt2hub.version import __version__
@@ -48,6 +50,7 @@ panels.add(
     policies.policy,
     yanks.yank,
     yanks.unyank,
+    deletion.delete,
     description.describe,
     lists.models,
     lists.versions,
@@ -83,6 +86,7 @@ panels.add(
     completion.completion,
 )
 aliases.register(app)
+retention_policies.register(app)
 exports.register(app)
 labels.register(app)
 specs.register(app)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pt2hub.client.performance.performance import Performance
     from pt2hub.client.publishing.options import ModelOptions, SpecOptions
     from pt2hub.client.publishing.published import Published
+    from pt2hub.client.retention_resources import Retention
     from pt2hub.client.token_resources import Tokens
     from pt2hub.client.webhook_resources import Webhooks
     from pt2hub.wire.identities import Identity, MintedToken
@@ -131,6 +132,13 @@ class Client(Connection):
 
         body = json.dumps({"id_token": id_token}).encode()
         return self._transport.ask(MintedToken, "POST", "/api/v1/oidc/token", body)
+
+    @cached_property
+    def retention(self) -> Retention:
+        """Deletion and retention policies."""
+        from pt2hub.client.retention_resources import Retention
+
+        return Retention(self._transport)
 
     @cached_property
     def tokens(self) -> Tokens:

@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from datetime import timedelta
+from typing import Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from pt2hub.domain.digests import Digest, hex_of
 
-Kind: TypeAlias = Literal["blobs", "manifests"]
+Kind: TypeAlias = Literal["blobs", "manifests", "tombstones"]
+"""Folders of a storage. `tombstones` has the documents of what was deleted, so that a rebuild does not bring it back."""
 FIRST = 1
 """The generation of what was never deleted."""
 QUARANTINE = "quarantine"
 """Folder of damaged objects, which nobody reads."""
 S3_ADDRESS = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>[^?#]*))?")
 """Form of S3 storage URLs: a bucket and an optional prefix."""
-_PATH = re.compile(r"(blobs|manifests)/sha256/([0-9a-f]{2})/(\2[0-9a-f]{62})(?:\.([1-9]\d{0,8}))?")
+_PATH = re.compile(r"(blobs|manifests|tombstones)/sha256/([0-9a-f]{2})/(\2[0-9a-f]{62})(?:\.([1-9]\d{0,8}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionSchedule:
+    """When blobs are collected that nothing needs.
+
+    Attributes:
+        grace: How long a blob stays after its last reference is gone.
+        every: Interval between scheduled collections; zero for none.
+    """
+
+    grace: timedelta = timedelta(days=1)
+    every: timedelta = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +69,7 @@ def parse_object_path(path: str) -> tuple[Kind, Digest, int] | None:
     match = _PATH.fullmatch(path)
     if match is None:
         return None
-    kind: Kind = "manifests" if match[1] == "manifests" else "blobs"
+    kind = cast("Kind", match[1])
     generation = int(match[4] or FIRST)
     if match[4] and generation == FIRST:
         return None

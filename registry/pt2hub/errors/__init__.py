@@ -16,6 +16,7 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   +-- BuildTimedOut, LimitExceeded, ModelInterferes, OutputRefused
     |   +-- NotFound (NotRecorded), Ambiguous, Forbidden (NoGrant), AddressRefused, TooLarge, QuotaExceeded
     |   +-- NotFound (NotRecorded), Ambiguous, Forbidden (NoGrant, AccessDenied), TooLarge, QuotaExceeded
+    |   +-- NotFound (NotRecorded, Deleted), Ambiguous, Forbidden (NoGrant), TooLarge, QuotaExceeded
     |   +-- UploadTruncated, RangeNotSatisfiable
     |   +-- Unauthorized
     |   |   +-- TokenRevoked, TokenExpired
@@ -26,6 +27,8 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   |   +-- AliasMoved, AliasNotMoved, NotReady, NotMeasured, BuildActive, BuildOver, UploadIncomplete
     |   |   +-- PromotionCheckFailed, PolicyChanged
     |   |   +-- VersionYanked, VersionInUse, LabelChanged, LabelImmutable
+    |   |   +-- AliasMoved, NotReady, NotMeasured, BuildActive, BuildOver, UploadIncomplete, PromotionCheckFailed, PolicyChanged
+    |   |   +-- VersionYanked, VersionInUse, StillNeeded, DigestRefused, CollectionRefused
     |   +-- ClientTooOld, ServerTooOld, BadCall, Incompatible, CudaGraphUnavailable, ForkedProcess, Offline
     |   +-- LockInvalid, LockOutdated, LockMismatch
     |   +-- HomeInUse, HomeUnusable, DiskFull, PortTaken, NamespacesRefused, SchemaNewer, SchemaOlder, BadConfiguration
@@ -111,9 +114,12 @@ from pt2hub.errors.usage import (
     BuildOver,
     BuildTimedOut,
     ClientTooOld,
+    CollectionRefused,
     Conflict,
     CudaGraphUnavailable,
+    Deleted,
     DeviceCodeExpired,
+    DigestRefused,
     DimensionSpecialised,
     DiskFull,
     ExampleOutOfRange,
@@ -166,6 +172,7 @@ from pt2hub.errors.usage import (
     SignInUnavailable,
     SlowDown,
     SourceDrifted,
+    StillNeeded,
     StorageUnsafe,
     TokenExpired,
     TokenRevoked,
@@ -207,6 +214,7 @@ __all__ = [
     "BuildTimedOut",
     "Busy",
     "ClientTooOld",
+    "CollectionRefused",
     "CompileFailed",
     "Conflict",
     "CorruptArchive",
@@ -215,9 +223,11 @@ __all__ = [
     "DatabaseFull",
     "DatabaseReadOnly",
     "DatabaseUnavailable",
+    "Deleted",
     "Detail",
     "DeviceCodeExpired",
     "DigestMismatch",
+    "DigestRefused",
     "DimensionSpecialised",
     "DiskFull",
     "ExampleOutOfRange",
@@ -295,6 +305,7 @@ __all__ = [
     "SlowDown",
     "SourceDrifted",
     "StaleAttempt",
+    "StillNeeded",
     "StorageFull",
     "StorageUnavailable",
     "StorageUnsafe",

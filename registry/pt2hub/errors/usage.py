@@ -137,6 +137,12 @@ class NotRecorded(NotFound):
     code = "not_recorded"
 
 
+class Deleted(NotFound):
+    """It was deleted; its number or digest is not used again."""
+
+    code = "deleted"
+
+
 class Conflict(UsageError):
     """The resource was changed by someone else in the meantime."""
 
@@ -225,6 +231,24 @@ class VersionInUse(Conflict):
     """Aliases point to the version; they must move before it can be yanked."""
 
     code = "version_in_use"
+
+
+class StillNeeded(Conflict):
+    """Something else needs what should be deleted."""
+
+    code = "still_needed"
+
+
+class DigestRefused(Conflict):
+    """Bytes with this digest were removed by a forced deletion and must not be stored again."""
+
+    code = "digest_refused"
+
+
+class CollectionRefused(Conflict):
+    """The database lacks references, so no blob can be collected."""
+
+    code = "collection_refused"
 
 
 class PolicyChanged(Conflict):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import structlog
 
+from pt2hub.domain.digests import Digest
 from pt2hub.errors import BadConfiguration, HomeInUse
 from pt2hub.server import worker_access
 from pt2hub.server.container import open_container
@@ -20,10 +21,10 @@ from pt2hub.system.home import Home
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
+    from datetime import timedelta
 
     from pt2hub.domain.audit import AuditFilter
     from pt2hub.domain.damage import HealOutcome, ScrubReport
-    from pt2hub.domain.digests import Digest
     from pt2hub.domain.key_audits import KeyFinding
     from pt2hub.domain.people import Person, Role, RoleAssignment
     from pt2hub.domain.statistics import QueueStatistics, RepeatedBuild
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pt2hub.server.services.blobs.heal import HealSource
     from pt2hub.server.worker_access import WorkerRole
     from pt2hub.wire.audit_log import AuditEntry, AuditPage
+    from pt2hub.wire.collections import CollectionReport
     from pt2hub.wire.responses import BuildView
 
 
@@ -173,6 +175,33 @@ def heal(
     """
     with open_services(config, upgrading=False, reporting=True) as container:
         return tuple(container.heal.heal(digests, sources, by=operator()))
+
+
+def collect(
+    config: ServerConfig,
+    *,
+    dry_run: bool = False,
+    grace: timedelta | None = None,
+    on_progress: Callable[[CollectionReport], object] | None = None,
+) -> CollectionReport:
+    """Collect blobs that nothing needs; see `CollectorService`.
+
+    Raises:
+        CollectionRefused: The database lacks references.
+        SchemaOlder: The schema must be brought up to date first.
+        DatabaseUnavailable: The database is unavailable.
+        StorageUnavailable: The storage does not answer.
+    """
+    with open_services(config, upgrading=False) as container:
+        if dry_run:
+            return container.collector.preview(grace=grace)
+        return container.collector.collect(grace=grace, on_progress=on_progress)
+
+
+def accept_digest(config: ServerConfig, digest: str, reason: str) -> None:
+    """Let bytes be stored again that a forced deletion refused; see `DeletionService.accept`."""
+    with open_services(config, upgrading=False) as container:
+        container.deletion.accept(Digest(digest), reason=reason, by=operator())
 
 
 def audit_keys(config: ServerConfig) -> tuple[KeyFinding, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -17,7 +18,7 @@ from pt2hub.domain.limits import Limits
 from pt2hub.domain.publishing.spec import DEFAULT_FACTORIES
 from pt2hub.domain.reading import ReadMode
 from pt2hub.domain.sign_in import SignInProvider
-from pt2hub.domain.storage import S3_ADDRESS
+from pt2hub.domain.storage import S3_ADDRESS, CollectionSchedule
 from pt2hub.errors import BadConfiguration
 from pt2hub.places import Places
 from pt2hub.server.provider_settings import read_provider
@@ -76,6 +77,8 @@ class ServerConfig:
         read: Who may read (`PT2HUB_READ`): `public`, `authenticated` or `team`; None if unset, see `reading`.
         read_beyond_loopback: `public` if public reads are meant to be possible from other machines
             (`PT2HUB_READ_BEYOND_LOOPBACK`).
+        collection: When blobs are collected that nothing needs (`PT2HUB_COLLECT_GRACE_SECONDS`,
+            `PT2HUB_COLLECT_EVERY_SECONDS`).
         limits: What tokens, addresses and teams may use.
         webhook_receivers: Host and port of receivers of webhooks that may have private addresses and speak plain HTTP
             (`PT2HUB_WEBHOOK_ALLOW`, comma-separated).
@@ -105,6 +108,7 @@ class ServerConfig:
     limits: Limits = field(default_factory=Limits)
     webhook_receivers: tuple[tuple[str, int], ...] = ()
     provider: SignInProvider | None = None
+    collection: CollectionSchedule = field(default_factory=CollectionSchedule)
     storage_is_own: bool = field(default=False, compare=False)
     client_settings: Path | None = field(default=None, compare=False)
 
@@ -160,6 +164,7 @@ class ServerConfig:
             limits=_limits(environ),
             webhook_receivers=_receivers(environ.get("PT2HUB_WEBHOOK_ALLOW")),
             provider=read_provider(environ),
+            collection=_collection(environ),
         )
 
     @property
@@ -235,6 +240,18 @@ def _limits(environ: Mapping[str, str]) -> Limits:
         waits_per_token=read("PT2HUB_MAX_WAITS", usual.waits_per_token),
         builds_per_team=read("PT2HUB_MAX_TEAM_BUILDS", usual.builds_per_team),
         bytes_per_team=read("PT2HUB_MAX_TEAM_BYTES", usual.bytes_per_team, 1 << 60),
+    )
+
+
+def _collection(environ: Mapping[str, str]) -> CollectionSchedule:
+    usual = CollectionSchedule()
+
+    def read(name: str, default: timedelta) -> timedelta:
+        return timedelta(seconds=_number(environ, name, default.total_seconds(), low=0, high=31_536_000))
+
+    return CollectionSchedule(
+        grace=read("PT2HUB_COLLECT_GRACE_SECONDS", usual.grace),
+        every=read("PT2HUB_COLLECT_EVERY_SECONDS", usual.every),
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pt2hub.domain.limits import Limits
 from pt2hub.domain.publishing.spec import DEFAULT_FACTORIES
+from pt2hub.domain.storage import CollectionSchedule
 from pt2hub.server.blobs.open import open_storage
 from pt2hub.server.blobs.ports import PresignedTransfers
 from pt2hub.server.config import DEFAULT_MAX_BLOB_BYTES, DEFAULT_SCRUB_BYTES_PER_S
@@ -35,9 +36,11 @@ from pt2hub.server.services.artifacts.kernels import KernelService
 from pt2hub.server.services.artifacts.resolution import ResolutionService
 from pt2hub.server.services.artifacts.single_file import SingleFileService
 from pt2hub.server.services.blobs.blob_writes import BlobService
+from pt2hub.server.services.blobs.collection import CollectorService
 from pt2hub.server.services.blobs.damage import DamageService
 from pt2hub.server.services.blobs.heal import HealService
 from pt2hub.server.services.blobs.scrub import ScrubService
+from pt2hub.server.services.blobs.tombstone_documents import TombstoneDocuments
 from pt2hub.server.services.blobs.uploads import UploadService
 from pt2hub.server.services.builds.build_service import BuildService
 from pt2hub.server.services.builds.log_windows import LogWindowService
@@ -64,6 +67,10 @@ from pt2hub.server.services.publishing.catalog import CatalogService
 from pt2hub.server.services.publishing.labels import LabelService
 from pt2hub.server.services.publishing.overview import OverviewService
 from pt2hub.server.services.publishing.publish import PublishService
+from pt2hub.server.services.retention.deletion import DeletionService
+from pt2hub.server.services.retention.forced_deletion import ForcedDeletionService
+from pt2hub.server.services.retention.policies import RetentionService
+from pt2hub.server.services.retention.pulls import PullService
 from pt2hub.server.services.webhooks.dispatch import WebhookDispatcher
 from pt2hub.server.services.webhooks.sending import WebhookSender
 from pt2hub.server.services.webhooks.webhooks import WebhookService
@@ -98,6 +105,7 @@ class Container:
         limits: Limits | None = None,
         webhook_receivers: Collection[tuple[str, int]] = (),
         scrub_bytes_per_s: int = DEFAULT_SCRUB_BYTES_PER_S,
+        collection: CollectionSchedule | None = None,
     ) -> None:
         self.storage = storage
         self.queue = queue
@@ -105,6 +113,7 @@ class Container:
         self._sessions = sessions
         self._heartbeat_timeout = heartbeat_timeout
         self._limits = limits or Limits()
+        self._collection = collection or CollectionSchedule()
 
         self._open_blobs(max_blob_bytes, scrub_bytes_per_s)
         self._open_artifacts()
@@ -112,6 +121,7 @@ class Container:
         self._open_publishing(factories)
         self._open_performance()
         self._open_promotion()
+        self._open_retention()
         self._open_access()
         self._open_webhooks(Egress(webhook_receivers))
         self._open_operations()
@@ -129,6 +139,12 @@ class Container:
             transfers,
             limit=max_blob_bytes,
             most_open=self._limits.uploads_per_token,
+        )
+        self.collector = CollectorService(
+            self._sessions,
+            storage,
+            schedule=self._collection,
+            chores=(self.blobs.tidy, self.uploads.sweep, lambda: storage.sweep(ABANDONED_AFTER_S)),
         )
 
     def _open_artifacts(self) -> None:
@@ -179,6 +195,14 @@ class Container:
         self.policies = PolicyService(self._sessions)
         self.yanks = YankService(self._sessions)
 
+    def _open_retention(self) -> None:
+        sessions, storage = self._sessions, self.storage
+        self.tombstones = TombstoneDocuments(sessions, storage)
+        self.deletion = DeletionService(sessions, self.tombstones)
+        self.forced_deletion = ForcedDeletionService(sessions, storage, self.deletion)
+        self.retention = RetentionService(sessions, self.deletion)
+        self.pulls = PullService(sessions)
+
     def _open_access(self) -> None:
         self.access = AccessService(self._sessions)
         self.visibility = VisibilityService(self._sessions)
@@ -220,6 +244,7 @@ class Container:
                 self.blobs.tidy,
                 self.webhook_dispatcher.sweep,
                 self.damage.tidy,
+                self.tombstones.write,
                 HourlyTask(lambda: self.storage.sweep(ABANDONED_AFTER_S)),
                 HourlyTask(self.web_sessions.sweep),
                 HourlyTask(self.devices.sweep),
@@ -251,6 +276,7 @@ def open_container(config: ServerConfig, *, database_url: str) -> Iterator[Conta
         limits=config.limits,
         webhook_receivers=config.webhook_receivers,
         scrub_bytes_per_s=config.scrub_bytes_per_s,
+        collection=config.collection,
     )
     try:
         yield container

@@ -1,4 +1,4 @@
-"""The reaper thread in every worker and API process, which requeues builds of lost workers; API processes also tidy."""
+"""The reaper thread in every worker and API process: requeues builds of lost workers; API processes also tidy and collect."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _TIDY_SECONDS = 10.0
 _SCRUB_SECONDS = 30.0
+_COLLECT_SECONDS = 60.0
+"""How often a process looks whether a collection is due."""
 _PATIENCE_SECONDS = 3.0
 _log = structlog.get_logger(__name__)
 
@@ -44,6 +46,7 @@ class Reaper:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._upkeep = container.maintenance
+        self._collector, self._retention = container.collector, container.retention
         self._heartbeat_timeout = heartbeat_timeout
         # A worker's last sign of life may be a heartbeat older than the gap.
         self._longest_gap = heartbeat_timeout - every
@@ -51,11 +54,12 @@ class Reaper:
         self._since: float | None = None
         self._last = self._last_contact = 0.0
         self._stopped = threading.Event()
-        # Threads: putting logs into a slow storage must not keep builds waiting, nor slow reading anything else.
+        # A thread each: putting logs into a slow storage must not keep builds waiting, and collections take minutes.
         tasks = [
             (self.look, every, "reaper"),
             (self._tidy, _TIDY_SECONDS, "tidy"),
             (lambda: container.scrub.run_in_turn(self._stopped.wait), _SCRUB_SECONDS, "scrub"),
+            (self._collect, _COLLECT_SECONDS, "collector"),
         ]
         self._threads = [
             threading.Thread(target=self._repeat, args=(look, seconds), daemon=True, name=name)
@@ -106,6 +110,11 @@ class Reaper:
 
     def _tidy(self) -> None:
         self._upkeep.tidy()
+
+    def _collect(self) -> None:
+        if self._collector.is_due():
+            self._retention.run()
+            self._collector.collect_if_due()
 
     def _repeat(self, look: Callable[[], None], every: float) -> None:
         while not self._stopped.wait(every):

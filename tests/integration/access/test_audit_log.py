@@ -23,7 +23,7 @@ from pt2hub.server.api.permissions import RULES
 from pt2hub.server.services.access.audit_log import read_filter
 from pt2hub.wire.documents import write_document
 from support.access import Case, changeable, send
-from support.registry import ENVIRONMENT, V3, Registry, a_spec
+from support.registry import ENVIRONMENT, V3, V4, Registry, a_spec
 from support.shell import Shell
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ UNCHANGING = {
     "aliases.preview",
     "meta.whoami",
     "pages.audit",
+    "retention.preview_retention",
+    "retention.show_retention",
     "pages.check_spec",
     "pages.device",
     "pages.teams",
@@ -152,6 +154,20 @@ ADMIN = Actor("ada", admin=True)
 PUBLIC = "https://192.0.32.10/hook"
 HOOK = {"address": PUBLIC, "models": "vision/*"}
 ROLE = {"group": "vision-team", "role": "publisher", "models": "vision/*"}
+
+
+def unneeded(registry: Registry, _web: FlaskClient) -> Case:
+    digest = registry.blob(b"unneeded").digest
+    registry.sql("DELETE FROM blob_leases")
+    return Case("DELETE", f"/api/v1/blobs/{digest}")
+
+
+def second_build(registry: Registry, _web: FlaskClient) -> Case:
+    build = registry.submit(targets=[V4, V3]).builds[1].id
+    registry.services.builds.cancel(build, ADA)
+    return Case("DELETE", f"/api/v1/builds/{build}?reason=x")
+
+
 MOVE = {"number": 1, "expected": None, "reason": "first"}
 FORM = {"alias": "prod", "number": "1", "reason": "first"}
 UPLOAD = {"digest": digest_bytes(b"new"), "size": 3}
@@ -185,6 +201,16 @@ MUTATIONS = {
     "reports.report": Mutation(Action.MEASUREMENT_REPORT, report),
     "roles.assign": Mutation(Action.ROLE_ASSIGN, lambda *_: Case("POST", "/api/v1/roles", ROLE)),
     "roles.remove": Mutation(Action.ROLE_REMOVE, assigned("DELETE", "/api/v1/roles/{}")),
+    "retention.delete_blob": Mutation(Action.BLOB_DELETE, unneeded),
+    "retention.delete_build": Mutation(Action.BUILD_DELETE, second_build),
+    "retention.delete_model": Mutation(Action.MODEL_DELETE, after(built, Case("DELETE", f"{API}?reason=x"))),
+    "retention.delete_version": Mutation(
+        Action.VERSION_DELETE, after(built, Case("DELETE", f"{API}/versions/1?reason=x"))
+    ),
+    "retention.set_retention": Mutation(
+        Action.RETENTION_CHANGE,
+        after(built, Case("PUT", "/api/v1/retention", {"scope": MODEL, "last": 3})),
+    ),
     "tokens.create": Mutation(Action.TOKEN_CREATE, lambda *_: Case("POST", "/api/v1/tokens", GRANT), again=1),
     "uploads.begin": Mutation(  # each is an upload of its own
         Action.UPLOAD_BEGIN, lambda *_: Case("POST", "/api/v1/uploads", UPLOAD), again=1

@@ -54,6 +54,13 @@ def cases(registry: Registry) -> dict[str, Case]:
         "reports.report": Case("POST", "/api/v1/measurements", {"measurements": [measured]}),
         "roles.assign": Case("POST", "/api/v1/roles", ROLE),
         "roles.remove": Case("DELETE", f"/api/v1/roles/{role.id}"),
+        "retention.delete_blob": Case("DELETE", f"/api/v1/blobs/{digest}"),
+        "retention.delete_build": Case("DELETE", f"/api/v1/builds/{build}?reason=x"),
+        "retention.delete_model": Case("DELETE", f"{model}?reason=x"),
+        "retention.delete_version": Case("DELETE", f"{model}/versions/1?reason=x"),
+        "retention.preview_retention": Case("GET", f"/api/v1/retention/preview?scope={MODEL}"),
+        "retention.set_retention": Case("PUT", "/api/v1/retention", {"scope": MODEL, "last": 1}),
+        "retention.show_retention": Case("GET", f"/api/v1/retention?scope={MODEL}"),
         "tokens.create": Case(
             "POST", "/api/v1/tokens", {"name": "x", "scopes": ["read"], "models": ["vision/*"]}
         ),

@@ -159,8 +159,8 @@ def test_resolving_what_is_there_opens_no_transaction(registry: Registry) -> Non
 def test_a_manifest_is_served_byte_for_byte_to_its_own_model_only(registry: Registry) -> None:
     digest = registry.published()
     resolve = registry.services.resolve
-    data, yank = resolve.manifest(MODEL, digest)
-    assert (digest_bytes(data), yank) == (digest, None)
+    data, owner = resolve.manifest(MODEL, digest)
+    assert (digest_bytes(data), owner.number, owner.yanked) == (digest, 1, None)
     for referrer in resolve.artifact(digest).referrers:
         body, _ = resolve.manifest(MODEL, referrer.digest)
         assert json.loads(body)["subject"]["digest"] == digest

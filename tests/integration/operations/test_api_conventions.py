@@ -114,7 +114,7 @@ def rows(url: str) -> dict[str, list[str]]:
         }
 
 
-def test_no_route_that_reads_needs_one_but_uploads_whoami_and_the_audit_log_and_none_fails(
+def test_no_route_that_reads_needs_one_but_uploads_whoami_and_what_is_for_admins_and_none_fails(
     web: FlaskClient,
 ) -> None:
     reading = [rule for rule in web.application.url_map.iter_rules() if "GET" in (rule.methods or ())]
@@ -125,6 +125,8 @@ def test_no_route_that_reads_needs_one_but_uploads_whoami_and_the_audit_log_and_
         "/api/v1/whoami",
         "/api/v1/models/<team>/<name>/aliases/<alias>/preview",
         "/api/v1/audit",
+        "/api/v1/retention",
+        "/api/v1/retention/preview",
         "/api/v1/tokens",
         "/api/v1/webhooks",
         "/api/v1/webhooks/<id>/deliveries",

@@ -20,8 +20,9 @@ from pt2hub.errors import BadConfiguration, DatabaseUnavailable, InternalError, 
 from pt2hub.server.blobs.memory import MemoryStorage
 from pt2hub.server.container import Container
 from pt2hub.server.db import engine as engines
-from pt2hub.server.db import migrations, performance_schema, queue_schema, webhook_schema  # noqa: F401  # together they know every table
+from pt2hub.server.db import migrations, queue_schema
 from pt2hub.server.db.queue import BuildQueue
+from pt2hub.server.db.retention_schema import Base
 from support.postgres import create_database
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def test_an_upgraded_database_has_exactly_the_schema_of_the_code(database_url: s
     with engines.connect(database_url) as connection:
         options = {"include_name": _ours, "compare_server_default": True}
         context = MigrationContext.configure(connection, opts=options)
-        assert compare_metadata(context, webhook_schema.Base.metadata) == []
+        assert compare_metadata(context, Base.metadata) == []
 
 
 def _ours(name: str | None, kind: str, _parents: object) -> bool:

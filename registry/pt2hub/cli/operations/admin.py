@@ -16,6 +16,7 @@ from pt2hub.cli.operations.people import assign_role, end_person, people, remove
 from pt2hub.cli.operations.storage import fsck, heal, scrub
 from pt2hub.cli.operations.trust import distrust, trust, trusted
 from pt2hub.cli.output import emit, print_text
+from pt2hub.cli.retention.collection import accept, collect
 from pt2hub.domain.codec import encode
 from pt2hub.domain.tokens import DEFAULT_SCOPES, EVERY_MODEL, Scope
 from pt2hub.errors import InvalidInput
@@ -60,6 +61,8 @@ def register(app: typer.Typer) -> None:
         scrub,
         fsck,
         heal,
+        collect,
+        accept,
         migrate,
         audit_keys,
         queue,

@@ -125,6 +125,14 @@ RULES: dict[str, Rule] = dict.fromkeys(_OPEN, _ANYBODY) | {
     "roles.assign": Rule(Scope.ADMIN),
     "roles.remove": Rule(Scope.ADMIN),
     "roles.roles": Rule(signed_in=True),
+    "retention.delete_blob": Rule(Scope.ADMIN),
+    "retention.delete_build": Rule(Scope.ADMIN, About.BUILD),
+    "retention.delete_model": Rule(Scope.ADMIN, About.PATH),
+    "retention.delete_version": Rule(Scope.ADMIN, About.PATH),
+    # The service compares the scope, a model or a team, with the token.
+    "retention.preview_retention": Rule(Scope.ADMIN),
+    "retention.set_retention": Rule(Scope.ADMIN, About.BODY),
+    "retention.show_retention": Rule(Scope.ADMIN),
     "tokens.create": Rule(Scope.ADMIN),
     # A token may see, replace and end itself; the service shows others to admins that cover them.
     "tokens.revoke": Rule(signed_in=True),

@@ -15,7 +15,7 @@ class StorageKey:
     """Key of a stored blob or manifest.
 
     Attributes:
-        kind: `blobs`, or `manifests`, which are kept apart so that a reindex can list them.
+        kind: `blobs`, or `manifests` and `tombstones`, which are kept apart so that a reindex can list them.
         digest: Digest of the bytes.
         generation: How often these bytes were stored anew after having been deleted, from 1 on; None for any of
             them, which to a reader are the same. Writers name one: see `server.db.schema.Blob`.

@@ -20,7 +20,7 @@ from pt2hub.server.blobs.verification import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from pt2hub.domain.storage import Kind
@@ -91,6 +91,13 @@ class LocalStorage:
             size = self.size(key)
             if size is not None:  # deleted meanwhile
                 yield StoredObject(key, size)
+
+    def remove(self, keys: Sequence[StorageKey]) -> None:
+        """See `BlobRemover.remove`. Readers that have a file open read it to its end."""
+        for key in keys:
+            path = self._root / key.exact.path
+            with os_errors(path):
+                path.unlink(missing_ok=True)
 
     def free(self) -> int | None:
         """See `Measures.free`."""

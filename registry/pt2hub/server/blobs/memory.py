@@ -9,7 +9,7 @@ from pt2hub.server.blobs.keys import StoredObject, blob_missing
 from pt2hub.server.blobs.verification import file_chunks, kept, verify_digest, verify_stored, write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from pt2hub.domain.storage import Kind
@@ -64,6 +64,11 @@ class MemoryStorage:
             size = self.size(key)
             if size is not None:
                 yield StoredObject(key, size)
+
+    def remove(self, keys: Sequence[StorageKey]) -> None:
+        """See `BlobRemover.remove`."""
+        for key in keys:
+            self._stored.pop(key.exact, None)
 
     def free(self) -> int | None:
         """See `Measures.free`."""

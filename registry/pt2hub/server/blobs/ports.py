@@ -109,6 +109,14 @@ class BlobLister(Protocol):
         ...
 
 
+class BlobRemover(Protocol):
+    """A storage that can remove objects; only server processes have the rights for it."""
+
+    def remove(self, keys: Sequence[StorageKey]) -> None:
+        """Remove objects of exactly the generations that the keys name; missing ones are ignored."""
+        ...
+
+
 class BlobSizer(Protocol):
     """A storage that knows its free space."""
 
@@ -155,7 +163,9 @@ class StorageHealth(Protocol):
         ...
 
 
-class Storage(BlobReader, BlobWriter, BlobQuarantine, BlobLister, BlobSizer, StorageHealth, Protocol):
+class Storage(
+    BlobReader, BlobWriter, BlobQuarantine, BlobLister, BlobRemover, BlobSizer, StorageHealth, Protocol
+):
     """A storage with all basic capabilities."""
 
 

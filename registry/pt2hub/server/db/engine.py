@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from pt2hub.errors import (
     BadConfiguration,
+    Conflict,
     DatabaseFull,
     DatabaseReadOnly,
     DatabaseUnavailable,
@@ -133,6 +134,7 @@ def translate_errors() -> Iterator[None]:
         DatabaseFull: The database's disk is full.
         DatabaseReadOnly: The database accepts no writes.
         DatabaseUnavailable: No connection, a timeout or a deadlock: another try may succeed.
+        Conflict: Something that a row refers to was deleted in the meantime.
         InternalError: The database refused a statement.
     """
     try:
@@ -149,6 +151,11 @@ def _translate(exc: Exception) -> Pt2hubError:
         return read_only(_first_line(exc))
     if isinstance(exc, (*_UNAVAILABLE, psycopg.OperationalError)):
         return DatabaseUnavailable(f"The database did not answer: {_first_line(exc)}", hint=_NO_ANSWER)
+    if isinstance(original, psycopg.errors.ForeignKeyViolation):
+        return Conflict(
+            "What the request refers to was deleted in the meantime",
+            hint="Look at it again: pt2hub show tells whether it was deleted, by whom and why.",
+        )
     return InternalError(
         f"The database refused a statement: {_first_line(exc)}",
         hint="Check that the schema is upgraded (pt2hub up does it at start); otherwise please report this.",

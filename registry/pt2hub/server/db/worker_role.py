@@ -53,6 +53,9 @@ GRANTS: dict[str, tuple[str, ...]] = {
     "blob_damage": _ADD,  # of what they find where they write
     "blob_leases": (*_ADD, "UPDATE (pending_until)", "DELETE"),
     "blob_references": _ADD,
+    # What a forced deletion removed is not stored again.
+    "tombstones": _READ,
+    "refused_digests": _READ,
     # Measurements, and the changes found in them.
     "series": (*_ADD, "UPDATE (changed_at, examined_at, newest_at)"),
     "measurements": _ADD,

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from pt2hub.domain.builds import BuildState, readiness
 from pt2hub.domain.names import parse_model_name
-from pt2hub.errors import NotFound, NotReady
+from pt2hub.errors import Deleted, NotFound, NotReady
+from pt2hub.server.db.reading import readable
 from pt2hub.server.db.stores.builds.builds import BuildStore
 from pt2hub.server.db.stores.promotion.aliases import AliasStore
 from pt2hub.server.db.stores.publishing.versions import StoredVersion, VersionStore
+from pt2hub.server.db.stores.retention.tombstones import Tombstone, TombstoneStore
 from pt2hub.server.services.suggestions import suggest_models, suggest_words
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ def require_version(session: Session, model: str, number: int) -> StoredVersion:
 
 def no_model(session: Session, name: str, *, where: str = "model") -> NotFound:
     """Return the error for a model that does not exist, with suggestions."""
+    if tombstone := TombstoneStore(session).named("model", name):
+        return _deleted(f"Model {name}", tombstone, where=where)
     suggestions = suggest_models(name, VersionStore(session).alike(name))
     advice = f"Did you mean {' or '.join(suggestions)}? " if suggestions else ""
     return NotFound(
@@ -56,6 +60,8 @@ def no_model(session: Session, name: str, *, where: str = "model") -> NotFound:
 
 def no_version(session: Session, model: str, number: int, *, where: str = "version") -> NotFound:
     """Return the error for a version that does not exist, or for its model if that is missing."""
+    if tombstone := TombstoneStore(session).version(model, number):
+        return _deleted(f"{model}@{number}", tombstone, where=where)
     there = VersionStore(session).numbers(model, around=number)
     if there is None:
         return no_model(session, model, where=where)
@@ -70,6 +76,42 @@ def no_version(session: Session, model: str, number: int, *, where: str = "versi
         where=where,
         hint=f"{hint}. pt2hub versions {model} lists them.",
         context={"oldest": there.oldest, "newest": there.newest},
+    )
+
+
+def no_build(session: Session, build_id: str) -> NotFound:
+    """Return the error for a build that does not exist or was deleted."""
+    tombstone = TombstoneStore(session).named("build", build_id)
+    if tombstone and readable().covers(tombstone.model or ""):
+        return _deleted(f"Build {build_id}", tombstone, where="build")
+    return NotFound(
+        f"Build {build_id[:80]!r} not found",
+        where="build",
+        hint="List the builds with pt2hub builds or GET /api/v1/builds.",
+    )
+
+
+def no_artifact(session: Session, model: str, digest: str, *, where: str) -> Deleted | None:
+    """Return the error for an artifact of a model that was deleted; None where it was not."""
+    tombstone = TombstoneStore(session).of_artifact(digest)
+    if tombstone is None or tombstone.model != model:
+        return None
+    return _deleted(f"Artifact {digest} of {model}", tombstone, where=where)
+
+
+def _deleted(what: str, tombstone: Tombstone, *, where: str) -> Deleted:
+    model = tombstone.model or tombstone.name
+    return Deleted(
+        f"{what} {tombstone.origin}",
+        where=where,
+        hint=f"pt2hub versions {model} lists the versions that are there. Numbers are not used again.",
+        context={
+            "model": model,
+            "reason": tombstone.reason,
+            "by": tombstone.by.name if tombstone.by else None,
+            "at": tombstone.at,
+            "forced": tombstone.forced,
+        },
     )
 
 

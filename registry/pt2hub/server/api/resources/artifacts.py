@@ -40,7 +40,9 @@ _HINT = 'Send {"reference": "team/name@3", "host": {...}}; pt2hub host --json pr
 @routes.get("/resolve", responses={200: RootModel[ResolvedReference]})
 def resolve(query: ReferenceQuery) -> Response:
     """Resolve a reference to a version and its artifacts, pinned by digest."""
-    return render(container().resolve.resolve(query.reference))
+    found = container().resolve.resolve(query.reference)
+    container().pulls.record(found.model, found.number)
+    return render(found)
 
 
 @routes.post(
@@ -96,10 +98,12 @@ def manifest(path: ManifestPath) -> WerkzeugResponse:
     If its version is yanked, the header `Pt2hub-Yanked` has the reason as JSON.
     """
     key = StorageKey.manifest(Digest(path.digest))
-    data, yank = container().resolve.manifest(f"{path.team}/{path.name}", key.digest)
+    model = f"{path.team}/{path.name}"
+    data, owner = container().resolve.manifest(model, key.digest)
+    container().pulls.record(model, owner.number)
     response = Response(data, content_type=MANIFEST_TYPE)
-    if yank:
-        response.headers[YANK_HEADER] = json.dumps(encode(yank))
+    if owner.yanked:
+        response.headers[YANK_HEADER] = json.dumps(encode(owner.yanked))
     response.set_etag(key.digest)
     response.headers["Cache-Control"] = key.cache_control
     return response.make_conditional(request)

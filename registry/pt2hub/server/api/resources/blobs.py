@@ -53,6 +53,7 @@ def upload(path: DigestPath) -> Response:
 def download(path: DigestPath) -> WerkzeugResponse:
     """Download a blob or a range of it, directly or by redirect to the storage."""
     key, storage = StorageKey.blob(Digest(path.digest)), container().storage
+    container().blobs.check_readable(key)
     if isinstance(storage, PresignedTransfers) and request.method == "GET" and not is_known(key.digest):
         return _elsewhere(storage, key)
     row, size = container().damage.open(key)

@@ -14,13 +14,15 @@ from botocore.exceptions import ClientError
 from pt2hub.server.blobs.s3.errors import code_of, status_of, translate_errors, unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from types_boto3_s3 import S3Client  # noqa: TC004  # a package of stubs, which is not there at run time
 
 CONFLICT_TRIES = 8
 """How often a create is sent that meets another one: for 5 s on average."""
 _CONFLICT_WAIT = 0.05
+_MAX_DELETED = 1000
+"""S3's limit of objects per request."""
 _NOT_FOUND, _CONFLICT, _EXISTS = 404, 409, 412
 
 
@@ -134,6 +136,18 @@ class Bucket:
         """Remove an object; where there is none, nothing happens."""
         with self.errors(path):
             self.client.delete_object(**self.object_arguments(path))
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Remove objects; missing ones are ignored."""
+        for start in range(0, len(paths), _MAX_DELETED):
+            chunk = paths[start : start + _MAX_DELETED]
+            named: Any = {"Objects": [{"Key": self.prefix + path} for path in chunk], "Quiet": True}
+            with self.errors(chunk[0]):
+                answer = self.client.delete_objects(Bucket=self.name, Delete=named)
+            failed = [item for item in answer.get("Errors", ()) if item.get("Code") != "NoSuchKey"]
+            if failed:
+                path = failed[0].get("Key", "").removeprefix(self.prefix)
+                raise unavailable(self.address(path), failed[0].get("Code", ""))
 
     def abort(self, path: str, multipart: str) -> None:
         """Remove the parts of an upload; where it is gone, nothing happens."""

@@ -140,6 +140,10 @@ class S3Storage:
             if key is not None:
                 yield StoredObject(key.exact, item.size)
 
+    def remove(self, keys: Sequence[StorageKey]) -> None:
+        """See `BlobRemover.remove`."""
+        self._bucket.delete_all([key.exact.path for key in keys])
+
     def free(self) -> int | None:
         """See `Measures.free`."""
         return None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
-from pt2hub.domain.storage import S3_ADDRESS, Kind
+from pt2hub.domain.storage import S3_ADDRESS
 from pt2hub.errors import BadConfiguration
 from pt2hub.server.blobs.s3 import probe
 
+_KINDS = ("blobs", "manifests")
+"""Not `tombstones`: only servers delete."""
 _READ = ["s3:GetObject", "s3:AbortMultipartUpload"]
 _WRITE = ["s3:PutObject"]
 _LIST = ["s3:ListBucket"]
@@ -34,7 +36,7 @@ def worker_policy(storage: str, principal: str | None = None, *, overwriting: bo
         )
     bucket = f"arn:aws:s3:::{found['bucket']}"
     folder = f"{bucket}/{found['prefix']}/" if found["prefix"] else f"{bucket}/"
-    blobs = [f"{folder}{kind}/*" for kind in get_args(Kind)]
+    blobs = [f"{folder}{kind}/*" for kind in _KINDS]
     tests = [f"{folder}{path}" for path in (probe.CONDITIONAL, probe.CHECKSUM)]
     statements: list[dict[str, Any]] = [
         {"Sid": "BlobsAndManifests", "Action": _READ, "Resource": blobs},

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from pt2hub.errors import Pt2hubError
     from pt2hub.server.blobs.ports import Storage
     from pt2hub.server.db.engine import Sessions
-    from pt2hub.wire.resolution import Yank
-
+    from pt2hub.server.db.stores.artifacts.artifacts import ArtifactOwner
 
 _WHERE = "reference"
 
@@ -72,8 +71,8 @@ class ResolutionService:
             found.yanked,
         )
 
-    def manifest(self, model: str, digest: Digest) -> tuple[bytes, Yank | None]:
-        """Return the exact bytes of a manifest, of an artifact of the model or of a referrer, and its version's yank.
+    def manifest(self, model: str, digest: Digest) -> tuple[bytes, ArtifactOwner]:
+        """Return the exact bytes of a manifest, of an artifact of the model or of a referrer, and its version.
 
         Raises:
             InvalidInput: The name is malformed.
@@ -83,7 +82,7 @@ class ResolutionService:
             owner = ArtifactStore(session).owner(parse_model_name(model), digest)
             if owner is None:
                 raise _no_artifact(session, model, digest)
-        return read_bytes(self._storage, StorageKey.manifest(digest)), owner.yanked
+        return read_bytes(self._storage, StorageKey.manifest(digest)), owner
 
     def artifact(self, digest: Digest) -> ArtifactView:
         """Return an artifact with its database rows, manifest and config; damaged ones are left out and listed.
@@ -153,7 +152,8 @@ def _regions(config: dict[str, Any]) -> list[dict[str, Any]]:
 def _missing_version(session: Session, wanted: Reference, found: ResolvedName | None) -> Pt2hubError:
     if found:
         version = VersionStore(session).by_number(wanted.model, found.number)
-        assert version is not None, "versions are never removed"
+        if version is None:  # deleted a moment ago
+            return not_found.no_version(session, wanted.model, found.number, where=_WHERE)
         return not_found.not_ready(session, version, where=_WHERE)
     if wanted.alias:
         return not_found.no_alias(session, wanted.model, wanted.alias, where=_WHERE)
@@ -163,6 +163,8 @@ def _missing_version(session: Session, wanted: Reference, found: ResolvedName | 
 
 
 def _no_artifact(session: Session, model: str, digest: str) -> NotFound:
+    if deleted := not_found.no_artifact(session, model, digest, where=_WHERE):
+        return deleted
     if VersionStore(session).newest(model) is None:
         return not_found.no_model(session, model, where=_WHERE)
     owner = ArtifactStore(session).model_of(digest)

@@ -15,21 +15,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sqlalchemy import text
+
 from pt2hub.domain.audit import Action
-from pt2hub.errors import BlobGone, DigestMismatch
+from pt2hub.errors import BlobGone, Deleted, DigestMismatch, DigestRefused, NotFound
 from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.db.engine import Prepared
+from pt2hub.server.db.reading import readable
 from pt2hub.server.db.stores.blobs.blobs import BlobStore
+from pt2hub.server.db.stores.retention.tombstones import TombstoneStore
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.blobs.damage import DamageService
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from sqlalchemy.orm import Session
+
     from pt2hub.domain.tokens import Actor
     from pt2hub.server.blobs.ports import Storage
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.stores.blobs.blobs import LeasedBlob
 
+_STATE = Prepared.of(text("SELECT state FROM blobs WHERE kind = :kind AND digest = :digest"))
 _MAX_TRIES = 3
 """Blobs are written again if their lease expired meanwhile and they were collected, or if they turn out damaged."""
 
@@ -161,6 +169,27 @@ class BlobService:
         if self._confirm({key: size}, holder, by=by):
             raise _gone(key)
 
+    def check_readable(self, key: StorageKey) -> None:
+        """Refuse to serve a blob that is being deleted or was; a presigned URL would outlast its object.
+
+        Raises:
+            Deleted: A forced deletion removed it.
+            NotFound: The collector has it.
+        """
+        rows = self._sessions.reader.rows(_STATE, kind=key.kind, digest=key.digest)
+        if not rows or rows[0][0] not in {"deleting", "deleted"}:
+            return
+        with self._sessions.begin() as session:
+            tombstone = TombstoneStore(session).of_refused(key.kind, key.digest)
+        if tombstone is None:
+            raise NotFound(f"Blob {key.digest} not found.", where=key.digest)
+        raise Deleted(
+            f"Blob {key.digest} {tombstone.origin}",
+            where=key.digest,
+            hint="It was removed by force and is not served again; use another version.",
+            context={"reason": tombstone.reason, "at": tombstone.at, "forced": True},
+        )
+
     def tidy(self) -> None:
         """Drop expired leases."""
         with self._sessions.begin() as session:
@@ -173,6 +202,9 @@ class BlobService:
         if rest:  # in another transaction: rows are locked in one order, with a stronger lock than before
             with self._sessions.begin() as session:
                 leased |= BlobStore(session).revive(rest, holder)
+                _check_accepted(
+                    session, rest
+                )  # with the rows locked: a forced deletion came before or comes after
         return leased
 
     def _confirm(
@@ -215,6 +247,24 @@ class BlobService:
                 hint="The file changed while it was stored. Try again; if the error persists, report it.",
             )
         return True
+
+
+def _check_accepted(session: Session, keys: Iterable[StorageKey]) -> None:
+    """Refuse bytes that a forced deletion removed; the rows of these stay deleted, so nobody else needs to look.
+
+    Raises:
+        DigestRefused: One of them is refused.
+    """
+    found = TombstoneStore(session).refused_of((key.kind, key.digest) for key in keys)
+    if found:
+        (_, digest), tombstone = found
+        shown = tombstone.name if readable().covers(tombstone.model or "") else "a version"
+        raise DigestRefused(
+            f"{digest} cannot be stored: {shown} {tombstone.origin}",
+            where=digest,
+            hint=f"If these bytes may be stored again, ask the server's operator: pt2hub admin accept {digest} --reason WHY",
+            context={"digest": digest, "reason": tombstone.reason, "at": tombstone.at},
+        )
 
 
 def _gone(key: StorageKey) -> BlobGone:

@@ -14,7 +14,7 @@ import structlog
 from pt2hub.domain.audit import Action
 from pt2hub.domain.builds import BuildKind, BuildState, Claim, Outcome
 from pt2hub.domain.publications import Publication, ReusableCode, ReusableRegion
-from pt2hub.errors import BuildActive, BuildOver, NotFound
+from pt2hub.errors import BuildActive, BuildOver
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.notifications import notify_progress
 from pt2hub.server.db.stores.artifacts.artifacts import ArtifactStore
@@ -25,6 +25,7 @@ from pt2hub.server.db.stores.builds.builds import BuildStore, read_state
 from pt2hub.server.db.stores.builds.progress import ProgressStore
 from pt2hub.server.db.stores.performance.measuring_jobs import MeasuringJobStore
 from pt2hub.server.db.stores.publishing.versions import VersionStore
+from pt2hub.server.services import not_found
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.blobs.documents import named_by
 from pt2hub.server.services.builds.code_reuse import CodeReuse
@@ -159,7 +160,8 @@ class BuildService:
         """
         found = read_state(self._sessions.reader, build_id)
         if found is None:
-            raise _unknown(build_id)
+            with self._sessions.begin() as session:
+                raise not_found.no_build(session, build_id)
         return found
 
     def report(self, claim: Claim, steps: Sequence[StepReport], lines: Sequence[LogLine]) -> None:
@@ -326,7 +328,7 @@ class BuildService:
     def _lock(self, session: Session, build_id: str) -> HeldBuild:
         build = BuildStore(session).lock(build_id)
         if build is None:
-            raise _unknown(build_id)
+            raise not_found.no_build(session, build_id)
         return build
 
     def _record(self, session: Session, build: HeldBuild, by: Actor, action: Action) -> BuildView:
@@ -348,16 +350,8 @@ class BuildService:
     def _view(self, session: Session, build_id: str) -> BuildView:
         view = BuildViewStore(session).view(build_id, heartbeat_timeout=self._heartbeat_timeout)
         if view is None:
-            raise _unknown(build_id)
+            raise not_found.no_build(session, build_id)
         return explain_waits(session, [view])[0]
-
-
-def _unknown(build_id: str) -> NotFound:
-    return NotFound(
-        f"Build {build_id[:80]!r} not found",
-        where="build",
-        hint="List the builds with pt2hub builds or GET /api/v1/builds.",
-    )
 
 
 _STATE_TEXTS = {

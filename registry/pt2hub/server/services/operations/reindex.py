@@ -35,11 +35,13 @@ from pt2hub.server.db.stores.builds.progress import ProgressStore
 from pt2hub.server.db.stores.operations.workers import WorkerStore
 from pt2hub.server.db.stores.performance.measurements import PerformanceStore
 from pt2hub.server.db.stores.publishing.versions import VersionStore
+from pt2hub.server.db.stores.retention.tombstones import TombstoneStore
 from pt2hub.server.db.stores.values import moment
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.blobs.blob_reindex import BlobIndex
 from pt2hub.server.services.blobs.damage import DamageService, describe_problem
 from pt2hub.server.services.blobs.documents import named_by, read_config, read_json, read_manifest
+from pt2hub.server.services.blobs.tombstone_documents import TombstoneDocuments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,9 +65,10 @@ class ReindexService:
         self._storage = storage
         self._blobs = BlobIndex(sessions, storage)
         self._damage = DamageService(sessions, storage)
+        self._tombstones = TombstoneDocuments(sessions, storage)
 
     def reindex(self, *, by: Actor = SERVER) -> dict[str, Any]:
-        """Add to the database what only storage has; existing rows stay.
+        """Add to the database what only storage has; existing rows stay, and what was deleted stays deleted.
 
         This includes the rows and references of blobs, also for versions and logs.
 
@@ -80,10 +83,11 @@ class ReindexService:
             `manifests` seen, `artifacts` among them, `added` to the database, `unreadable` ones with reasons, and blobs
             and manifests that are `damaged`, with reasons.
         """
-        unreadable: dict[str, str] = {}
         damaged: dict[str, str] = {}
         self._blobs.restore_rows()
+        unreadable = self._tombstones.restore()
         artifacts, referrers, seen = self._scan(unreadable)
+        artifacts = self._without_deleted(artifacts)
         read = [found for manifest in artifacts if (found := self._read(manifest, unreadable))]
         added = 0
         for manifest, config in sorted(read, key=lambda pair: _attempt(pair[1]), reverse=True):
@@ -115,6 +119,12 @@ class ReindexService:
         for key in suspects:
             self._damage.check_key(key, by="admin")
         return dict.fromkeys((key.digest for key in missing), "The file is missing from storage.")
+
+    def _without_deleted(self, artifacts: list[Manifest]) -> list[Manifest]:
+        """Leave out artifacts that were deleted and whose objects are not collected yet."""
+        with self._sessions.begin() as session:
+            deleted = TombstoneStore(session).deleted_among([manifest.digest for manifest in artifacts])
+        return [manifest for manifest in artifacts if manifest.digest not in deleted]
 
     def _read(self, manifest: Manifest, unreadable: dict[str, str]) -> tuple[Manifest, ArtifactConfig] | None:
         try:

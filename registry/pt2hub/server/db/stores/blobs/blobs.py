@@ -1,16 +1,7 @@
 """Rows, leases and references of stored blobs.
 
-A garbage collector must do this, in this order (docs/facts/storage.md#garbage-collection-beside-pushes):
-
-1. In a transaction: lock rows FOR UPDATE; in a statement after that, since one that waited for a lock still sees
-   what was there before, keep those without references and live leases that changed longer ago than a grace; make
-   them `deleting`.
-2. Delete the objects of just these generations, once signed addresses of them are over.
-3. Make the rows `deleted` that are still `deleting` and of that generation.
-
-An object is dead for good where its row has a later generation, or is `deleting` or `deleted` in its own: what a
-crash, or a writer that outlived its lease, left behind is found by listing the storage. Of an object without a row
-nothing is known: it stays.
+The collector's part is in `garbage`: a row without references and live leases becomes `deleting`, its object is removed, and
+the row becomes `deleted`. A push that meets either takes the next generation (docs/facts/storage.md).
 
 Rows are locked in the order of kind and digest, and after everything else that a transaction locks.
 """

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from sqlalchemy import select, update
 
+from pt2hub.errors import Deleted
 from pt2hub.server.db.schema import Version as SQLVersion
 from pt2hub.server.db.schema import VersionYank as SQLVersionYank
 from pt2hub.server.db.stores.values import stamp, yank_of
@@ -62,4 +63,11 @@ class YankStore:
         # A yank takes the lock of an update, which waits for moves that share the row; foreign keys do neither.
         statement = select(_VERSIONS.c.yanked).where(_VERSIONS.c.id == version_id)
         statement = statement.with_for_update(read=shared, key_share=not shared)
-        return yank_of(self._session.execute(statement).scalar_one())
+        row = self._session.execute(statement).first()
+        if row is None:
+            raise Deleted(
+                "The version was deleted a moment ago",
+                where="version",
+                hint="Choose another version; its number is not used again.",
+            )
+        return yank_of(row[0])

@@ -41,6 +41,15 @@ _ALIKE = text("""
 """)
 
 
+# Numbers of deleted versions are not used again, not even by another model of that name.
+_LAST_NUMBER = text("""
+    SELECT greatest(
+        (SELECT coalesce(max(number), 0) FROM versions WHERE model_id = :model),
+        (SELECT coalesce(max(tombstones.number), 0) FROM tombstones
+            JOIN models ON models.name = tombstones.model WHERE models.id = :model))
+""")
+
+
 @dataclass(frozen=True, slots=True)
 class StoredVersion:
     """A version's row.
@@ -169,10 +178,9 @@ class VersionStore:
         Returns:
             The new version.
         """
-        last = select(func.coalesce(func.max(SQLVersion.number), 0)).where(SQLVersion.model_id == model_id)
         row = SQLVersion(
             model_id=model_id,
-            number=self._session.execute(last).scalar_one() + 1,
+            number=self._session.execute(_LAST_NUMBER, {"model": model_id}).scalar_one() + 1,
             identity=new.identity,
             spec=new.spec,
             settings=new.settings,

@@ -1,0 +1,1 @@
+"""Retention: deletion, tombstones and policies."""

@@ -1,0 +1,141 @@
+"""`pt2hub delete`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import click
+import typer
+
+from pt2hub.cli import panels
+from pt2hub.cli.output import emit, one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pt2hub.client.client import Client
+    from pt2hub.wire.retention import DeletionView
+
+_KEPT = 1
+"""Exit code of a dry run of a deletion that would be refused."""
+
+
+@panels.command(
+    panels.PUBLISHING,
+    "pt2hub delete vision/resnet18@3",
+    'pt2hub delete vision/resnet18@3 --yes --reason "superseded"',
+    'pt2hub delete vision/resnet18@3 --force --yes --reason "leaked weights" --also vision/resnet18@4',
+)
+def delete(  # noqa: PLR0913  # each is an argument or option of the command line
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="WHAT",
+            help="A version (team/name@3), a model (team/name), a build's id, or a blob (sha256:...).",
+        ),
+    ],
+    *,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Delete it; without this, only show what would go.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would go; this is the default.")
+    ] = False,
+    reason: Annotated[
+        str | None, typer.Option(help="Reason, which its tombstone keeps; required with --yes.")
+    ] = None,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Remove a version's bytes at once, with aliases on it, and refuse to store them again.",
+        ),
+    ] = False,
+    also: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODEL@N", help="With --force: delete this version too; repeat it for more."),
+    ] = None,
+    keep_shared: Annotated[
+        bool,
+        typer.Option("--keep-shared", help="With --force: leave bytes served that other versions need."),
+    ] = False,
+) -> None:
+    """Show what a deletion would remove and what is kept; with --yes, delete it.
+
+    It requires an admin token. Numbers of deleted versions are not used again.
+    What an alias pins or would roll back to is kept, and so are unfinished builds.
+    """
+    from pt2hub.client.client import Client
+
+    if dry_run and yes:
+        raise click.UsageError("--dry-run and --yes contradict each other.")
+    if yes and not (reason or "").strip() and not what.startswith("sha256:"):
+        raise click.UsageError('--reason "..." is required with --yes; the tombstone keeps it.')
+    if (also or keep_shared) and not force:
+        raise click.UsageError("--also and --keep-shared require --force.")
+    if force and "@" not in what:
+        raise click.UsageError("--force is only for a version, such as team/name@3.")
+    with Client() as client:
+        view = _delete(
+            client, what, reason or "", dry_run=not yes, force=force, also=also or [], keep_shared=keep_shared
+        )
+    emit(view, lambda out: _print_deletion(out, view))
+    if view.kept:
+        raise typer.Exit(_KEPT)
+
+
+def _delete(  # noqa: PLR0913  # as above
+    client: Client,
+    what: str,
+    reason: str,
+    *,
+    dry_run: bool,
+    force: bool,
+    also: list[str],
+    keep_shared: bool,
+) -> DeletionView:
+    from pt2hub.cli.references import number_of
+    from pt2hub.domain.digests import Digest
+
+    retention = client.retention
+    if what.startswith("sha256:"):
+        return retention.delete_blob(Digest(what), dry_run=dry_run)
+    if "@" in what:
+        model, number = number_of(client, what)
+        return retention.delete_version(
+            model, number, reason=reason, dry_run=dry_run, force=force, also=also, keep_shared=keep_shared
+        )
+    if "/" in what:
+        return retention.delete_model(what, reason=reason, dry_run=dry_run)
+    return retention.delete_build(what, reason=reason, dry_run=dry_run)
+
+
+def _print_deletion(out: Console, view: DeletionView) -> None:
+    from pt2hub.rendering.quantities import format_bytes, format_count
+
+    for line in view.goes:
+        out.print(one_line(f"{'deleted' if view.deleted else 'goes'}: {line}"))
+    for item in view.kept:
+        for reason in item.reasons:
+            out.print(one_line(f"{item.name} is kept because {reason}"))
+    for note in view.notes:
+        out.print(one_line(f"note: {note}"))
+    if not view.notes:
+        for blob in view.shared:
+            others = ", ".join(blob.needed_by) or "other versions"
+            out.print(
+                one_line(
+                    f"stays: {blob.what} {blob.digest[:19]} ({format_bytes(blob.size)}), needed by {others}"
+                )
+            )
+    if view.refused:
+        out.print(
+            f"refused from {'now' if view.deleted else 'then'} on: {format_count(len(view.refused), 'digest')}"
+        )
+    size = f"{format_bytes(view.freed_bytes)} in {format_count(view.freed_blobs, 'blob')} that nothing else needs"
+    if view.kept:
+        out.print("Nothing was deleted, and --yes would refuse it.")
+    elif view.deleted:
+        out.print(f"Freed {size}{'' if view.forced else '; the collector removes them after its grace'}.")
+    else:
+        out.print(f"Would free {size}. Nothing was deleted: add --yes to delete it.")

@@ -1,0 +1,90 @@
+"""Deletion and retention policies of a server."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from pt2hub.client.http.paths import build_path, model_path
+from pt2hub.client.resources import Resource
+from pt2hub.wire.retention import DeletionView, RetentionPreview, RetentionView
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pt2hub.domain.digests import Digest
+
+_PATH = "/api/v1/retention"
+
+
+class Retention(Resource):
+    """Deletes versions, models, builds and blobs, and sets retention policies; all of it requires an admin token."""
+
+    def delete_version(  # noqa: PLR0913  # all by name
+        self,
+        model: str,
+        number: int,
+        *,
+        reason: str = "",
+        dry_run: bool = False,
+        force: bool = False,
+        also: Sequence[str] = (),
+        keep_shared: bool = False,
+    ) -> DeletionView:
+        """Delete a version.
+
+        Args:
+            reason: Required unless it is a dry run; the tombstone keeps it.
+            dry_run: Only return what would be done.
+            force: Remove its bytes at once, with aliases on it, and refuse their digests from then on.
+            also: With `force`: further versions, `team/name@4`, that share its bytes.
+            keep_shared: With `force`: leave blobs served that other versions need.
+
+        Raises:
+            NotFound: The version does not exist.
+            StillNeeded: Something needs it.
+            Forbidden: The token is not an admin's.
+        """
+        query = [*_query(reason, dry_run), *(("also", name) for name in also)]
+        query += [("force", "true")] * force + [("keep_shared", "true")] * keep_shared
+        return self._delete(f"{model_path(model)}/versions/{number}", query)
+
+    def delete_model(self, model: str, *, reason: str = "", dry_run: bool = False) -> DeletionView:
+        """Delete a model with all its versions; errors as for `delete_version`."""
+        return self._delete(model_path(model), _query(reason, dry_run))
+
+    def delete_build(self, build: str, *, reason: str = "", dry_run: bool = False) -> DeletionView:
+        """Delete a build with its artifact; errors as for `delete_version`."""
+        return self._delete(build_path(build), _query(reason, dry_run))
+
+    def delete_blob(self, digest: Digest, *, dry_run: bool = False) -> DeletionView:
+        """Delete a blob to which nothing refers; errors as for `delete_version`."""
+        return self._delete(f"/api/v1/blobs/{digest}", _query("", dry_run))
+
+    def policy(self, scope: str) -> RetentionView:
+        """Return the retention policy that holds for a model or a team."""
+        return self._transport.fetch(RetentionView, _PATH, {"scope": scope})
+
+    def set_policy(
+        self, scope: str, *, last: int | None = None, pulled_within_days: int | None = None
+    ) -> RetentionView:
+        """Set the retention policy of a model or a team.
+
+        Args:
+            last: How many of the newest versions are kept; None keeps everything.
+            pulled_within_days: Versions that were pulled within so many days are kept too.
+        """
+        body = {"scope": scope, "last": last, "pulled_within_days": pulled_within_days}
+        return self._transport.ask(RetentionView, "PUT", _PATH, json.dumps(body).encode())
+
+    def preview(self, scope: str) -> RetentionPreview:
+        """Return what the policies of a model or a team would delete now."""
+        return self._transport.fetch(RetentionPreview, f"{_PATH}/preview", {"scope": scope})
+
+    def _delete(self, path: str, query: Sequence[tuple[str, str]]) -> DeletionView:
+        return self._transport.ask(DeletionView, "DELETE", f"{path}?{urlencode(query)}" if query else path)
+
+
+def _query(reason: str, dry_run: bool) -> list[tuple[str, str]]:
+    return [("reason", reason)] * bool(reason) + [("dry_run", "true")] * dry_run

@@ -1,0 +1,140 @@
+"""Which blobs only some owners need, and which others need too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlalchemy import text
+
+from pt2hub.domain.storage import Kind
+from pt2hub.server.db.reading import readable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy.orm import Session
+
+    from pt2hub.server.db.stores.retention.dependents import Doomed
+
+_MAX_NAMED = 5
+# `needed_by` names the versions that the other owners belong to. Golden values and weights are named by their versions.
+_BLOBS = """
+    WITH own AS MATERIALIZED ({own}),
+    others AS (
+        SELECT own.kind, own.digest, held.owner FROM own JOIN blob_references AS held USING (kind, digest)
+        WHERE NOT held.owner = ANY(:owners)),
+    named AS (
+        SELECT others.kind, others.digest, array_agg(DISTINCT coalesce(models.name || '@' || versions.number, '')) AS names
+        FROM others
+        LEFT JOIN artifacts ON artifacts.digest = CASE split_part(owner, ':', 1)
+            WHEN 'artifact' THEN substr(owner, 10) END
+        LEFT JOIN builds ON builds.id = CASE split_part(owner, ':', 1)
+            WHEN 'log' THEN split_part(owner, ':', 2) ELSE artifacts.build_id END
+        LEFT JOIN versions ON versions.id = CASE split_part(owner, ':', 1)
+            WHEN 'version' THEN CAST(split_part(owner, ':', 2) AS bigint) ELSE builds.version_id END
+        LEFT JOIN models ON models.id = versions.model_id
+        GROUP BY 1, 2)
+    SELECT own.kind, own.digest, coalesce(blobs.size, 0), named.names,
+        EXISTS (SELECT FROM blob_leases AS l
+            WHERE (l.kind, l.digest) = (own.kind, own.digest) AND l.pending_until > now()) AS leased,
+        CASE WHEN own.kind = 'manifests' THEN 'manifest'
+            WHEN EXISTS (SELECT FROM versions
+                WHERE id = ANY(:versions) AND weights = own.digest) THEN 'weights'
+            WHEN EXISTS (SELECT FROM artifacts
+                WHERE artifacts.digest = ANY(:artifacts) AND weights = own.digest) THEN 'weights'
+            WHEN EXISTS (SELECT FROM versions
+                WHERE id = ANY(:versions) AND golden = own.digest) THEN 'golden values'
+            WHEN EXISTS (SELECT FROM artifacts
+                WHERE artifacts.digest = ANY(:artifacts) AND code = own.digest) THEN 'code'
+            ELSE 'file' END AS what
+    FROM own LEFT JOIN blobs USING (kind, digest) LEFT JOIN named USING (kind, digest)
+    ORDER BY own.kind, own.digest"""
+_BLOBS_OF_OWNERS = text(
+    _BLOBS.format(own="SELECT DISTINCT kind, digest FROM blob_references WHERE owner = ANY(:owners)")
+)
+_SINGLE = text(
+    _BLOBS.format(
+        own="SELECT kind, digest FROM blobs WHERE kind = 'blobs' AND digest = :digest AND state = 'stored'"
+    )
+    .replace(":owners", "CAST('{}' AS text[])")
+    .replace(":versions", "CAST('{}' AS bigint[])")
+    .replace(":artifacts", "CAST('{}' AS text[])")
+)
+_CODE = text("""
+    SELECT code FROM artifacts WHERE digest = ANY(:artifacts) AND weights_bytes > :least""")
+_DISCARD = text("""
+    UPDATE blobs SET state = 'deleting', changed_at = to_timestamp(0)
+    WHERE (kind, digest) IN (
+        SELECT kind, digest FROM unnest(CAST(:kinds AS text[]), CAST(:digests AS text[])) AS asked (kind, digest))
+    AND state <> 'deleted' RETURNING kind, digest, generation""")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedBlob:
+    """A blob that owners refer to.
+
+    Attributes:
+        what: `weights`, `golden values`, `code`, `manifest` or `file`.
+        needed_by: Versions that need it too, those that may be read; empty where nothing else does.
+        others: How many there are.
+        leased: Whether somebody is about to refer to it.
+    """
+
+    kind: Kind
+    digest: str
+    what: str
+    size: int
+    needed_by: tuple[str, ...]
+    others: int
+    leased: bool
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether nothing else refers to it."""
+        return not self.others
+
+
+class SharedBlobStore:
+    """Blobs by their owners."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def of(self, *doomed: Doomed) -> list[OwnedBlob]:
+        """Return the blobs that versions or builds refer to."""
+        asked = {
+            "owners": [owner for each in doomed for owner in each.owners],
+            "versions": [version for each in doomed for version in each.versions],
+            "artifacts": [artifact for each in doomed for artifact in each.artifacts],
+        }
+        return [_owned(*row) for row in self._session.execute(_BLOBS_OF_OWNERS, asked)]
+
+    def single(self, digest: str) -> OwnedBlob | None:
+        """Return a stored blob, with everything that refers to it among the others; None where it is not stored."""
+        row = self._session.execute(_SINGLE, {"digest": digest}).first()
+        return _owned(*row) if row else None
+
+    def code_without_weights(self, artifacts: Sequence[str], *, least: int) -> set[str]:
+        """Return the code layers of artifacts whose weights are outside of the code.
+
+        Args:
+            least: Size in bytes of weights that are there at all.
+        """
+        return set(self._session.scalars(_CODE, {"artifacts": list(artifacts), "least": least}))
+
+    def discard(self, blobs: Sequence[tuple[Kind, str]]) -> list[tuple[Kind, str, int]]:
+        """Mark blobs for removal whatever their age and leases; return kind, digest and generation of each."""
+        if not blobs:
+            return []
+        given = {"kinds": [kind for kind, _ in blobs], "digests": [digest for _, digest in blobs]}
+        rows = self._session.execute(_DISCARD, given)
+        return [(kind, digest, generation) for kind, digest, generation in rows]
+
+
+def _owned(  # the columns of a row
+    kind: Kind, digest: str, size: int, names: list[str] | None, leased: bool, what: str
+) -> OwnedBlob:
+    limit, given = readable(), list(names or ())
+    shown = [name for name in given if name and limit.covers(name.partition("@")[0])][:_MAX_NAMED]
+    return OwnedBlob(kind, digest, what, size, tuple(shown), len(given), leased)

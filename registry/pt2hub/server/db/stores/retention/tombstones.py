@@ -1,0 +1,186 @@
+"""Tombstones: what remains of deleted things, and the digests that nobody may store again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from sqlalchemy import delete, func, select, text, update
+from sqlalchemy.dialects.postgresql import insert
+
+from pt2hub.domain.codec import encode
+from pt2hub.domain.principals import Principal, read_principal
+from pt2hub.server.db.retention_schema import RefusedDigest as SQLRefused
+from pt2hub.server.db.retention_schema import Tombstone as SQLTombstone
+from pt2hub.server.db.stores.values import moment, stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from sqlalchemy import ColumnElement, Table
+    from sqlalchemy.orm import Session
+
+_TOMBSTONES = cast("Table", SQLTombstone.__table__)
+_REFUSED = cast("Table", SQLRefused.__table__)
+# A refused digest that a rebuild found in storage is removed by the next collection.
+_BURY = text("""
+    INSERT INTO blobs (kind, digest, state, size, changed_at)
+    SELECT kind, digest, 'deleting', 0, to_timestamp(0)
+    FROM refused_digests WHERE tombstone_id = :tombstone ORDER BY kind, digest
+    ON CONFLICT (kind, digest) DO UPDATE SET state = 'deleting', changed_at = excluded.changed_at
+    WHERE blobs.state IN ('pending', 'stored')""")
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """What remains of a deleted thing.
+
+    Attributes:
+        kind: `version`, `model` or `build`.
+        name: `team/name@3`, `team/name` or a build's id.
+        artifacts: Digests of its manifests.
+        refused: Kind and digest of each blob that nobody may store again.
+        at: ISO 8601, UTC; empty for a new one.
+    """
+
+    kind: str
+    name: str
+    reason: str
+    by: Principal | None
+    model: str | None = None
+    number: int | None = None
+    forced: bool = False
+    artifacts: tuple[str, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
+    at: str = ""
+
+    @property
+    def origin(self) -> str:
+        """Who deleted it, when and why, in words."""
+        who = f" by {self.by}" if self.by else ""
+        return f"was deleted{who} at {self.at[:19]}Z: {self.reason}"
+
+
+class TombstoneStore:
+    """Tombstones."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def add(self, new: Tombstone) -> int:
+        """Add a tombstone with its refused digests; return its id."""
+        values = {
+            "kind": new.kind,
+            "name": new.name,
+            "model": new.model,
+            "number": new.number,
+            "reason": new.reason,
+            "by": encode(new.by),
+            "forced": new.forced,
+            "artifacts": list(new.artifacts),
+        }
+        statement = insert(_TOMBSTONES).values(values).returning(_TOMBSTONES.c.id)
+        tombstone: int = self._session.execute(statement).scalar_one()
+        self._refuse(tombstone, new.refused)
+        return tombstone
+
+    def restore(self, found: Tombstone, document: str) -> None:
+        """Add a tombstone from its document in storage, unless it is known.
+
+        Args:
+            document: Digest of the document.
+        """
+        values = {**encode(found), "at": moment(found.at), "document": document}
+        values |= {"by": encode(found.by), "artifacts": list(found.artifacts)}
+        del values["refused"]
+        statement = insert(_TOMBSTONES).values(values).on_conflict_do_nothing(index_elements=["document"])
+        tombstone = self._session.scalar(statement.returning(_TOMBSTONES.c.id))
+        if tombstone is not None:
+            self._refuse(tombstone, found.refused)
+            self._session.execute(_BURY, {"tombstone": tombstone})
+
+    def version(self, model: str, number: int) -> Tombstone | None:
+        """Return the tombstone of a version."""
+        return self._newest(
+            SQLTombstone.kind == "version", SQLTombstone.model == model, SQLTombstone.number == number
+        )
+
+    def named(self, kind: str, name: str) -> Tombstone | None:
+        """Return the newest tombstone of a kind and name."""
+        return self._newest(SQLTombstone.kind == kind, SQLTombstone.name == name)
+
+    def of_artifact(self, digest: str) -> Tombstone | None:
+        """Return the tombstone of an artifact."""
+        return self._newest(SQLTombstone.artifacts.contains([digest]))
+
+    def of_refused(self, kind: str, digest: str) -> Tombstone | None:
+        """Return the tombstone for which a digest is refused."""
+        wanted = select(SQLRefused.tombstone_id).where(SQLRefused.kind == kind, SQLRefused.digest == digest)
+        return self._newest(SQLTombstone.id.in_(wanted))
+
+    def last_number(self, model: str) -> int:
+        """Return the highest number of a model's deleted versions, 0 where there is none."""
+        statement = select(func.coalesce(func.max(SQLTombstone.number), 0)).where(SQLTombstone.model == model)
+        return self._session.execute(statement).scalar_one() or 0
+
+    def deleted_among(self, artifacts: Sequence[str]) -> set[str]:
+        """Return which of these artifacts were deleted."""
+        found = self._session.scalars(
+            select(SQLTombstone.artifacts).where(SQLTombstone.artifacts.overlap(list(artifacts)))
+        )
+        return {digest for digests in found for digest in digests}.intersection(artifacts)
+
+    def refused_of(self, keys: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], Tombstone] | None:
+        """Return the first of these blobs that is refused, with its tombstone."""
+        for kind, digest in keys:
+            if found := self.of_refused(kind, digest):
+                return (kind, digest), found
+        return None
+
+    def accept(self, digest: str) -> bool:
+        """Stop refusing a digest; return whether it was refused."""
+        done = delete(_REFUSED).where(_REFUSED.c.digest == digest).returning(_REFUSED.c.digest)
+        return self._session.execute(done).first() is not None
+
+    def unwritten(self, *, limit: int) -> list[tuple[int, Tombstone]]:
+        """Return tombstones that storage does not have yet, by id."""
+        rows = self._session.scalars(
+            select(SQLTombstone).where(SQLTombstone.document.is_(None)).order_by(SQLTombstone.id).limit(limit)
+        )
+        return [(row.id, self._read(row)) for row in rows]
+
+    def record_document(self, tombstone: int, digest: str) -> None:
+        """Record that storage has a tombstone's document."""
+        statement = update(_TOMBSTONES).where(_TOMBSTONES.c.id == tombstone)
+        self._session.execute(statement.values(document=digest))
+
+    def _refuse(self, tombstone: int, refused: Sequence[tuple[str, str]]) -> None:
+        if refused:
+            rows = [
+                {"kind": kind, "digest": digest, "tombstone_id": tombstone}
+                for kind, digest in sorted(refused)
+            ]
+            self._session.execute(insert(_REFUSED).on_conflict_do_nothing(), rows)
+
+    def _newest(self, *conditions: ColumnElement[bool]) -> Tombstone | None:
+        row = self._session.scalar(
+            select(SQLTombstone).where(*conditions).order_by(SQLTombstone.id.desc()).limit(1)
+        )
+        return self._read(row) if row else None
+
+    def _read(self, row: SQLTombstone) -> Tombstone:
+        refused = select(SQLRefused.kind, SQLRefused.digest).where(SQLRefused.tombstone_id == row.id)
+        return Tombstone(
+            row.kind,
+            row.name,
+            row.reason,
+            read_principal(row.by),
+            row.model,
+            row.number,
+            row.forced,
+            tuple(row.artifacts),
+            tuple(
+                (kind, digest) for kind, digest in self._session.execute(refused.order_by("kind", "digest"))
+            ),
+            stamp(row.at),
+        )

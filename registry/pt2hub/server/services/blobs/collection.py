@@ -1,0 +1,248 @@
+"""The blob collector: removes blobs that nothing needs, beside publishes, pulls, crashes and other collectors.
+
+The steps are those of `db.stores.blobs.garbage`. Every batch is complete in itself: a process that dies loses only its
+place, and two that run at once do each other's work. Nothing is removed but exact generations whose rows no push ever
+returns to, so a collector may be arbitrarily late.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from datetime import timedelta
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import structlog
+
+from pt2hub.domain.codec import encode
+from pt2hub.errors import CollectionRefused
+from pt2hub.server.blobs.ports import PresignedTransfers
+from pt2hub.server.db.stores.blobs.collections import PATIENT, CollectionStore
+from pt2hub.server.db.stores.blobs.garbage import GarbageStore
+from pt2hub.server.services.blobs.uploads import PRESIGNED_LIFETIME_S
+from pt2hub.wire.collections import CollectionReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pt2hub.domain.storage import CollectionSchedule, Kind
+    from pt2hub.server.blobs.ports import Storage
+    from pt2hub.server.db.engine import Sessions
+    from pt2hub.server.db.stores.blobs.garbage import Garbage
+
+    OnProgress = Callable[[CollectionReport], object]
+
+_BATCH = 1000
+"""Rows of a transaction, and objects of a request to S3."""
+_KINDS: tuple[Kind, ...] = ("blobs", "manifests")
+_SCHEDULE, _OPERATOR = "schedule", "operator"
+_log = structlog.get_logger(__name__)
+
+
+class BlobCollection:
+    """The steps of a collection, each of which may be the last of its process.
+
+    Args:
+        grace: How long ago a blob must have changed or lost its last reference.
+    """
+
+    def __init__(self, sessions: Sessions, storage: Storage, *, grace: timedelta) -> None:
+        self._sessions = sessions
+        self._storage = storage
+        self._grace = grace
+        # A presigned URL that was handed out a moment before the mark must work as long as it says.
+        signs = isinstance(storage, PresignedTransfers)
+        self._readable = timedelta(seconds=PRESIGNED_LIFETIME_S if signs else 0)
+
+    def check(self) -> None:
+        """Refuse to collect where references are missing, as after a restore of the database.
+
+        Raises:
+            CollectionRefused: An artifact or a version needs a blob that nothing refers to.
+        """
+        with self._sessions.begin() as session:
+            session.execute(PATIENT)
+            found = GarbageStore(session).unprotected()
+        if found:
+            raise CollectionRefused(
+                f"Nothing was collected: nothing refers to {found[1]}, which {found[0]} needs",
+                where=found[0],
+                hint="The database lacks references. Run pt2hub admin reindex, which restores them, and collect again.",
+            )
+
+    def mark(self) -> Iterator[list[Garbage]]:
+        """Mark what nothing needs, batch by batch."""
+        after = None
+        while True:
+            with self._sessions.begin() as session:
+                session.execute(PATIENT)
+                store = GarbageStore(session)
+                found = store.candidates(after, grace=self._grace, limit=_BATCH)
+                marked = store.mark(found, grace=self._grace) if found else []
+            yield marked
+            if len(found) < _BATCH:
+                return
+            after = found[-1]
+
+    def marked(self) -> Iterator[list[Garbage]]:
+        """Yield what is marked and can no longer be read by presigned URLs, batch by batch."""
+        after = None
+        while True:
+            with self._sessions.begin() as session:
+                session.execute(PATIENT)
+                found = GarbageStore(session).marked(after, readable=self._readable, limit=_BATCH)
+            if not found:
+                return
+            yield found
+            after = found[-1].key
+
+    def remove(self, garbage: Sequence[Garbage]) -> None:
+        """Remove the objects of marked blobs; missing ones are ignored."""
+        self._storage.remove([item.key for item in garbage])
+
+    def finish(self, garbage: Sequence[Garbage]) -> list[int]:
+        """Turn the marks of removed blobs into tombstones; return the sizes of those that this call turned."""
+        with self._sessions.begin() as session:
+            return GarbageStore(session).finish([item.key for item in garbage])
+
+    def sweep(self) -> Iterator[tuple[int, int, int]]:
+        """List the storage and remove dead objects.
+
+        Yields:
+            The numbers of objects listed, removed, and without a row, of each batch.
+        """
+        for kind in _KINDS:
+            keys = iter(self._storage.keys(kind))
+            while batch := list(islice(keys, _BATCH)):
+                with self._sessions.begin() as session:
+                    found = GarbageStore(session).dead(batch, readable=self._readable)
+                if found.dead:
+                    self._storage.remove(found.dead)
+                yield len(batch), len(found.dead), len(found.unknown)
+
+
+class CollectorService:
+    """Collects blobs by schedule and on request.
+
+    Args:
+        chores: What is abandoned beside blobs: uploads and partly written files.
+    """
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        storage: Storage,
+        *,
+        schedule: CollectionSchedule,
+        chores: Sequence[Callable[[], object]] = (),
+    ) -> None:
+        self._sessions = sessions
+        self._storage = storage
+        self._schedule = schedule
+        self._chores = chores
+
+    def collect(
+        self, *, grace: timedelta | None = None, on_progress: OnProgress | None = None
+    ) -> CollectionReport:
+        """Collect now.
+
+        Args:
+            grace: Instead of the schedule's.
+            on_progress: Called after each batch.
+
+        Raises:
+            CollectionRefused: The database lacks references.
+            StorageUnavailable: The storage does not answer; the next run goes on.
+        """
+        with self._sessions.begin() as session:
+            run = CollectionStore(session).begin(_OPERATOR, every=timedelta())
+        return self._run(run, grace, on_progress)
+
+    def is_due(self) -> bool:
+        """Return whether no process collected within the schedule's interval."""
+        every = self._schedule.every
+        if not every:
+            return False
+        with self._sessions.begin() as session:
+            return CollectionStore(session).is_due(every=every)
+
+    def collect_if_due(self) -> CollectionReport | None:
+        """Collect if no process did within the schedule's interval; return None where nothing was due."""
+        every = self._schedule.every
+        if not every:
+            return None
+        with self._sessions.begin() as session:
+            run = CollectionStore(session).begin(_SCHEDULE, every=every)
+        if run is None:
+            return None
+        report = self._run(run, None, None)
+        if report.removed or report.marked or report.orphans:
+            _log.info("blobs collected", **encode(report))
+        return report
+
+    def preview(self, *, grace: timedelta | None = None) -> CollectionReport:
+        """Return what a collection would mark now, and what already waits for its removal."""
+        began = time.monotonic()
+        with self._sessions.begin() as session:
+            session.execute(PATIENT)
+            store = GarbageStore(session)
+            marked, size = store.summary(grace=self._schedule.grace if grace is None else grace)
+            report = CollectionReport(dry_run=True, marked=marked, marked_bytes=size)
+        return replace(self._with_totals(report), seconds=time.monotonic() - began)
+
+    def _run(
+        self, run: int | None, grace: timedelta | None, on_progress: OnProgress | None
+    ) -> CollectionReport:
+        began = time.monotonic()
+        steps = BlobCollection(
+            self._sessions, self._storage, grace=self._schedule.grace if grace is None else grace
+        )
+        steps.check()
+        report = CollectionReport()
+        for report in _reports(steps):
+            if on_progress:
+                on_progress(report)
+        for chore in self._chores:
+            chore()
+        report = replace(self._with_totals(report), seconds=time.monotonic() - began)
+        if run is not None:
+            with self._sessions.begin() as session:
+                CollectionStore(session).end(run, encode(report))
+        return report
+
+    def _with_totals(self, report: CollectionReport) -> CollectionReport:
+        with self._sessions.begin() as session:
+            session.execute(PATIENT)
+            store = GarbageStore(session)
+            waiting, waiting_bytes = store.waiting()
+            stored, referenced = store.sharing()
+        return replace(
+            report,
+            waiting=waiting,
+            waiting_bytes=waiting_bytes,
+            stored_bytes=stored,
+            referenced_bytes=referenced,
+        )
+
+
+def _reports(steps: BlobCollection) -> Iterator[CollectionReport]:
+    """Run all steps, and yield the counts after each batch."""
+    report = CollectionReport()
+    for marked in steps.mark():
+        size = report.marked_bytes + sum(item.size for item in marked)
+        yield (report := replace(report, marked=report.marked + len(marked), marked_bytes=size))
+    for batch in steps.marked():
+        steps.remove(batch)
+        sizes = steps.finish(batch)
+        removed, size = report.removed + len(sizes), report.removed_bytes + sum(sizes)
+        yield (report := replace(report, removed=removed, removed_bytes=size))
+    for listed, dead, unknown in steps.sweep():
+        yield (
+            report := replace(
+                report,
+                listed=report.listed + listed,
+                orphans=report.orphans + dead,
+                unknown=report.unknown + unknown,
+            )
+        )

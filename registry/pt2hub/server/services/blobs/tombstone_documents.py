@@ -1,0 +1,81 @@
+"""Documents of tombstones in storage, so that a rebuild of the database does not bring back what was deleted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pt2hub.domain.codec import decode, encode
+from pt2hub.domain.digests import canonical_json, digest_bytes
+from pt2hub.domain.principals import Principal
+from pt2hub.errors import BadResponse, NotFound, TooLarge
+from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.db.stores.retention.tombstones import Tombstone, TombstoneStore
+from pt2hub.server.services.blobs.documents import read_json
+
+if TYPE_CHECKING:
+    from pt2hub.server.blobs.ports import Storage
+    from pt2hub.server.db.engine import Sessions
+
+_SCHEMA = 1
+_BATCH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """A tombstone as storage has it."""
+
+    schema: int
+    kind: str
+    name: str
+    reason: str
+    by: Principal | None
+    model: str | None
+    number: int | None
+    forced: bool
+    artifacts: tuple[str, ...]
+    refused: tuple[tuple[str, str], ...]
+    at: str
+
+
+class TombstoneDocuments:
+    """Writes and reads the documents of tombstones.
+
+    The row comes first, in the transaction of the deletion; maintenance repeats a write that failed.
+    """
+
+    def __init__(self, sessions: Sessions, storage: Storage) -> None:
+        self._sessions = sessions
+        self._storage = storage
+
+    def write(self) -> None:
+        """Write the documents that storage does not have yet.
+
+        Raises:
+            StorageUnavailable: The storage does not answer; the next call goes on.
+        """
+        while True:
+            with self._sessions.begin() as session:
+                found = TombstoneStore(session).unwritten(limit=_BATCH)
+            for number, tombstone in found:
+                data = canonical_json({"schema": _SCHEMA, **encode(tombstone)})
+                digest = digest_bytes(data)
+                self._storage.write(StorageKey("tombstones", digest), [data])
+                with self._sessions.begin() as session:
+                    TombstoneStore(session).record_document(number, digest)
+            if len(found) < _BATCH:
+                return
+
+    def restore(self) -> dict[str, str]:
+        """Add the tombstones that only storage has; return the digests of unreadable ones, with reasons."""
+        unreadable: dict[str, str] = {}
+        for key in self._storage.keys("tombstones"):
+            try:
+                document = decode(_Document, read_json(self._storage, key), where=key.digest)
+            except (BadResponse, NotFound, TooLarge) as exc:
+                unreadable[key.digest] = str(exc)
+                continue
+            values = {name: getattr(document, name) for name in Tombstone.__dataclass_fields__}
+            with self._sessions.begin() as session:
+                TombstoneStore(session).restore(Tombstone(**values), key.digest)
+        return unreadable

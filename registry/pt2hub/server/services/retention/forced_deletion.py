@@ -1,0 +1,232 @@
+"""Forced deletion of versions whose bytes must not be served: leaked weights, personal data in example inputs.
+
+Unlike a deletion, it does not stop at aliases, removes the objects at once instead of after a grace, and refuses their
+digests from then on. What other versions share must be dealt with explicitly, so that none of them breaks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from pt2hub.domain.audit import Action
+from pt2hub.domain.digests import Digest
+from pt2hub.domain.names import Reference
+from pt2hub.errors import Detail, InvalidInput, StillNeeded, TransientError
+from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.db.stores.blobs.garbage import GarbageStore
+from pt2hub.server.db.stores.promotion.aliases import AliasStore
+from pt2hub.server.db.stores.retention.dependents import DependentStore
+from pt2hub.server.db.stores.retention.shared_blobs import SharedBlobStore
+from pt2hub.server.services.access import audit_log
+from pt2hub.server.services.access.tokens import check_admin
+from pt2hub.server.services.promotion.reasons import check_reason
+from pt2hub.server.services.retention.deletion import delete_versions, find_version
+from pt2hub.server.services.retention.plans import (
+    TRIVIAL_BYTES,
+    DeletionPlan,
+    is_shared,
+    list_goes,
+    list_unfinished,
+    sharing_text,
+)
+from pt2hub.wire.retention import KeptThing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sqlalchemy.orm import Session
+
+    from pt2hub.domain.tokens import Actor
+    from pt2hub.server.blobs.ports import Storage
+    from pt2hub.server.db.engine import Sessions
+    from pt2hub.server.db.stores.retention.dependents import Doomed
+    from pt2hub.server.db.stores.retention.shared_blobs import OwnedBlob
+    from pt2hub.server.services.retention.deletion import DeletionService
+    from pt2hub.wire.retention import DeletionView
+
+_MAX_ALSO = 100
+_log = structlog.get_logger(__name__)
+
+
+class ForcedDeletionService:
+    """Deletes versions by force."""
+
+    def __init__(self, sessions: Sessions, storage: Storage, deletion: DeletionService) -> None:
+        self._sessions = sessions
+        self._storage = storage
+        self._deletion = deletion
+
+    def delete(  # noqa: PLR0913  # all by name
+        self,
+        model: str,
+        number: int,
+        *,
+        by: Actor,
+        reason: str = "",
+        also: Sequence[str] = (),
+        keep_shared: bool = False,
+        dry_run: bool = False,
+    ) -> DeletionView:
+        """Delete a version and remove its bytes at once.
+
+        Aliases on it are removed. Its digests are not served any more and cannot be stored again, but for code that
+        contains no weights.
+
+        Args:
+            also: Further versions, `team/name@4`, that are deleted with it because they share its bytes.
+            keep_shared: Whether blobs that other versions need stay, and are served.
+            dry_run: Only return what would be done.
+
+        Raises:
+            Forbidden: The actor is not an admin of each model.
+            InvalidInput: A name or the reason is malformed.
+            NotFound: A model or version does not exist.
+            StillNeeded: A build has not ended, or other versions need its blobs and neither `also` nor `keep_shared`
+                says what happens to them.
+        """
+        names = _versions(model, number, also)
+        for name, _ in names:
+            check_admin(by, name, doing="delete anything of it", where="version")
+        why = reason if dry_run else check_reason(reason)
+        with self._sessions.begin() as session:
+            doomed = tuple(find_version(session, *each, lock=not dry_run) for each in sorted(names))
+            plan = _plan(session, f"{model}@{number}", doomed, keep_shared=keep_shared)
+            refused = _refused(session, plan)
+            if dry_run:
+                return plan.view(deleted=False, forced=True, refused=[digest for _, digest in refused])
+            plan.check()
+            _check_shared(plan, keep_shared=keep_shared)
+            removed = _remove_aliases(session, doomed, by, why)
+            discarded = SharedBlobStore(session).discard(
+                [(blob.kind, blob.digest) for blob in plan.blobs if blob.exclusive]
+            )
+            main = next(each for each in doomed if (each.model, *each.versions.values()) == (model, number))
+            for each in doomed:
+                delete_versions(
+                    session, each, by=by, reason=why, forced=True, refused=refused if each is main else ()
+                )
+            audit_log.record(
+                session,
+                by,
+                Action.VERSION_DELETE,
+                plan.name,
+                models=sorted({each.model for each in doomed}),
+                reason=why,
+                forced=True,
+                also=list(also),
+                aliases=removed,
+                artifacts=[artifact for each in doomed for artifact in each.artifacts],
+                refused=[digest for _, digest in refused],
+            )
+        self._remove([StorageKey(kind, Digest(digest), generation) for kind, digest, generation in discarded])
+        self._deletion.write_documents()
+        return plan.view(deleted=True, forced=True, refused=[digest for _, digest in refused])
+
+    def _remove(self, keys: list[StorageKey]) -> None:
+        """Remove objects now: presigned URLs of them end too. Their rows are marked, so nothing serves them any more."""
+        try:
+            self._storage.remove(keys)
+        except TransientError as error:
+            _log.warning("objects of a forced deletion are removed by the collector", error=str(error))
+            return
+        with self._sessions.begin() as session:
+            GarbageStore(session).finish(keys)
+
+
+def _versions(model: str, number: int, also: Sequence[str]) -> list[tuple[str, int]]:
+    if len(also) > _MAX_ALSO:
+        raise InvalidInput(
+            f"{len(also)} versions are too many (at most {_MAX_ALSO})",
+            where="also",
+            hint="Delete them in several calls.",
+        )
+    found = {(model, number): None}
+    for text in also:
+        wanted = Reference.parse(text)
+        if wanted.number is None:
+            raise InvalidInput(
+                f"also must name a version by its number, got {text[:200]!r}",
+                where="also",
+                hint="Use team/name@4.",
+            )
+        found[wanted.model, wanted.number] = None
+    return list(found)
+
+
+def _plan(session: Session, name: str, doomed: tuple[Doomed, ...], *, keep_shared: bool) -> DeletionPlan:
+    store = DependentStore(session)
+    goes = [line for each in doomed for line in list_goes(each, store.measurements(each))]
+    kept = [
+        KeptThing(f"{each.model}@{number}", reasons)
+        for each in doomed
+        for number in each.versions.values()
+        if (reasons := tuple(list_unfinished(each.builds)))
+    ]
+    blobs = tuple(SharedBlobStore(session).of(*doomed))
+    return DeletionPlan(
+        name, doomed, tuple(goes), tuple(kept), blobs, tuple(_notes(store, doomed, blobs, keep_shared))
+    )
+
+
+def _notes(
+    store: DependentStore, doomed: Sequence[Doomed], blobs: Sequence[OwnedBlob], keep_shared: bool
+) -> Iterator[str]:
+    gone = {f"{each.model}@{number}" for each in doomed for number in each.versions.values()}
+    for each in doomed:
+        needs = store.needs(each)
+        for aliases in needs.aliases.values():
+            yield from (f"the alias {alias} of {each.model} is removed" for alias in aliases)
+        for aliases in needs.rollbacks.values():
+            yield from (f"{alias} of {each.model} cannot roll back to it any more" for alias in aliases)
+        for names in needs.baselines.values():
+            yield from (f"{name} loses its comparison with it" for name in names if name not in gone)
+    what = "stays and is served" if keep_shared else "must be dealt with: --also VERSION or --keep-shared"
+    yield from (f"{sharing_text(blob)}: it {what}" for blob in blobs if is_shared(blob))
+
+
+def _check_shared(plan: DeletionPlan, *, keep_shared: bool) -> None:
+    shared = [blob for blob in plan.blobs if is_shared(blob) and not _is_code(blob)]
+    if not shared or keep_shared:
+        return
+    others = sorted({name for blob in shared for name in blob.needed_by})
+    also = " ".join(f"--also {name}" for name in others[:5])
+    raise StillNeeded(
+        f"Cannot delete {plan.name} by force: other versions need {len(shared)} of its blobs",
+        where="version",
+        hint=f"To delete these versions too: {also or '--also VERSION'}. To leave the shared blobs served: --keep-shared.",
+        details=tuple(Detail(blob.digest, sharing_text(blob)) for blob in shared),
+        context={"shared": [blob.digest for blob in shared], "versions": others},
+    )
+
+
+def _is_code(blob: OwnedBlob) -> bool:
+    """Return whether a blob is compiled code, which versions of one model usually share."""
+    return blob.what == "code"
+
+
+def _refused(session: Session, plan: DeletionPlan) -> tuple[tuple[str, str], ...]:
+    """Return the blobs that nobody may store again: not empty documents, nor code, which other weights may use again.
+
+    Code with weights in it (`weights: baked`) is refused.
+    """
+    artifacts = [artifact for each in plan.doomed for artifact in each.artifacts]
+    code = SharedBlobStore(session).code_without_weights(artifacts, least=TRIVIAL_BYTES)
+    return tuple(
+        (blob.kind, blob.digest)
+        for blob in plan.blobs
+        if blob.exclusive and blob.size > TRIVIAL_BYTES and blob.digest not in code
+    )
+
+
+def _remove_aliases(session: Session, doomed: Sequence[Doomed], by: Actor, reason: str) -> list[str]:
+    store, removed = AliasStore(session), []
+    for each in doomed:
+        for names in store.on_versions(each.versions).values():
+            for name in names:
+                alias = store.hold(each.model_id, name, create=False)
+                if alias is not None:
+                    store.move(alias, number=None, version_id=None, reason=reason, by=by.principal)
+                    removed.append(f"{each.model}@{name}")
+    return removed

@@ -1,0 +1,177 @@
+"""Retention policies: which versions of a model are kept; the others are deleted by an hourly run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from pt2hub.domain.audit import Action
+from pt2hub.domain.names import parse_model_name
+from pt2hub.domain.tokens import EVERY_MODEL, SERVER, Scope
+from pt2hub.errors import Forbidden, NotFound, Pt2hubError, StillNeeded
+from pt2hub.server.db.stores.retention.dependents import DependentStore
+from pt2hub.server.db.stores.retention.policies import RetentionStore, StoredRetention
+from pt2hub.server.db.stores.retention.shared_blobs import SharedBlobStore
+from pt2hub.server.services.access import audit_log
+from pt2hub.server.services.retention.plans import list_needs
+from pt2hub.wire.retention import KeptThing, RetentionPreview, RetentionView
+
+if TYPE_CHECKING:
+    from pt2hub.domain.tokens import Actor
+    from pt2hub.server.db.engine import Sessions
+    from pt2hub.server.db.stores.retention.dependents import Doomed
+    from pt2hub.server.services.retention.deletion import DeletionService
+
+MAX_LAST = 100_000
+MAX_DAYS = 36_500
+_PREVIEWED = 1000
+"""Versions of a model in a preview; the next ones follow once these are deleted."""
+_PER_RUN = 100
+"""Versions of a model that one run deletes: each is a transaction."""
+_RUNNER = replace(SERVER, admin=True)
+_log = structlog.get_logger(__name__)
+
+
+class RetentionService:
+    """Sets, shows, previews and runs retention policies."""
+
+    def __init__(self, sessions: Sessions, deletion: DeletionService) -> None:
+        self._sessions = sessions
+        self._deletion = deletion
+
+    def show(self, scope: str, *, by: Actor) -> RetentionView:
+        """Return the policy that holds for a model or a team.
+
+        Raises:
+            InvalidInput: The name is malformed.
+            Forbidden: The actor is not an admin of the model or of all the team's models.
+        """
+        _check(by, scope, "see its retention policy")
+        with self._sessions.begin() as session:
+            return _view(scope, RetentionStore(session).effective(scope))
+
+    def put(
+        self, scope: str, *, last: int | None = None, pulled_within_days: int | None = None, by: Actor
+    ) -> RetentionView:
+        """Set the policy of a model or a team; setting the same again changes nothing.
+
+        Args:
+            last: How many of the newest versions with an artifact are kept; None keeps everything.
+            pulled_within_days: Versions that were pulled or published within so many days are kept too.
+
+        Raises:
+            InvalidInput: The name is malformed.
+            Forbidden: The actor is not an admin of the model or of all the team's models.
+        """
+        _check(by, scope, "set its retention policy")
+        document = {"last": last, "pulled_within_days": pulled_within_days}
+        with self._sessions.begin() as session:
+            store = RetentionStore(session)
+            before = store.one(scope)
+            if before is None or (before.last, before.pulled_within_days) != (last, pulled_within_days):
+                store.put(scope, document, by.principal)
+                audit_log.record(
+                    session,
+                    by,
+                    Action.RETENTION_CHANGE,
+                    scope,
+                    models=[scope] if "/" in scope else [],
+                    before=_document(before),
+                    after=document,
+                )
+            return _view(scope, store.effective(scope))
+
+    def preview(self, scope: str, *, by: Actor) -> RetentionPreview:
+        """Return what the policies of a model or of a team's models delete now, and what they keep although it is old.
+
+        Raises:
+            InvalidInput: The name is malformed.
+            Forbidden: The actor is not an admin of the model or of all the team's models.
+        """
+        _check(by, scope, "see its retention policy")
+        policies: list[RetentionView] = []
+        goes: list[str] = []
+        kept: list[KeptThing] = []
+        freed = 0
+        with self._sessions.begin() as session:
+            store, dependents = RetentionStore(session), DependentStore(session)
+            models = store.models(scope)
+            if "/" in scope and not models:
+                raise NotFound(
+                    f"Model {scope} not found", where="scope", hint="pt2hub models lists the models."
+                )
+            for model in models:
+                policy = store.effective(model)
+                policies.append(_view(model, policy))
+                doomed: list[Doomed] = []
+                for number in store.expired(model, policy, limit=_PREVIEWED) if policy else ():
+                    found = dependents.find(model, 0, number)
+                    needs = list_needs(found, dependents.needs(found))
+                    kept += needs
+                    if not needs:
+                        goes.append(f"{model}@{number}")
+                        doomed.append(found)
+                blobs = SharedBlobStore(session).of(*doomed) if doomed else []
+                freed += sum(blob.size for blob in blobs if blob.exclusive and not blob.leased)
+        return RetentionPreview(tuple(policies), tuple(goes), tuple(kept), freed)
+
+    def run(self) -> int:
+        """Delete what the policies do not keep; return the number of versions.
+
+        What is needed is kept and looked at again by the next run.
+        """
+        with self._sessions.begin() as session:
+            store = RetentionStore(session)
+            expired = [
+                (model, number, policy)
+                for model in store.governed()
+                if (policy := store.effective(model))
+                for number in store.expired(model, policy, limit=_PER_RUN)
+            ]
+        return sum(self._delete(*each) for each in expired)
+
+    def _delete(self, model: str, number: int, policy: StoredRetention) -> bool:
+        try:
+            self._deletion.version(model, number, by=_RUNNER, reason=_reason(policy))
+        except StillNeeded as error:
+            reasons: list[KeptThing] = error.context.get("kept", [])
+            _log.info("a retention policy keeps what is needed", version=f"{model}@{number}", kept=reasons)
+        except Pt2hubError as error:
+            _log.warning("a version was not deleted", version=f"{model}@{number}", error=str(error))
+        else:
+            return True
+        return False
+
+
+def pattern_of(scope: str) -> str:
+    """Return the name that a token's patterns must cover for a model or a team."""
+    return scope if "/" in scope else f"{scope}/{EVERY_MODEL}"
+
+
+def _check(by: Actor, scope: str, doing: str) -> None:
+    parse_model_name(scope if "/" in scope else f"{scope}/x")
+    if not by.may(Scope.ADMIN, pattern_of(scope)):
+        raise Forbidden(
+            f'Permission denied: the token "{by.name}" is not an admin token for {pattern_of(scope)} and cannot {doing}',
+            where="scope",
+            hint="Ask the server's operator: `pt2hub admin token --admin` creates an admin token.",
+        )
+
+
+def _view(scope: str, policy: StoredRetention | None) -> RetentionView:
+    if policy is None:
+        return RetentionView(scope)
+    return RetentionView(scope, policy.scope, policy.last, policy.pulled_within_days, policy.by, policy.at)
+
+
+def _document(policy: StoredRetention | None) -> dict[str, int | None] | None:
+    if policy is None:
+        return None
+    return {"last": policy.last, "pulled_within_days": policy.pulled_within_days}
+
+
+def _reason(policy: StoredRetention) -> str:
+    pulled = f", not pulled within {policy.pulled_within_days} days" if policy.pulled_within_days else ""
+    return f"retention policy of {policy.scope}: not among the last {policy.last}{pulled}"

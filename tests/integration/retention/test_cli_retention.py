@@ -1,0 +1,79 @@
+"""`pt2hub delete`, `pt2hub retention` and `pt2hub admin collect`: dry by default, and in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pt2hub.domain.digests import digest_bytes
+from support.promoted import MODEL, move, published
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.registry import Registry
+    from support.shell import Shell
+
+
+@pytest.fixture
+def two(served: Registry) -> Registry:
+    for _ in range(2):
+        published(served)
+    move(served, 2, None)
+    return served
+
+
+def test_what_would_go_is_shown_and_only_yes_deletes(shell: Shell, two: Registry) -> None:
+    told = shell("delete", f"{MODEL}@1")
+    assert (told.code, told.err) == (0, "")
+    assert told.out.startswith(f"goes: {MODEL}@1: 1 artifact")
+    assert "Would free " in told.out
+    assert "add --yes to delete it" in told.out
+    assert two.sql("SELECT count(*) FROM versions") == [(2,)]
+    assert shell("delete", f"{MODEL}@1", "--yes").code == 2
+    kept = shell("delete", f"{MODEL}@2")
+    assert (kept.code, f"{MODEL}@2 is kept because prod of {MODEL} pins it" in kept.out) == (1, True)
+    refused = shell("delete", f"{MODEL}@2", "--yes", "--reason", "old")
+    assert (refused.code, "[still_needed]" in refused.err) == (1, True)
+    code, document = shell.json("delete", f"{MODEL}@1", "--yes", "--reason", "old")
+    assert (code, document["deleted"]) == (0, True)
+    gone = shell("show", f"{MODEL}@1")
+    assert (gone.code, "[deleted]" in gone.err, "old" in gone.err) == (1, True, True)
+    forced = shell("delete", f"{MODEL}@2", "--force", "--keep-shared", "--yes", "--reason", "leaked weights")
+    assert (forced.code, f"note: the alias prod of {MODEL} is removed" in forced.out) == (0, True)
+    assert shell("delete", MODEL, "--yes", "--reason", "empty").code == 0
+    assert "[deleted]" in shell("show", MODEL).err
+
+
+def test_policies_are_set_shown_and_previewed(shell: Shell, two: Registry) -> None:
+    assert two
+    assert "everything is kept; no policy is set" in shell("retention", "show", MODEL).out
+    told = shell("retention", "set", "vision", "--last", "1", "--pulled-within", "30")
+    assert "the last 1 versions and those pulled or published within 30 days are kept" in told.out
+    assert "(policy of vision)" in shell("retention", "show", MODEL).out
+    assert "0 versions go at the next run" in shell("retention", "preview", "vision").out
+    shell("retention", "set", MODEL, "--last", "1")
+    preview = shell("retention", "preview", MODEL).out
+    assert f"goes: {MODEL}@1" in preview
+    assert "1 versions go at the next run; frees " in preview
+    assert shell("retention", "set", MODEL).code == 2
+    assert shell("retention", "set", MODEL, "--everything").code == 0
+
+
+def test_an_operator_collects_and_accepts_digests(
+    shell: Shell, two: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PT2HUB_DATABASE_URL", two.database_url)
+    monkeypatch.setenv("PT2HUB_STORAGE", str(tmp_path / "blobs"))
+    two.blob(b"unneeded")
+    two.sql("DELETE FROM blob_leases")
+    dry = shell("admin", "collect", "--dry-run", "--grace", "0s")
+    assert dry.out.startswith("Would mark ")
+    told = shell("admin", "collect", "--grace", "0s")
+    assert (told.code, "removed 2 blobs" in told.out) == (0, True)
+    assert "sharing saves " in told.out
+    code, document = shell.json("admin", "collect", "--grace", "0s")
+    assert (code, document["removed"], document["orphans"]) == (0, 0, 0)
+    unknown = shell("admin", "accept", digest_bytes(b"x"), "--reason", "none")
+    assert (unknown.code, "is not refused" in unknown.err) == (1, True)

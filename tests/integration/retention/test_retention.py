@@ -1,0 +1,117 @@
+"""Retention policies: what they keep and delete, and what they keep although it is old."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pt2hub.domain.tokens import Actor
+from pt2hub.errors import Forbidden, InvalidInput
+from support.promoted import ADMIN, MODEL, move, published
+
+if TYPE_CHECKING:
+    from flask.testing import FlaskClient
+
+    from support.registry import Registry
+
+
+def numbers(registry: Registry) -> list[int]:
+    return [number for (number,) in registry.sql("SELECT number FROM versions ORDER BY number")]
+
+
+def test_without_a_policy_everything_is_kept(registry: Registry) -> None:
+    for _ in range(3):
+        published(registry)
+    assert registry.services.retention.show(MODEL, by=ADMIN).set_on is None
+    assert registry.services.retention.run() == 0
+    assert numbers(registry) == [1, 2, 3]
+
+
+def test_the_last_versions_are_kept_and_what_an_alias_pins_although_it_is_old(registry: Registry) -> None:
+    for _ in range(5):
+        published(registry)
+    move(registry, 1, None)
+    service = registry.services.retention
+    service.put(MODEL, last=2, by=ADMIN)
+    preview = service.preview(MODEL, by=ADMIN)
+    assert preview.goes == (f"{MODEL}@2", f"{MODEL}@3")
+    assert [(item.name, item.reasons) for item in preview.kept] == [
+        (f"{MODEL}@1", (f"prod of {MODEL} pins it",))
+    ]
+    assert preview.freed_bytes > 0
+    assert service.run() == 2
+    assert numbers(registry) == [1, 4, 5]
+    assert service.run() == 0
+    reasons = registry.sql("SELECT DISTINCT reason, by ->> 'kind' FROM tombstones")
+    assert reasons == [(f"retention policy of {MODEL}: not among the last 2", "server")]
+
+
+def test_versions_without_an_artifact_do_not_count_and_newer_ones_stay(registry: Registry) -> None:
+    published(registry)
+    published(registry)
+    build = registry.submit(source={"factory": "torchvision.models:resnet18", "seed": 77}).builds[0].id
+    registry.services.builds.cancel(build, ADMIN)
+    registry.services.retention.put(MODEL, last=1, by=ADMIN)
+    registry.services.retention.run()
+    assert numbers(registry) == [2, 3]
+
+
+def test_what_was_pulled_or_published_lately_is_kept(served: Registry, web: FlaskClient) -> None:
+    digests = [published(served) for _ in range(4)]
+    service = served.services.retention
+    service.put(MODEL, last=1, pulled_within_days=30, by=ADMIN)
+    assert service.run() == 0
+    served.sql("UPDATE versions SET created_at = now() - interval '60 days'")
+    assert web.get(f"/api/v1/resolve?reference={MODEL}@1").status_code == 200
+    assert web.get(f"/api/v1/models/{MODEL}/manifests/{digests[1]}").status_code == 200
+    assert served.sql("SELECT count(*) FROM version_pulls") == [(2,)]
+    served.sql(
+        "UPDATE version_pulls SET pulled_on = pulled_on - 31 FROM versions WHERE versions.id = version_id AND number = 2"
+    )
+    assert service.preview(MODEL, by=ADMIN).goes == (f"{MODEL}@2", f"{MODEL}@3")
+    assert service.run() == 2
+    assert numbers(served) == [1, 4]
+
+
+def test_a_version_is_dated_once_a_day(served: Registry, web: FlaskClient, statements: list[str]) -> None:
+    published(served)
+    for _ in range(3):
+        web.get(f"/api/v1/resolve?reference={MODEL}@1")
+    assert sum("version_pulls" in statement for statement in statements) == 1
+    place = "SELECT ctid::text FROM version_pulls"
+    before = served.sql(place)
+    served.services.pulls._known.clear()  # as another process
+    web.get(f"/api/v1/resolve?reference={MODEL}@1")
+    assert served.sql(place) == before
+
+
+def test_a_models_policy_goes_before_its_teams(registry: Registry) -> None:
+    for _ in range(3):
+        published(registry)
+    service = registry.services.retention
+    service.put("vision", last=1, by=ADMIN)
+    assert service.show(MODEL, by=ADMIN).set_on == "vision"
+    assert service.preview("vision", by=ADMIN).goes == (f"{MODEL}@1", f"{MODEL}@2")
+    service.put(MODEL, by=ADMIN)  # everything
+    assert service.preview("vision", by=ADMIN).goes == ()
+    assert service.show(MODEL, by=ADMIN).set_on == MODEL
+    count = "SELECT count(*) FROM audit_log WHERE action = 'retention.change'"
+    assert registry.sql(count) == [(2,)]
+    service.put(MODEL, by=ADMIN)
+    assert registry.sql(count) == [(2,)]
+
+
+def test_only_an_admin_of_all_the_models_sets_a_policy(registry: Registry) -> None:
+    service = registry.services.retention
+    for patterns, allowed in ((("vision/*",), True), ((MODEL,), False), (("text/*",), False)):
+        by = Actor("x", admin=True, patterns=patterns)
+        if allowed:
+            service.put("vision", last=5, by=by)
+            continue
+        with pytest.raises(Forbidden):
+            service.put("vision", last=1, by=by)
+        with pytest.raises(Forbidden):
+            service.preview("vision", by=by)
+    with pytest.raises(InvalidInput):
+        service.put("Not a team", last=1, by=ADMIN)
