@@ -36,6 +36,8 @@ class Action(StrEnum):
     TRUST_REMOVE = "trust.remove"
     ARTIFACT_RESTORE = "artifact.restore"
     """A row was added from a manifest in storage, by `pt2hub admin reindex`."""
+    JOURNAL_APPLY = "journal.apply"
+    """Rows were added from the journal in storage, by the same command."""
 
 
 @dataclass(frozen=True, slots=True)

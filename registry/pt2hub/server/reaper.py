@@ -1,4 +1,4 @@
-"""The reaper thread in every worker and API process, which requeues builds of lost workers; API processes also tidy."""
+"""The reaper's threads in worker and API processes: they requeue builds of lost workers; API processes tidy as well."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pt2hub.server.container import Container
 
 _TIDY_SECONDS = 10.0
+_JOURNAL_SECONDS = 1.0
+"""What a database loses at most that is lost at once: what changed since the journal was last written."""
 _PATIENCE_SECONDS = 3.0
 _log = structlog.get_logger(__name__)
 
@@ -29,7 +31,7 @@ class Reaper:
     Args:
         heartbeat_timeout: Seconds without a heartbeat after which a worker is lost.
         every: Seconds between two looks, and between two heartbeats.
-        tidies: Whether it also runs maintenance, for which a worker's role has no rights.
+        tidies: Whether it also runs maintenance and writes the journal, for which a worker's role has no rights.
         clock: Seconds that only ever grow.
     """
 
@@ -42,6 +44,7 @@ class Reaper:
         tidies: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._container = container
         self._upkeep = container.maintenance
         self._heartbeat_timeout = heartbeat_timeout
         # A worker's last sign of life may be a heartbeat older than the gap.
@@ -50,8 +53,12 @@ class Reaper:
         self._since: float | None = None
         self._last = self._last_contact = 0.0
         self._stopped = threading.Event()
-        # Two threads: putting logs into a slow storage must not keep builds waiting.
-        tasks = [(self.look, every, "reaper"), (self._tidy, _TIDY_SECONDS, "tidy")]
+        # Several threads: putting logs into a slow storage must not keep builds waiting, nor the journal.
+        tasks = [
+            (self.look, every, "reaper"),
+            (self._tidy, _TIDY_SECONDS, "tidy"),
+            (self._write_journal, _JOURNAL_SECONDS, "journal"),
+        ]
         self._threads = [
             threading.Thread(target=self._repeat, args=(look, seconds), daemon=True, name=name)
             for look, seconds, name in (tasks if tidies else tasks[:1])
@@ -101,6 +108,9 @@ class Reaper:
 
     def _tidy(self) -> None:
         self._upkeep.tidy()
+
+    def _write_journal(self) -> None:
+        self._container.journal.write()
 
     def _repeat(self, look: Callable[[], None], every: float) -> None:
         while not self._stopped.wait(every):

@@ -1,4 +1,4 @@
-"""Reindexing: rebuilds the database from the manifests in storage."""
+"""Reindexing: rebuilds the database from the manifests and the journal in storage."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ from pt2hub.server.db.stores.values import moment
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.blobs.blob_reindex import BlobIndex
 from pt2hub.server.services.blobs.documents import named_by, read_config, read_json, read_manifest
+from pt2hub.server.services.operations.journal_files import JournalFiles
+from pt2hub.server.services.operations.journal_reindex import AFTER_MANIFESTS, BEFORE_MANIFESTS, JournalIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,7 +56,7 @@ _UNREADABLE = (BadResponse, NotFound, TooLarge)
 
 
 class ReindexService:
-    """Rebuilds rows from manifests."""
+    """Rebuilds rows from manifests and the journal."""
 
     def __init__(self, sessions: Sessions, storage: Storage) -> None:
         self._sessions = sessions
@@ -66,15 +68,18 @@ class ReindexService:
 
         This includes the rows and references of blobs, also for versions and logs.
 
-        Versions that never had an artifact are in no manifest and are not restored, nor are measuring jobs; their
-        measurements are. An attempt that was overtaken between upload and publication left an unreferenced manifest:
+        The journal says what no manifest does. Its versions and builds come first, with their own times and settings,
+        and the manifests complete them. Measuring jobs are not restored; their measurements are. An attempt that was overtaken between upload and publication left an unreferenced manifest:
         if a build has several manifests, only that of the latest attempt can have been published.
 
         Returns:
-            `manifests` seen, `artifacts` among them, `added` to the database, and `unreadable` ones with reasons.
+            `manifests` seen, `artifacts` among them, `added` to the database, rows added from the `journal`, and what
+            was `unreadable` or contradicts the database, with reasons.
         """
         unreadable: dict[str, str] = {}
         self._blobs.restore_rows()
+        journal = JournalIndex(self._sessions, JournalFiles(self._storage).read(unreadable))
+        journal.add(BEFORE_MANIFESTS)
         artifacts, referrers, seen = self._scan(unreadable)
         read = [found for manifest in artifacts if (found := self._read(manifest, unreadable))]
         added = 0
@@ -85,9 +90,17 @@ class ReindexService:
                 unreadable[manifest.digest] = str(exc)
         for manifest, _ in read:  # last: a run may have measured other artifacts alongside its own
             self._restore_runs(manifest, referrers.get(manifest.digest, ()), unreadable)
+        journal.add(AFTER_MANIFESTS)
+        journal.finish(by)
         self._blobs.refer_versions()
         self._blobs.refer_logs()
-        return {"manifests": seen, "artifacts": len(artifacts), "added": added, "unreadable": unreadable}
+        return {
+            "manifests": seen,
+            "artifacts": len(artifacts),
+            "added": added,
+            "journal": journal.added,
+            "unreadable": unreadable | journal.conflicts,
+        }
 
     def _read(self, manifest: Manifest, unreadable: dict[str, str]) -> tuple[Manifest, ArtifactConfig] | None:
         try:
