@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from pt2hub.errors import Pt2hubError
+from pt2hub.errors import Pt2hubError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +50,7 @@ class Reaper:
         # A worker's last sign of life may be a heartbeat older than the gap.
         self._longest_gap = heartbeat_timeout - every
         self._clock = clock
+        self._journal_waits = False
         self._since: float | None = None
         self._last = self._last_contact = 0.0
         self._stopped = threading.Event()
@@ -110,7 +111,14 @@ class Reaper:
         self._upkeep.tidy()
 
     def _write_journal(self) -> None:
-        self._container.journal.write()
+        try:
+            self._container.journal.write()
+        except TransientError as error:
+            if not self._journal_waits:  # once, and not every second of an outage
+                _log.warning("the journal is not written", error=str(error))
+            self._journal_waits = True
+        else:
+            self._journal_waits = False
 
     def _repeat(self, look: Callable[[], None], every: float) -> None:
         while not self._stopped.wait(every):

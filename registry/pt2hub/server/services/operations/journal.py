@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import structlog
+
+from pt2hub.errors import BadResponse
 from pt2hub.server.db.stores.operations.journal import JournalStore
 from pt2hub.server.services.operations.journal_files import MAX_FILES, JournalFiles
 
@@ -12,6 +15,7 @@ if TYPE_CHECKING:
     from pt2hub.server.db.engine import Sessions
 
 _BATCH = 500
+_log = structlog.get_logger(__name__)
 
 
 class JournalService:
@@ -38,7 +42,7 @@ class JournalService:
             entries, files = batch
             written += entries
             if files > MAX_FILES:
-                self._files.merge()
+                self._merge()
         return written
 
     def mark_missing(self) -> None:
@@ -46,6 +50,13 @@ class JournalService:
         if self._files.is_empty():
             with self._sessions.begin() as session:
                 JournalStore(session).mark_everything()
+
+    def _merge(self) -> None:
+        """Merge files, unless one is damaged: then all stay, for a reindex to name it."""
+        try:
+            self._files.merge()
+        except BadResponse as error:
+            _log.warning("the journal is not merged", error=str(error))
 
     def _write_batch(self) -> tuple[int, int] | None:
         """Write some of what is marked; return the numbers of entries and of files, None where there is nothing."""
