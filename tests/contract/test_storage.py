@@ -426,3 +426,22 @@ def test_exactly_the_generations_that_are_named_are_removed(subject: Subject) ->
     storage.write(key.at(4), [DATA])
     assert b"".join(storage.read(key)) == DATA
     storage.remove([])
+
+
+def test_a_named_object_is_created_once_listed_and_deleted(subject: Subject) -> None:
+    storage = subject.storage
+    assert list(storage.list_objects("journal/")) == []
+    with ThreadPoolExecutor(8) as pool:
+        contents = [b"one %d" % number for number in range(8)]
+        made = list(pool.map(lambda data: storage.create_object("journal/1", data), contents))
+    assert made.count(True) == 1
+    assert storage.read_object("journal/1") == contents[made.index(True)]
+    assert storage.create_object("journal/2", b"")
+    assert list(storage.list_objects("journal/")) == [("journal/1", 5), ("journal/2", 0)]
+    assert list(storage.keys("blobs")) == []
+    for _ in range(2):
+        storage.delete_object("journal/1")
+    with pytest.raises(NotFound):
+        storage.read_object("journal/1")
+    assert [path for path, _ in storage.list_objects("journal/")] == ["journal/2"]
+    assert subject.remains() == 0

@@ -7,6 +7,7 @@ import http.client
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from contextlib import contextmanager
@@ -42,8 +43,8 @@ TARGET = "torch0.0-cpu-x86_64"
 """What no-op workers build for."""
 QUICK = {"PT2HUB_HEARTBEAT_SECONDS": "0.3", "PT2HUB_LOST_WORKER_SECONDS": "1.5"}
 """Faults are noticed ten times sooner than by default."""
-_ROOT = Path(__file__).resolve().parents[2]
-_PATHS = os.pathsep.join(str(_ROOT / name) for name in ("registry", "workers", "tests"))
+ROOT = Path(__file__).resolve().parents[2]
+"""The checkout."""
 
 
 @dataclass(eq=False)
@@ -107,6 +108,7 @@ class Plane:
         folder: Everything lies in it; the processes are known by it.
         settings: Variables of every process.
         template: Data of a PostgreSQL with our schema, to begin with; a new one where there is none.
+        root: The checkout whose code the processes run.
         accepted: Builds that the server said it took.
         workers: Every worker that was started, also those that are gone.
     """
@@ -115,6 +117,7 @@ class Plane:
     settings: dict[str, str] = field(default_factory=lambda: dict(QUICK))
     template: Path | None = None
     accepted: list[str] = field(default_factory=list)
+    root: Path = ROOT
     workers: list[Member] = field(default_factory=list)
     api: Member | None = None
     client: Client = field(init=False)
@@ -138,7 +141,7 @@ class Plane:
         """The environment of every process."""
         return {
             **clean_environ(self.folder / "home"),
-            "PYTHONPATH": _PATHS,
+            "PYTHONPATH": os.pathsep.join(str(self.root / name) for name in ("registry", "workers", "tests")),
             "TMPDIR": str(self.folder / "tmp"),
             "PT2HUB_STORAGE": str(self.storage),
             "PT2HUB_SCRATCH": str(self.folder / "tmp"),
@@ -157,11 +160,7 @@ class Plane:
             shutil.copytree(self.template, self.folder / "pg" / "data")
             (self.folder / "pg").chmod(0o700)
         self.database.start()
-        migrations.upgrade(self.database.url)
-        worker_role.ensure(self.database.url)
-        config = ServerConfig.from_environ(self.environ)
-        with open_container(config, database_url=self.database.url) as container:
-            self.token = container.access.create_token("plane")
+        self.token = self.prepare()
         self.client = Client(ClientConfig(home=self.folder / "client", url=self.url, token=self.token))
         try:
             self.start_api()
@@ -169,6 +168,14 @@ class Plane:
             self.close()
             raise
         return self
+
+    def prepare(self) -> str:
+        """Makes the schema and the workers' role; returns a token."""
+        migrations.upgrade(self.database.url)
+        worker_role.ensure(self.database.url)
+        config = ServerConfig.from_environ(self.environ)
+        with open_container(config, database_url=self.database.url) as container:
+            return container.access.create_token("plane")
 
     def __exit__(self, *_: object) -> None:
         """Ends everything that still runs."""
@@ -197,6 +204,19 @@ class Plane:
         assert not refused, refused
         if not self.answers():
             self.start_api()
+
+    def run(self, *arguments: str, **environ: str) -> str:
+        """Runs a command of pt2hub to its end; returns what it printed."""
+        done = subprocess.run(
+            [sys.executable, "-m", "pt2hub", *arguments],
+            env={**self.environ, **environ},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
+        return done.stdout
 
     def start_worker(self, *, wait: bool = True, slow: str = "", **environ: str) -> Member:
         """Starts a worker.

@@ -105,6 +105,14 @@ def database_url(postgres: EmbeddedPostgres) -> Iterator[str]:
     drop_database(postgres, url)
 
 
+@pytest.fixture
+def empty_url(postgres: EmbeddedPostgres) -> Iterator[str]:
+    """URL of another empty database."""
+    url = create_database(postgres)
+    yield url
+    drop_database(postgres, url)
+
+
 @pytest.fixture(scope="session")
 def migrated_template(postgres: EmbeddedPostgres) -> str:
     """Name of a migrated database that others are copied from: ten times faster than migrating each."""

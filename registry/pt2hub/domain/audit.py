@@ -58,6 +58,8 @@ class Action(StrEnum):
     """An admin ended all sessions of a person, revoked their tokens and forgot their groups."""
     ARTIFACT_RESTORE = "artifact.restore"
     """A row was added from a manifest in storage, by `pt2hub admin reindex`."""
+    JOURNAL_APPLY = "journal.apply"
+    """Rows were added from the journal in storage, by the same command."""
 
 
 @dataclass(frozen=True, slots=True)

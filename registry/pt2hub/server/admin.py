@@ -122,7 +122,7 @@ def end_person(config: ServerConfig, name_or_id: str) -> Person:
 
 
 def reindex(config: ServerConfig) -> dict[str, Any]:
-    """Rebuild the database's rows about artifacts from the manifests in storage; doing it twice is harmless.
+    """Rebuild the database's rows from the manifests and the journal in storage; doing it twice is harmless.
 
     Returns:
         How much of what was found and written.
@@ -225,7 +225,7 @@ def migrate(config: ServerConfig) -> tuple[str, str]:
         SchemaNewer: A newer pt2hub wrote the database.
         DatabaseUnavailable: The database does not answer, or a table stayed locked.
     """
-    with _database(config) as database_url:
+    with open_database(config) as database_url:
         before = migrations.current(database_url)
         migrations.upgrade(database_url)
         return before, migrations.current(database_url)
@@ -239,7 +239,7 @@ def worker_role_script(config: ServerConfig, role: str) -> str:
         InvalidInput: The name is invalid.
         DatabaseUnavailable: The database is unavailable.
     """
-    with _database(config) as database_url:
+    with open_database(config) as database_url:
         migrations.require(database_url)
         return worker_access.role_script(database_url, role)
 
@@ -253,7 +253,7 @@ def apply_worker_role(config: ServerConfig, role: str, *, new_password: bool) ->
         BadConfiguration: The database's user may not create roles.
         DatabaseUnavailable: The database is unavailable.
     """
-    with _database(config) as database_url:
+    with open_database(config) as database_url:
         migrations.require(database_url)
         return worker_access.apply_role(database_url, role, new_password=new_password)
 
@@ -312,20 +312,30 @@ def open_services(
         upgrading: Whether to upgrade the schema.
         reporting: Whether the command itself reports what the services would log: damage.
     """
-    if not upgrading and config.database_url is None and not Home(config.home).database.exists():
-        raise BadConfiguration(
-            "The home has no database: no server was ever started with it",
-            where=str(config.home),
-            hint="Set PT2HUB_HOME as for pt2hub up, or PT2HUB_DATABASE_URL as for pt2hub api.",
-        )
+    if not upgrading:
+        require_database(config)
     level = logging.CRITICAL if reporting else logging.WARNING
-    with _quiet(level), _database(config) as database_url:
+    with _quiet(level), open_database(config) as database_url:
         if upgrading or config.database_url is None:  # its own server's, which brings it up to date as well
             migrations.upgrade(database_url)
         else:
             migrations.require(database_url)
         with open_container(config, database_url=database_url) as container:
             yield container
+
+
+def require_database(config: ServerConfig) -> None:
+    """Refuse a home that has no database, instead of making one.
+
+    Raises:
+        BadConfiguration: It has none, and no other database is set.
+    """
+    if config.database_url is None and not Home(config.home).database.exists():
+        raise BadConfiguration(
+            "The home has no database: no server was ever started with it",
+            where=str(config.home),
+            hint="Set PT2HUB_HOME as for pt2hub up, or PT2HUB_DATABASE_URL as for pt2hub api.",
+        )
 
 
 @contextlib.contextmanager
@@ -343,7 +353,7 @@ def _quiet(level: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _database(config: ServerConfig) -> Iterator[str]:
+def open_database(config: ServerConfig) -> Iterator[str]:
     """Yield the database's URL: the configured one, that of a running `up`, or one started for now."""
     home = Home(config.home)
     embedded = EmbeddedPostgres(home.database)

@@ -47,6 +47,7 @@ from pt2hub.server.services.builds.log_windows import LogWindowService
 from pt2hub.server.services.builds.logs import LogService
 from pt2hub.server.services.operations.health import HealthService
 from pt2hub.server.services.operations.isolation import IsolationService
+from pt2hub.server.services.operations.journal import JournalService
 from pt2hub.server.services.operations.key_audits import KeyAuditService
 from pt2hub.server.services.operations.maintenance import ABANDONED_AFTER_S, HourlyTask, MaintenanceService
 from pt2hub.server.services.operations.reindex import ReindexService
@@ -227,6 +228,7 @@ class Container:
         self.workers = WorkerService(sessions, queue, heartbeat_timeout=timeout)
         self.isolation = IsolationService(sessions)
         self.key_audits = KeyAuditService(sessions, self.storage)
+        self.journal = JournalService(sessions, self.storage)
         self.reindex = ReindexService(sessions, self.storage)
         self.storage_check = StorageCheckService(sessions, self.storage)
         self.statistics = StatisticsService(sessions, heartbeat_timeout=timeout)

@@ -1,4 +1,4 @@
-"""The reaper thread in every worker and API process: requeues builds of lost workers; API processes also tidy and collect."""
+"""The reaper's threads in worker and API processes: they requeue builds of lost workers; API processes also tidy and collect."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from pt2hub.errors import Pt2hubError
+from pt2hub.errors import Pt2hubError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +19,8 @@ _TIDY_SECONDS = 10.0
 _SCRUB_SECONDS = 30.0
 _COLLECT_SECONDS = 60.0
 """How often a process looks whether a collection is due."""
+_JOURNAL_SECONDS = 1.0
+"""What a database loses at most that is lost at once: what changed since the journal was last written."""
 _PATIENCE_SECONDS = 3.0
 _log = structlog.get_logger(__name__)
 
@@ -32,7 +34,7 @@ class Reaper:
     Args:
         heartbeat_timeout: Seconds without a heartbeat after which a worker is lost.
         every: Seconds between two looks, and between two heartbeats.
-        tidies: Whether it also runs maintenance, for which a worker's role has no rights.
+        tidies: Whether it also runs maintenance and writes the journal, for which a worker's role has no rights.
         clock: Seconds that only ever grow.
     """
 
@@ -45,12 +47,14 @@ class Reaper:
         tidies: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._container = container
         self._upkeep = container.maintenance
         self._collector, self._retention = container.collector, container.retention
         self._heartbeat_timeout = heartbeat_timeout
         # A worker's last sign of life may be a heartbeat older than the gap.
         self._longest_gap = heartbeat_timeout - every
         self._clock = clock
+        self._journal_waits = False
         self._since: float | None = None
         self._last = self._last_contact = 0.0
         self._stopped = threading.Event()
@@ -60,6 +64,7 @@ class Reaper:
             (self._tidy, _TIDY_SECONDS, "tidy"),
             (lambda: container.scrub.run_in_turn(self._stopped.wait), _SCRUB_SECONDS, "scrub"),
             (self._collect, _COLLECT_SECONDS, "collector"),
+            (self._write_journal, _JOURNAL_SECONDS, "journal"),
         ]
         self._threads = [
             threading.Thread(target=self._repeat, args=(look, seconds), daemon=True, name=name)
@@ -115,6 +120,16 @@ class Reaper:
         if self._collector.is_due():
             self._retention.run()
             self._collector.collect_if_due()
+
+    def _write_journal(self) -> None:
+        try:
+            self._container.journal.write()
+        except TransientError as error:
+            if not self._journal_waits:  # once, and not every second of an outage
+                _log.warning("the journal is not written", error=str(error))
+            self._journal_waits = True
+        else:
+            self._journal_waits = False
 
     def _repeat(self, look: Callable[[], None], every: float) -> None:
         while not self._stopped.wait(every):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import sys
@@ -379,3 +380,18 @@ FIGURES = """
     SELECT artifact, environment, metric, value, unit, batch, subject, samples, measured_at FROM measurements
     ORDER BY artifact, metric, subject
 """
+
+
+def test_the_schema_of_the_next_release_is_taken_and_of_none_later(migrated_url: str) -> None:
+    with psycopg.connect(migrated_url, autocommit=True) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")  # the next release's
+        for works_from, raised in ((migrations.previous_revision(), None), ("9998", SchemaNewer)):
+            connection.execute(
+                "INSERT INTO server_settings (name, value) VALUES ('schema_works_from', %s) "
+                "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+                [works_from],
+            )
+            for operation in (migrations.require, migrations.upgrade):
+                with pytest.raises(raised) if raised else contextlib.nullcontext():
+                    operation(migrated_url)
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [("9999",)]

@@ -45,7 +45,14 @@ def test_the_index_comes_back_from_the_storage_alone(registry: Registry) -> None
     lose_everything_but_tokens(registry)
     report = registry.services.reindex.reindex()
 
-    assert report == {"manifests": 6, "artifacts": 2, "added": 2, "unreadable": {}, "damaged": {}}
+    assert report == {
+        "manifests": 6,
+        "artifacts": 2,
+        "added": 2,
+        "journal": 0,
+        "unreadable": {},
+        "damaged": {},
+    }
     assert [registry.services.resolve.artifact(digest) for digest in digests] == before
     assert (
         registry.sql("SELECT id, target, request, position, first_submitted FROM builds ORDER BY id")
@@ -64,6 +71,14 @@ def test_the_index_comes_back_from_the_storage_alone(registry: Registry) -> None
         ("compile", 12.5),
     ]
     registry.services.access.verify(token)
+
+
+def test_more_artifacts_come_back_than_postgresql_plans_one_by_one(registry: Registry) -> None:
+    for seed in range(12):
+        source = {"factory": "torchvision.models:resnet18", "seed": seed}
+        registry.published(registry.submit(source=source), code=b"%d" % seed, key=str(seed))
+    lose_everything_but_tokens(registry)
+    assert registry.services.reindex.reindex()["added"] == 12
 
 
 def test_reindexing_what_is_there_changes_nothing(registry: Registry) -> None:

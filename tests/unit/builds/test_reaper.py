@@ -47,6 +47,9 @@ class Maintenance:
         self.called.set()
         return []
 
+    def write(self) -> int:
+        return 0
+
     def tidy(self) -> None:
         self.tidying.set()
         self.tidied.wait(30)
@@ -58,7 +61,7 @@ class Reaping:
     def __init__(self) -> None:
         self.maintenance = Maintenance()
         self.clock = self.maintenance.clock
-        services = cast("Container", SimpleNamespace(maintenance=self.maintenance))
+        services = cast("Container", SimpleNamespace(maintenance=self.maintenance, journal=self.maintenance))
         self.reaper = Reaper(services, heartbeat_timeout=15.0, every=3.0, clock=self.clock)
 
     def look_for(self, seconds: float) -> int:
@@ -142,7 +145,9 @@ def test_the_thread_goes_on_through_failures_and_ends_when_told() -> None:
     maintenance = Maintenance()
     maintenance.away = True
     reaper = Reaper(
-        cast("Container", SimpleNamespace(maintenance=maintenance)), heartbeat_timeout=0.0, every=0.005
+        cast("Container", SimpleNamespace(maintenance=maintenance, journal=maintenance)),
+        heartbeat_timeout=0.0,
+        every=0.005,
     )
     reaper.start()
     assert not maintenance.called.wait(0.05)
@@ -158,7 +163,9 @@ def test_a_storage_that_hangs_does_not_keep_the_process_from_ending(monkeypatch:
     maintenance = Maintenance()
     maintenance.tidied.clear()
     stuck = Reaper(
-        cast("Container", SimpleNamespace(maintenance=maintenance)), heartbeat_timeout=0.0, every=0.005
+        cast("Container", SimpleNamespace(maintenance=maintenance, journal=maintenance)),
+        heartbeat_timeout=0.0,
+        every=0.005,
     )
     stuck.start()
     assert maintenance.tidying.wait(5)

@@ -12,6 +12,7 @@ from pt2hub.cli import panels
 from pt2hub.cli.access.lifetimes import parse_lifetime
 from pt2hub.cli.access.token_tables import print_tokens
 from pt2hub.cli.operations.audit_log import audit_log
+from pt2hub.cli.operations.backup import backup, restore
 from pt2hub.cli.operations.people import assign_role, end_person, people, remove_role, roles
 from pt2hub.cli.operations.storage import fsck, heal, scrub
 from pt2hub.cli.operations.trust import distrust, trust, trusted
@@ -57,6 +58,8 @@ def register(app: typer.Typer) -> None:
         people,
         end_person,
         audit_log,
+        backup,
+        restore,
         reindex,
         scrub,
         fsck,
@@ -146,7 +149,10 @@ def revoke(
 
 @panels.command(None, "pt2hub admin reindex")
 def reindex() -> None:
-    """Rebuild the database's rows from the manifests in storage."""
+    """Rebuild the database's rows from the storage.
+
+    Manifests have the artifacts, the journal everything else but tokens and sessions. Existing rows stay.
+    """
     from pt2hub.server.admin import reindex as rebuild
 
     report = rebuild(server_config())

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 import shutil
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from pt2hub.errors import NotFound, StorageUnavailable
 from pt2hub.server.blobs.keys import StorageKey, StoredObject, blob_missing
 from pt2hub.server.blobs.verification import (
     INCOMPLETE,
@@ -125,6 +128,49 @@ class LocalStorage:
                     path.unlink()
                     removed += 1
         return removed
+
+    def create_object(self, path: str, data: bytes) -> bool:
+        """See `NamedObjects.create_object`."""
+        target = self._root / path
+        self._make(target.parent)
+        whole = target.parent / f".{target.name}.{secrets.token_hex(8)}{INCOMPLETE}"
+        try:
+            write_atomically(whole, [data], durable=True)
+            with os_errors(target):
+                os.link(whole, target)  # unlike a rename, it replaces nothing
+                sync_folder(target.parent)
+        except StorageUnavailable as error:
+            if isinstance(error.__cause__, FileExistsError):
+                return False
+            raise
+        finally:
+            with suppress(OSError):
+                whole.unlink(missing_ok=True)
+        return True
+
+    def read_object(self, path: str) -> bytes:
+        """See `NamedObjects.read_object`."""
+        target = self._root / path
+        try:
+            with os_errors(target):
+                return target.read_bytes()
+        except StorageUnavailable as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                raise NotFound("Object not found in the storage.", where=path) from error
+            raise
+
+    def list_objects(self, folder: str) -> Iterator[tuple[str, int]]:
+        """See `NamedObjects.list_objects`."""
+        for path in self._children(self._root / folder):
+            if not path.name.endswith(INCOMPLETE):
+                with os_errors(path), suppress(FileNotFoundError):  # removed meanwhile
+                    yield path.relative_to(self._root).as_posix(), path.stat().st_size
+
+    def delete_object(self, path: str) -> None:
+        """See `NamedObjects.delete_object`."""
+        target = self._root / path
+        with os_errors(target):
+            target.unlink(missing_ok=True)
 
     def _find(self, key: StorageKey) -> tuple[Path, int] | None:
         for path in self._candidate_paths(key):

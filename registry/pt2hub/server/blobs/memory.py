@@ -21,6 +21,7 @@ class MemoryStorage:
 
     def __init__(self) -> None:
         self._stored: dict[StorageKey, bytes] = {}
+        self._objects: dict[str, bytes] = {}
 
     def size(self, key: StorageKey) -> int | None:
         """See `Reads.size`."""
@@ -83,6 +84,27 @@ class MemoryStorage:
     def sweep(self, older_than: float) -> int:  # noqa: ARG002  # of the port
         """See `StorageHealth.sweep`: what is half-written is not in here."""
         return 0
+
+    def create_object(self, path: str, data: bytes) -> bool:
+        """See `NamedObjects.create_object`."""
+        return self._objects.setdefault(path, data) is data
+
+    def read_object(self, path: str) -> bytes:
+        """See `NamedObjects.read_object`."""
+        try:
+            return self._objects[path]
+        except KeyError:
+            raise NotFound("Object not found in the storage.", where=path) from None
+
+    def list_objects(self, folder: str) -> Iterator[tuple[str, int]]:
+        """See `NamedObjects.list_objects`."""
+        yield from sorted(
+            (path, len(data)) for path, data in self._objects.items() if path.startswith(folder)
+        )
+
+    def delete_object(self, path: str) -> None:
+        """See `NamedObjects.delete_object`."""
+        self._objects.pop(path, None)
 
     def _find(self, key: StorageKey) -> bytes | None:
         data = self._stored.get(key.exact)

@@ -163,8 +163,40 @@ class StorageHealth(Protocol):
         ...
 
 
+class NamedObjects(Protocol):
+    """A storage that also keeps small objects under paths of their own, such as the journal's; never overwritten."""
+
+    def create_object(self, path: str, data: bytes) -> bool:
+        """Store an object, whole and durable, unless the path exists; return whether it was stored."""
+        ...
+
+    def read_object(self, path: str) -> bytes:
+        """Return an object's bytes.
+
+        Raises:
+            NotFound: Nothing is stored there.
+        """
+        ...
+
+    def list_objects(self, folder: str) -> Iterator[tuple[str, int]]:
+        """Yield path and size of the objects in a folder, whose name ends with `/`, in the order of their paths."""
+        ...
+
+    def delete_object(self, path: str) -> None:
+        """Remove an object; where there is none, nothing happens."""
+        ...
+
+
 class Storage(
-    BlobReader, BlobWriter, BlobQuarantine, BlobLister, BlobRemover, BlobSizer, StorageHealth, Protocol
+    BlobReader,
+    BlobWriter,
+    BlobQuarantine,
+    BlobLister,
+    BlobRemover,
+    BlobSizer,
+    StorageHealth,
+    NamedObjects,
+    Protocol,
 ):
     """A storage with all basic capabilities."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,10 +18,17 @@ from pt2hub.server.db import engine as engines
 from pt2hub.server.db import worker_role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
+    import psycopg
     import sqlalchemy
 
+_PREVIOUS_SETTING = "schema_works_from"
+_READ_PREVIOUS = text("SELECT value FROM server_settings WHERE name = :name")
+_WRITE_PREVIOUS = text("""
+    INSERT INTO server_settings (name, value) VALUES (:name, :value)
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value, set_at = now() WHERE server_settings.value <> excluded.value
+""")
 _LOCK = 8400_0001
 """Key of the advisory lock that lets one process at a time upgrade the schema."""
 _WAIT_FOR_OTHERS = "120s"
@@ -48,11 +57,13 @@ def migrations_directory(package: Path = Path(__file__).parent) -> Path:
     )
 
 
-def upgrade(database_url: str) -> None:
-    """Upgrade the schema to the newest revision; safe to run concurrently.
+def upgrade(database_url: str, revision: str = "head") -> None:
+    """Upgrade the schema to the newest revision, or to an older one; safe to run concurrently.
+
+    A newer schema that this release works on stays as it is.
 
     Raises:
-        SchemaNewer: The database was written by a newer pt2hub.
+        SchemaNewer: The database was written by a pt2hub that is newer by more than a release.
         DatabaseUnavailable: The database did not answer, or a table stayed locked.
     """
     with engines.translate_errors(), engines.connect(database_url) as connection:
@@ -63,27 +74,35 @@ def upgrade(database_url: str) -> None:
         connection.commit()
         before = _refuse_newer(connection)
         connection.commit()
-        alembic.command.upgrade(configuration(connection), "head")
-        connection.commit()
+        if before <= _known():
+            alembic.command.upgrade(configuration(connection), revision)
+            connection.commit()
+            _record_previous(connection)
         worker_role.renew(connection, upgraded=before != _refuse_newer(connection))
 
 
 def require(database_url: str) -> None:
-    """Refuse a database with another schema than that of this pt2hub, without changing it.
+    """Refuse a database whose schema this pt2hub does not work on, without changing it.
 
     Raises:
         SchemaOlder: It lacks revisions.
-        SchemaNewer: The database was written by a newer pt2hub.
+        SchemaNewer: The database was written by a pt2hub that is newer by more than a release.
     """
     found = current(database_url)
     needed = _format_list(ScriptDirectory(str(migrations_directory())).get_heads())
-    if found != needed:
+    if found != needed and (not found or {found} <= _known()):
         state = f"at revision {found}" if found else "empty"
         raise SchemaOlder(
             f"The database's schema is {state}; this pt2hub needs revision {needed}",
             where="PT2HUB_DATABASE_URL",
             hint="Upgrade it once, from any machine that can reach it: pt2hub admin migrate",
         )
+
+
+def previous_revision() -> str:
+    """Return the newest revision of the previous release, which works on every schema of this one."""
+    document = tomllib.loads((migrations_directory() / "previous_release.toml").read_text("utf-8"))
+    return str(document["revision"])
 
 
 def current(database_url: str) -> str:
@@ -94,6 +113,39 @@ def current(database_url: str) -> str:
     """
     with engines.translate_errors(), engines.connect(database_url) as connection:
         return _format_list(_refuse_newer(connection))
+
+
+def require_known(revision: str, *, where: str) -> None:
+    """Refuse a revision that this pt2hub does not know.
+
+    Args:
+        where: What is at this revision.
+
+    Raises:
+        SchemaNewer: A newer pt2hub wrote it.
+    """
+    if revision not in _known():
+        raise SchemaNewer(
+            f"The schema is at revision {revision}, which this pt2hub does not know",
+            where=where,
+            hint="Use the newer pt2hub that wrote it.",
+        )
+
+
+@contextlib.contextmanager
+def schema_kept(connection: psycopg.Connection) -> Iterator[None]:
+    """Let no process upgrade the schema meanwhile; wait for one that does.
+
+    Args:
+        connection: One in autocommit.
+    """
+    connection.execute("SELECT pg_advisory_lock_shared(%s)", [_LOCK])
+    try:
+        yield
+    finally:
+        if not connection.broken:
+            connection.execute("ROLLBACK")
+            connection.execute("SELECT pg_advisory_unlock_shared(%s)", [_LOCK])
 
 
 def _format_list(revisions: Iterable[str]) -> str:
@@ -109,12 +161,30 @@ def configuration(connection: sqlalchemy.Connection) -> alembic.config.Config:
 
 
 def _refuse_newer(connection: sqlalchemy.Connection) -> set[str]:
-    known = {item.revision for item in ScriptDirectory(str(migrations_directory())).walk_revisions()}
-    current = set(MigrationContext.configure(connection).get_current_heads())
-    if unknown := sorted(current - known):
+    """Return the revision, which may be one that the next release added.
+
+    Raises:
+        SchemaNewer: It is unknown, and the release that added it does not say that this one works on it.
+    """
+    known, current = _known(), set(MigrationContext.configure(connection).get_current_heads())
+    unknown = sorted(current - known)
+    if unknown and connection.scalar(_READ_PREVIOUS, {"name": _PREVIOUS_SETTING}) not in known:
         raise SchemaNewer(
             f"The database's schema is at revision {', '.join(unknown)}, which this pt2hub does not know",
             where="PT2HUB_DATABASE_URL",
             hint="Start the newer pt2hub that wrote it, or use another database.",
         )
     return current
+
+
+def _record_previous(connection: sqlalchemy.Connection) -> None:
+    """Let the previous release read from the database that it works on the newest schema, if that is there."""
+    heads = set(ScriptDirectory(str(migrations_directory())).get_heads())
+    if set(MigrationContext.configure(connection).get_current_heads()) == heads:
+        given = {"name": _PREVIOUS_SETTING, "value": previous_revision()}
+        connection.execute(_WRITE_PREVIOUS, given)
+    connection.commit()
+
+
+def _known() -> set[str]:
+    return {item.revision for item in ScriptDirectory(str(migrations_directory())).walk_revisions()}

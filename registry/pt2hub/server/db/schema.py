@@ -683,6 +683,19 @@ class AuditEntry(Base):
     change: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
 
 
+class JournalMark(Base):
+    """Something that changed and is not in the journal yet; triggers add it in the transaction that changes it.
+
+    `kind` and `key` name it by what outlives the database; see `db.stores.operations.journal`.
+    """
+
+    __tablename__ = "journal_outbox"
+
+    id: Mapped[int] = serial_key()
+    kind: Mapped[str]
+    key: Mapped[list[Any]] = mapped_column(JSONB())
+
+
 class RateCounter(Base):
     """Requests that count towards a rate limit, until `expires_at`. Not logged: a crash empties it, and no write waits for it."""
 

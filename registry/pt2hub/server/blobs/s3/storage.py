@@ -13,7 +13,7 @@ from pt2hub.server.blobs.s3.bucket import CONFLICT_TRIES, Bucket, Stored
 from pt2hub.server.blobs.s3.client import connect
 from pt2hub.server.blobs.s3.errors import translate_errors
 from pt2hub.server.blobs.s3.reader import stream
-from pt2hub.server.blobs.s3.writer import cut, upload
+from pt2hub.server.blobs.s3.writer import content_md5, cut, upload
 from pt2hub.server.blobs.verification import (
     file_chunks,
     kept,
@@ -200,6 +200,23 @@ class S3Storage:
     def discard(self, upload: str, multipart: str | None) -> None:
         """See `Transfers.discard`."""
         pending_uploads.discard(self._bucket, upload, multipart)
+
+    def create_object(self, path: str, data: bytes) -> bool:
+        """See `NamedObjects.create_object`."""
+        named = self._bucket.object_arguments(path) | {"ContentMD5": content_md5(data), "IfNoneMatch": "*"}
+        return self._bucket.create(path, lambda: self._bucket.client.put_object(**named, Body=data))
+
+    def read_object(self, path: str) -> bytes:
+        """See `NamedObjects.read_object`."""
+        return b"".join(stream(self._bucket, path, 0, None))
+
+    def list_objects(self, folder: str) -> Iterator[tuple[str, int]]:
+        """See `NamedObjects.list_objects`."""
+        yield from ((item.path, item.size) for item in self._bucket.list_objects(folder))
+
+    def delete_object(self, path: str) -> None:
+        """See `NamedObjects.delete_object`."""
+        self._bucket.delete(path)
 
     def _find(self, key: StorageKey) -> Stored | None:
         """Return the object, with one request if it was never deleted."""

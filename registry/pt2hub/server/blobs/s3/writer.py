@@ -70,7 +70,7 @@ def put(bucket: Bucket, key: StorageKey, data: bytes) -> int:
             **bucket.object_arguments(key.path),
             Body=_Body(data),
             ChecksumSHA256=checksum_of(key),
-            ContentMD5=_md5(data),
+            ContentMD5=content_md5(data),
             IfNoneMatch="*",
             **headers_of(key),
         ),
@@ -171,7 +171,7 @@ def _send(bucket: Bucket, key: StorageKey, multipart: str, number: int, data: by
             UploadId=multipart,
             PartNumber=number,
             Body=_Body(data),
-            ContentMD5=_md5(data),
+            ContentMD5=content_md5(data),
         )
     return Part(number, len(data), answer["ETag"])
 
@@ -194,7 +194,8 @@ def _in_parallel(pieces: Iterable[_P], send: Callable[[int, _P], Part]) -> list[
     return sent
 
 
-def _md5(data: bytes) -> str:
+def content_md5(data: bytes) -> str:
+    """Return the MD5 of a request's body as S3 takes it."""
     # Every S3 server checks it, other digests are not known to all, and SeaweedFS 4.48 does not compare a part with
     # the digest in its signature. Against accidents only: what counts is the sha256 of the whole.
     return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()

@@ -1,4 +1,4 @@
-"""Reindexing: rebuilds the database from the manifests in storage."""
+"""Reindexing: rebuilds the database from the manifests and the journal in storage."""
 
 from __future__ import annotations
 
@@ -42,6 +42,8 @@ from pt2hub.server.services.blobs.blob_reindex import BlobIndex
 from pt2hub.server.services.blobs.damage import DamageService, describe_problem
 from pt2hub.server.services.blobs.documents import named_by, read_config, read_json, read_manifest
 from pt2hub.server.services.blobs.tombstone_documents import TombstoneDocuments
+from pt2hub.server.services.operations.journal_files import JournalFiles
+from pt2hub.server.services.operations.journal_reindex import AFTER_MANIFESTS, BEFORE_MANIFESTS, JournalIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,7 +60,7 @@ _UNREADABLE = (BadResponse, BlobDamaged, NotFound, TooLarge)
 
 
 class ReindexService:
-    """Rebuilds rows from manifests."""
+    """Rebuilds rows from manifests and the journal."""
 
     def __init__(self, sessions: Sessions, storage: Storage) -> None:
         self._sessions = sessions
@@ -72,20 +74,23 @@ class ReindexService:
 
         This includes the rows and references of blobs, also for versions and logs.
 
-        Versions that never had an artifact are in no manifest and are not restored, nor are measuring jobs; their
-        measurements are. An attempt that was overtaken between upload and publication left an unreferenced manifest:
+        The journal says what no manifest does. Its versions and builds come first, with their own times and settings,
+        and the manifests complete them. Measuring jobs are not restored; their measurements are. An attempt that was overtaken between upload and publication left an unreferenced manifest:
         if a build has several manifests, only that of the latest attempt can have been published.
 
         Damage that it meets is recorded: documents with another digest, and files that are missing or have another
         length than their manifest says. Other files are not read; a scrub does that.
 
         Returns:
-            `manifests` seen, `artifacts` among them, `added` to the database, `unreadable` ones with reasons, and blobs
-            and manifests that are `damaged`, with reasons.
+            `manifests` seen, `artifacts` among them, `added` to the database, rows added from the `journal`, what was
+            `unreadable` or contradicts the database, with reasons, and blobs and manifests that are `damaged`, with
+            reasons.
         """
         damaged: dict[str, str] = {}
         self._blobs.restore_rows()
         unreadable = self._tombstones.restore()
+        journal = JournalIndex(self._sessions, JournalFiles(self._storage).read(unreadable))
+        journal.add(BEFORE_MANIFESTS)
         artifacts, referrers, seen = self._scan(unreadable)
         artifacts = self._without_deleted(artifacts)
         read = [found for manifest in artifacts if (found := self._read(manifest, unreadable))]
@@ -98,6 +103,8 @@ class ReindexService:
             damaged |= self._check_files(manifest, referrers.get(manifest.digest, ()))
         for manifest, _ in read:  # last: a run may have measured other artifacts alongside its own
             self._restore_runs(manifest, referrers.get(manifest.digest, ()), unreadable)
+        journal.add(AFTER_MANIFESTS)
+        journal.finish(by)
         self._blobs.refer_versions()
         self._blobs.refer_logs()
         damaged |= {item.digest: describe_problem(item) for item in self._damage.list_damaged()}
@@ -105,7 +112,8 @@ class ReindexService:
             "manifests": seen,
             "artifacts": len(artifacts),
             "added": added,
-            "unreadable": unreadable,
+            "journal": journal.added,
+            "unreadable": unreadable | journal.conflicts,
             "damaged": damaged,
         }
 

@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import bindparam, func, or_, select, update
+from sqlalchemy import bindparam, func, or_, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
 from pt2hub.domain.builds import BuildKind, BuildState, Claim
@@ -149,17 +149,20 @@ class BuildStore:
             The build's id.
         """
         statement = insert(SQLBuild).values(state=BuildState.SUCCEEDED, **row)
-        changed = {key: row[key] for key in ("attempt", "started_at", "finished_at")}
+        # The journal knows these times better than the manifest, if it knew the build.
+        known = {key: func.coalesce(_BUILDS.c[key], row[key]) for key in ("started_at", "finished_at")}
         return self._session.execute(
             statement.on_conflict_do_update(
                 index_elements=["version_id", "target"],
-                index_where=SQLBuild.kind == BuildKind.BUILD,
+                # Not a parameter: that fits no index once PostgreSQL plans without its value, after some executions.
+                index_where=text("kind = 'build'"),
                 set_={
                     "state": BuildState.SUCCEEDED,
                     "error": None,
                     "not_before": None,
                     "worker_id": None,
-                    **changed,
+                    "attempt": row["attempt"],
+                    **known,
                 },
             ).returning(SQLBuild.id)
         ).scalar_one()

@@ -1,0 +1,215 @@
+"""Backups of the database: whole and as of one moment, restored into an empty one, from older schemas too."""
+
+from __future__ import annotations
+
+import json
+import threading
+import zipfile
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from pt2hub.domain.tokens import Actor
+from pt2hub.errors import BadConfiguration, Conflict, InvalidInput, NotFound, SchemaNewer, SchemaOlder
+from pt2hub.server.api.app import create_app
+from pt2hub.server.backups import restore_backup, write_backup
+from pt2hub.server.container import open_container
+from pt2hub.server.db import backup, migrations
+from support.answers import answers, differences
+from support.promoted import MODEL, move, published
+from support.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pt2hub.server.config import ServerConfig
+    from pt2hub.server.container import Container
+    from support.s3 import S3Server
+
+ADA = Actor("ada", admin=True)
+
+
+@pytest.fixture
+def empty(config: ServerConfig, database_url: str) -> ServerConfig:
+    """The settings of a server with the same storage and an empty database."""
+    return replace(config, database_url=database_url)
+
+
+def ask(container: Container, config: ServerConfig, token: str) -> dict[str, Any]:
+    """What the API answers."""
+    web = create_app(container, config).test_client()
+    return answers(web, {"Authorization": f"Bearer {token}"})
+
+
+def test_a_restored_database_answers_as_the_one_that_was_backed_up(
+    container: Container, config: ServerConfig, empty: ServerConfig, tmp_path: Path
+) -> None:
+    registry = Registry(container, str(config.database_url))
+    published(registry)
+    move(registry, 1, None)
+    container.catalog.describe(MODEL, "A net, a \\ and\na line.", by=ADA)
+    registry.submit(model="audio/asr")
+    token = container.access.create_token("root", admin=True)
+    before = ask(container, config, token)
+
+    written = write_backup(config, str(tmp_path / "backup"))
+    restored = restore_backup(empty, str(tmp_path / "backup"))
+
+    assert restored == written
+    assert (tmp_path / "backup").stat().st_mode & 0o777 == 0o600
+    with open_container(empty, database_url=str(empty.database_url)) as other:
+        after = ask(other, empty, token)  # tokens are restored
+        assert differences(before, after) == set()
+        again = Registry(other, str(empty.database_url))
+        jobs = "SELECT count(*) FROM procrastinate_jobs"
+        assert again.sql(jobs) == registry.sql(jobs)
+        published(again)  # sequences go on
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):  # triggers are back
+            again.sql("DELETE FROM audit_log")
+
+
+def test_a_backup_is_of_one_moment_while_others_write(
+    container: Container, config: ServerConfig, empty: ServerConfig, tmp_path: Path
+) -> None:
+    registry = Registry(container, str(config.database_url))
+    stop = threading.Event()
+
+    def publish() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            registry.submit(model=f"team/net{number}")
+
+    publishing = threading.Thread(target=publish)
+    publishing.start()
+    try:
+        backups = [write_backup(config, str(tmp_path / str(number))) for number in range(5)]
+    finally:
+        stop.set()
+        publishing.join()
+
+    restore_backup(empty, str(tmp_path / "4"))
+    rows = {table.name: table.rows for table in backups[4].tables}
+    assert rows["models"] == rows["versions"] == rows["builds"] == rows["audit_log"]
+    assert backups[0].rows < backups[4].rows
+    with open_container(empty, database_url=str(empty.database_url)) as other:
+        for number in range(1, rows["models"] + 1):
+            assert other.publish.version(f"team/net{number}", 1).builds
+
+
+def test_a_backup_of_an_older_schema_is_upgraded(
+    database_url: str, config: ServerConfig, container: Container, tmp_path: Path, empty_url: str
+) -> None:
+    migrations.upgrade(database_url, migrations.previous_revision())
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("INSERT INTO models (name, description) VALUES ('team/old', 'Of the old schema.')")
+    older = replace(config, database_url=database_url)
+    written = write_backup(older, str(tmp_path / "backup"))
+    assert written.revision == migrations.previous_revision()
+
+    newest = replace(config, database_url=empty_url)
+    restore_backup(newest, str(tmp_path / "backup"))
+
+    migrations.require(empty_url)
+    with open_container(newest, database_url=empty_url) as restored:
+        assert restored.catalog.model("team/old").description == "Of the old schema."
+        restored.journal.write()
+    container.reindex.reindex()
+    assert container.catalog.model("team/old").description == "Of the old schema."
+
+
+def test_what_cannot_be_backed_up_or_restored_is_named(
+    config: ServerConfig, empty: ServerConfig, tmp_path: Path
+) -> None:
+    path = tmp_path / "backup"
+    with pytest.raises(SchemaOlder, match="nothing to back up"):
+        write_backup(empty, str(path))
+    assert not path.exists()
+    write_backup(config, str(path))
+    with pytest.raises(InvalidInput, match="already exists"):
+        write_backup(config, str(path))
+    with pytest.raises(Conflict, match="not empty"):
+        restore_backup(config, str(path))
+    with pytest.raises(InvalidInput, match="Cannot read"):
+        restore_backup(empty, str(tmp_path / "missing"))
+    (tmp_path / "text").write_text("text")
+    with pytest.raises(InvalidInput, match="Cannot read"):
+        restore_backup(empty, str(tmp_path / "text"))
+    assert sorted(each.name for each in tmp_path.iterdir() if each.name.startswith(".")) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "raised"),
+    [
+        (lambda document: document.update(revision="9999"), SchemaNewer),
+        (lambda document: document.update(format=2), InvalidInput),
+        (lambda document: document.pop("tables"), InvalidInput),
+        (lambda document: document["tables"][0].update(columns=["no_such_column"]), Exception),
+    ],
+    ids=["newer schema", "newer format", "no tables", "unknown column"],
+)
+def test_a_backup_that_does_not_fit_leaves_the_database_empty(
+    config: ServerConfig,
+    empty: ServerConfig,
+    tmp_path: Path,
+    change: Callable[[dict[str, Any]], object],
+    raised: type[Exception],
+) -> None:
+    write_backup(config, str(tmp_path / "whole"))
+    with (
+        zipfile.ZipFile(tmp_path / "whole") as whole,
+        zipfile.ZipFile(tmp_path / "changed", "w") as changed,
+    ):
+        for name in whole.namelist():
+            data = whole.read(name)
+            if name == "backup.json":
+                document = json.loads(data)
+                change(document)
+                data = json.dumps(document).encode()
+            changed.writestr(name, data)
+    with pytest.raises(raised):
+        restore_backup(empty, str(tmp_path / "changed"))
+    restore_backup(empty, str(tmp_path / "whole"))
+
+
+def test_a_damaged_backup_is_refused_before_anything_is_written(
+    config: ServerConfig, empty: ServerConfig, tmp_path: Path
+) -> None:
+    path = tmp_path / "backup"
+    write_backup(config, str(path))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(InvalidInput):
+        restore_backup(empty, str(path))
+    path.write_bytes(data[:-100])
+    with pytest.raises(InvalidInput):
+        restore_backup(empty, str(path))
+    assert migrations.current(str(empty.database_url)) == ""
+
+
+def test_a_backup_goes_into_a_bucket_and_comes_back(
+    config: ServerConfig, empty: ServerConfig, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3_server.environ().items():
+        monkeypatch.setenv(name, value)
+    url = f"s3://{s3_server.bucket}/backups/{config.home.parent.name}"
+    written = write_backup(config, url)
+    with pytest.raises(Conflict, match="already exists"):
+        write_backup(config, url)
+    with pytest.raises(NotFound):
+        restore_backup(empty, f"{url}-missing")
+    with pytest.raises(InvalidInput, match="invalid address"):
+        write_backup(config, "s3://bucket")
+    assert restore_backup(empty, url) == written
+
+
+def test_a_home_without_a_database_has_nothing_to_back_up(tmp_path: Path, config: ServerConfig) -> None:
+    nothing = replace(config, database_url=None, home=tmp_path / "nothing")
+    with pytest.raises(BadConfiguration, match="no database"):
+        write_backup(nothing, str(tmp_path / "backup"))
+    assert not (tmp_path / "nothing").exists()
+    assert backup.FORMAT == 1

@@ -1,0 +1,355 @@
+"""The journal in storage: a lost database comes back from it and the manifests, field by field."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from pt2hub.domain.tokens import Actor, Scope
+from pt2hub.errors import AliasMoved, StorageUnavailable
+from pt2hub.server.api.app import create_app
+from pt2hub.server.blobs.local import LocalStorage
+from pt2hub.server.config import ServerConfig
+from pt2hub.server.container import Container
+from pt2hub.server.db import engine as engines
+from pt2hub.server.db.performance_schema import Base
+from pt2hub.server.db.queue import BuildQueue
+from pt2hub.server.services.operations.journal_files import JournalFiles
+from support.answers import answers, differences
+from support.promoted import MODEL, move, protect, published, report_accuracy
+from support.registry import SILENCE, V3, V4, Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from support.postgres import DatabasePool
+
+ADA = Actor("ada", admin=True)
+MAY_DIFFER = {
+    "attempts",  # those that published nothing; worker and beginning of the others
+    "steps",  # end to end before the artifact's creation
+    "worker",
+    "wait",  # depends on live workers, which register again
+}
+"""Fields that a lost database takes along, as docs/architecture/storage.md lists them."""
+
+
+LOST = {
+    *("api_tokens", "web_sessions"),  # secrets
+    *(
+        "workers",
+        "server_settings",
+        "uploads",
+        "rate_counters",
+        "blob_leases",
+        "journal_outbox",
+    ),  # of running processes
+    *("build_attempts", "build_steps", "build_logs", "build_sums"),  # but what made an artifact
+    "performance_events",  # computed again
+}
+FROM_MANIFESTS = {
+    *("targets", "artifacts", "referrers", "archive_members", "regions", "autotune_choices"),
+    *("blobs", "blob_references", "series", "series_points", "measurement_pairs"),
+}
+
+
+def test_each_table_is_in_the_journal_or_in_manifests_or_known_to_be_lost(migrated_url: str) -> None:
+    """A new table that must outlive the database needs triggers, a document and a restoration."""
+    with psycopg.connect(migrated_url) as connection:
+        rows = connection.execute(
+            "SELECT tgrelid::regclass::text FROM pg_trigger WHERE tgname = 'journal_insert'"
+        )
+        marked = {row[0] for row in rows}
+    assert not marked & (LOST | FROM_MANIFESTS)
+    assert set(Base.metadata.tables) == marked | LOST | FROM_MANIFESTS
+
+
+def populate(registry: Registry) -> None:
+    """Publishes, fails, cancels, promotes, yanks, describes, reports and trusts, each by the service that does it."""
+    services = registry.services
+    for _ in range(3):
+        published(registry)
+    failing = registry.submit(checks={"tolerance": 0.5}, targets=[V4, V3])  # without an artifact
+    services.builds.cancel(failing.builds[0].id, by=ADA)
+    registry.submit(model="audio/asr", priority=7)
+    services.catalog.describe(MODEL, "A net.\nOf two lines.", by=ADA)
+    protect(registry)
+    report_accuracy(registry, 1, 0.75)
+    report_accuracy(registry, 1, 0.5, by="other")
+    move(registry, 1, None)
+    move(registry, 2, 1)
+    move(registry, 3, None, "canary")
+    services.aliases.remove(MODEL, "canary", expected=3, reason="done", by=ADA)
+    services.yanks.yank(MODEL, 3, reason="wrong labels", by=ADA)
+    services.yanks.unyank(MODEL, 3, reason="right after all", by=ADA)
+    services.yanks.yank(MODEL, 1, reason="leaks", by=ADA)
+    trust(registry)
+
+
+def trust(registry: Registry) -> None:
+    """Adds a trust rule."""
+    registry.services.trust.add(
+        "ci",
+        issuer="https://gitlab.example",
+        audience="pt2hub",
+        claims={"project_path": "team/*"},
+        scopes=[Scope.PUBLISH],
+        patterns=["vision/*"],
+        lasting=timedelta(minutes=10),
+        by=ADA,
+    )
+
+
+def ask(registry: Registry, tmp_path: Path) -> dict[str, Any]:
+    """What the API answers now."""
+    token = registry.services.access.create_token("root", admin=True)
+    config = ServerConfig(home=tmp_path, storage=str(tmp_path), database_url=registry.database_url)
+    web = create_app(registry.services, config).test_client()
+    return answers(web, {"Authorization": f"Bearer {token}"})
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    return LocalStorage(tmp_path / "blobs")
+
+
+@pytest.fixture
+def serve(storage: LocalStorage, database_pool: DatabasePool) -> Iterator[Callable[[], Registry]]:
+    """Makes registries over an empty database each, and the same storage."""
+    with contextlib.ExitStack() as stack:
+
+        def make() -> Registry:
+            url, uses = database_pool.take()
+            stack.callback(database_pool.give_back, url, uses + 1)
+            engine = engines.create(url)
+            stack.callback(engine.dispose)
+            sessions, queue = engines.Sessions(engine), BuildQueue(url)
+            return Registry(Container(sessions, queue, storage, heartbeat_timeout=SILENCE), url)
+
+        yield make
+
+
+@pytest.fixture
+def first(serve: Callable[[], Registry]) -> Registry:
+    """A registry with an artifact, versions without one, an alias and a trust rule, whose journal is written."""
+    registry = serve()
+    published(registry)
+    registry.submit(checks={"tolerance": 0.5})
+    registry.submit(model="audio/asr", priority=7)
+    move(registry, 1, None)
+    trust(registry)
+    registry.services.journal.write()
+    return registry
+
+
+def test_a_lost_database_comes_back_field_by_field(serve: Callable[[], Registry], tmp_path: Path) -> None:
+    first = serve()
+    populate(first)
+    before = ask(first, tmp_path)
+    first.services.journal.write()
+    trusted = first.services.trust.rules()
+    assert {f"/models/{MODEL}/aliases/prod", f"/models/{MODEL}/versions/4", "/models/audio/asr"} <= set(
+        before
+    )
+
+    second = serve()
+    report = second.services.reindex.reindex(by=ADA)
+
+    assert (report["added"], report["unreadable"]) == (3, {})
+    after = ask(second, tmp_path)
+    audit = after.pop("/audit?limit=1000")["entries"]
+    assert differences(before, after, ignoring=MAY_DIFFER) == {"/audit?limit=1000"}
+    known = before["/audit?limit=1000"]["entries"]
+    added = {"artifact.restore", "journal.apply", "token.create"}
+    old = [entry for entry in audit if entry["action"] not in added]
+    for entry in (*old, *known):
+        entry.pop("id", None)
+    assert old == [entry for entry in known if entry["action"] not in added]
+    assert [rule.name for rule in second.services.trust.rules()] == [rule.name for rule in trusted]
+    assert second.services.trust.rules()[0].claims == trusted[0].claims
+
+
+def test_an_unfinished_build_gets_a_job_again(first: Registry, serve: Callable[[], Registry]) -> None:
+    (build,) = first.services.publish.version("audio/asr", 1).builds
+    second = serve()
+    second.services.reindex.reindex()
+    assert second.jobs(build.id) == []
+    second.sql(
+        "UPDATE builds SET queued_at = queued_at - interval '1 hour'"
+    )  # longer than a heartbeat may take
+    second.services.maintenance.requeue_lost()
+    assert second.jobs(build.id) == [(V4, "todo")]
+    assert second.services.builds.view(build.id).priority == 7
+
+
+@pytest.mark.usefixtures("first")
+def test_a_build_whose_artifact_is_lost_is_queued_again(
+    serve: Callable[[], Registry], tmp_path: Path
+) -> None:
+    shutil.rmtree(tmp_path / "blobs" / "manifests")
+    second = serve()
+    assert second.services.reindex.reindex()["added"] == 0
+    assert {build.state for build in second.services.publish.version(MODEL, 1).builds} == {"queued"}
+
+
+def test_reindexing_twice_adds_nothing(first: Registry, serve: Callable[[], Registry]) -> None:
+    second = serve()
+    assert second.services.reindex.reindex()["journal"] > 0
+    assert second.services.reindex.reindex()["journal"] == 0
+    assert first.services.reindex.reindex()["journal"] == 0
+
+
+def test_what_is_not_committed_is_not_in_the_journal_and_what_is_waits_for_the_storage(
+    storage: LocalStorage, first: Registry, serve: Callable[[], Registry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = storage.create_object
+
+    def die_afterwards(path: str, data: bytes) -> bool:
+        create(path, data)
+        raise StorageUnavailable("The storage does not answer.")
+
+    published(first)
+    move(first, 1, None, "kept")
+    with monkeypatch.context() as dying:
+        dying.setattr(storage, "create_object", die_afterwards)
+        with pytest.raises(StorageUnavailable):
+            first.services.journal.write()
+    move(first, 3, 1, "kept")
+    with pytest.raises(AliasMoved):
+        move(first, 3, 2, "kept")
+    first.services.journal.write()
+    assert first.sql("SELECT count(*) FROM journal_outbox") == [(0,)]
+
+    second = serve()
+    second.services.reindex.reindex()
+    assert second.services.aliases.alias(MODEL, "kept") == first.services.aliases.alias(MODEL, "kept")
+
+
+def test_many_files_become_one_and_what_was_deleted_leaves_the_storage(
+    storage: LocalStorage, first: Registry, serve: Callable[[], Registry], tmp_path: Path
+) -> None:
+    journal = tmp_path / "blobs" / "journal"
+    for number in range(1, 6):
+        first.services.catalog.describe(MODEL, f"Text {number}.", by=ADA)
+        first.services.journal.write()
+    (rule,) = first.services.trust.rules()
+    first.services.trust.remove(rule.id, by=ADA)
+    first.services.journal.write()
+    assert len(list(journal.iterdir())) == 7
+    assert "gitlab.example" in read_all(journal)
+
+    assert JournalFiles(storage).merge(max_files=5)
+
+    (file,) = journal.iterdir()
+    assert file.name == "000000000001-000000000007.jsonl"
+    assert '"description":"Text 4."' not in read_all(journal)
+    assert '"kind":"trust_rule"' not in read_all(journal)
+    second = serve()
+    second.services.reindex.reindex()
+    assert second.services.catalog.model(MODEL).description == "Text 5."
+    assert second.services.trust.rules() == ()
+
+
+def read_all(journal: Path) -> str:
+    return "".join(path.read_text("utf-8") for path in journal.iterdir())
+
+
+def test_a_merge_that_was_cut_off_is_finished_by_the_next(
+    storage: LocalStorage, first: Registry, tmp_path: Path
+) -> None:
+    journal = tmp_path / "blobs" / "journal"
+    first.services.catalog.describe(MODEL, "Text.", by=ADA)
+    first.services.journal.write()
+    old = {path.name: path.read_bytes() for path in journal.iterdir()}
+    files, unreadable = JournalFiles(storage), dict[str, str]()
+    before = files.read(unreadable)
+    assert files.merge(max_files=1)
+    for name, data in old.items():
+        (journal / name).write_bytes(data)
+    assert sorted(files.read(unreadable), key=str) == sorted(before, key=str)
+    files.merge()
+    assert len(list(journal.iterdir())) == 1
+
+
+def test_a_new_database_beside_the_journal_takes_nothing_from_it(
+    storage: LocalStorage, first: Registry, serve: Callable[[], Registry]
+) -> None:
+    second = serve()
+    second.submit(model="text/new")
+    second.services.journal.write()
+    JournalFiles(storage).merge(max_files=1)
+
+    third = serve()
+    assert third.services.reindex.reindex()["unreadable"] == {}
+
+    assert third.services.aliases.alias(MODEL, "prod") == first.services.aliases.alias(MODEL, "prod")
+    assert third.services.publish.version("text/new", 1).number == 1
+
+
+def test_the_journal_brings_an_older_database_up_to_date(
+    first: Registry, serve: Callable[[], Registry]
+) -> None:
+    older = serve()
+    older.services.reindex.reindex()
+    older.sql("TRUNCATE journal_outbox")  # as after a restore
+    published(first)
+    move(first, 3, 1)
+    first.services.yanks.yank(MODEL, 1, reason="late", by=ADA)
+    protect(first, "other")
+    first.services.journal.write()
+
+    older.services.reindex.reindex()
+
+    assert older.services.aliases.alias(MODEL, "prod") == first.services.aliases.alias(MODEL, "prod")
+    assert older.services.policies.policy(MODEL) == first.services.policies.policy(MODEL)
+    version = first.services.publish.version(MODEL, 1)
+    assert version.yanked
+    restored = older.services.publish.version(MODEL, 1)
+    assert (restored.yanks, restored.yanked) == (version.yanks, version.yanked)
+
+
+def test_a_damaged_file_and_an_alias_that_moved_elsewhere_are_named(
+    first: Registry, serve: Callable[[], Registry], tmp_path: Path
+) -> None:
+    first.services.catalog.describe("audio/asr", "Speech.", by=ADA)
+    first.services.journal.write()
+    path = max((tmp_path / "blobs" / "journal").iterdir())
+    path.write_bytes(path.read_bytes().replace(b"Speech", b"Zpeech"))
+    second = serve()
+    published(second)
+    move(second, 1, None)
+
+    found = second.services.reindex.reindex()["unreadable"]
+
+    assert set(found) >= {f"journal/{path.name}", f"{MODEL}@prod"}
+    assert second.services.publish.version("audio/asr", 1).number == 1
+
+
+def test_a_storage_without_a_journal_gets_a_whole_one(
+    first: Registry, serve: Callable[[], Registry], tmp_path: Path
+) -> None:
+    shutil.rmtree(tmp_path / "blobs" / "journal")
+    first.services.journal.mark_missing()
+    first.services.journal.write()
+    first.services.journal.mark_missing()  # there is one
+    assert first.sql("SELECT count(*) FROM journal_outbox") == [(0,)]
+    second = serve()
+    second.services.reindex.reindex()
+    assert second.services.aliases.alias(MODEL, "prod") == first.services.aliases.alias(MODEL, "prod")
+
+
+def test_the_journal_has_no_token(first: Registry, tmp_path: Path) -> None:
+    token = first.services.access.create_token("secret")
+    first.services.journal.write()
+    ((digest,),) = first.sql("SELECT sha256 FROM api_tokens WHERE name = 'secret'")
+    text = read_all(tmp_path / "blobs" / "journal")
+    assert token not in text
+    assert digest not in text
+    assert all(json.loads(line) for line in text.replace("}{", "}\n{").splitlines())
