@@ -21,6 +21,11 @@ _MARKS = {
         "models.name, versions.number",
         "JOIN versions ON versions.id = changed.version_id JOIN models ON models.id = versions.model_id",
     ),
+    "labels": (
+        "label",
+        "models.name, versions.number, changed.key",
+        f"{_MODELS} LEFT JOIN versions ON versions.id = changed.version_id",
+    ),
     "builds": ("build", "changed.id", "WHERE changed.kind = 'build' AND changed.state <> 'running'"),
     "aliases": ("alias", "models.name, changed.name", _MODELS),
     "alias_moves": (
@@ -30,6 +35,8 @@ _MARKS = {
     ),
     "policies": ("policy", "models.name", _MODELS),
     "trust_rules": ("trust_rule", "changed.created_at", ""),
+    "role_assignments": ("role", "changed.group_name, changed.role, changed.pattern", ""),
+    "retention_policies": ("retention_policy", "changed.scope", ""),
     "environments": ("environment", "changed.digest", ""),
     "measurements": ("report", "changed.reporter, changed.key", "WHERE changed.source = 'report'"),
     "audit_log": ("audit_entry", "changed.at, changed.action, changed.resource", ""),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from pt2hub.domain.people import Role
 from pt2hub.domain.tokens import Actor, Scope
 from pt2hub.errors import AliasMoved, StorageUnavailable
 from pt2hub.server.api.app import create_app
@@ -53,9 +54,13 @@ LOST = {
     ),  # of running processes
     *("build_attempts", "build_steps", "build_logs", "build_sums"),  # but what made an artifact
     "performance_events",  # computed again
+    *("people", "device_requests"),  # who sign in again
+    *("version_pulls", "collections", "blob_damage", "scrub_position"),  # noticed again
+    *("webhooks", "webhook_secrets", "webhook_events", "webhook_deliveries"),  # secrets, and what they sign
 }
 FROM_MANIFESTS = {
     *("targets", "artifacts", "referrers", "archive_members", "regions", "autotune_choices"),
+    *("tombstones", "refused_digests"),  # documents of their own
     *("blobs", "blob_references", "series", "series_points", "measurement_pairs"),
 }
 
@@ -80,6 +85,13 @@ def populate(registry: Registry) -> None:
     services.builds.cancel(failing.builds[0].id, by=ADA)
     registry.submit(model="audio/asr", priority=7)
     services.catalog.describe(MODEL, "A net.\nOf two lines.", by=ADA)
+    for number, labels in (
+        (1, {"stage": "old"}),
+        (1, {"stage": "new", "owner": "ada"}),
+        (None, {"stage": "all"}),
+    ):
+        services.labels.change(MODEL, number, put=labels, remove=(), expected={}, by=ADA)
+    services.labels.change(MODEL, 1, put={}, remove=["owner"], expected={}, by=ADA)
     protect(registry)
     report_accuracy(registry, 1, 0.75)
     report_accuracy(registry, 1, 0.5, by="other")
@@ -91,6 +103,8 @@ def populate(registry: Registry) -> None:
     services.yanks.unyank(MODEL, 3, reason="right after all", by=ADA)
     services.yanks.yank(MODEL, 1, reason="leaks", by=ADA)
     trust(registry)
+    services.roles.assign("vision-team", Role.PUBLISHER, "vision/*", by=ADA)
+    services.retention.put(MODEL, last=50, by=ADA)
 
 
 def trust(registry: Registry) -> None:
@@ -174,6 +188,9 @@ def test_a_lost_database_comes_back_field_by_field(serve: Callable[[], Registry]
     assert old == [entry for entry in known if entry["action"] not in added]
     assert [rule.name for rule in second.services.trust.rules()] == [rule.name for rule in trusted]
     assert second.services.trust.rules()[0].claims == trusted[0].claims
+    roles = [[item.group for item in each.services.roles.assignments(ADA)] for each in (first, second)]
+    assert roles == [["vision-team"]] * 2
+    assert second.services.retention.show(MODEL, by=ADA) == first.services.retention.show(MODEL, by=ADA)
 
 
 def test_an_unfinished_build_gets_a_job_again(first: Registry, serve: Callable[[], Registry]) -> None:

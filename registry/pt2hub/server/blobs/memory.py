@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.digests import CHUNK
+from pt2hub.errors import NotFound
 from pt2hub.server.blobs.keys import StoredObject, blob_missing
 from pt2hub.server.blobs.verification import file_chunks, kept, verify_digest, verify_stored, write_atomically
 

@@ -18,7 +18,18 @@ if TYPE_CHECKING:
 
 BEFORE_MANIFESTS = ("model", "version", "build")
 """Versions and builds with their own times and settings, which manifests then complete."""
-AFTER_MANIFESTS = ("environment", "alias", "alias_move", "policy", "trust_rule", "report", "audit_entry")
+AFTER_MANIFESTS = (
+    "environment",
+    "label",
+    "alias",
+    "alias_move",
+    "policy",
+    "trust_rule",
+    "role",
+    "retention_policy",
+    "report",
+    "audit_entry",
+)
 _BATCH = 200
 
 

@@ -33,6 +33,15 @@ _DOCUMENTS = {
         FROM wanted LEFT JOIN models ON models.name = wanted.key ->> 0
         LEFT JOIN versions ON versions.model_id = models.id AND versions.number = CAST(wanted.key ->> 1 AS integer)
     """,
+    "label": """
+        to_jsonb(labels) - '{id, model_id, version_id}'::text[]
+            || jsonb_build_object('model', models.name, 'number', versions.number)
+        FROM wanted LEFT JOIN models ON models.name = wanted.key ->> 0
+        LEFT JOIN versions ON versions.model_id = models.id AND versions.number = CAST(wanted.key ->> 1 AS integer)
+        LEFT JOIN labels ON labels.model_id = models.id AND labels.key = wanted.key ->> 2
+            AND labels.version_id IS NOT DISTINCT FROM versions.id
+            AND (labels.version_id IS NULL) = (wanted.key ->> 1 IS NULL)
+    """,
     "build": """
         to_jsonb(builds) - '{version_id, worker_id}'::text[]
             || jsonb_build_object('model', models.name, 'number', versions.number, 'identity', versions.identity)
@@ -60,6 +69,15 @@ _DOCUMENTS = {
     "trust_rule": """
         to_jsonb(trust_rules) - 'id'
         FROM wanted LEFT JOIN trust_rules ON created_at = CAST(wanted.key ->> 0 AS timestamptz)
+    """,
+    "role": """
+        to_jsonb(role_assignments) - 'id'
+        FROM wanted LEFT JOIN role_assignments ON (group_name, role, pattern)
+            = (wanted.key ->> 0, wanted.key ->> 1, wanted.key ->> 2)
+    """,
+    "retention_policy": """
+        to_jsonb(retention_policies)
+        FROM wanted LEFT JOIN retention_policies ON scope = wanted.key ->> 0
     """,
     "environment": """
         to_jsonb(environments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import ARRAY, DateTime, Double, func, literal_column, select, text, update
@@ -12,6 +13,7 @@ from pt2hub.domain.digests import Digest
 from pt2hub.domain.targets import parse_target
 from pt2hub.server.db.performance_schema import Measurement as SQLMeasurement
 from pt2hub.server.db.performance_schema import Policy as SQLPolicy
+from pt2hub.server.db.retention_schema import RetentionPolicy as SQLRetentionPolicy
 from pt2hub.server.db.schema import Alias as SQLAlias
 from pt2hub.server.db.schema import AliasMove as SQLAliasMove
 from pt2hub.server.db.schema import Artifact as SQLArtifact
@@ -19,12 +21,15 @@ from pt2hub.server.db.schema import AuditEntry as SQLAuditEntry
 from pt2hub.server.db.schema import Base
 from pt2hub.server.db.schema import Build as SQLBuild
 from pt2hub.server.db.schema import Environment as SQLEnvironment
+from pt2hub.server.db.schema import Label as SQLLabel
 from pt2hub.server.db.schema import Model as SQLModel
+from pt2hub.server.db.schema import RoleAssignment as SQLRoleAssignment
 from pt2hub.server.db.schema import TrustRule as SQLTrustRule
 from pt2hub.server.db.schema import Version as SQLVersion
 from pt2hub.server.db.schema import VersionYank as SQLVersionYank
 from pt2hub.server.db.stores.operations.workers import WorkerStore
 from pt2hub.server.db.stores.performance.measurements import PerformanceStore, SeriesKey
+from pt2hub.server.db.stores.retention.tombstones import TombstoneStore
 from pt2hub.server.db.stores.values import moment, storable
 
 if TYPE_CHECKING:
@@ -53,11 +58,14 @@ class JournalRestoration:
         add = {
             "model": self._add_model,
             "version": self._add_version,
+            "label": self._add_label,
             "build": self._add_build,
             "environment": self._add_environment,
             "alias": self._add_alias,
             "policy": self._add_policy,
             "trust_rule": self._add_trust_rule,
+            "role": partial(self._insert, SQLRoleAssignment),
+            "retention_policy": partial(self._insert, SQLRetentionPolicy),
             "audit_entry": self._add_audit_entry,
         }.get(kind)
         documents = [entry.document for entry in entries if entry.document]
@@ -100,6 +108,8 @@ class JournalRestoration:
         return self._count(changed) if document["description"] else 0
 
     def _add_version(self, document: dict[str, Any]) -> int:
+        if TombstoneStore(self._session).version(document["model"], document["number"]):
+            return 0  # deleted, and the database was lost before the journal knew
         model_id = self._model_id(document["model"])
         added = self._insert(SQLVersion, document, model_id=model_id)
         named = (SQLVersion.model_id == model_id, SQLVersion.number == document["number"])
@@ -135,6 +145,14 @@ class JournalRestoration:
         values = {"state": BuildState.QUEUED, "finished_at": None, "queued_at": func.now()}
         statement = update(_table(SQLBuild)).where(*incomplete).values(values)
         self._session.execute(statement)
+
+    def _add_label(self, document: dict[str, Any]) -> int:
+        number = document["number"]
+        version_id = None if number is None else self._version_id(document["model"], number)
+        if number is not None and version_id is None:
+            return 0
+        model_id = self._model_id(document["model"])
+        return self._insert(SQLLabel, document, model_id=model_id, version_id=version_id)
 
     def _add_environment(self, document: dict[str, Any]) -> int:
         return self._insert(SQLEnvironment, document)
