@@ -8,6 +8,7 @@ from typing import Any
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.principals import Principal
 from pt2hub.renderable import Renderable
+from pt2hub.wire.files import FileView
 from pt2hub.wire.resolution import Yank
 
 MAX_COUNTED_VERSIONS = 1000
@@ -206,6 +207,7 @@ class VersionView(Renderable):
         published_by: Who published it; None if that was before it was recorded.
         yanked: Its yank, or None if it is not yanked.
         yanks: All yanks and their ends, newest first.
+        files: The attached files, by name.
     """
 
     model: str
@@ -224,6 +226,7 @@ class VersionView(Renderable):
     published_by: Principal | None = None
     yanked: Yank | None = None
     yanks: tuple[YankChange, ...] = ()
+    files: tuple[FileView, ...] = ()
 
     __repr__ = Renderable.__str__  # what a prompt shows; no list holds them
 

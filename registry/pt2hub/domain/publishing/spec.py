@@ -33,6 +33,7 @@ from pt2hub.domain.publishing.sources import (
     check_factory,
 )
 from pt2hub.domain.publishing.spec_base import STRICT, whole
+from pt2hub.domain.publishing.spec_files import Files, FileSpec
 from pt2hub.domain.publishing.spec_settings import strip_settings
 from pt2hub.domain.publishing.target_names import RequestedTarget
 
@@ -49,6 +50,7 @@ __all__ = [
     "DimSpec",
     "ExportSpec",
     "FactorySource",
+    "FileSpec",
     "Input",
     "Limits",
     "Measure",
@@ -238,8 +240,9 @@ class Measure(_Part):
 class Spec(_Part):
     """A model to publish.
 
-    All fields except `targets`, `weights_from`, `limits`, `measure` and `compile.debug` identify the version: submitting
-    the same content again returns the existing version and updates its `limits`, `measure` and `compile.debug`.
+    All fields except `targets`, `weights_from`, `limits`, `measure`, `compile.debug` and documentation among `files`
+    identify the version: submitting the same content again returns the existing version and updates its `limits`, `measure`,
+    `compile.debug` and documentation.
     """
 
     model: Annotated[
@@ -315,6 +318,7 @@ class Spec(_Part):
             examples=[[".last_hidden_state"], []],
         ),
     ] = []
+    files: Files = {}
     dtype: Annotated[
         FloatDtype | None,
         Field(
@@ -454,11 +458,13 @@ class Spec(_Part):
     def canonical(self) -> dict[str, Any]:
         """Return the fields that identify the version, without defaults, with the schema version.
 
-        Targets, the weights' origin and settings are excluded.
+        Targets, the weights' origin, documentation and settings are excluded.
         """
-        document = self.model_dump(
-            mode="json", exclude_defaults=True, exclude={"targets": True, "weights_from": True}
-        )
+        documentation = {name: True for name, file in self.files.items() if file.kind.is_documentation}
+        excluded: Any = {"targets": True, "weights_from": True, "files": documentation}
+        document = self.model_dump(mode="json", exclude_defaults=True, exclude=excluded)
+        if not document.get("files"):
+            document.pop("files", None)
         return {"schema": SPEC_SCHEMA, **strip_settings(document, self.settings())}
 
     def settings(self) -> dict[str, Any]:

@@ -301,7 +301,10 @@ def _step(node: dict[str, Any], part: int | str, schema: dict[str, Any]) -> dict
     elif isinstance(part, int):
         node = node.get("items", {})
     else:  # a key that the author chose, such as the name of a dimension
-        node = next(iter(node.get("patternProperties", {}).values()), node)
+        extra = node.get("additionalProperties")
+        node = next(
+            iter(node.get("patternProperties", {}).values()), extra if isinstance(extra, dict) else node
+        )
     for choice in node.get("anyOf", ()):
         if "$ref" in choice:
             node = choice
