@@ -42,6 +42,8 @@ def cases(registry: Registry) -> dict[str, Case]:
         "aliases.remove": Case("DELETE", f"{model}/aliases/prod?expected=1&reason=x"),
         "audit.entries": Case("GET", "/api/v1/audit"),
         "blobs.upload": Case("PUT", f"/api/v1/blobs/{digest}"),
+        "files.put": Case("PUT", f"{model}/versions/1/files/README.md", {"digest": digest}),
+        "files.remove": Case("DELETE", f"{model}/versions/1/files/README.md"),
         "measuring.measure": Case("POST", "/api/v1/measure", {"reference": f"{MODEL}@1"}),
         "models.change": Case("PATCH", model, {"description": "A net."}),
         "policies.put": Case("PUT", f"{model}/policy", {"document": {}, "revision": 0}),

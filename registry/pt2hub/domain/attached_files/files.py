@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.artifacts import (
     CONFIG_LAYER_TYPE,
@@ -16,10 +16,13 @@ from pt2hub.domain.artifacts import (
 )
 from pt2hub.domain.attached_files.kinds import BINARY, DOCUMENTATION_KINDS
 from pt2hub.domain.attached_files.names import check_name, check_names, show_name
+from pt2hub.domain.codec import decode
 from pt2hub.domain.digests import Digest, digest_bytes
 from pt2hub.errors import EmptyFile
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pt2hub.domain.artifacts import Manifest
 
 _EMPTY_DIGEST = digest_bytes(b"")
@@ -58,6 +61,16 @@ class AttachedFile:
         }
         media_type = DOCUMENT_LAYER_TYPE if self.is_documentation else CONFIG_LAYER_TYPE
         return Descriptor(media_type, self.digest, self.size, annotations)
+
+
+def published_files(pins: Mapping[str, Any]) -> tuple[AttachedFile, ...]:
+    """Return the files that a version was published with, from its pins, by name."""
+    return decode(tuple[AttachedFile, ...], pins.get("files", []), where="files")
+
+
+def file_layers(pins: Mapping[str, Any]) -> tuple[Descriptor, ...]:
+    """Return the layers that each artifact of a version has for the files that it was published with."""
+    return tuple(item.as_layer() for item in published_files(pins))
 
 
 def files_of(manifest: Manifest) -> tuple[AttachedFile, ...]:

@@ -26,6 +26,7 @@ from pt2hub.server.api.resources import (
     audit,
     blobs,
     comparisons,
+    files,
     measuring_jobs,
     meta,
     metrics,
@@ -63,6 +64,7 @@ _SCHEMES: Any = {"token": {"type": "http", "scheme": "bearer", "description": "F
 _MODULES = (
     models,
     versions,
+    files,
     streams,
     aliases,
     artifacts,

@@ -72,7 +72,15 @@ _READING = {
     About.NOTHING: ("meta.targets", "metrics.metrics"),
     About.LIST: ("models.models", "usage.usage", "workers.workers"),
     About.PATH: (
-        *("aliases.alias", "aliases.aliases", "artifacts.manifest", "models.model", "performance.history"),
+        *(
+            "aliases.alias",
+            "aliases.aliases",
+            "artifacts.manifest",
+            "files.file",
+            "files.files",
+            "models.model",
+            "performance.history",
+        ),
         *("performance.metrics", "policies.policy", "versions.version", "versions.versions"),
     ),
     About.QUERY: (
@@ -103,6 +111,8 @@ RULES: dict[str, Rule] = dict.fromkeys(_OPEN, _ANYBODY) | {
     "aliases.remove": Rule(Scope.PROMOTE, About.PATH),
     "audit.entries": Rule(Scope.ADMIN),
     "blobs.upload": Rule(Scope.PUBLISH),
+    "files.put": Rule(Scope.PUBLISH, About.PATH),
+    "files.remove": Rule(Scope.PUBLISH, About.PATH),
     "measuring.measure": Rule(Scope.MEASURE, About.BODY),
     "meta.whoami": Rule(signed_in=True),
     "models.change": Rule(Scope.PUBLISH, About.PATH),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pt2hub.domain.attached_files.files import AttachedFile, check_content
+from pt2hub.domain.attached_files.files import AttachedFile, check_content, published_files
 from pt2hub.domain.attached_files.kinds import check_media_type, kind_of, media_type_of, read_kind
 from pt2hub.domain.attached_files.names import check_name, check_names
 from pt2hub.domain.audit import Action
@@ -20,7 +20,6 @@ from pt2hub.server.db.stores.blobs.blobs import BlobStore
 from pt2hub.server.db.stores.publishing.documentation import (
     Documentation,
     DocumentationStore,
-    published_files,
 )
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.blobs.documents import named_by
@@ -129,7 +128,7 @@ class VersionFileService:
         """
         version = self._version(model, number)
         found = self.file(model, number, name)
-        if any(item.name == name and not item.is_documentation for item in published_files(version)):
+        if any(item.name == name and not item.is_documentation for item in published_files(version.pins)):
             raise _fixed(version, name, f"A file of the kind {found.kind} cannot be removed")
         self._change(version, lambda now: tuple(item for item in now if item.name != name), by)
         return self.files(model, number)
@@ -199,7 +198,7 @@ def refer_documentation(session: Session, version_id: int, manifest: Manifest) -
 
 def list_files(version: StoredVersion, documentation: Documentation) -> FileList:
     """Return the files of a version, by name."""
-    published = published_files(version)
+    published = published_files(version.pins)
     now = [*(item for item in published if not item.is_documentation), *documentation.files]
     views = tuple(
         FileView(item.name, item.kind, item.media_type, item.digest, item.size, pinned=item in published)
@@ -210,7 +209,7 @@ def list_files(version: StoredVersion, documentation: Documentation) -> FileList
 
 def _check_beside(version: StoredVersion, files: Sequence[AttachedFile]) -> None:
     """Check the names of documentation, also beside the files that never change."""
-    fixed = [item.name for item in published_files(version) if not item.is_documentation]
+    fixed = [item.name for item in published_files(version.pins) if not item.is_documentation]
     for item in files:
         if item.name in fixed:
             raise _fixed(version, item.name, "The name belongs to a file that never changes")

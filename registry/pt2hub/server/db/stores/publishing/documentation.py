@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from sqlalchemy.dialects.postgresql import insert
 
-from pt2hub.domain.attached_files.files import AttachedFile
+from pt2hub.domain.attached_files.files import AttachedFile, published_files
 from pt2hub.domain.codec import decode, encode
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.principals import Principal, read_principal
@@ -57,11 +57,6 @@ class DocumentationChange:
     by: Principal | None
 
 
-def published_files(version: StoredVersion) -> tuple[AttachedFile, ...]:
-    """Return the files that a version was published with, which all of its artifacts have."""
-    return decode(tuple[AttachedFile, ...], version.pins.get("files", []), where="files")
-
-
 class DocumentationStore:
     """Documentation of versions."""
 
@@ -72,7 +67,9 @@ class DocumentationStore:
         """Return the present documentation of a version."""
         row = self._session.get(SQLVersionDocumentation, version.id)
         if row is None:
-            return Documentation(tuple(item for item in published_files(version) if item.is_documentation))
+            return Documentation(
+                tuple(item for item in published_files(version.pins) if item.is_documentation)
+            )
         files = decode(tuple[AttachedFile, ...], row.files, where="files")
         return Documentation(files, row.revision, read_principal(row.changed_by), stamp(row.changed_at))
 
