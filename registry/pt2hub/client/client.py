@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pt2hub.client import resources
     from pt2hub.client.artifact_resources import Artifacts
     from pt2hub.client.exports.exporter import Exports
+    from pt2hub.client.file_resources import Files
     from pt2hub.client.performance.performance import Performance
     from pt2hub.client.publishing.options import ModelOptions, SpecOptions
     from pt2hub.client.publishing.published import Published
@@ -67,6 +68,14 @@ class Client(Connection):
         from pt2hub.client.exports.exporter import Exports
 
         return Exports(self, lambda: self._transport)
+
+    @cached_property
+    def files(self) -> Files:
+        """Attached files of versions."""
+        from pt2hub.client.blobs.cache import BlobCache
+        from pt2hub.client.file_resources import Files
+
+        return Files(self._transport, BlobCache(self.config.cache, shared=self.config.shared_cache))
 
     @cached_property
     def models(self) -> resources.Models:

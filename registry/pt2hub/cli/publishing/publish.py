@@ -11,6 +11,7 @@ from pt2hub.cli import panels
 from pt2hub.cli.builds import control
 from pt2hub.cli.output import INTERRUPTED, emit, is_json, is_quiet, note, print_json, shows_progress
 from pt2hub.cli.publishing import previews
+from pt2hub.cli.publishing.file_option import Files, parse_files
 from pt2hub.cli.publishing.wait_option import Until, Wait, WaitCommand
 from pt2hub.domain.builds import BuildState
 from pt2hub.domain.codec import encode
@@ -35,6 +36,7 @@ _FAILED = 1
     "pt2hub publish resnet18.yaml --weights torchvision:ResNet18_Weights.DEFAULT",
     "pt2hub publish mine.yaml --code src/ --weights trained.safetensors",
     "pt2hub publish exported.yaml --program model.pt2",
+    "pt2hub publish net.yaml --file tokenizer.json --file labels.txt:text/plain --file README.md",
     "pt2hub publish urgent.yaml --priority 50",
     "pt2hub publish resnet18.yaml --dry-run",
     cls=WaitCommand,
@@ -58,6 +60,7 @@ def publish(  # noqa: PLR0913  # each is an argument or option of the command li
         Path | None,
         typer.Option(help="A file written by torch.export.save to upload, as source and weights."),
     ] = None,
+    file: Files = None,
     priority: Annotated[int, control.Priority] = 0,
     wait: Wait = None,
     dry_run: Annotated[
@@ -77,7 +80,8 @@ def publish(  # noqa: PLR0913  # each is an argument or option of the command li
     from pt2hub.client.client import Client
 
     with Client() as client:
-        files: SpecOptions = {"weights": weights, "code": code, "program": program}
+        attached = parse_files(file or [])
+        files: SpecOptions = {"weights": weights, "code": code, "program": program, "files": attached}
         if dry_run:
             previews.show(client, spec, files)
             return

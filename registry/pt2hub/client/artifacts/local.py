@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,6 @@ from pt2hub.errors import DigestMismatch, NotFound
 from pt2hub.renderable import Renderable, Sheet
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from io import BufferedReader
 
 

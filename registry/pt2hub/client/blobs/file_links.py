@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.digests import hex_of
@@ -15,6 +14,7 @@ from pt2hub.places import make_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from pt2hub.domain.digests import Digest
 
@@ -52,7 +52,8 @@ def remove_broken_links(root: Path) -> None:
 
 
 def _link(link: Path, blob: Path) -> Path:
-    if link.is_symlink() and Path(os.readlink(link)) == blob:
+    blob = blob.absolute()
+    if link.is_symlink() and link.readlink() == blob:
         return link
     for folder in (link.parent.parent, link.parent):
         make_folder(folder, 0o700)

@@ -63,7 +63,7 @@ _ARTIFACT = _table(
 _FILE = _table(
     "An attached file of the version.",
     {
-        "name": _text(r"[^/\\\\\x00-\x1f\x7f]{1,128}", "Name of the file, without folders."),
+        "name": _text(r"[^/\\\x00-\x1f\x7f]{1,128}", "Name of the file, without folders."),
         "digest": _text(DIGEST_PATTERN, "Digest of the content."),
         "size": {"type": "integer", "minimum": 0, "maximum": 1 << 60, "description": "Size in bytes."},
     },

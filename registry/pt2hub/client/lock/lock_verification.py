@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pt2hub.client.blobs.cache import BlobCache
-    from pt2hub.domain.locks import Lock, LockedArtifact, LockedModel
+    from pt2hub.domain.locks import Lock, LockedArtifact, LockedBlob, LockedFile, LockedModel
 
 
 class FileState(StrEnum):
@@ -109,7 +109,7 @@ def find_failures(found: Sequence[VerifiedArtifact], *, required: Sequence[str] 
 
 def _verify(locked: LockedModel, artifact: LockedArtifact, cache: BlobCache) -> VerifiedArtifact:
     files = {f"files.{item.name}": item for item in locked.files if cache.holds(item.digest)}
-    blobs = {**artifact.blobs, **files}  # a pull may have left files out
+    blobs: dict[str, LockedBlob | LockedFile] = {**artifact.blobs, **files}  # a pull may have left files out
     there = {name: cache.holds(blob.digest) for name, blob in blobs.items()}
     whole = {
         name: path

@@ -25,12 +25,14 @@ class Options(TypedDict, total=False):
             measured besides; failed builds carry their error.
         progress: Whether uploads and builds are shown on stderr. Where omitted they are in a terminal and in a
             notebook; builds only without `on_event`.
+        files: Files to attach, by name: a path, or an object with `path` and optionally `kind` and `media_type`.
     """
 
     priority: int
     wait: bool | Until
     on_event: OnEvent | None
     progress: bool | None
+    files: Mapping[str, str | Path | Mapping[str, Any]] | None
 
 
 class SpecOptions(Options, total=False):
@@ -73,7 +75,7 @@ class ModelOptions(Options, total=False):
     measure: Mapping[str, Any]
 
 
-_DICTS = ("entry_kwargs", "export", "compile", "checks", "limits", "measure")
+_DICTS = ("files", "entry_kwargs", "export", "compile", "checks", "limits", "measure")
 _LISTS = ("requirements", "targets", "outputs")
 
 
