@@ -1,7 +1,7 @@
 """Model cards as HTML.
 
 A card is Markdown of anybody who may publish: its HTML is cleaned by nh3, and it loads nothing from elsewhere, pictures
-neither. markdown-it takes time in proportion to the text, also for hostile ones, so the length bounds the time.
+neither. What takes markdown-it long, hundreds of times as many marks as in any card, is shown as plain text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from markdown_it.utils import EnvType, OptionsDict
 
 MAX_CARD_BYTES = 64 << 10
-"""A long card has 20 KiB; the worst text of this length takes a second."""
+"""A long card has 20 KiB."""
+MAX_BRACKETS = 2000
+MAX_MARKS = 10_000
+_MARKS = "*_`|<>~!"
 _KEPT = 16
 _TAGS = frozenset(
     [
@@ -82,6 +85,8 @@ def render_card(text: str, links: tuple[tuple[str, str], ...] = ()) -> Markup:
     Args:
         links: Addresses of files by name, for relative links to them; others become plain text.
     """
+    if text.count("[") > MAX_BRACKETS or sum(map(text.count, _MARKS)) > MAX_MARKS:
+        return Markup("<pre>{}</pre>").format(text)
     rendered = _HEADING.sub(_lower, _parser().render(_FRONT_MATTER.sub("", text, count=1)))
     cleaned = nh3.clean(
         rendered,
