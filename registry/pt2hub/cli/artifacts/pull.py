@@ -58,7 +58,10 @@ def pull(  # noqa: PLR0913  # each is an option by name
     max_age: MaxAge = None,
     no_files: Annotated[bool, typer.Option("--no-files", help="Leave out the attached files.")] = False,
 ) -> None:
-    """Download an artifact and its attached files into the cache of this machine."""
+    """Download an artifact into the cache of this machine.
+
+    Its attached files come along.
+    """
     from pt2hub.client.artifacts.origin import LastKnownResolutionWarning
     from pt2hub.client.artifacts.yanks import YankedVersionWarning
     from pt2hub.client.client import Client

@@ -60,6 +60,7 @@ STATUS: dict[type[errors.Pt2hubError], HTTPStatus] = {
     errors.PolicyChanged: HTTPStatus.CONFLICT,
     errors.VersionYanked: HTTPStatus.CONFLICT,
     errors.VersionInUse: HTTPStatus.CONFLICT,
+    errors.FileFixed: HTTPStatus.CONFLICT,
     errors.NotFound: HTTPStatus.NOT_FOUND,
     errors.NotRecorded: HTTPStatus.NOT_FOUND,
     errors.Conflict: HTTPStatus.CONFLICT,
