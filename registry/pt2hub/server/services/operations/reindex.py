@@ -42,9 +42,8 @@ from pt2hub.server.db.stores.publishing.versions import VersionStore
 from pt2hub.server.db.stores.values import moment
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.blobs.blob_reindex import BlobIndex
+from pt2hub.server.services.blobs.documentation_manifests import read_change, refer_documentation
 from pt2hub.server.services.blobs.documents import named_by, read_config, read_json, read_manifest
-from pt2hub.server.services.publishing.documentation_manifests import read_change
-from pt2hub.server.services.publishing.version_files import refer_documentation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

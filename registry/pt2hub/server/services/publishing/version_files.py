@@ -14,7 +14,7 @@ from pt2hub.domain.attached_files.kinds import check_media_type, kind_of, media_
 from pt2hub.domain.attached_files.names import check_name, check_names
 from pt2hub.domain.audit import Action
 from pt2hub.domain.digests import Digest
-from pt2hub.errors import BlobGone, Conflict, FileFixed, NotFound
+from pt2hub.errors import Conflict, FileFixed, NotFound
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.blobs.blobs import BlobStore
 from pt2hub.server.db.stores.publishing.documentation import (
@@ -22,14 +22,15 @@ from pt2hub.server.db.stores.publishing.documentation import (
     DocumentationStore,
 )
 from pt2hub.server.services.access import audit_log
-from pt2hub.server.services.blobs.documents import named_by
-from pt2hub.server.services.builds.quotas import TeamQuotas
-from pt2hub.server.services.not_found import require_version
-from pt2hub.server.services.publishing.documentation_manifests import (
+from pt2hub.server.services.blobs.documentation_manifests import (
     compose_documentation,
     documentation_chunks,
+    not_uploaded,
     read_change,
+    refer_documentation,
 )
+from pt2hub.server.services.builds.quotas import TeamQuotas
+from pt2hub.server.services.not_found import require_version
 from pt2hub.server.services.suggestions import suggest_words
 from pt2hub.wire.files import FileList, FileView
 
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
-    from pt2hub.domain.artifacts import Manifest
     from pt2hub.domain.limits import Limits
     from pt2hub.domain.tokens import Actor
     from pt2hub.server.blobs.ports import BlobReader
@@ -151,7 +151,7 @@ class VersionFileService:
         media_type = check_media_type(given, "media_type") if given else media_type_of(new.name)
         size = self._storage.size(StorageKey.blob(new.digest))
         if size is None:
-            raise _not_uploaded(new.digest)
+            raise not_uploaded(new.digest)
         check_content(new.name, new.digest, size)
         return AttachedFile(new.name, str(kind), media_type, new.digest, size)
 
@@ -192,20 +192,6 @@ class VersionFileService:
             where=f"{version.model}@{version.number}",
             hint="Try again.",
         )
-
-
-def refer_documentation(session: Session, version_id: int, manifest: Manifest) -> None:
-    """Protect a version's documentation from collection, and that before it no longer.
-
-    Raises:
-        NotFound: A file was not uploaded, or is being deleted.
-    """
-    owner, needed, blobs = f"documentation:{version_id}", named_by(manifest), BlobStore(session)
-    try:
-        blobs.refer(needed, owner)
-    except BlobGone as exc:  # seen a moment ago, but unconfirmed or being deleted
-        raise _not_uploaded(exc.context["digests"][0]) from exc
-    blobs.release(owner, kept=needed)
 
 
 def list_files(version: StoredVersion, documentation: Documentation) -> FileList:
@@ -265,12 +251,3 @@ def _no_file(where: str, name: str, names: Sequence[str]) -> NotFound:
     near = suggest_words(name[:200], names)
     listed = f"Did you mean {' or '.join(near)}?" if near else f"Its files: {', '.join(names) or 'none'}."
     return NotFound(f"File {name[:80]!a} not found", where=where, hint=listed)
-
-
-def _not_uploaded(digest: str) -> NotFound:
-    return NotFound(
-        "The content of the file was not uploaded",
-        where="digest",
-        hint="Upload it first: POST /api/v1/uploads, or PUT /api/v1/blobs/<digest> (pt2hub file add does it).",
-        context={"digest": digest},
-    )

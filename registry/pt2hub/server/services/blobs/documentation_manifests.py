@@ -23,14 +23,18 @@ from pt2hub.domain.attached_files.files import AttachedFile, files_of
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import canonical_json, digest_bytes
 from pt2hub.domain.principals import read_principal
-from pt2hub.errors import BadResponse, InvalidInput
+from pt2hub.errors import BadResponse, BlobGone, InvalidInput, NotFound
 from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.db.stores.blobs.blobs import BlobStore
 from pt2hub.server.db.stores.publishing.documentation import DocumentationChange
 from pt2hub.server.db.stores.values import moment
 from pt2hub.server.services.blobs.blob_writes import BlobChunk
+from pt2hub.server.services.blobs.documents import named_by
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from sqlalchemy.orm import Session
 
     from pt2hub.domain.tokens import Actor
     from pt2hub.server.db.stores.publishing.versions import StoredVersion
@@ -90,3 +94,27 @@ def read_change(manifest: Manifest) -> DocumentationChange:
     except (InvalidInput, ValueError, RecursionError) as exc:
         raise BadResponse(f"The documentation is malformed: {exc}", where=manifest.digest) from exc
     return DocumentationChange(files, int(revision), manifest.digest, at, by)
+
+
+def refer_documentation(session: Session, version_id: int, manifest: Manifest) -> None:
+    """Protect a version's documentation from collection, and that before it no longer.
+
+    Raises:
+        NotFound: A file was not uploaded, or is being deleted.
+    """
+    owner, needed, blobs = f"documentation:{version_id}", named_by(manifest), BlobStore(session)
+    try:
+        blobs.refer(needed, owner)
+    except BlobGone as exc:  # seen a moment ago, but unconfirmed or being deleted
+        raise not_uploaded(exc.context["digests"][0]) from exc
+    blobs.release(owner, kept=needed)
+
+
+def not_uploaded(digest: str) -> NotFound:
+    """Return the error for a file whose bytes are not stored."""
+    return NotFound(
+        "The content of the file was not uploaded",
+        where="digest",
+        hint="Upload it first: POST /api/v1/uploads, or PUT /api/v1/blobs/<digest> (pt2hub file add does it).",
+        context={"digest": digest},
+    )
