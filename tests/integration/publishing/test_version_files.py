@@ -11,6 +11,7 @@ from pt2hub.domain.artifacts import DOCUMENTATION_TYPE
 from pt2hub.domain.attached_files.files import files_of
 from pt2hub.domain.digests import Digest, digest_bytes
 from pt2hub.domain.limits import Limits
+from pt2hub.domain.reading import EVERYTHING, Readable
 from pt2hub.domain.tokens import Actor
 from pt2hub.errors import (
     DuplicateFile,
@@ -24,6 +25,7 @@ from pt2hub.errors import (
     TooManyFiles,
 )
 from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.db.reading import limit_reading
 from pt2hub.server.services.blobs.documents import read_manifest
 from pt2hub.server.services.publishing.version_files import NewFile, VersionFileService
 from support.registry import V3, V4
@@ -209,6 +211,20 @@ def test_a_team_at_its_limit_replaces_by_shorter_texts_only(registry: Registry) 
     assert listed(registry)["README.md"].size == 7
     limited.put(MODEL, 1, new[5], by=ADA)
     assert listed(registry)["README.md"].size == 5
+
+
+def test_the_bytes_belong_to_the_team_and_are_read_with_its_model(registry: Registry) -> None:
+    published(registry)
+    before = registry.services.usage.view().teams[0].stored_bytes
+    put(registry, "LICENSE", b"MIT licence")
+    after = registry.services.usage.view().teams[0].stored_bytes
+    assert after - before > len(b"MIT licence"), "with the manifest"
+    try:
+        for pattern, is_read in {"vision/*": True, "nlp/*": False}.items():
+            limit_reading(Readable((pattern,)))
+            assert registry.services.visibility.blob(digest_bytes(b"MIT licence")) is is_read
+    finally:
+        limit_reading(EVERYTHING)
 
 
 # -- from the storage --------------------------------------------------------------------------------------------------

@@ -40,15 +40,12 @@ def link_files(root: Path, manifest: Digest, blobs: Mapping[str, Path]) -> dict[
 
 
 def remove_broken_links(root: Path) -> None:
-    """Remove the folders of artifacts with files that are in the cache no longer."""
-    for folder in (root / FOLDER).glob("*"):
-        links = list(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
-        if all(link.exists() for link in links):
-            continue
-        with suppress(OSError):
-            for link in links:
+    """Remove the links to files that are in the cache no longer, and the folders that are empty then."""
+    for link in (root / FOLDER).glob("*/*"):
+        if link.is_symlink() and not link.exists():
+            with suppress(OSError):
                 link.unlink()
-            folder.rmdir()
+                link.parent.rmdir()  # fails while another link is there
 
 
 def _link(link: Path, blob: Path) -> Path:

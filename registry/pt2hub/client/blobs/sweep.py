@@ -32,7 +32,8 @@ def sweep(folder: BlobFolder, *, everything: bool = False) -> list[Path]:
     Args:
         everything: Whether to remove also those that are not old yet.
     """
-    remove_broken_links(folder.root)
+    if everything:  # each pull would look at all artifacts
+        remove_broken_links(folder.root)
     now = time.time()
     old = [path for path in _partial(folder) if everything or _age(path / RANGES, now) > PARTIAL_SECONDS]
     removed = [path for path in old if is_abandoned(path)]
