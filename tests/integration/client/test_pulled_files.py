@@ -146,6 +146,8 @@ def test_documentation_is_added_listed_read_and_removed(net: Path, shell: Shell,
     assert "LICENSE" in shell("file", "add", NET, "LICENSE").out
     assert shell("file", "get", NET, "LICENSE", "-o", "copy.txt").out == "copy.txt\n"
     assert (net / "copy.txt").read_text() == "MIT\n"
+    refused = shell("file", "get", NET, "LICENSE")
+    assert (refused.code, "exists" in refused.err) == (1, True), "one's own is not replaced unasked"
     code, document = shell.json("file", "ls", NET)
     assert (code, [item["name"] for item in document["files"] if not item["pinned"]]) == (0, ["LICENSE"])
     assert document["changed_by"]["name"] == "client"

@@ -28,7 +28,7 @@ from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.reading import limit_reading
 from pt2hub.server.services.blobs.documents import read_manifest
 from pt2hub.server.services.publishing.version_files import NewFile, VersionFileService
-from support.registry import V3, V4
+from support.registry import V3, V4, a_spec
 
 if TYPE_CHECKING:
     from flask.testing import FlaskClient
@@ -94,6 +94,12 @@ def test_every_artifact_has_the_files_of_the_publication_as_layers(registry: Reg
 
 def test_another_tokenizer_is_another_version_and_another_card_is_not(registry: Registry) -> None:
     first = submit(registry, {"tokenizer.json": b"{}", "README.md": b"# A net"})
+    registry.blob(b"# A better text")
+    spec = a_spec(
+        files={"tokenizer.json": digest_bytes(b"{}"), "README.md": digest_bytes(b"# A better text")}
+    )
+    preview = registry.services.publish.check(spec)
+    assert (preview.created, preview.documentation) == (False, ("README.md",))
     again = submit(registry, {"tokenizer.json": b"{}", "README.md": b"# A better text"})
     assert (again.created, again.number) == (False, 1)
     card = next(item for item in again.files if item.name == "README.md")

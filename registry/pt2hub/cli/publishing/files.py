@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003  # typer reads annotations when it runs
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -55,9 +55,7 @@ def get(
     *,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", "-o", help="Where to write it; in this directory under its own name if omitted."
-        ),
+        typer.Option("--out", "-o", help="Where to write it; as a new file in this directory if omitted."),
     ] = None,
 ) -> None:
     """Download an attached file.
@@ -65,11 +63,15 @@ def get(
     Documentation is as it is now; `pt2hub pull` brings what the version was published with.
     """
     from pt2hub.client.client import Client
+    from pt2hub.client.exports.destination import taken
     from pt2hub.domain.attached_files.names import check_name
 
+    wanted = out or Path(check_name(name))
+    if out is None and wanted.exists():
+        raise taken(wanted)
     with Client() as client:
         model, number = number_of(client, reference)
-        path = client.files.get(model, number, name, out or check_name(name), progress=shows_progress())
+        path = client.files.get(model, number, name, wanted, progress=shows_progress())
     emit({"name": name, "path": str(path)}, lambda console: console.print(str(path)))
 
 
