@@ -73,11 +73,13 @@ class SpecFiles:
     def __bool__(self) -> bool:
         return any((self.weights, self.code, self.saved, self.program, self.examples, self.attached))
 
-    def named_in(self, spec: Mapping[str, Any], upload: Upload, fetch: Fetch, *, folder: Path) -> Document:
+    def named_in(
+        self, spec: Mapping[str, Any], upload: Upload, fetch: Fetch, *, folder: Path | None = None
+    ) -> Document:
         """Return the spec with the digests of the uploaded files.
 
         Args:
-            folder: The folder that paths in the spec are relative to.
+            folder: The folder that paths in the spec are relative to; the current one if None.
 
         Raises:
             WeightsUnavailable: The named weights cannot be fetched.
@@ -91,7 +93,7 @@ class SpecFiles:
 
         document = dict(spec)
         self._check_source(document.get("source"))
-        upload_files(document, self.attached, folder, upload)
+        upload_files(document, self.attached, folder or Path(), upload)
         with TemporaryDirectory(prefix="pt2hub-") as scratch:
             if self.saved:
                 self._bring_saved(document, self.saved, Path(scratch), upload)
