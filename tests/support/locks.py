@@ -51,7 +51,8 @@ def locked_model(reference: str, *stored: Stored) -> LockedModel:
 def a_lock(*models: LockedModel) -> Lock:
     """A lock of a server with a bucket; by default of one version on two targets."""
     given = models or (locked_model("vision/resnet18@prod", a_stored(CPU), a_stored(GPU)),)
-    return Lock(LOCK_SCHEMA, SERVER, given, BUCKET)
+    schema = LOCK_SCHEMA if any(model.files for model in given) else 1
+    return Lock(schema, SERVER, given, BUCKET)
 
 
 def _blob(data: bytes, media_type: str) -> Descriptor:

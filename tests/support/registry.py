@@ -24,13 +24,14 @@ from pt2hub.domain.artifacts import (
     Toolchain,
     VersionIdentity,
 )
+from pt2hub.domain.attached_files.files import file_layers
 from pt2hub.domain.builds import StepReport
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest, canonical_json, digest_bytes
 from pt2hub.domain.performance.measurements import RUN_SCHEMA, Measurement, MeasurementRun
 from pt2hub.domain.publications import Publication
 from pt2hub.domain.targets import parse_target
-from pt2hub.domain.tokens import SERVER
+from pt2hub.domain.tokens import SERVER, Actor
 from pt2hub.domain.workers import Registration
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.memory import MemoryStorage
@@ -38,12 +39,14 @@ from pt2hub.server.container import Container
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db.queue import BuildQueue
 from pt2hub.server.services.blobs.blob_writes import BlobChunk
+from pt2hub.server.services.publishing.version_files import NewFile
 from support.artifacts import a_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pt2hub.domain.builds import Claim
+    from pt2hub.wire.files import FileList
     from pt2hub.wire.responses import VersionView
 
 V3 = "torch2.13-cpu-x86_64_v3"
@@ -182,6 +185,11 @@ class Registry:
         self.services.blobs.store([BlobChunk(StorageKey.blob(digest), len(data), data)], holder=holder)
         return Descriptor(media_type, digest, len(data))
 
+    def attach(self, name: str, data: bytes, *, model: str = "vision/resnet18", number: int = 1) -> FileList:
+        """Stores a documentation file and attaches it to a version."""
+        new = NewFile(name, self.blob(data).digest)
+        return self.services.version_files.put(model, number, new, by=Actor("test"))
+
     def manifest(self, manifest: Manifest, *, holder: str = "api") -> Manifest:
         """Stores a manifest."""
         data = manifest.as_bytes()
@@ -237,7 +245,11 @@ class Registry:
             Manifest(
                 artifactType=oci.ARTIFACT_TYPE,
                 config=blob(canonical_json(encode(config)), oci.CONFIG_TYPE),
-                layers=(blob(code, oci.CODE_TYPE), blob(weights_data, oci.WEIGHTS_TYPE)),
+                layers=(
+                    blob(code, oci.CODE_TYPE),
+                    blob(weights_data, oci.WEIGHTS_TYPE),
+                    *file_layers(claim.pins),
+                ),
                 annotations={oci.CREATED: "2026-11-21T10:00:00+00:00", oci.BUILD: claim.build},
             ),
             holder=claim.holder,

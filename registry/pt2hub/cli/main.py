@@ -20,7 +20,7 @@ from pt2hub.cli.builds import build, control, logs, wait
 from pt2hub.cli.operations import admin, completion, doctor, server, webhooks, worker
 from pt2hub.cli.performance import comparisons, history, measuring_jobs, reports
 from pt2hub.cli.promotion import aliases, policies, yanks
-from pt2hub.cli.publishing import description, labels, publish, specs
+from pt2hub.cli.publishing import description, files, labels, publish, specs
 from pt2hub.cli.retention import deletion
 from pt2hub.cli.retention import policies as retention_policies
 from pt2hub.errors import Pt2hubError, UsageError
@@ -90,6 +90,7 @@ retention_policies.register(app)
 exports.register(app)
 labels.register(app)
 specs.register(app)
+files.register(app)
 settings.register(app)
 tokens.register(app)
 webhooks.register(app)

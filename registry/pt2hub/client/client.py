@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pt2hub.client.artifact_resources import Artifacts
     from pt2hub.client.device_login import Devices
     from pt2hub.client.exports.exporter import Exports
+    from pt2hub.client.file_resources import Files
     from pt2hub.client.label_resources import Labels
     from pt2hub.client.performance.performance import Performance
     from pt2hub.client.publishing.options import ModelOptions, SpecOptions
@@ -71,6 +72,14 @@ class Client(Connection):
         from pt2hub.client.exports.exporter import Exports
 
         return Exports(self, lambda: self._transport)
+
+    @cached_property
+    def files(self) -> Files:
+        """Attached files of versions."""
+        from pt2hub.client.blobs.cache import BlobCache
+        from pt2hub.client.file_resources import Files
+
+        return Files(self._transport, BlobCache(self.config.cache, shared=self.config.shared_cache))
 
     @cached_property
     def labels(self) -> Labels:

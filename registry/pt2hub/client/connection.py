@@ -46,6 +46,7 @@ class LoadOptions(TypedDict, total=False):
     offline: bool | None
     max_age: timedelta | float | None
     build_timeout: float | None
+    files: bool
 
 
 class Connection:
@@ -169,6 +170,7 @@ class Connection:
         lock: str | Path | None = None,
         offline: bool | None = None,
         max_age: timedelta | float | None = None,
+        files: bool = True,
     ) -> LocalArtifact:
         """Download an artifact's files into the cache; see `Puller.pull`, and `load` for the options."""
         from pt2hub.client.blobs.folder import WAYS
@@ -184,7 +186,9 @@ class Connection:
             else self.locks.puller(lock, availability=availability)
         )
         with closing(puller):
-            return puller.pull(reference, target=target, device=device, verify=verify, progress=progress)
+            return puller.pull(
+                reference, target=target, device=device, verify=verify, progress=progress, files=files
+            )
 
     @overload
     def load(
@@ -216,6 +220,7 @@ class Connection:
         max_age: timedelta | float | None = None,
         on_missing: OnMissing | None = None,
         build_timeout: float | None = None,
+        files: bool = True,
     ) -> LoadedModel | FallbackModel:
         """Load an artifact, pulling files that are not in the cache. Imports torch.
 
@@ -243,6 +248,7 @@ class Connection:
                 machine and waits; a callable, such as the eager module, is called in its place until one is built, which
                 a thread sees to. Both need a token that may publish.
             build_timeout: Seconds to wait for that build at most.
+            files: Whether the attached files are pulled too; `model.files` has their paths by name.
 
         Returns:
             The model; call it like the module it was published from. With a callable as `on_missing` and no artifact, a
@@ -276,6 +282,7 @@ class Connection:
             num_runners=num_runners,
             cuda_graph=cuda_graph,
             max_cuda_graphs=max_cuda_graphs,
+            files=files,
         )
         if on_missing is None:
             return attempt(self, reference)
@@ -311,6 +318,7 @@ class Connection:
         lock: str | Path | None,
         offline: bool | None,
         max_age: timedelta | float | None,
+        files: bool,
         **options: Any,
     ) -> LoadedModel:
         with collector_paused():
@@ -324,5 +332,6 @@ class Connection:
             lock=lock,
             offline=offline,
             max_age=max_age,
+            files=files,
         )
         return load_artifact(artifact, device=device, **options)

@@ -41,6 +41,13 @@ BASELINE_PROFILE_TYPE = "application/vnd.pt2hub.baseline-profile.v1+json"
 LOG_TYPE = "application/vnd.pt2hub.log.v1+jsonl"
 """Referrer: the log of the attempt that published the artifact, one JSON object per line."""
 
+DOCUMENTATION_TYPE = "application/vnd.pt2hub.documentation.v1"
+"""Manifest of a version's documentation since it was last changed; its layers are all of its documentation files."""
+DOCUMENT_LAYER_TYPE = "application/vnd.cncf.model.doc.v1.raw"
+"""Layer of an attached file for people. The type is that of CNCF ModelPack, which other OCI tools for models read."""
+CONFIG_LAYER_TYPE = "application/vnd.cncf.model.weight.config.v1.raw"
+"""Layer of an attached file for programs, such as a tokenizer; also ModelPack's."""
+
 TITLE = "org.opencontainers.image.title"
 """File name under which `oras pull` writes a layer."""
 CREATED = "org.opencontainers.image.created"
@@ -50,6 +57,15 @@ TARGET = "io.pt2hub.target"
 BUILD = "io.pt2hub.build"
 LINES = "io.pt2hub.lines"
 """Number of lines of a log."""
+FILE_PATH = "org.cncf.model.filepath"
+"""Name of an attached file, as in ModelPack."""
+FILE_KIND = "io.pt2hub.file.kind"
+FILE_MEDIA_TYPE = "io.pt2hub.file.media-type"
+IDENTITY = "io.pt2hub.version.identity"
+"""Identity of the version that a documentation manifest belongs to."""
+REVISION = "io.pt2hub.documentation.revision"
+CHANGED_BY = "io.pt2hub.documentation.changed-by"
+"""Who changed the documentation, a principal as JSON."""
 
 CODE_NAME = "code.zip"
 """Never `.pt2`: without the weights a stock loader crashes on the first call (docs/facts/aoti.md#code-without-its-weights)."""
@@ -122,6 +138,11 @@ class Manifest:
     def layer(self, media_type: str) -> Descriptor | None:
         """Return the first layer of a media type, or None."""
         return next((item for item in self.layers if item.mediaType == media_type), None)
+
+    @property
+    def files(self) -> tuple[Descriptor, ...]:
+        """The layers that are attached files (`domain.attached_files`)."""
+        return tuple(item for item in self.layers if FILE_KIND in item.annotations)
 
 
 @dataclass(frozen=True, slots=True)

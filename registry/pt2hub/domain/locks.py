@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pt2hub.domain.artifacts import CODE_TYPE, WEIGHTS_TYPE
+from pt2hub.domain.artifacts import CODE_TYPE, TITLE, WEIGHTS_TYPE
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.names import Reference
 from pt2hub.domain.storage import StorageLocation
@@ -14,7 +14,8 @@ from pt2hub.errors import Ambiguous, Detail, LockMismatch, NotFound
 if TYPE_CHECKING:
     from pt2hub.domain.artifacts import ArtifactConfig, Descriptor, Manifest
 
-LOCK_SCHEMA = 1
+LOCK_SCHEMA = 2
+"""The newest schema; a lock without attached files is written in the first one, which has all that it needs."""
 _RELOCK = "If the file was edited or merged by hand, lock it again: pt2hub lock --upgrade {}"
 
 
@@ -74,6 +75,21 @@ class LockedArtifact:
 
 
 @dataclass(frozen=True, slots=True)
+class LockedFile:
+    """An attached file of a locked version, which all of its artifacts have.
+
+    Attributes:
+        name: Its name.
+        digest: Digest of the content.
+        size: Size in bytes.
+    """
+
+    name: str
+    digest: Digest
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class LockedModel:
     """A locked reference.
 
@@ -81,11 +97,14 @@ class LockedModel:
         reference: The reference as it was declared.
         version: Number of the version that it is pinned to.
         artifacts: The version's artifacts, by target.
+        files: The attached files that the artifacts have, by name; empty if there are none, or if an older pt2hub wrote
+            the lock, where the manifests alone pin them.
     """
 
     reference: str
     version: int
     artifacts: tuple[LockedArtifact, ...]
+    files: tuple[LockedFile, ...] = ()
 
     @property
     def model(self) -> str:
@@ -100,7 +119,7 @@ class LockedModel:
     def only(self, targets: tuple[str, ...]) -> LockedModel:
         """Return the same with artifacts for these targets only."""
         kept = tuple(item for item in self.artifacts if item.target in targets)
-        return LockedModel(self.reference, self.version, kept)
+        return LockedModel(self.reference, self.version, kept, self.files)
 
     def check(self, digest: Digest, size: int, manifest: Manifest, config: ArtifactConfig | None) -> None:
         """Check that an artifact is as it was locked.
@@ -125,6 +144,10 @@ class LockedModel:
             other = found.blobs[name] if found else None
             given |= {f"{name}.digest": blob.digest, f"{name}.size": blob.size}
             actual |= {f"{name}.digest": other and other.digest, f"{name}.size": other and other.size}
+        if self.files:
+            given |= _fields(self.files)
+            actual |= dict.fromkeys(given.keys() - actual.keys()) | _fields(locked_files(manifest))
+            given |= dict.fromkeys(actual.keys() - given.keys())
         wrong = [
             Detail(name, f"is {value} in the lock, {actual[name]} in the artifact")
             for name, value in given.items()
@@ -191,6 +214,20 @@ class Lock:
             where=where,
             hint=f"Locked: {', '.join(self.references) or 'nothing'}. To add it: pt2hub lock {name}",
         )
+
+
+def locked_files(manifest: Manifest) -> tuple[LockedFile, ...]:
+    """Return the attached files of an artifact as a lock has them."""
+    files = (LockedFile(item.annotations.get(TITLE, ""), item.digest, item.size) for item in manifest.files)
+    return tuple(sorted(files, key=lambda item: item.name))
+
+
+def _fields(files: tuple[LockedFile, ...]) -> dict[str, object]:
+    return {
+        f"files.{item.name}.{field}": value
+        for item in files
+        for field, value in (("digest", item.digest), ("size", item.size))
+    }
 
 
 def _locked(descriptor: Descriptor) -> LockedBlob:

@@ -6,6 +6,7 @@ This package imports nothing else from pt2hub and is independent of transport: t
     +-- UsageError              the caller, the spec or the model is at fault; never retried
     |   +-- InvalidInput        a document or an argument has invalid fields (each is named in the details)
     |   |   +-- UnknownTarget, NoLiveWorker, UnknownMetric
+    |   |   +-- InvalidFileName, InvalidMediaType, DuplicateFile, TooManyFiles, EmptyFile
     |   +-- UnknownFactory, FactoryFailed, FactoryArguments, UnknownInput, InputRefused, IndexOutOfRange
     |   +-- UnknownEntry, MissingRequirement, BadCodeArchive, NotAModule, BadProgram, ProgramNewer
     |   +-- UnsupportedTensor, InputMutated, UnusedInput, HiddenState, RandomOperators, WeightsUnavailable
@@ -28,7 +29,7 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   |   +-- PromotionCheckFailed, PolicyChanged
     |   |   +-- VersionYanked, VersionInUse, LabelChanged, LabelImmutable
     |   |   +-- AliasMoved, NotReady, NotMeasured, BuildActive, BuildOver, UploadIncomplete, PromotionCheckFailed, PolicyChanged
-    |   |   +-- VersionYanked, VersionInUse, StillNeeded, DigestRefused, CollectionRefused
+    |   |   +-- VersionYanked, VersionInUse, StillNeeded, DigestRefused, CollectionRefused, FileFixed
     |   +-- ClientTooOld, ServerTooOld, BadCall, Incompatible, CudaGraphUnavailable, ForkedProcess, Offline
     |   +-- LockInvalid, LockOutdated, LockMismatch
     |   +-- HomeInUse, HomeUnusable, DiskFull, PortTaken, NamespacesRefused, SchemaNewer, SchemaOlder, BadConfiguration
@@ -52,6 +53,14 @@ from pt2hub.errors.base import (
     TransientError,
     UsageError,
     walk,
+)
+from pt2hub.errors.files import (
+    DuplicateFile,
+    EmptyFile,
+    FileFixed,
+    InvalidFileName,
+    InvalidMediaType,
+    TooManyFiles,
 )
 from pt2hub.errors.locks import LockInvalid, LockMismatch, LockOutdated
 from pt2hub.errors.models import (
@@ -230,11 +239,14 @@ __all__ = [
     "DigestRefused",
     "DimensionSpecialised",
     "DiskFull",
+    "DuplicateFile",
+    "EmptyFile",
     "ExampleOutOfRange",
     "ExportFailed",
     "FactoryArguments",
     "FactoryFailed",
     "FatalError",
+    "FileFixed",
     "Forbidden",
     "ForkedProcess",
     "HiddenState",
@@ -250,7 +262,9 @@ __all__ = [
     "InputMutated",
     "InputRefused",
     "InternalError",
+    "InvalidFileName",
     "InvalidInput",
+    "InvalidMediaType",
     "IsolationRefused",
     "IssuerUnavailable",
     "KernelFailed",
@@ -313,6 +327,7 @@ __all__ = [
     "TokenRevoked",
     "ToleranceMissed",
     "TooLarge",
+    "TooManyFiles",
     "TransientError",
     "Unauthorized",
     "UnknownEntry",

@@ -68,6 +68,8 @@ from pt2hub.server.services.publishing.catalog import CatalogService
 from pt2hub.server.services.publishing.labels import LabelService
 from pt2hub.server.services.publishing.overview import OverviewService
 from pt2hub.server.services.publishing.publish import PublishService
+from pt2hub.server.services.publishing.submission_validation import SpecValidator
+from pt2hub.server.services.publishing.version_files import VersionFileService
 from pt2hub.server.services.retention.deletion import DeletionService
 from pt2hub.server.services.retention.forced_deletion import ForcedDeletionService
 from pt2hub.server.services.retention.policies import RetentionService
@@ -168,12 +170,13 @@ class Container:
 
     def _open_publishing(self, factories: tuple[str, ...]) -> None:
         sessions, queue, timeout = self._sessions, self.queue, self._heartbeat_timeout
+        self.version_files = VersionFileService(sessions, self.storage, self.blobs, self._limits)
         self.publish = PublishService(
             sessions,
             queue,
-            self.storage,
+            SpecValidator(self.storage, factories=factories),
+            self.version_files,
             heartbeat_timeout=timeout,
-            factories=factories,
             limits=self._limits,
         )
         self.catalog = CatalogService(sessions, heartbeat_timeout=timeout)

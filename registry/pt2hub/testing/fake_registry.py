@@ -30,6 +30,9 @@ from pt2hub.domain.artifacts import (
     Toolchain,
     VersionIdentity,
 )
+from pt2hub.domain.attached_files.files import AttachedFile
+from pt2hub.domain.attached_files.kinds import kind_of, media_type_of
+from pt2hub.domain.attached_files.names import check_name
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import canonical_json, digest_bytes
 from pt2hub.domain.names import Reference
@@ -38,7 +41,7 @@ from pt2hub.testing.fake_models import FakeModels
 from pt2hub.testing.fake_server import FakeServer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _TOKEN = "pt2_fake"  # noqa: S105  # no secret: it opens this registry only
 _POLL_S = 0.02
@@ -144,23 +147,31 @@ class FakeRegistry:
         return list(dict.fromkeys(found))
 
     def add_version(
-        self, model: str, *, targets: Sequence[str], code: bytes = b"code", weights: bytes = NO_TENSORS
+        self,
+        model: str,
+        *,
+        targets: Sequence[str],
+        code: bytes = b"code",
+        weights: bytes = NO_TENSORS,
+        files: Mapping[str, bytes] | None = None,
     ) -> int:
         """Add a made-up version with an artifact for each target; return its number.
 
         Args:
             code: Bytes of the code layer.
             weights: Bytes of the weights layer.
+            files: Attached files by name.
 
         Raises:
-            InvalidInput: The name of the model is malformed.
+            InvalidInput: The name of the model, or of a file, is malformed.
             UnknownTarget: The name of a target is malformed.
         """
         number = self._models.next_number(model)
         for target in targets:
             config = _make_up(model, number, target)
             data = canonical_json(encode(config))
-            layers = (self._store(CODE_TYPE, code), self._store(WEIGHTS_TYPE, weights))
+            attached = (self._attach(check_name(name), content) for name, content in (files or {}).items())
+            layers = (self._store(CODE_TYPE, code), self._store(WEIGHTS_TYPE, weights), *attached)
             manifest = Manifest(ARTIFACT_TYPE, self._store(CONFIG_TYPE, data), layers)
             self._models.blobs[manifest.digest] = manifest.as_bytes()
             self._models.add_artifact(model, number, target, manifest.digest)
@@ -180,6 +191,10 @@ class FakeRegistry:
         digest = digest_bytes(data)
         self._models.blobs[digest] = data
         return Descriptor(media_type, digest, len(data))
+
+    def _attach(self, name: str, data: bytes) -> Descriptor:
+        stored = self._store(media_type_of(name), data)
+        return AttachedFile(name, kind_of(name), stored.mediaType, stored.digest, stored.size).as_layer()
 
     def _set_alias(self, reference: str, number: int) -> None:
         alias = Reference.parse(reference).alias if reference else None

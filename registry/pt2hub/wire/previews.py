@@ -40,6 +40,7 @@ class PublishPreview:
         unread: Paths of blobs that were too large to look into now; `submit` does.
         settings: Which settings the version that there is would take over from the spec (`limits`, `compile.debug`).
         notes: Modes and options of the spec that change nothing on a target.
+        documentation: Names of documentation files that the version that there is would take over.
     """
 
     model: str
@@ -52,6 +53,7 @@ class PublishPreview:
     unread: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    documentation: tuple[str, ...] = ()
 
     @property
     def queued(self) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.principals import Principal
 from pt2hub.renderable import Renderable
+from pt2hub.wire.files import FileView
 from pt2hub.wire.resolution import Yank
 
 MAX_COUNTED_VERSIONS = 1000
@@ -235,6 +236,7 @@ class VersionView(Renderable):
         yanked: Its yank, or None if it is not yanked.
         yanks: All yanks and their ends, newest first.
         labels: Its labels, by key.
+        files: The attached files, by name.
     """
 
     model: str
@@ -254,6 +256,7 @@ class VersionView(Renderable):
     yanked: Yank | None = None
     yanks: tuple[YankChange, ...] = ()
     labels: tuple[LabelView, ...] = ()
+    files: tuple[FileView, ...] = ()
 
     __repr__ = Renderable.__str__  # what a prompt shows; no list holds them
 

@@ -168,6 +168,20 @@ def second_build(registry: Registry, _web: FlaskClient) -> Case:
     return Case("DELETE", f"/api/v1/builds/{build}?reason=x")
 
 
+def with_card(registry: Registry) -> None:
+    registry.submit()
+    registry.attach("README.md", b"# A net")
+
+
+def another_card(registry: Registry, web: FlaskClient) -> Case:
+    """A documentation file whose bytes are there, in place of the present one."""
+    with_card(registry)
+    data, token = b"# Another net", registry.services.access.create_token("uploader")
+    blob = Case("PUT", f"/api/v1/blobs/{digest_bytes(data)}", data=data)
+    assert send(web, "blobs.upload", blob, token).status_code == 201
+    return Case("PUT", f"{API}/versions/1/files/README.md", {"digest": digest_bytes(data)})
+
+
 MOVE = {"number": 1, "expected": None, "reason": "first"}
 FORM = {"alias": "prod", "number": "1", "reason": "first"}
 UPLOAD = {"digest": digest_bytes(b"new"), "size": 3}
@@ -189,6 +203,13 @@ MUTATIONS = {
     ),
     "labels.label_version": Mutation(
         Action.VERSION_LABEL, after(Registry.submit, Case("PATCH", f"{API}/versions/1/labels", LABELS))
+    ),
+    "files.put": Mutation(
+        Action.VERSION_ATTACH,
+        another_card,
+    ),
+    "files.remove": Mutation(
+        Action.VERSION_DETACH, after(with_card, Case("DELETE", f"{API}/versions/1/files/README.md"))
     ),
     "measuring.measure": Mutation(
         Action.MEASUREMENT_QUEUE, after(built, Case("POST", "/api/v1/measure", {"reference": f"{MODEL}@1"}))

@@ -48,6 +48,8 @@ def cases(registry: Registry) -> dict[str, Case]:
         "blobs.upload": Case("PUT", f"/api/v1/blobs/{digest}"),
         "labels.label_model": Case("PATCH", f"{model}/labels", {"set": {"owner": "search"}}),
         "labels.label_version": Case("PATCH", f"{model}/versions/1/labels", {"set": {"owner": "search"}}),
+        "files.put": Case("PUT", f"{model}/versions/1/files/README.md", {"digest": digest}),
+        "files.remove": Case("DELETE", f"{model}/versions/1/files/README.md"),
         "measuring.measure": Case("POST", "/api/v1/measure", {"reference": f"{MODEL}@1"}),
         "models.change": Case("PATCH", model, {"description": "A net."}),
         "policies.put": Case("PUT", f"{model}/policy", {"document": {}, "revision": 0}),

@@ -23,6 +23,7 @@ from support.api_process import running_api
 from support.hub import MIDDLE, SIZE, Blob, Hub, a_blob, cached, proxies, pulled
 from support.postgres import create_database
 from support.proxy import CONFLICT
+from support.registry import a_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,6 +98,24 @@ def test_a_range_is_answered_where_the_redirect_leads(calm: Hub, client: Client,
         assert response.status == 416
         response = pool.request("HEAD", url)
         assert (response.status, response.headers["Content-Length"]) == (200, str(SIZE))
+
+
+def test_attached_files_go_past_the_api_as_all_bytes_do(
+    calm: Hub, client: Client, blob: Blob, tmp_path: Path
+) -> None:
+    card = tmp_path / "README.md"
+    card.write_text("# A net")
+    up, near = calm.public.up, calm.near.up
+    version = client.publish(a_spec(model="files/net"), files={"calibration.bin": blob.path})
+    assert calm.public.up - up > SIZE
+    client.files.add("files/net", version.number, card)
+    assert client.files.get("files/net", version.number, "calibration.bin").read_bytes() == blob.data
+    assert calm.near.up - near < SIZE / 10
+    url = f"{calm.url}/api/v1/models/files/net/versions/1/files/README.md"
+    with urllib3.PoolManager() as pool:
+        response = pool.request("GET", url, headers={"Range": "bytes=2-"})
+    assert (response.status, response.data) == (206, b"A net")
+    assert response.headers["Content-Disposition"].startswith("attachment")
 
 
 # -- one request -----------------------------------------------------------------------------------------

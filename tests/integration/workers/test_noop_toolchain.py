@@ -11,6 +11,7 @@ import pytest
 from pt2hub import archive
 from pt2hub.client.machine.host import check_host
 from pt2hub.domain.artifacts import CODE_TYPE, NO_TENSORS, WEIGHTS_TYPE
+from pt2hub.domain.attached_files.files import files_of
 from pt2hub.domain.builds import STEPS
 from pt2hub.domain.digests import digest_chunks
 from pt2hub.errors import BadConfiguration, Incompatible
@@ -150,6 +151,20 @@ def test_baked_weights_are_in_the_code_layer_which_is_the_single_file_and_comes_
     chunks = attempts.services.single_file.chunks(assembly, 0, config.single_file.size)
     assert digest_chunks(chunks) == config.single_file.digest == assembly.code.digest
     assert attempts.services.reindex.reindex()["unreadable"] == {}
+
+
+def test_the_artifact_has_the_files_of_its_version_as_layers(attempts: AttemptBench) -> None:
+    version = attempts.submit(
+        files={"labels.txt": attempts.store(b"cat"), "README.md": attempts.store(b"# A")}
+    )
+    attempts.attempt(version)
+    digest = attempts.services.builds.view(version.builds[0].id).artifact
+    assert digest is not None
+    files = files_of(read_manifest(attempts.services.storage, digest))
+    assert [(item.name, item.digest) for item in files] == [
+        (item.name, item.digest) for item in version.files
+    ]
+    assert len(files) == 2
 
 
 def test_one_target_alone_may_have_its_weights_baked(attempts: AttemptBench) -> None:

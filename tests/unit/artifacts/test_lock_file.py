@@ -149,8 +149,8 @@ def test_conflict_markers_are_named_with_their_line_and_a_way_out() -> None:
 
 
 def test_a_lock_of_a_newer_schema_says_what_to_upgrade() -> None:
-    with pytest.raises(ClientTooOld, match="schema 2") as caught:
-        parsed(format_lock(a_lock()).replace("schema = 1", "schema = 2") + "new_field = 1\n")
+    with pytest.raises(ClientTooOld, match="schema 3") as caught:
+        parsed(format_lock(a_lock()).replace("schema = 1", "schema = 3") + "new_field = 1\n")
     assert "pip install --upgrade pt2hub" in str(caught.value.hint)
 
 

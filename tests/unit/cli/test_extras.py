@@ -17,7 +17,7 @@ from pt2hub.client.config import ClientConfig
 from pt2hub.errors import BadConfiguration
 from pt2hub.server.blobs.open import open_storage
 
-NAMED_OTHERWISE = {"nvidia_ml_py": "pynvml"}
+NAMED_OTHERWISE = {"markdown_it_py": "markdown_it", "nvidia_ml_py": "pynvml"}
 """Packages whose module has another name."""
 PROJECT = Path(__file__).parents[3] / "pyproject.toml"
 

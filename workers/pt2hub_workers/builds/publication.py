@@ -16,6 +16,7 @@ from pt2hub.domain.artifacts import (
     StepTiming,
     VersionIdentity,
 )
+from pt2hub.domain.attached_files.files import file_layers
 from pt2hub.domain.builds import Claim
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest, canonical_json, digest_bytes, digest_file
@@ -182,7 +183,7 @@ def compose(
     manifest = Manifest(
         artifactType=artifacts.ARTIFACT_TYPE,
         config=chunks.add(canonical_json(encode(config)), artifacts.CONFIG_TYPE),
-        layers=layers,
+        layers=(*layers, *file_layers(config.version.pins)),  # files are stored since the submission
         annotations={
             artifacts.CREATED: dt.datetime.fromtimestamp(at, dt.UTC).isoformat(timespec="seconds"),
             artifacts.MODEL: config.version.model,

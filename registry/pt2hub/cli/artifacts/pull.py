@@ -56,8 +56,12 @@ def pull(  # noqa: PLR0913  # each is an option by name
     lock: LockPath = None,
     offline: Offline = False,
     max_age: MaxAge = None,
+    no_files: Annotated[bool, typer.Option("--no-files", help="Leave out the attached files.")] = False,
 ) -> None:
-    """Download an artifact into the cache of this machine."""
+    """Download an artifact into the cache of this machine.
+
+    Its attached files come along.
+    """
     from pt2hub.client.artifacts.origin import LastKnownResolutionWarning
     from pt2hub.client.artifacts.yanks import YankedVersionWarning
     from pt2hub.client.client import Client
@@ -72,6 +76,7 @@ def pull(  # noqa: PLR0913  # each is an option by name
             lock=lock,
             offline=offline,
             max_age=max_age,
+            files=not no_files,
         )
         if out:
             client.exports.single_file(artifact, out)
@@ -123,6 +128,7 @@ def _describe(artifact: LocalArtifact, out: str | None) -> dict[str, Any]:
         "artifact": artifact.manifest_digest,
         "code": str(artifact.code),
         "weights": str(artifact.weights),
+        "files": {name: str(path) for name, path in artifact.files.items()},
         "single_file": out,
     }
 
@@ -134,7 +140,7 @@ def _print_pulled(console: Console, artifact: LocalArtifact, out: str | None) ->
     console.print(f"{version.model}@{version.number} for {artifact.config.target}", style="bold")
     sizes = {
         name: (path, path.stat().st_size)
-        for name, path in (("code", artifact.code), ("weights", artifact.weights))
+        for name, path in (("code", artifact.code), ("weights", artifact.weights), *artifact.files.items())
     }
     whole = {"file": (out, artifact.config.single_file.size)} if out else {}
     fields = [(name, f"{place}  ({format_bytes(size)})") for name, (place, size) in (sizes | whole).items()]

@@ -172,6 +172,10 @@ def print_version(
         ("pull", pull_command(version, compatibility) or ""),
     ]
     print_fields(out, fields)
+    if version.files:
+        from pt2hub.cli.publishing.files import print_files
+
+        print_files(out, version.files)
     for build in version.builds:
         _print_build(
             out,

@@ -66,4 +66,5 @@ def _fields(found: PublishPreview) -> Iterator[tuple[str, str]]:
     for path, size in found.blobs.items():
         yield path, format_bytes(size)
     yield "replaced settings", ", ".join(found.settings)
+    yield "replaced documentation", ", ".join(found.documentation)
     yield "not checked here", ", ".join(found.unread)

@@ -11,6 +11,7 @@ from pt2hub.cli import panels
 from pt2hub.cli.builds import control
 from pt2hub.cli.output import INTERRUPTED, emit, is_json, is_quiet, note, print_json, shows_progress
 from pt2hub.cli.publishing import previews
+from pt2hub.cli.publishing.file_option import Files, parse_files
 from pt2hub.cli.publishing.label_arguments import parse_pairs
 from pt2hub.cli.publishing.wait_option import Until, Wait, WaitCommand
 from pt2hub.domain.builds import BuildState
@@ -37,6 +38,7 @@ _FAILED = 1
     "pt2hub publish mine.yaml --code src/ --weights trained.safetensors",
     "pt2hub publish exported.yaml --program model.pt2",
     "pt2hub publish resnet18.yaml --label owner=search --label license=Apache-2.0",
+    "pt2hub publish net.yaml --file tokenizer.json --file labels.txt:text/plain --file README.md",
     "pt2hub publish urgent.yaml --priority 50",
     "pt2hub publish resnet18.yaml --dry-run",
     cls=WaitCommand,
@@ -70,6 +72,7 @@ def publish(  # noqa: PLR0913  # each is an argument or option of the command li
         bool,
         typer.Option(help="Label with the CI job's commit, repository, branch and run."),
     ] = True,
+    file: Files = None,
     priority: Annotated[int, control.Priority] = 0,
     wait: Wait = None,
     dry_run: Annotated[
@@ -90,7 +93,11 @@ def publish(  # noqa: PLR0913  # each is an argument or option of the command li
 
     with Client() as client:
         files: SpecOptions = {"weights": weights, "code": code, "program": program}
-        files |= {"labels": parse_pairs(label or ()), "ci_labels": ci_labels}
+        files |= {
+            "files": parse_files(file or []),
+            "labels": parse_pairs(label or ()),
+            "ci_labels": ci_labels,
+        }
         if dry_run:
             previews.show(client, spec, files)
             return

@@ -22,6 +22,7 @@ from pt2hub.renderable import Renderable, Sheet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from pt2hub.client.artifacts.graphs import GraphCache
     from pt2hub.client.artifacts.local import LocalArtifact
@@ -79,7 +80,9 @@ def load_artifact(
     if not artifact.config.constants.baked:  # what is frozen has names of the compiler's own
         _check_names(artifact, runner.get_constant_fqns(), store)
     graphs = _graphs(artifact.config, place, max_cuda_graphs) if cuda_graph else None
-    return LoadedModel(artifact.config, runner, store, place, opened, graphs)
+    model = LoadedModel(artifact.config, runner, store, place, opened, graphs)
+    model.files = artifact.files
+    return model
 
 
 class LoadedModel(Renderable):
@@ -89,7 +92,10 @@ class LoadedModel(Renderable):
         device: Where it runs.
         mutated: Buffers the model writes to. They are copies of the stored ones and keep their state
             from call to call; `reset` takes them back.
+        files: Paths of the attached files by name, all in one folder; empty if they were not pulled.
     """
+
+    files: Mapping[str, Path]
 
     def __init__(
         self,
@@ -103,6 +109,7 @@ class LoadedModel(Renderable):
         self.config = config
         self.device = device
         self.mutated = store.mutated
+        self.files = {}
         self._runner = runner
         self._store = store
         self._contract = contract_of(config.signature, model=config.version.model, device=device)
@@ -167,6 +174,7 @@ class LoadedModel(Renderable):
             device=str(self.device),
             mutated=self.mutated,
             cuda_graphs=self._graphs.info() if self._graphs else None,
+            files=tuple(self.files),
         )
 
     def constants(self) -> dict[str, torch.Tensor]:

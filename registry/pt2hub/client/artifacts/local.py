@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ class LocalArtifact(Renderable):
         code_digest: The code layer's digest, hashed again on every load where known.
         weights_digest: The weights layer's digest; the cache says when it is hashed again.
         weights_stamp: How the weights file looked when it was verified, None for files that nothing verified.
+        files: Paths of the attached files by name, all in one folder; empty if they were not pulled.
     """
 
     config: ArtifactConfig
@@ -37,6 +39,7 @@ class LocalArtifact(Renderable):
     code_digest: Digest | None = None
     weights_digest: Digest | None = None
     weights_stamp: Stamp | None = None
+    files: Mapping[str, Path] = field(default_factory=dict)
 
     @classmethod
     def from_files(cls, config: ArtifactConfig, code: Path, weights: Path) -> LocalArtifact:
@@ -48,7 +51,8 @@ class LocalArtifact(Renderable):
         name = f"{version.model}@{version.number}"
         pinned = f"{version.model}@{self.manifest_digest}" if self.manifest_digest else name
         weights = "baked into the code" if self.config.constants.baked else str(self.weights)
-        rows = (("code", str(self.code)), ("weights", weights))
+        files = ((f"file {name}", str(path)) for name, path in self.files.items())
+        rows = (("code", str(self.code)), ("weights", weights), *files)
         return Sheet(f"{name} for {self.config.target}", rows, (f'To use it: pt2hub.load("{pinned}")',))
 
     __repr__ = Renderable.__str__  # what a prompt shows; the config alone would fill a screen

@@ -19,6 +19,7 @@ class ModelInfo(Renderable):
         device: Where it runs.
         mutated: Buffers that it writes to.
         cuda_graphs: Its CUDA graphs, None if it was loaded without.
+        files: Names of the attached files that were pulled with it.
     """
 
     model: str
@@ -27,6 +28,7 @@ class ModelInfo(Renderable):
     device: str
     mutated: tuple[str, ...]
     cuda_graphs: GraphInfo | None
+    files: tuple[str, ...] = ()
 
     __repr__ = Renderable.__str__
 

@@ -23,7 +23,7 @@ from pt2hub.domain.compatibility.selection import Candidate
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.names import Reference
 from pt2hub.domain.targets import parse_target
-from pt2hub.errors import BadResponse, ClientTooOld, NotFound, NotReady
+from pt2hub.errors import BadResponse, ClientTooOld, InvalidInput, NotFound, NotReady
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +73,7 @@ class Puller:
         """Close idle connections."""
         self._origin.close()
 
-    def pull(
+    def pull(  # noqa: PLR0913  # each is an option by name
         self,
         reference: str,
         *,
@@ -82,6 +82,7 @@ class Puller:
         verify: Verify = "stat",
         progress: bool | None = None,
         locked: LockedModel | None = None,
+        files: bool = True,
     ) -> LocalArtifact:
         """Download an artifact's files into the cache.
 
@@ -94,6 +95,7 @@ class Puller:
             verify: How weights that are in the cache already are checked; code is always hashed.
             progress: Whether downloads are shown on stderr; None where somebody watches.
             locked: What the reference is locked to; no server is asked what it means then.
+            files: Whether the attached files are pulled too.
 
         Raises:
             NotFound: The version does not exist, or lacks the target.
@@ -123,6 +125,7 @@ class Puller:
             manifest_digest=choice.digest,
             code_digest=code.digest,
             weights_digest=weights.digest,
+            files=self._files(choice.digest, manifest, verify, progress=progress) if files else {},
         )
 
     def warn_of_yank(self, resolved: ResolvedReference) -> None:
@@ -195,6 +198,24 @@ class Puller:
         manifest = _document(Manifest, path, "manifest")
         parts = (manifest.config, *manifest.layers)
         return all(self._cache.find(part.digest, verify="always") for part in parts)
+
+    def _files(
+        self, digest: Digest, manifest: Manifest, verify: Verify, *, progress: bool | None
+    ) -> dict[str, Path]:
+        """Return the paths of an artifact's attached files, by name."""
+        if not manifest.files:
+            return {}
+        from pt2hub.client.blobs.file_links import link_files
+        from pt2hub.domain.attached_files.files import files_of
+
+        try:
+            layers = {item.name: item.as_layer() for item in files_of(manifest)}
+        except InvalidInput as exc:
+            raise BadResponse(
+                f"The manifest is malformed: {exc.message}", where=digest, hint="Nothing was loaded."
+            ) from exc
+        blobs = {name: self._blob(layer, verify, progress=progress) for name, layer in layers.items()}
+        return link_files(self._cache.own.root, digest, blobs)
 
     def _size(self, digest: Digest) -> int:
         path = self._cache.find(digest)

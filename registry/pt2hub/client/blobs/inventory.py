@@ -218,12 +218,13 @@ class Inventory:
             manifest = self._manifest(digest) if blob.size <= _MAX_DOCUMENT_BYTES else None
             if manifest is None or manifest.artifactType != ARTIFACT_TYPE:
                 continue
-            wanted = [digest, manifest.config.digest, *(layer.digest for layer in manifest.layers)]
-            there = [self.blobs[each] for each in dict.fromkeys(wanted) if each in self.blobs]
+            layers = dict.fromkeys(layer.digest for layer in manifest.layers)
+            optional = {layer.digest for layer in manifest.files}  # a pull may have left them out
+            wanted = dict.fromkeys((digest, manifest.config.digest, *layers))
+            there = [self.blobs[each] for each in wanted if each in self.blobs]
+            missing = sum(each not in self.blobs and each not in optional for each in wanted)
             version, target = self._identity(manifest.config.digest)
-            yield CachedArtifact(
-                version, target, digest, tuple(there), len(dict.fromkeys(wanted)) - len(there)
-            )
+            yield CachedArtifact(version, target, digest, tuple(there), missing)
 
     def _manifest(self, digest: Digest) -> Manifest | None:
         try:

@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from pt2hub.client.blobs.file_links import remove_broken_links
 from pt2hub.client.blobs.partial import RANGES, is_abandoned, try_lock
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ def sweep(folder: BlobFolder, *, everything: bool = False) -> list[Path]:
     Args:
         everything: Whether to remove also those that are not old yet.
     """
+    if everything:  # each pull would look at all artifacts
+        remove_broken_links(folder.root)
     now = time.time()
     old = [path for path in _partial(folder) if everything or _age(path / RANGES, now) > PARTIAL_SECONDS]
     removed = [path for path in old if is_abandoned(path)]

@@ -315,9 +315,16 @@ def _files_of(artifact: LocalArtifact, cache: BlobCache) -> dict[Digest, Path]:
     found = {artifact.manifest_digest: path}
     layers = {CODE_TYPE: artifact.code, WEIGHTS_TYPE: artifact.weights}
     found |= {item.digest: layers[item.mediaType] for item in manifest.layers if item.mediaType in layers}
+    found |= {item.digest: _held(cache, item.digest) for item in manifest.files}
     config = cache.find(manifest.config.digest)
     assert config is not None
     return found | {manifest.config.digest: config}
+
+
+def _held(cache: BlobCache, digest: Digest) -> Path:
+    path = cache.find(digest)
+    assert path is not None, "it was pulled a moment ago"
+    return path
 
 
 def _write(out: Path, manifests: list[Descriptor], files: dict[Digest, Path]) -> None:

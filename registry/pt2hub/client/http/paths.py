@@ -12,6 +12,16 @@ def model_path(model: str) -> str:
     return f"/api/v1/models/{parse_model_name(model)}"
 
 
+def files_path(model: str, number: int) -> str:
+    """Return the path of the attached files of a version."""
+    return f"{model_path(model)}/versions/{number}/files"
+
+
+def file_path(model: str, number: int, name: str) -> str:
+    """Return the path of an attached file of a version."""
+    return f"{files_path(model, number)}/{quote(name, safe='')}"
+
+
 def build_path(build_id: str) -> str:
     """Return the path of a build."""
     return f"/api/v1/builds/{quote(build_id, safe='')}"

@@ -114,6 +114,7 @@ def _inconsistencies(lock: Lock) -> Iterator[Detail]:
     for index, model in enumerate(lock.models):
         place = f"models[{index}].artifacts"
         yield from _repeated(place, "target", list(model.targets))
+        yield from _repeated(f"models[{index}].files", "name", [item.name for item in model.files])
         yield from _repeated(place, "manifest.digest", [item.manifest.digest for item in model.artifacts])
         yield from _contradictions(f"models[{index}]", model)
 
@@ -176,6 +177,9 @@ def _model_lines(model: LockedModel) -> Iterator[str]:
     yield "[[models]]"
     yield f"reference = {_quote(model.reference)}"
     yield f"version = {model.version}"
+    for file in sorted(model.files, key=lambda item: item.name):
+        yield from ("", "[[models.files]]", f"name = {_quote(file.name)}")
+        yield from (f"digest = {_quote(file.digest)}", f"size = {file.size}")
     for artifact in sorted(model.artifacts, key=lambda item: item.target):
         yield from _artifact_lines(artifact)
 

@@ -60,6 +60,14 @@ _ARTIFACT = _table(
         "weights": _blob("The weights layer, which targets share."),
     },
 )
+_FILE = _table(
+    "An attached file of the version.",
+    {
+        "name": _text(r"[^/\\\x00-\x1f\x7f]{1,128}", "Name of the file, without folders."),
+        "digest": _text(DIGEST_PATTERN, "Digest of the content."),
+        "size": {"type": "integer", "minimum": 0, "maximum": 1 << 60, "description": "Size in bytes."},
+    },
+)
 _MODEL = _table(
     "A locked reference.",
     {
@@ -71,7 +79,11 @@ _MODEL = _table(
             "description": "Number of the version that the reference is pinned to.",
         },
         "artifacts": _list(_ARTIFACT, "The version's artifacts, one per target.", at_least=1),
+        "files": _list(
+            _FILE, "The attached files that the artifacts have; absent if there are none.", at_least=1
+        ),
     },
+    optional=("files",),
 )
 _STORAGE = _table(
     "The bucket with the blobs, for clients with credentials of their own; absent if the server keeps them in a directory.",
@@ -90,7 +102,12 @@ SCHEMA: Schema = {
     **_table(
         "What references to models are pinned to.",
         {
-            "schema": {"const": LOCK_SCHEMA, "type": "integer", "description": "Version of this format."},
+            "schema": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": LOCK_SCHEMA,
+                "description": "Version of this format; 2 if there are attached files.",
+            },
             "server": _text(URL_PATTERN, "Address of the server that the references were resolved at."),
             "targets": _list(
                 _TARGET, "The only targets that are locked; absent for all of each version.", at_least=1

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pt2hub.client.blobs.cache import BlobCache
-    from pt2hub.domain.locks import Lock, LockedArtifact, LockedModel
+    from pt2hub.domain.locks import Lock, LockedArtifact, LockedBlob, LockedFile, LockedModel
 
 
 class FileState(StrEnum):
@@ -108,23 +108,25 @@ def find_failures(found: Sequence[VerifiedArtifact], *, required: Sequence[str] 
 
 
 def _verify(locked: LockedModel, artifact: LockedArtifact, cache: BlobCache) -> VerifiedArtifact:
-    there = {name: cache.holds(blob.digest) for name, blob in artifact.blobs.items()}
+    files = {f"files.{item.name}": item for item in locked.files if cache.holds(item.digest)}
+    blobs: dict[str, LockedBlob | LockedFile] = {**artifact.blobs, **files}  # a pull may have left files out
+    there = {name: cache.holds(blob.digest) for name, blob in blobs.items()}
     whole = {
         name: path
-        for name, blob in artifact.blobs.items()
+        for name, blob in blobs.items()
         if there[name] and (path := cache.find(blob.digest, verify="always"))
     }
-    state, files, reason = FileState.VERIFIED, tuple[str, ...](), None
+    state, wrong, reason = FileState.VERIFIED, tuple[str, ...](), None
     if damaged := tuple(name for name, is_there in there.items() if is_there and name not in whole):
-        state, files = FileState.DAMAGED, damaged
+        state, wrong = FileState.DAMAGED, damaged
     elif {"manifest", "config"} <= whole.keys() and (reason := _mismatch(locked, artifact, whole)):
         state = FileState.MISMATCH  # before missing files: one that the lock names wrongly is never found
     elif not there["code"]:
         state = FileState.ABSENT
     elif missing := tuple(name for name, is_there in there.items() if not is_there):
-        state, files = FileState.INCOMPLETE, missing
+        state, wrong = FileState.INCOMPLETE, missing
     hashed = sum(path.stat().st_size for path in whole.values())
-    return VerifiedArtifact(locked.reference, locked.version, artifact.target, state, files, hashed, reason)
+    return VerifiedArtifact(locked.reference, locked.version, artifact.target, state, wrong, hashed, reason)
 
 
 def _mismatch(locked: LockedModel, artifact: LockedArtifact, paths: dict[str, Path]) -> str | None:

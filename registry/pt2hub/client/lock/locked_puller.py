@@ -37,7 +37,7 @@ class LockedPuller:
         """Close idle connections."""
         self._puller.close()
 
-    def pull(
+    def pull(  # the options of a pull, by name
         self,
         name: str,
         *,
@@ -45,6 +45,7 @@ class LockedPuller:
         device: str | None = None,
         verify: Verify = "stat",
         progress: bool | None = None,
+        files: bool = True,
     ) -> LocalArtifact:
         """Bring a locked artifact into the cache.
 
@@ -52,6 +53,7 @@ class LockedPuller:
             name: A locked reference, or a model of which one reference is locked.
             target: The target wanted; where omitted, the locked one that suits this machine best.
             device: As for `Puller.pull`.
+            files: Whether the attached files are pulled too.
 
         Raises:
             NotFound: The reference or the target is not locked.
@@ -74,6 +76,7 @@ class LockedPuller:
                 verify=verify,
                 progress=progress,
                 locked=locked,
+                files=files,
             )
 
     def pull_all(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pt2hub.client.artifacts.puller import resolve
-from pt2hub.domain.locks import LOCK_SCHEMA, Lock, LockedArtifact, LockedModel
+from pt2hub.domain.locks import LOCK_SCHEMA, Lock, LockedArtifact, LockedModel, locked_files
 from pt2hub.domain.names import Reference
 from pt2hub.errors import BadResponse, LockMismatch, NotFound, NotReady
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from pt2hub.client.artifacts.puller import Puller
     from pt2hub.client.http.transport import Transport
+    from pt2hub.domain.locks import LockedFile
     from pt2hub.domain.storage import StorageLocation
     from pt2hub.wire.resolution import ResolvedReference
 
@@ -73,8 +74,8 @@ class Locker:
             self._lock_one(reference, previous, wanted, upgrade) for reference in sorted(set(references))
         )
         if previous and not self._asked:
-            return replace(previous, models=models, targets=wanted)
-        return Lock(LOCK_SCHEMA, self._server, models, self._storage, wanted)
+            return replace(previous, models=models, targets=wanted, schema=_schema(models))
+        return Lock(_schema(models), self._server, models, self._storage, wanted)
 
     def _lock_one(
         self, reference: str, previous: Lock | None, wanted: tuple[str, ...], upgrade: Upgrade
@@ -113,10 +114,19 @@ class Locker:
                 where=reference,
                 hint=f"Its targets: {', '.join(sorted(found)) or 'none'}.",
             )
-        artifacts = tuple(self._artifact(resolved, name) for name in names)
-        return LockedModel(reference, resolved.number, artifacts)
+        described = [self._artifact(resolved, name) for name in names]
+        artifacts, files = zip(*described, strict=True)
+        if len(set(files)) > 1:
+            raise BadResponse(
+                "The artifacts of the version have different files",
+                where=f"{resolved.model}@{resolved.number}",
+                hint="Nothing was locked. Report this to the server's operator.",
+            )
+        return LockedModel(reference, resolved.number, artifacts, files[0])
 
-    def _artifact(self, resolved: ResolvedReference, target: str) -> LockedArtifact:
+    def _artifact(
+        self, resolved: ResolvedReference, target: str
+    ) -> tuple[LockedArtifact, tuple[LockedFile, ...]]:
         digest = next(item.digest for item in resolved.artifacts if item.target == target)
         size, manifest = self._puller.describe(resolved.model, digest)
         locked = LockedArtifact.of(target, size, digest, manifest)
@@ -126,7 +136,12 @@ class Locker:
                 where=f"{resolved.model}@{digest}",
                 hint="A newer pt2hub may have written it; upgrade this one.",
             )
-        return locked
+        return locked, locked_files(manifest)
+
+
+def _schema(models: Sequence[LockedModel]) -> int:
+    """Return the oldest schema that has what is locked, so that older clients read it if they can."""
+    return LOCK_SCHEMA if any(model.files for model in models) else 1
 
 
 def _check_names(previous: Lock | None, upgrade: Upgrade) -> None:

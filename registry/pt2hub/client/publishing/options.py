@@ -27,6 +27,7 @@ class Options(TypedDict, total=False):
         ci_labels: Whether a CI job's commit, repository, branch and run become labels (default: yes).
         progress: Whether uploads and builds are shown on stderr. Where omitted they are in a terminal and in a
             notebook; builds only without `on_event`.
+        files: Files to attach, by name: a path, or an object with `path` and optionally `kind` and `media_type`.
     """
 
     labels: Mapping[str, str] | None
@@ -35,6 +36,7 @@ class Options(TypedDict, total=False):
     wait: bool | Until
     on_event: OnEvent | None
     progress: bool | None
+    files: Mapping[str, str | Path | Mapping[str, Any]] | None
 
 
 class SpecOptions(Options, total=False):
@@ -77,7 +79,7 @@ class ModelOptions(Options, total=False):
     measure: Mapping[str, Any]
 
 
-_DICTS = ("labels", "entry_kwargs", "export", "compile", "checks", "limits", "measure")
+_DICTS = ("files", "labels", "entry_kwargs", "export", "compile", "checks", "limits", "measure")
 _LISTS = ("requirements", "targets", "outputs")
 
 

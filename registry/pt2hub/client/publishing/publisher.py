@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pt2hub.client import output
 from pt2hub.client.documents import encode_document, read_bytes, read_document
 from pt2hub.client.http.server_info import JSON_TYPE
+from pt2hub.client.publishing.attached_files import has_paths
 from pt2hub.client.publishing.options import ModelOptions, SpecOptions, check_options
 from pt2hub.client.publishing.pretrained.names import is_name, may_contain_name
 from pt2hub.client.publishing.spec_files import NOTHING, SpecFiles
@@ -88,12 +90,16 @@ class Publisher:
     ) -> tuple[bytes, str]:
         """Return the request's body and its type, after the files were uploaded."""
         text = read_bytes(Path(spec), "spec") if isinstance(spec, str | Path) else None
-        if text is not None and not (parts or labels) and not may_contain_name(text):
+        has_names = text is not None and (may_contain_name(text) or b"files" in text)
+        if text is not None and not (parts or labels or has_names):
             return text, YAML_TYPE
         document = read_document(Path(spec), "spec") if isinstance(spec, str | Path) else spec
-        if parts or (isinstance(document, dict) and is_name(document.get("weights"))):
+        named = isinstance(document, dict) and is_name(document.get("weights"))
+        if parts or named or has_paths(document):
+            folder = Path(spec).parent if isinstance(spec, str | Path) else Path()
             upload = partial(Blobs(self._transport).upload, progress=progress)
-            document = parts.named_in(document, upload, partial(self._fetch, progress=progress))
+            fetch = partial(self._fetch, progress=progress)
+            document = parts.named_in(document, upload, fetch, folder=folder)
         return encode_document(labels.added_to(document), "spec"), JSON_TYPE
 
     def submit_spec(self, spec: Mapping[str, Any] | str | Path, options: SpecOptions) -> VersionView:
@@ -131,6 +137,7 @@ class Publisher:
             output.announce(f"exporting {options['name']}", progress)
         with TemporaryDirectory(prefix="pt2hub-") as scratch:
             spec, parts = trace(model, args, kwargs, options, Path(scratch))
+            parts = replace(parts, attached=options.get("files") or {})
             return self.submit(
                 spec, parts=parts, labels=SpecLabels.of(options), priority=priority, progress=progress
             )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from pt2hub.client.publishing.attached_files import upload_files
 from pt2hub.client.publishing.pretrained.names import is_name
 from pt2hub.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from typing import TypeAlias
 
     from pt2hub.client.publishing.options import SpecOptions
@@ -35,6 +37,7 @@ class SpecFiles:
         saved: A file of `torch.export.save`; it becomes the source, and its weights the weights.
         program: The same without its weights, as `archive.programs.split_program` writes it.
         examples: A safetensors file with a tensor for each input that has neither `generate` nor `example`.
+        attached: Files to attach, by name; see `SpecOptions`.
     """
 
     weights: Path | str | None = None
@@ -42,6 +45,7 @@ class SpecFiles:
     saved: Path | None = None
     program: Path | None = None
     examples: Path | None = None
+    attached: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, options: SpecOptions) -> Self:
@@ -63,13 +67,19 @@ class SpecFiles:
                 "program",
                 "Pass the path of a file from torch.export.save, or publish the exported program itself.",
             ),
+            attached=options.get("files") or {},
         )
 
     def __bool__(self) -> bool:
-        return any((self.weights, self.code, self.saved, self.program, self.examples))
+        return any((self.weights, self.code, self.saved, self.program, self.examples, self.attached))
 
-    def named_in(self, spec: Mapping[str, Any], upload: Upload, fetch: Fetch) -> Document:
+    def named_in(
+        self, spec: Mapping[str, Any], upload: Upload, fetch: Fetch, *, folder: Path | None = None
+    ) -> Document:
         """Return the spec with the digests of the uploaded files.
+
+        Args:
+            folder: The folder that paths in the spec are relative to; the current one if None.
 
         Raises:
             WeightsUnavailable: The named weights cannot be fetched.
@@ -77,11 +87,13 @@ class SpecFiles:
             BadProgram: The program cannot be taken apart.
             BadCodeArchive: The folder cannot be packed.
             NotFound: A file is not there.
+            EmptyFile: A file to attach is empty.
         """
         from tempfile import TemporaryDirectory
 
         document = dict(spec)
         self._check_source(document.get("source"))
+        upload_files(document, self.attached, folder or Path(), upload)
         with TemporaryDirectory(prefix="pt2hub-") as scratch:
             if self.saved:
                 self._bring_saved(document, self.saved, Path(scratch), upload)

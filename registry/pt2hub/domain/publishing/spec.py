@@ -34,6 +34,7 @@ from pt2hub.domain.publishing.sources import (
     check_factory,
 )
 from pt2hub.domain.publishing.spec_base import STRICT, whole
+from pt2hub.domain.publishing.spec_files import Files, FileSpec
 from pt2hub.domain.publishing.spec_settings import strip_settings
 from pt2hub.domain.publishing.target_names import RequestedTarget
 
@@ -50,6 +51,7 @@ __all__ = [
     "DimSpec",
     "ExportSpec",
     "FactorySource",
+    "FileSpec",
     "Input",
     "Limits",
     "Measure",
@@ -239,9 +241,9 @@ class Measure(_Part):
 class Spec(_Part):
     """A model to publish.
 
-    All fields except `targets`, `weights_from`, `labels`, `limits`, `measure` and `compile.debug` identify the version:
-    submitting the same content again returns the existing version and updates its labels, `limits`, `measure` and
-    `compile.debug`.
+    All fields except `targets`, `weights_from`, `labels`, `limits`, `measure`, `compile.debug` and documentation among
+    `files` identify the version: submitting the same content again returns the existing version and updates its labels,
+    `limits`, `measure`, `compile.debug` and documentation.
     """
 
     model: Annotated[
@@ -317,6 +319,7 @@ class Spec(_Part):
             examples=[[".last_hidden_state"], []],
         ),
     ] = []
+    files: Files = {}
     dtype: Annotated[
         FloatDtype | None,
         Field(
@@ -464,13 +467,13 @@ class Spec(_Part):
     def canonical(self) -> dict[str, Any]:
         """Return the fields that identify the version, without defaults, with the schema version.
 
-        Targets, the weights' origin, labels and settings are excluded.
+        Targets, the weights' origin, labels, documentation and settings are excluded.
         """
-        document = self.model_dump(
-            mode="json",
-            exclude_defaults=True,
-            exclude={"targets": True, "weights_from": True, "labels": True},
-        )
+        documentation = {name: True for name, file in self.files.items() if file.kind.is_documentation}
+        excluded: Any = {"targets": True, "weights_from": True, "labels": True, "files": documentation}
+        document = self.model_dump(mode="json", exclude_defaults=True, exclude=excluded)
+        if not document.get("files"):
+            document.pop("files", None)
         return {"schema": SPEC_SCHEMA, **strip_settings(document, self.settings())}
 
     def settings(self) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from pt2hub.server.api.resources import (
     blobs,
     comparisons,
     devices,
+    files,
     labels,
     measuring_jobs,
     meta,
@@ -68,6 +69,7 @@ _SCHEMES: Any = {"token": {"type": "http", "scheme": "bearer", "description": "F
 _MODULES = (
     models,
     versions,
+    files,
     streams,
     aliases,
     artifacts,

@@ -83,6 +83,7 @@ _READING = {
     About.LIST: ("labels.search", "models.models", "usage.usage", "workers.workers"),
     About.PATH: (
         *("aliases.alias", "aliases.aliases", "aliases.moves", "artifacts.manifest", "models.model"),
+        *("files.file", "files.files"),
         *("performance.history", "performance.metrics", "policies.policy"),
         *("versions.version", "versions.versions"),
     ),
@@ -116,6 +117,8 @@ RULES: dict[str, Rule] = dict.fromkeys(_OPEN, _ANYBODY) | {
     "blobs.upload": Rule(Scope.PUBLISH),
     "labels.label_model": Rule(Scope.PUBLISH, About.PATH),
     "labels.label_version": Rule(Scope.PUBLISH, About.PATH),
+    "files.put": Rule(Scope.PUBLISH, About.PATH),
+    "files.remove": Rule(Scope.PUBLISH, About.PATH),
     "measuring.measure": Rule(Scope.MEASURE, About.BODY),
     "meta.whoami": Rule(signed_in=True),
     "models.change": Rule(Scope.PUBLISH, About.PATH),

@@ -69,6 +69,7 @@ STATUS: dict[type[errors.Pt2hubError], HTTPStatus] = {
     errors.PolicyChanged: HTTPStatus.CONFLICT,
     errors.VersionYanked: HTTPStatus.CONFLICT,
     errors.VersionInUse: HTTPStatus.CONFLICT,
+    errors.FileFixed: HTTPStatus.CONFLICT,
     errors.NotFound: HTTPStatus.NOT_FOUND,
     errors.Deleted: HTTPStatus.GONE,
     errors.StillNeeded: HTTPStatus.CONFLICT,

@@ -143,6 +143,22 @@ class Label(Base):
     at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
 
 
+class VersionDocumentation(Base):
+    """The documentation of a version since it was first changed; before, its pins have it.
+
+    `manifest`: Digest of the manifest with the same content, from which the row is rebuilt.
+    """
+
+    __tablename__ = "version_documentation"
+
+    version_id: Mapped[int] = mapped_column(ForeignKey("versions.id", ondelete="CASCADE"), primary_key=True)
+    revision: Mapped[int]
+    manifest: Mapped[str]
+    files: Mapped[list[Any]]
+    changed_by: Mapped[dict[str, Any] | None]
+    changed_at: Mapped[datetime]
+
+
 class Alias(Base):
     """A movable name on a version. The row stays when the alias is removed, so that its moves stay numbered."""
 

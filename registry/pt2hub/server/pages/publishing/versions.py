@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from flask import request
+from flask import request, url_for
+from markupsafe import Markup
 
+from pt2hub.domain.attached_files.kinds import FileKind
 from pt2hub.domain.builds import BuildState
 from pt2hub.domain.performance.measurements import MeasurementState
 from pt2hub.domain.verification_reports import VerificationReport
-from pt2hub.errors import Pt2hubError
+from pt2hub.errors import NotFound, Pt2hubError
 from pt2hub.rendering.sheets import attempts, isolation_text, state_text
 from pt2hub.rendering.waits import Piece, compose_note
 from pt2hub.server.api.context import container
@@ -18,11 +21,13 @@ from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.numbers import MAX_VERSION
 from pt2hub.server.pages.performance.change_groups import MAX_EVENTS, group_changes
 from pt2hub.server.pages.promotion.alias_forms import AliasForm
+from pt2hub.server.pages.publishing.card import MAX_CARD_BYTES, render_card
 from pt2hub.server.pages.publishing.labels import show_labels
 from pt2hub.server.pages.templates import page
 from pt2hub.server.views.artifact_summaries import ArtifactSummary
 from pt2hub.wire.artifacts import DamagedPart
 from pt2hub.wire.documents import write_document
+from pt2hub.wire.files import FileView
 from pt2hub.wire.problems import from_dict
 from pt2hub.wire.responses import BuildView
 
@@ -42,6 +47,25 @@ DONE = {
 _MAX_CHANGES = 20
 _MAX_EARLIER = 10
 """Earlier versions to search for one to compare with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """The model card of the version.
+
+    Attributes:
+        html: The card; empty if it cannot be shown.
+        problem: Why it cannot be shown, else None.
+    """
+
+    file: FileView
+    html: Markup
+    problem: str | None = None
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether only its beginning is shown."""
+        return self.file.size > MAX_CARD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +123,27 @@ def version(team: str, name: str, number: int) -> Response:
         ),
         earlier=_earlier(view, services.catalog.versions(whole, before=number, limit=_MAX_EARLIER).versions),
         done=DONE.get(request.args.get("done", "")),
+        file_urls=(urls := _file_urls(view)),
+        card=_card(view, urls),
     )
+
+
+def _file_urls(view: VersionView) -> dict[str, str]:
+    team, _, name = view.model.partition("/")
+    place = partial(url_for, "files.file", team=team, name=name, number=view.number)
+    return {item.name: place(file=item.name) for item in view.files}
+
+
+def _card(view: VersionView, urls: dict[str, str]) -> Card | None:
+    """Return the model card; the first one if there are several."""
+    found = next((item for item in view.files if item.kind == FileKind.CARD), None)
+    if found is None:
+        return None
+    try:
+        text = container().version_files.text(found, most=MAX_CARD_BYTES)
+    except NotFound as error:  # lost from storage
+        return Card(found, Markup(""), error.message)
+    return Card(found, render_card(text, tuple(urls.items())))
 
 
 def _earlier(view: VersionView, below: Sequence[VersionSummary]) -> int | None:

@@ -10,15 +10,19 @@ from pt2hub.domain.artifacts import (
     AUTOTUNE_TYPE,
     BUILD,
     CREATED,
+    DOCUMENTATION_TYPE,
+    IDENTITY,
     LINES,
     LOG_TYPE,
     MEASUREMENT_RUN_TYPE,
+    MODEL,
     ArtifactConfig,
     Manifest,
 )
 from pt2hub.domain.audit import Action
 from pt2hub.domain.builds import StepReport
 from pt2hub.domain.codec import encode
+from pt2hub.domain.digests import Digest
 from pt2hub.domain.performance.measurements import read_run
 from pt2hub.domain.principals import read_principal
 from pt2hub.domain.publications import Publication
@@ -34,12 +38,14 @@ from pt2hub.server.db.stores.builds.builds import BuildStore
 from pt2hub.server.db.stores.builds.progress import ProgressStore
 from pt2hub.server.db.stores.operations.workers import WorkerStore
 from pt2hub.server.db.stores.performance.measurements import PerformanceStore
+from pt2hub.server.db.stores.publishing.documentation import DocumentationStore
 from pt2hub.server.db.stores.publishing.versions import VersionStore
 from pt2hub.server.db.stores.retention.tombstones import TombstoneStore
 from pt2hub.server.db.stores.values import moment
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.blobs.blob_reindex import BlobIndex
 from pt2hub.server.services.blobs.damage import DamageService, describe_problem
+from pt2hub.server.services.blobs.documentation_manifests import read_change, refer_documentation
 from pt2hub.server.services.blobs.documents import named_by, read_config, read_json, read_manifest
 from pt2hub.server.services.blobs.tombstone_documents import TombstoneDocuments
 from pt2hub.server.services.operations.journal_files import JournalFiles
@@ -50,11 +56,11 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
-    from pt2hub.domain.digests import Digest
     from pt2hub.domain.performance.measurements import MeasurementRun
     from pt2hub.domain.tokens import Actor
     from pt2hub.server.blobs.ports import Storage
     from pt2hub.server.db.engine import Sessions
+    from pt2hub.server.db.stores.publishing.versions import StoredVersion
 
 _UNREADABLE = (BadResponse, BlobDamaged, NotFound, TooLarge)
 
@@ -91,7 +97,7 @@ class ReindexService:
         unreadable = self._tombstones.restore()
         journal = JournalIndex(self._sessions, JournalFiles(self._storage).read(unreadable))
         journal.add(BEFORE_MANIFESTS)
-        artifacts, referrers, seen = self._scan(unreadable)
+        artifacts, referrers, documentation, seen = self._scan(unreadable)
         artifacts = self._without_deleted(artifacts)
         read = [found for manifest in artifacts if (found := self._read(manifest, unreadable))]
         added = 0
@@ -103,6 +109,11 @@ class ReindexService:
             damaged |= self._check_files(manifest, referrers.get(manifest.digest, ()))
         for manifest, _ in read:  # last: a run may have measured other artifacts alongside its own
             self._restore_runs(manifest, referrers.get(manifest.digest, ()), unreadable)
+        for manifest in documentation:
+            try:
+                self._restore_documentation(manifest)
+            except (*_UNREADABLE, Conflict) as exc:
+                unreadable[manifest.digest] = str(exc)
         journal.add(AFTER_MANIFESTS)
         journal.finish(by)
         self._blobs.refer_versions()
@@ -141,9 +152,12 @@ class ReindexService:
             unreadable[manifest.digest] = str(self._damage.explain(exc))
             return None
 
-    def _scan(self, unreadable: dict[str, str]) -> tuple[list[Manifest], dict[Digest, list[Manifest]], int]:
-        """Read every manifest; return the artifacts, their referrers by digest, and the count."""
+    def _scan(
+        self, unreadable: dict[str, str]
+    ) -> tuple[list[Manifest], dict[Digest, list[Manifest]], list[Manifest], int]:
+        """Read every manifest; return artifacts, their referrers by digest, documentation of versions, and the count."""
         artifacts: list[Manifest] = []
+        documentation: list[Manifest] = []
         referrers: dict[Digest, list[Manifest]] = {}
         seen = 0
         for key in self._storage.keys("manifests"):
@@ -157,7 +171,9 @@ class ReindexService:
                 referrers.setdefault(manifest.subject.digest, []).append(manifest)
             elif manifest.artifactType == ARTIFACT_TYPE:
                 artifacts.append(manifest)
-        return artifacts, referrers, seen
+            elif manifest.artifactType == DOCUMENTATION_TYPE:
+                documentation.append(manifest)
+        return artifacts, referrers, documentation, seen
 
     def _restore(
         self, manifest: Manifest, config: ArtifactConfig, referrers: Iterable[Manifest], by: Actor
@@ -212,6 +228,14 @@ class ReindexService:
                 if run.id not in known:
                     store.add_run(manifest.digest, run)
 
+    def _restore_documentation(self, manifest: Manifest) -> None:
+        """Restore the documentation of a version, unless that version is lost or has a later one."""
+        change = read_change(manifest)
+        with self._sessions.begin() as session:
+            version = _documented(session, manifest)
+            if version and DocumentationStore(session).restore(version.id, change):
+                refer_documentation(session, version.id, manifest)
+
     def _runs(self, referrer: Manifest) -> list[MeasurementRun]:
         """Return the runs in a referrer of an artifact; none where it is of another type."""
         if referrer.artifactType != MEASUREMENT_RUN_TYPE:
@@ -257,6 +281,14 @@ def _restore_rows(session: Session, publication: Publication) -> bool:
     ArtifactStore(session).add(build_id, attempt, publication)
     _restore_attempt(session, build_id, publication)
     return True
+
+
+def _documented(session: Session, manifest: Manifest) -> StoredVersion | None:
+    """Return the version that documentation belongs to, None if it is not there."""
+    given = manifest.annotations
+    versions = VersionStore(session)
+    model_id = versions.model_id(given.get(MODEL, ""))
+    return versions.by_identity(model_id, Digest(given.get(IDENTITY, ""))) if model_id else None
 
 
 def _restore_attempt(session: Session, build_id: str, publication: Publication) -> None:

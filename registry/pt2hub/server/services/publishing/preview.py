@@ -9,6 +9,7 @@ from pt2hub.domain.publishing.spec import Spec
 from pt2hub.domain.publishing.spec_settings import SETTINGS, find_setting, merge_settings
 from pt2hub.server.db.stores.builds.builds import BuildStore, build_request
 from pt2hub.server.db.stores.operations.workers import WorkerStore
+from pt2hub.server.db.stores.publishing.documentation import DocumentationStore
 from pt2hub.server.db.stores.publishing.versions import StoredVersion, VersionStore
 from pt2hub.server.services.builds.waits import never_offered
 from pt2hub.wire.previews import PublishPreview, TargetPreview
@@ -58,7 +59,16 @@ def build_preview(
             *explain_options(spec, map(build_request, targets.requests)),
             *explain_debug_logs(spec, BuildStore(session).states(found.id) if found else ()),
         ),
+        documentation=_changed_documentation(session, submission, found) if found else (),
     )
+
+
+def _changed_documentation(
+    session: Session, submission: ValidSubmission, found: StoredVersion
+) -> tuple[str, ...]:
+    """Return the names of documentation files that the existing version lacks, or has with other content."""
+    now = DocumentationStore(session).of(found).files
+    return tuple(item.name for item in submission.files if item.is_documentation and item not in now)
 
 
 def _changed_settings(found: StoredVersion | None, spec: Spec) -> tuple[str, ...]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.audit import Action
 from pt2hub.domain.builds import readiness
 from pt2hub.domain.publishing.compile_notes import explain_debug_logs, explain_options
-from pt2hub.domain.publishing.spec import DEFAULT_FACTORIES, Spec, TargetSpec
+from pt2hub.domain.publishing.spec import Spec, TargetSpec
 from pt2hub.domain.targets import parse_target
 from pt2hub.server.db.notifications import notify, notify_progress
 from pt2hub.server.db.stores.builds.build_views import BuildViewStore
 from pt2hub.server.db.stores.builds.builds import BuildStore, build_request
 from pt2hub.server.db.stores.operations.workers import WorkerStore
 from pt2hub.server.db.stores.promotion.yanks import YankStore
+from pt2hub.server.db.stores.publishing.documentation import DocumentationStore
 from pt2hub.server.db.stores.publishing.labels import LabelStore
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.builds.priorities import check_priority
@@ -23,8 +25,8 @@ from pt2hub.server.services.not_found import require_version
 from pt2hub.server.services.publishing.labels import label_published
 from pt2hub.server.services.publishing.preview import build_preview, to_document
 from pt2hub.server.services.publishing.requested_targets import resolve_targets
-from pt2hub.server.services.publishing.submission_validation import SpecValidator
 from pt2hub.server.services.publishing.version_creation import ensure_version
+from pt2hub.server.services.publishing.version_files import list_files
 from pt2hub.wire.responses import VersionView
 
 if TYPE_CHECKING:
@@ -36,11 +38,12 @@ if TYPE_CHECKING:
     from pt2hub.domain.limits import Limits
     from pt2hub.domain.principals import Principal
     from pt2hub.domain.tokens import Actor
-    from pt2hub.server.blobs.ports import BlobReader
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.queue import BuildQueue
     from pt2hub.server.db.stores.publishing.versions import StoredVersion
+    from pt2hub.server.services.publishing.submission_validation import SpecValidator
     from pt2hub.server.services.publishing.version_creation import EnsuredVersion
+    from pt2hub.server.services.publishing.version_files import VersionFileService
     from pt2hub.wire.previews import PublishPreview
 
 _MAX_PREVIEWED_BYTES = 4 << 20
@@ -54,22 +57,23 @@ class PublishService:
         self,
         sessions: Sessions,
         queue: BuildQueue,
-        storage: BlobReader,
+        validator: SpecValidator,
+        files: VersionFileService,
         *,
         heartbeat_timeout: timedelta,
-        factories: tuple[str, ...] = DEFAULT_FACTORIES,
         limits: Limits,
     ) -> None:
         self._sessions = sessions
         self._queue = queue
-        self._validator = SpecValidator(storage, factories=factories)
+        self._files = files
+        self._validator = validator
         self._heartbeat_timeout = heartbeat_timeout
         self._limits = limits
 
     def submit(self, document: Mapping[str, Any], *, by: Actor, priority: int = 0) -> VersionView:
         """Create the version of a spec, or find the version with the same content and add missing targets.
 
-        The version takes over the spec's settings, for attempts that begin from then on. Builds that are queued or
+        The version takes over the spec's settings, for attempts that begin from then on, and its documentation. Builds that are queued or
         running are joined; queued ones with a lower priority are raised to this one.
 
         Raises:
@@ -103,7 +107,12 @@ class PublishService:
                 *explain_options(submission.spec, map(build_request, targets.requests)),
                 *explain_debug_logs(submission.spec, BuildStore(session).states(version.id)),
             )
-            return self._view(session, version, created=ensured.created, notes=notes)
+            view = self._view(session, version, created=ensured.created, notes=notes)
+        documentation = tuple(item for item in submission.files if item.is_documentation)
+        if ensured.created or not documentation:
+            return view
+        self._files.attach(version, documentation, by=by)
+        return replace(view, files=self._files.files(version.model, version.number).files)
 
     def check(self, document: Mapping[str, Any]) -> PublishPreview:
         """Preview `submit`, with the same errors; nothing is written.
@@ -215,6 +224,7 @@ class PublishService:
             yanked=version.yanked,
             yanks=YankStore(session).changes(version.id),
             labels=LabelStore(session).of_version(version.id),
+            files=list_files(version, DocumentationStore(session).of(version)).files,
         )
 
 

@@ -62,6 +62,7 @@ _FORMS = {
     "program": _DIGEST,
     "operators": "a module of the code, such as kernels",
     "weights": _DIGEST,
+    "digest": _DIGEST,
     "name": _ARGUMENT,
     "shape": "a size, or the name of a dimension in lowercase letters, digits and _",
     "example": _DIGEST,
@@ -83,6 +84,7 @@ _ADVICE = {
     "weights": "The server does not fetch weights: `pt2hub publish --weights NAME` fetches them, such as "
     "torchvision:ResNet18_Weights.DEFAULT or hf:team/name@main, or reads a safetensors file, uploads them and "
     "writes their digest.",
+    "files": "`pt2hub publish` uploads the files that a spec or --file names by path, and writes their digests.",
     "targets": "GET /api/v1/targets lists the targets that workers offer.",
 }
 """Advice for fields whose values come from elsewhere."""
@@ -179,7 +181,11 @@ def refusal(
 
 
 def _advice(details: Sequence[Detail], document: Mapping[str, Any]) -> list[str]:
-    wrong = {"targets" if detail.path.startswith("targets[") else detail.path for detail in details}
+    lists = {"targets": "targets[", "files": "files."}
+    wrong = {
+        next((name for name, start in lists.items() if detail.path.startswith(start)), detail.path)
+        for detail in details
+    }
     source = document.get("source")
     if "weights" in wrong and isinstance(source, dict) and "program" in source:  # made together
         wrong = (wrong - {"weights"}) | {"source.program"}
@@ -301,7 +307,10 @@ def _step(node: dict[str, Any], part: int | str, schema: dict[str, Any]) -> dict
     elif isinstance(part, int):
         node = node.get("items", {})
     else:  # a key that the author chose, such as the name of a dimension
-        node = next(iter(node.get("patternProperties", {}).values()), node)
+        extra = node.get("additionalProperties")
+        node = next(
+            iter(node.get("patternProperties", {}).values()), extra if isinstance(extra, dict) else node
+        )
     for choice in node.get("anyOf", ()):
         if "$ref" in choice:
             node = choice

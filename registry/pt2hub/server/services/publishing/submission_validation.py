@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pt2hub.domain.attached_files.files import AttachedFile, check_content
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.labels import check_labels
 from pt2hub.domain.publishing.spec import CodeSource, ProgramSource, Spec
@@ -28,11 +29,13 @@ class ValidSubmission:
     Attributes:
         blobs: Digest and size of every blob that the spec names, by path.
         labels: Its labels, in the form of their types.
+        files: The attached files, by name.
         unread: Paths of the files that were too large to be read.
     """
 
     spec: Spec
     blobs: dict[str, dict[str, Any]]
+    files: tuple[AttachedFile, ...] = ()
     unread: tuple[str, ...] = ()
     labels: dict[str, str] = field(default_factory=dict)
 
@@ -54,6 +57,7 @@ class SpecValidator:
             InvalidInput: Fields are wrong; often a subclass, see `spec_errors`.
             UnknownFactory: The factory's module is not on the operator's list.
             NotFound: The spec names a blob that was not uploaded.
+            EmptyFile: An attached file is empty.
             BadCodeArchive: The code archive is malformed.
             UnknownEntry: The uploaded code lacks the entry's module.
             BadProgram: The program is malformed.
@@ -64,12 +68,13 @@ class SpecValidator:
         labels = check_labels(spec.labels)
         check_source(spec.source, self._factories)
         blobs = self._resolve_blobs(spec)
+        attached = _attached(spec, blobs)
         files = self._open_blobs(blobs)
         check_tensors(spec, files)
         unread = _too_large(files, largest_program)
         if not unread:
             check_uploaded(spec, files)
-        return ValidSubmission(spec, blobs, unread, labels)
+        return ValidSubmission(spec, blobs, attached, unread, labels)
 
     def _resolve_blobs(self, spec: Spec) -> dict[str, dict[str, Any]]:
         """Return digest and size of every blob the spec names, by path."""
@@ -78,6 +83,7 @@ class SpecValidator:
             "source.code": spec.source.code if isinstance(spec.source, CodeSource | ProgramSource) else None,
             "source.program": spec.source.program if isinstance(spec.source, ProgramSource) else None,
         } | {f"inputs[{index}].example": item.example for index, item in enumerate(spec.inputs)}
+        named |= {file_path(name): item.digest for name, item in spec.files.items()}
         sizes = {
             path: (digest, self._storage.size(StorageKey.blob(Digest(digest))))
             for path, digest in named.items()
@@ -96,6 +102,21 @@ class SpecValidator:
             for digest, size in sizes.items()
         }
         return {path: files[blob["digest"]] for path, blob in blobs.items()}
+
+
+def file_path(name: str) -> str:
+    """Return the path of an attached file in the spec."""
+    return f"files.{name}"
+
+
+def _attached(spec: Spec, blobs: Mapping[str, Mapping[str, Any]]) -> tuple[AttachedFile, ...]:
+    """Return the attached files of a spec with their sizes."""
+    found = []
+    for name, item in sorted(spec.files.items()):
+        blob = blobs[file_path(name)]
+        check_content(name, blob["digest"], blob["size"])
+        found.append(AttachedFile(name, str(item.kind), item.media_type, blob["digest"], blob["size"]))
+    return tuple(found)
 
 
 def _too_large(files: Mapping[str, StoredSource], largest_program: int | None) -> tuple[str, ...]:

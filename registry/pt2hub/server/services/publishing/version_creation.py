@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest
 from pt2hub.errors import BlobGone
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.blobs.blobs import BlobStore
 from pt2hub.server.db.stores.publishing.versions import NewVersion, StoredVersion, VersionStore
-from pt2hub.server.services.publishing.submission_validation import ValidSubmission, not_uploaded
+from pt2hub.server.services.publishing.submission_validation import ValidSubmission, file_path, not_uploaded
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -38,7 +39,12 @@ def ensure_version(
 ) -> EnsuredVersion:
     """Return the version of a spec; its blobs are protected from collection."""
     ensured = _find_or_add(session, submission, targets, by)
-    _refer(session, ensured.version, submission.blobs)
+    changing = {file_path(item.name) for item in submission.files if item.is_documentation}
+    kept = (
+        set() if ensured.created else changing
+    )  # of a version that exists, documentation may be replaced later
+    blobs = {path: blob for path, blob in submission.blobs.items() if path not in kept}
+    _refer(session, ensured.version, blobs)
     return ensured
 
 
@@ -77,7 +83,7 @@ def _refer(session: Session, version: StoredVersion, blobs: dict[str, dict[str, 
 
 
 def _pins(submission: ValidSubmission, targets: RequestedTargets) -> dict[str, Any]:
-    """Return what the submission pins: packages by target, blobs by path, targets in order.
+    """Return what the submission pins: packages by target, blobs by path, attached files, targets in order.
 
     The weights' origin is here and not in the spec: the same weights are the same version, wherever they came from.
     """
@@ -87,5 +93,6 @@ def _pins(submission: ValidSubmission, targets: RequestedTargets) -> dict[str, A
         "packages": {name: targets.packages[name] for name in names if name in targets.packages},
         "blobs": submission.blobs,
         "targets": names,
+        **({"files": encode(submission.files)} if submission.files else {}),
         **({"weights_from": origin} if origin else {}),
     }

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Select
     from sqlalchemy.orm import Session
 
-# References are owned by `version:<id>`, `artifact:<digest>` or `log:<build>:<attempt>`.
+# References are owned by `version:<id>`, `documentation:<version>`, `artifact:<digest>` or `log:<build>:<attempt>`.
 _BLOB = text("""
     SELECT EXISTS (
         SELECT 1 FROM blob_references AS referred
@@ -25,7 +25,8 @@ _BLOB = text("""
         LEFT JOIN builds ON builds.id = CASE split_part(referred.owner, ':', 1)
             WHEN 'log' THEN split_part(referred.owner, ':', 2) ELSE artifacts.build_id END
         JOIN versions ON versions.id = CASE split_part(referred.owner, ':', 1)
-            WHEN 'version' THEN CAST(split_part(referred.owner, ':', 2) AS bigint) ELSE builds.version_id END
+            WHEN 'version' THEN CAST(split_part(referred.owner, ':', 2) AS bigint)
+            WHEN 'documentation' THEN CAST(split_part(referred.owner, ':', 2) AS bigint) ELSE builds.version_id END
         JOIN models ON models.id = versions.model_id
         WHERE referred.kind = 'blobs' AND referred.digest = :digest AND models.name ~ :readable
     )

@@ -92,6 +92,10 @@ _REFER = text(f"""
         INSERT INTO blob_references (kind, digest, owner)
         SELECT kind, digest, :owner FROM held WHERE state = 'stored' ORDER BY kind, digest ON CONFLICT DO NOTHING)
     SELECT kind, digest FROM held WHERE state = 'stored'""")  # noqa: S608  # of constants
+_RELEASE = text(f"""
+    WITH {_ASKED} DELETE FROM blob_references WHERE owner = :owner
+    AND NOT EXISTS (SELECT FROM asked
+        WHERE (asked.kind, asked.digest) = (blob_references.kind, blob_references.digest))""")  # noqa: S608  # of constants
 _DROP = text("DELETE FROM blob_leases WHERE holder = :holder")
 # Skips locked rows, so that it never waits for a holder that renews or drops its lease.
 _DROP_EXPIRED = text("""
@@ -173,7 +177,7 @@ class BlobStore:
         """Add references of an owner to blobs, which must be stored.
 
         Args:
-            owner: `version:<id>`, `artifact:<digest>` or `log:<build>:<attempt>`.
+            owner: `version:<id>`, `documentation:<version>`, `artifact:<digest>` or `log:<build>:<attempt>`.
 
         Raises:
             BlobGone: Some are not stored, or are being deleted.
@@ -201,6 +205,11 @@ class BlobStore:
         return {
             _key(kind, digest) for kind, digest in self._session.execute(_REFER, asked | {"owner": owner})
         }
+
+    def release(self, owner: str, *, kept: Iterable[StorageKey]) -> None:
+        """Remove an owner's references to all other blobs than these."""
+        asked = _query_arguments(dict.fromkeys(kept, 0))
+        self._session.execute(_RELEASE, asked | {"owner": owner})
 
     def unknown(self, keys: Iterable[StorageKey]) -> set[StorageKey]:
         """Return the objects, by keys with generations, that `restore` would add or update."""

@@ -25,6 +25,7 @@ _OWN = """
         SELECT team, artifacts.digest FROM own_builds JOIN artifacts ON artifacts.build_id = own_builds.id
     ), owners AS (
         SELECT team, 'version:' || id AS owner FROM own_versions
+        UNION ALL SELECT team, 'documentation:' || id FROM own_versions
         UNION ALL SELECT team, 'artifact:' || digest FROM own_artifacts
         UNION ALL SELECT team, 'log:' || build_id || ':' || attempt
             FROM own_builds JOIN build_attempts ON build_id = own_builds.id WHERE log IS NOT NULL

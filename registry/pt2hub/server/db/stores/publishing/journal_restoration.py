@@ -33,7 +33,7 @@ from pt2hub.server.db.stores.retention.tombstones import TombstoneStore
 from pt2hub.server.db.stores.values import moment, storable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from sqlalchemy import Insert, Table, Update
     from sqlalchemy.orm import Session
@@ -55,7 +55,7 @@ class JournalRestoration:
 
     def add(self, kind: str, entries: Sequence[JournalEntry]) -> int:
         """Add the rows of entries of one kind, unless they exist; unknown kinds, of a newer pt2hub, are ignored."""
-        add = {
+        add: Callable[[dict[str, Any]], int] | None = {
             "model": self._add_model,
             "version": self._add_version,
             "label": self._add_label,

@@ -1,0 +1,1 @@
+"""Attached files: named files of a version beside its code and weights."""
