@@ -55,7 +55,7 @@ class JournalRestoration:
 
     def add(self, kind: str, entries: Sequence[JournalEntry]) -> int:
         """Add the rows of entries of one kind, unless they exist; unknown kinds, of a newer pt2hub, are ignored."""
-        add: Callable[[dict[str, Any]], int] | None = {
+        known: dict[str, Callable[[dict[str, Any]], int]] = {
             "model": self._add_model,
             "version": self._add_version,
             "label": self._add_label,
@@ -67,7 +67,8 @@ class JournalRestoration:
             "role": partial(self._insert, SQLRoleAssignment),
             "retention_policy": partial(self._insert, SQLRetentionPolicy),
             "audit_entry": self._add_audit_entry,
-        }.get(kind)
+        }
+        add = known.get(kind)
         documents = [entry.document for entry in entries if entry.document]
         if kind == "report":
             return self._add_reports(documents)

@@ -158,7 +158,8 @@ class Doomed:
     @property
     def owners(self) -> list[str]:
         """The owners of their references to blobs."""
-        own = [f"version:{version}" for version in self.versions] if self.whole else []
+        kinds = ("version", "documentation") if self.whole else ()
+        own = [f"{kind}:{version}" for kind in kinds for version in self.versions]
         artifacts = [f"artifact:{artifact}" for artifact in self.artifacts]
         return [*own, *artifacts, *(f"log:{build}:{attempt}" for build, attempt in self.logs)]
 
