@@ -25,6 +25,7 @@ from pt2hub.wire.performance import ComparisonView, EventView, HistoryView, Poli
 from pt2hub.wire.profiles import ProfileView
 from pt2hub.wire.resolution import ArtifactRef, ResolvedReference
 from pt2hub.wire.responses import (
+    AliasMoves,
     AliasView,
     BuildView,
     LogView,
@@ -50,6 +51,7 @@ def sheet_of(value: object) -> Sheet:
 
 
 sheet_of.register(AliasView, sheets.alias)
+sheet_of.register(AliasMoves, sheets.alias_moves)
 sheet_of.register(ArtifactRef, sheets.artifact)
 sheet_of.register(ArtifactView, sheets.whole_artifact)
 sheet_of.register(BuildView, sheets.build)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pt2hub.wire.resolution import ArtifactRef, ResolvedReference
     from pt2hub.wire.responses import (
         AliasMove,
+        AliasMoves,
         AliasView,
         AttemptView,
         BuildView,
@@ -272,13 +273,20 @@ def summary(view: VersionSummary) -> Sheet:
 def alias(view: AliasView) -> Sheet:
     """Return an alias: its version, who moved it, and earlier moves."""
     place = f"is {view.model}@{view.number}" if view.number else "was removed"
-    rows = tuple(
-        (f"{move.before or '-'} -> {move.after or '-'}", move.at, move.by, move.reason)
-        for move in view.history
-    )
+    rows = tuple(map(_move_row, view.history))
     last = view.last
     notes = (f"by {last.by}, {last.at}: {last.reason}", *forced_move_lines(last), *view.notes)
     return Sheet(f"{view.model}@{view.name} {place}", rows, notes)
+
+
+def alias_moves(view: AliasMoves) -> Sheet:
+    """Return where an alias is, and the moves that somebody waited for."""
+    place = f"is {view.model}@{view.number}" if view.number else "does not exist"
+    return Sheet(f"{view.model}@{view.name} {place}", tuple(map(_move_row, view.moves)))
+
+
+def _move_row(move: AliasMove) -> tuple[str, ...]:
+    return f"{move.before or '-'} -> {move.after or '-'}", move.at, move.by, move.reason
 
 
 def forced_move_lines(move: AliasMove) -> tuple[str, ...]:

@@ -139,6 +139,8 @@ def webhook(method: str, suffix: str, body: dict[str, Any] | None = None) -> Cal
         url = f"/api/v1/webhooks/{made.webhook.id}{suffix}"
         return Case(method, url.format(delivery=delivery.id), body)
 
+    return prepare
+
 
 def assigned(method: str, url: str) -> Callable[[Registry, FlaskClient], Case]:
     """A request about a role of a group."""

@@ -60,7 +60,7 @@ LOST = {
 }
 FROM_MANIFESTS = {
     *("targets", "artifacts", "referrers", "archive_members", "regions", "autotune_choices"),
-    *("tombstones", "refused_digests"),  # documents of their own
+    *("tombstones", "refused_digests", "version_documentation"),  # documents of their own
     *("blobs", "blob_references", "series", "series_points", "measurement_pairs"),
 }
 

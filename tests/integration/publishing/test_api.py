@@ -200,9 +200,12 @@ def test_the_description_is_openapi_3_1_and_names_every_route(api: FlaskClient) 
         for method, operation in methods.items():
             assert operation["summary"].endswith("."), (path, method)
             secret = path.startswith("/api/v1/uploads/")  # whoever sees an upload may send its bytes
-            lists = {"/api/v1/whoami", "/api/v1/audit", "/api/v1/tokens", "/api/v1/webhooks"}
+            lists = {
+                f"/api/v1/{name}" for name in ("whoami", "audit", "tokens", "webhooks", "roles", "retention")
+            }
             personal = path in lists or path.endswith(("/preview", "/deliveries"))
-            proof = path == "/api/v1/oidc/token"  # what it exchanges
+            exchanges = {"/api/v1/oidc/token", "/api/v1/device/code", "/api/v1/device/token"}
+            proof = path in exchanges  # what they exchange, or what a person does in a browser
             reads = (method, path) == (
                 "post",
                 "/api/v1/resolve",

@@ -63,7 +63,7 @@ def wait(  # noqa: PLR0913  # each is an argument or option of the command line
         float | None, typer.Option(min=0, metavar="SECONDS", help="Give up after this time.")
     ] = None,
 ) -> None:
-    """Wait until a version is ready, or measured, or until an alias moves.
+    """Wait until a version is ready or measured, or an alias moves.
 
     The builds of all targets of the version have ended then. The exit code is 0 if all of them succeeded, or the alias moved, and 1 if not or the time is over. Ctrl-C stops waiting only.
     """

@@ -59,7 +59,7 @@ def scrub(
 
 @panels.command(None, "pt2hub admin fsck", "pt2hub admin fsck --json")
 def fsck() -> None:
-    """Compare the database and the storage in both directions, beside a running server.
+    """Compare the database and the storage in both directions.
 
     Nothing is changed, and no blob is read: `pt2hub admin scrub` does that. Each finding comes with its cure. The exit
     code is 1 if there are any.
@@ -93,7 +93,7 @@ def heal(
         typer.Option(metavar="URL", help="Another pt2hub server that has them; PT2HUB_TOKEN is sent to it."),
     ] = None,
 ) -> None:
-    """Replace damaged blobs by the right bytes from a client's cache or another server.
+    """Replace damaged blobs from a client's cache or another server.
 
     Without a source, it shows what is damaged, who needs it and what can be done. The exit code is 1 if anything stays
     damaged.

@@ -33,7 +33,7 @@ def collect(
         ),
     ] = None,
 ) -> None:
-    """Remove blobs that nothing needs, and what crashes and abandoned uploads left behind.
+    """Remove blobs that nothing needs, and what crashes left behind.
 
     The server does it every hour. It is safe beside publishes, pulls and other collections.
     With S3, marked blobs are removed once presigned URLs of them have ended, 15 minutes later.

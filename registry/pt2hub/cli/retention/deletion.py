@@ -60,7 +60,7 @@ def delete(  # noqa: PLR0913  # each is an argument or option of the command lin
         typer.Option("--keep-shared", help="With --force: leave bytes served that other versions need."),
     ] = False,
 ) -> None:
-    """Show what a deletion would remove and what is kept; with --yes, delete it.
+    """Show what a deletion removes and what it keeps; --yes deletes.
 
     It requires an admin token. Numbers of deleted versions are not used again.
     What an alias pins or would roll back to is kept, and so are unfinished builds.

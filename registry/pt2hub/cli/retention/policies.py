@@ -55,7 +55,7 @@ def set_policy(
     ] = None,
     everything: Annotated[bool, typer.Option("--everything", help="Keep everything, the default.")] = False,
 ) -> None:
-    """Set the policy of a model, or of all models of a team that have none of their own.
+    """Set the policy of a model, or of a team's models without one.
 
     What an alias pins is always kept. Nothing is deleted before the next hourly run,
     which `pt2hub retention preview` shows.
@@ -73,7 +73,7 @@ def set_policy(
 
 @panels.command(None, "pt2hub retention preview vision")
 def preview(scope: _Scope) -> None:
-    """Show what the policies would delete now, and what they keep although it is old."""
+    """Show what the policies would delete now, and what they keep."""
     from pt2hub.client.client import Client
 
     with Client() as client:

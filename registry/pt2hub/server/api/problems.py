@@ -78,6 +78,7 @@ STATUS: dict[type[errors.Pt2hubError], HTTPStatus] = {
     errors.NotRecorded: HTTPStatus.NOT_FOUND,
     errors.Conflict: HTTPStatus.CONFLICT,
     errors.AliasMoved: HTTPStatus.CONFLICT,
+    errors.AliasNotMoved: HTTPStatus.CONFLICT,
     errors.LabelChanged: HTTPStatus.CONFLICT,
     errors.LabelImmutable: HTTPStatus.CONFLICT,
     errors.NotReady: HTTPStatus.CONFLICT,
