@@ -40,6 +40,9 @@ WITH_RULES_BETWEEN_FIELDS = {
     "POST /api/v1/versions/preview",
     "POST /api/v1/measurements",
     "PUT /api/v1/models/{team}/{name}/policy",
+    "DELETE /api/v1/models/{team}/{name}",  # a reason is required unless nothing is to be deleted
+    "DELETE /api/v1/models/{team}/{name}/versions/{number}",
+    "DELETE /api/v1/builds/{id}",
 }
 RECEIVER = ReceiverUnreachable.code
 """The code of a webhook's address whose name nobody knows, as of made-up ones."""

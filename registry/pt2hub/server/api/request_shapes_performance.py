@@ -71,13 +71,18 @@ class HistoryQuery(Parameters):
     batch: Annotated[int | None, Field(ge=1, lt=2**53, description="Batch size")] = None
     implementation: Annotated[
         str,
-        Field(max_length=200, description="`artifact`, or a baseline: `eager` or `torch_compile`"),
+        Field(
+            max_length=200,
+            description="`artifact`, or a baseline: `eager` or `torch_compile`",
+            json_schema_extra=document_pattern("[!-~]*"),
+        ),
     ] = "artifact"
     environment: Annotated[
         str | None,
         Field(
             max_length=71,
             description="Environment class: `class_digest` of a series, or a prefix of it",
+            json_schema_extra=document_pattern("sha256:[0-9a-f]{1,64}"),
         ),
     ] = None
     before: Annotated[

@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pt2hub.server.api.request_shapes import Body, Parameters
+from pt2hub.domain.names import COMPONENT_PATTERN, MAX_NAME
+from pt2hub.server.api.request_shapes import Body, Parameters, document_pattern
 from pt2hub.server.services.promotion.reasons import MAX_REASON_CHARS
 from pt2hub.server.services.retention.policies import MAX_DAYS, MAX_LAST
 
@@ -18,7 +19,12 @@ _Reason = Annotated[
 _DryRun = Annotated[bool, Field(description="Only return what would be done")]
 ScopeText = Annotated[
     str,
-    Field(max_length=401, description="`team/name`, or `team` for all its models; every team where empty"),
+    Field(
+        min_length=1,
+        max_length=MAX_NAME,
+        description="`team/name`, or `team` for all its models",
+        json_schema_extra=document_pattern(f"{COMPONENT_PATTERN}(?:/{COMPONENT_PATTERN})?"),
+    ),
 ]
 
 
@@ -58,9 +64,7 @@ class RetentionQuery(Parameters):
 class RetentionOrder(Body):
     """A retention policy of a model or a team; without `last`, everything is kept."""
 
-    scope: Annotated[
-        str, Field(min_length=1, max_length=401, description="`team/name`, or `team` for all its models")
-    ]
+    scope: ScopeText
     last: Annotated[
         int | None,
         Field(ge=1, le=MAX_LAST, description="How many of the newest versions are kept; null for all"),
