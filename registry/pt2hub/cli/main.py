@@ -20,7 +20,7 @@ from pt2hub.cli.builds import build, control, logs, wait
 from pt2hub.cli.operations import admin, completion, doctor, server, webhooks, worker
 from pt2hub.cli.performance import comparisons, history, measuring_jobs, reports
 from pt2hub.cli.promotion import aliases, policies, yanks
-from pt2hub.cli.publishing import description, labels, publish, specs
+from pt2hub.cli.publishing import description, labels, lineage, publish, specs
 from pt2hub.errors import Pt2hubError, UsageError
 from pt2hub.extras import lacking
 from pt2hub.version import __version__
@@ -85,6 +85,7 @@ panels.add(
 aliases.register(app)
 exports.register(app)
 labels.register(app)
+lineage.register(app)
 specs.register(app)
 settings.register(app)
 tokens.register(app)

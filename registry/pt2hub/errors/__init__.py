@@ -22,7 +22,7 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   +-- Conflict
     |   |   +-- AliasMoved, AliasNotMoved, NotReady, NotMeasured, BuildActive, BuildOver, UploadIncomplete
     |   |   +-- PromotionCheckFailed, PolicyChanged
-    |   |   +-- VersionYanked, VersionInUse, LabelChanged, LabelImmutable
+    |   |   +-- VersionYanked, VersionInUse, LabelChanged, LabelImmutable, LineageCycle
     |   +-- ClientTooOld, ServerTooOld, BadCall, Incompatible, CudaGraphUnavailable, ForkedProcess, Offline
     |   +-- LockInvalid, LockOutdated, LockMismatch
     |   +-- HomeInUse, HomeUnusable, DiskFull, PortTaken, NamespacesRefused, SchemaNewer, SchemaOlder, BadConfiguration
@@ -126,6 +126,7 @@ from pt2hub.errors.usage import (
     IsolationRefused,
     LabelChanged,
     LabelImmutable,
+    LineageCycle,
     LimitExceeded,
     ModelInterferes,
     NamespacesRefused,
@@ -225,6 +226,7 @@ __all__ = [
     "KernelNotTraced",
     "LabelChanged",
     "LabelImmutable",
+    "LineageCycle",
     "LayoutUnproven",
     "LimitExceeded",
     "LockInvalid",

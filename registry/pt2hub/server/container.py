@@ -54,6 +54,7 @@ from pt2hub.server.services.promotion.policies import PolicyService
 from pt2hub.server.services.promotion.yanks import YankService
 from pt2hub.server.services.publishing.catalog import CatalogService
 from pt2hub.server.services.publishing.labels import LabelService
+from pt2hub.server.services.publishing.lineage import LineageService
 from pt2hub.server.services.publishing.overview import OverviewService
 from pt2hub.server.services.publishing.publish import PublishService
 from pt2hub.server.services.webhooks.dispatch import WebhookDispatcher
@@ -148,6 +149,7 @@ class Container:
         )
         self.catalog = CatalogService(sessions, heartbeat_timeout=timeout)
         self.labels = LabelService(sessions)
+        self.lineage = LineageService(sessions)
 
     def _open_performance(self) -> None:
         sessions, queue, timeout = self._sessions, self.queue, self._heartbeat_timeout

@@ -8,6 +8,7 @@ from typing import Any
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.principals import Principal
 from pt2hub.renderable import Renderable
+from pt2hub.wire.lineage import DerivationView
 from pt2hub.wire.resolution import Yank
 
 MAX_COUNTED_VERSIONS = 1000
@@ -235,6 +236,8 @@ class VersionView(Renderable):
         yanked: Its yank, or None if it is not yanked.
         yanks: All yanks and their ends, newest first.
         labels: Its labels, by key.
+        derived_from: What it is derived from; its whole lineage is an answer of its own.
+        derivatives: Versions that are derived from it, the newest few.
     """
 
     model: str
@@ -254,6 +257,8 @@ class VersionView(Renderable):
     yanked: Yank | None = None
     yanks: tuple[YankChange, ...] = ()
     labels: tuple[LabelView, ...] = ()
+    derived_from: tuple[DerivationView, ...] = ()
+    derivatives: tuple[DerivationView, ...] = ()
 
     __repr__ = Renderable.__str__  # what a prompt shows; no list holds them
 

@@ -37,6 +37,7 @@ _FAILED = 1
     "pt2hub publish mine.yaml --code src/ --weights trained.safetensors",
     "pt2hub publish exported.yaml --program model.pt2",
     "pt2hub publish resnet18.yaml --label owner=search --label license=Apache-2.0",
+    "pt2hub publish tuned.yaml --weights tuned.safetensors --derived-from fine-tuned:vision/resnet18@3",
     "pt2hub publish urgent.yaml --priority 50",
     "pt2hub publish resnet18.yaml --dry-run",
     cls=WaitCommand,
@@ -66,6 +67,14 @@ def publish(  # noqa: PLR0913  # each is an argument or option of the command li
             metavar="KEY=VALUE", help="A label of the version, such as license=Apache-2.0; can be repeated."
         ),
     ] = None,
+    derived_from: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RELATION:PARENT",
+            help="What the version is derived from, such as fine-tuned:vision/resnet18@3 or "
+            "quantized:hf:team/name@revision; can be repeated.",
+        ),
+    ] = None,
     ci_labels: Annotated[
         bool,
         typer.Option(help="Label with the CI job's commit, repository, branch and run."),
@@ -91,6 +100,7 @@ def publish(  # noqa: PLR0913  # each is an argument or option of the command li
     with Client() as client:
         files: SpecOptions = {"weights": weights, "code": code, "program": program}
         files |= {"labels": parse_pairs(label or ()), "ci_labels": ci_labels}
+        files |= {"derived_from": derived_from}
         if dry_run:
             previews.show(client, spec, files)
             return

@@ -73,6 +73,7 @@ _READING = {
     About.LIST: ("labels.search", "models.models", "usage.usage", "workers.workers"),
     About.PATH: (
         *("aliases.alias", "aliases.aliases", "aliases.moves", "artifacts.manifest", "models.model"),
+        "lineage.lineage",
         *("performance.history", "performance.metrics", "policies.policy"),
         *("versions.version", "versions.versions"),
     ),
@@ -106,6 +107,7 @@ RULES: dict[str, Rule] = dict.fromkeys(_OPEN, _ANYBODY) | {
     "blobs.upload": Rule(Scope.PUBLISH),
     "labels.label_model": Rule(Scope.PUBLISH, About.PATH),
     "labels.label_version": Rule(Scope.PUBLISH, About.PATH),
+    "lineage.change": Rule(Scope.PUBLISH, About.PATH),
     "measuring.measure": Rule(Scope.MEASURE, About.BODY),
     "meta.whoami": Rule(signed_in=True),
     "models.change": Rule(Scope.PUBLISH, About.PATH),

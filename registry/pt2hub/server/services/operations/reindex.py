@@ -38,6 +38,7 @@ from pt2hub.server.db.stores.values import moment
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.blobs.blob_reindex import BlobIndex
 from pt2hub.server.services.blobs.documents import named_by, read_config, read_json, read_manifest
+from pt2hub.server.services.publishing.lineage import note_retrained
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -77,17 +78,21 @@ class ReindexService:
         self._blobs.restore_rows()
         artifacts, referrers, seen = self._scan(unreadable)
         read = [found for manifest in artifacts if (found := self._read(manifest, unreadable))]
-        added = 0
+        added: list[Digest] = []
         for manifest, config in sorted(read, key=lambda pair: _attempt(pair[1]), reverse=True):
             try:
-                added += self._restore(manifest, config, referrers.get(manifest.digest, ()), by)
+                if self._restore(manifest, config, referrers.get(manifest.digest, ()), by):
+                    added.append(manifest.digest)
             except (*_UNREADABLE, Conflict) as exc:
                 unreadable[manifest.digest] = str(exc)
         for manifest, _ in read:  # last: a run may have measured other artifacts alongside its own
             self._restore_runs(manifest, referrers.get(manifest.digest, ()), unreadable)
+        with self._sessions.begin() as session:
+            for digest in added:
+                note_retrained(session, digest)
         self._blobs.refer_versions()
         self._blobs.refer_logs()
-        return {"manifests": seen, "artifacts": len(artifacts), "added": added, "unreadable": unreadable}
+        return {"manifests": seen, "artifacts": len(artifacts), "added": len(added), "unreadable": unreadable}
 
     def _read(self, manifest: Manifest, unreadable: dict[str, str]) -> tuple[Manifest, ArtifactConfig] | None:
         try:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.labels import check_labels
+from pt2hub.domain.lineage import parse_derivations
 from pt2hub.domain.publishing.spec import CodeSource, ProgramSource, Spec
 from pt2hub.errors import Detail, NotFound
 from pt2hub.server.blobs.keys import StorageKey
@@ -18,6 +19,7 @@ from pt2hub.server.services.publishing.spec_errors import parse_spec
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pt2hub.domain.lineage import Derivation
     from pt2hub.server.blobs.ports import BlobReader
 
 
@@ -29,12 +31,14 @@ class ValidSubmission:
         blobs: Digest and size of every blob that the spec names, by path.
         labels: Its labels, in the form of their types.
         unread: Paths of the files that were too large to be read.
+        derived_from: What it says that it is derived from.
     """
 
     spec: Spec
     blobs: dict[str, dict[str, Any]]
     unread: tuple[str, ...] = ()
     labels: dict[str, str] = field(default_factory=dict)
+    derived_from: tuple[Derivation, ...] = ()
 
 
 class SpecValidator:
@@ -61,7 +65,7 @@ class SpecValidator:
             UsageError: The uploaded program or its weights do not fit the spec, see `sources`.
         """
         spec = parse_spec(document)
-        labels = check_labels(spec.labels)
+        labels, derived_from = check_labels(spec.labels), parse_derivations(spec.derived_from)
         check_source(spec.source, self._factories)
         blobs = self._resolve_blobs(spec)
         files = self._open_blobs(blobs)
@@ -69,7 +73,7 @@ class SpecValidator:
         unread = _too_large(files, largest_program)
         if not unread:
             check_uploaded(spec, files)
-        return ValidSubmission(spec, blobs, unread, labels)
+        return ValidSubmission(spec, blobs, unread, labels, derived_from)
 
     def _resolve_blobs(self, spec: Spec) -> dict[str, dict[str, Any]]:
         """Return digest and size of every blob the spec names, by path."""

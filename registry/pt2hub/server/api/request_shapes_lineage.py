@@ -1,0 +1,33 @@
+"""Shapes of requests about lineage."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from pt2hub.domain.lineage import DEFAULT_DEPTH, MAX_DEPTH, MAX_DERIVATION_CHARS, MAX_PARENTS
+from pt2hub.server.api.request_shapes import Body, Parameters
+
+_Text = Annotated[str, Field(min_length=1, max_length=MAX_DERIVATION_CHARS)]
+
+
+class LineageQuery(Parameters):
+    """How far a lineage is followed."""
+
+    depth: Annotated[int, Field(ge=1, le=MAX_DEPTH, description="Generations in each direction")] = (
+        DEFAULT_DEPTH
+    )
+
+
+class LineageChange(Body):
+    """A change of a version's parents; those that are not named stay."""
+
+    add: Annotated[
+        list[_Text],
+        Field(
+            max_length=MAX_PARENTS,
+            description="Derivations, `relation:parent`: `fine-tuned:team/name@3`, `quantized:hf:team/name@revision`",
+        ),
+    ] = []
+    remove: Annotated[
+        list[_Text], Field(max_length=MAX_PARENTS, description="Parents; missing ones are ignored")
+    ] = []
