@@ -46,6 +46,7 @@ from pt2hub.server.services.operations.workers import WorkerService
 from pt2hub.server.services.performance.charts import ChartService
 from pt2hub.server.services.performance.comparisons import ComparisonService
 from pt2hub.server.services.performance.diffs import DiffService
+from pt2hub.server.services.performance.evaluations import EvaluationService
 from pt2hub.server.services.performance.history import PerformanceService
 from pt2hub.server.services.performance.measuring_jobs import MeasuringJobService
 from pt2hub.server.services.performance.reports import ReportService
@@ -161,6 +162,7 @@ class Container:
             sessions, queue, self.resolve, heartbeat_timeout=timeout, limits=self._limits
         )
         self.reports = ReportService(sessions)
+        self.evaluations = EvaluationService(sessions)
         self.overview = OverviewService(sessions, self.performance.trends, heartbeat_timeout=timeout)
 
     def _open_promotion(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.principals import Principal
 from pt2hub.renderable import Renderable
+from pt2hub.wire.evaluations import EvaluationView
 from pt2hub.wire.lineage import DerivationView
 from pt2hub.wire.resolution import Yank
 
@@ -238,6 +239,7 @@ class VersionView(Renderable):
         labels: Its labels, by key.
         derived_from: What it is derived from; its whole lineage is an answer of its own.
         derivatives: Versions that are derived from it, the newest few.
+        evaluations: Its newest evaluation by each metric on each data set.
     """
 
     model: str
@@ -259,6 +261,7 @@ class VersionView(Renderable):
     labels: tuple[LabelView, ...] = ()
     derived_from: tuple[DerivationView, ...] = ()
     derivatives: tuple[DerivationView, ...] = ()
+    evaluations: tuple[EvaluationView, ...] = ()
 
     __repr__ = Renderable.__str__  # what a prompt shows; no list holds them
 

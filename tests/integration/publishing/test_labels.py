@@ -202,9 +202,7 @@ def test_labels_are_set_and_searched_for_from_a_shell_and_from_python(
     assert [item.value for item in client.labels.change(MODEL, 1, set={"owner": "ada"})] == [SHA, "ada"]
 
 
-def test_pages_show_labels_as_text_and_links_and_search_by_them(
-    web: FlaskClient, registry: Registry
-) -> None:
+def test_pages_show_labels_as_text_and_links_and_search_by_them(web: FlaskClient, registry: Registry) -> None:
     labels = {"git.sha": SHA, "git.repository": "https://git.example.org/net", "note": "<b>bold</b> & co"}
     registry.submit(labels=labels)
     text = web.get(f"/models/{MODEL}/versions/1").get_data(as_text=True)

@@ -103,7 +103,12 @@ def test_a_publication_pins_an_alias_and_is_no_other_version(registry: Registry)
     ],
 )
 def test_a_publication_with_malformed_or_unknown_parents_publishes_nothing(
-    api: FlaskClient, bearer: dict[str, str], registry: Registry, derived_from: object, status: int, where: str
+    api: FlaskClient,
+    bearer: dict[str, str],
+    registry: Registry,
+    derived_from: object,
+    status: int,
+    where: str,
 ) -> None:
     registry.submit()
     for path in ("/api/v1/versions/preview", "/api/v1/versions"):
@@ -191,7 +196,9 @@ def test_a_version_that_reuses_code_with_other_weights_is_retrained_unless_its_p
     publish(b"first", targets=[V3], dims={"batch": {"min": 1, "max": 8, "example": 2}})
     assert lineage(registry, MODEL, 2) == ([f"{MODEL}@2 retrained {MODEL}@1"], [])
     assert lineage(registry, MODEL, 3)[0] == [f"{MODEL}@3 other {HUB}"]
-    assert lineage(registry, MODEL, 4) == ([], []), "the same weights under another spec are no other training"
+    assert lineage(registry, MODEL, 4) == ([], []), (
+        "the same weights under another spec are no other training"
+    )
     second = registry.services.lineage.lineage(MODEL, 2).ancestors[0]
     assert (second.automatic, str(second.by)) == (True, "server (server)")
     assert add(registry, MODEL, 2, f"fine-tuned:{MODEL}@1") == [f"{MODEL}@2 fine-tuned {MODEL}@1"]

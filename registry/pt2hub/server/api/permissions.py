@@ -73,7 +73,7 @@ _READING = {
     About.LIST: ("labels.search", "models.models", "usage.usage", "workers.workers"),
     About.PATH: (
         *("aliases.alias", "aliases.aliases", "aliases.moves", "artifacts.manifest", "models.model"),
-        "lineage.lineage",
+        *("lineage.lineage", "performance.evaluations"),
         *("performance.history", "performance.metrics", "policies.policy"),
         *("versions.version", "versions.versions"),
     ),
@@ -112,6 +112,7 @@ RULES: dict[str, Rule] = dict.fromkeys(_OPEN, _ANYBODY) | {
     "meta.whoami": Rule(signed_in=True),
     "models.change": Rule(Scope.PUBLISH, About.PATH),
     "policies.put": Rule(Scope.ADMIN, About.PATH),
+    "reports.evaluate": Rule(Scope.MEASURE, About.BODY),
     "reports.report": Rule(Scope.MEASURE, About.BODY),
     "tokens.create": Rule(Scope.ADMIN),
     # A token may see, replace and end itself; the service shows others to admins that cover them.

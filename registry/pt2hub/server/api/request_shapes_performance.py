@@ -51,6 +51,17 @@ class MeasureOrder(Body):
 # -- histories --------------------------------------------------------------------------------------------
 
 
+class EvaluationsQuery(Parameters):
+    """Filter for the evaluations of a model's versions."""
+
+    metric: Annotated[str | None, Field(max_length=200, description="Name of the metric")] = None
+    data_set: Annotated[
+        str | None, Field(max_length=300, description="Data set, `sha256:...` or `name@sha256:...`")
+    ] = None
+    before: Annotated[int | None, Field(ge=1, lt=2**63, description="`next` of the previous page")] = None
+    limit: LimitNumber = DEFAULT_LIMIT
+
+
 class HistoryQuery(Parameters):
     """Filter for a model's measurements."""
 

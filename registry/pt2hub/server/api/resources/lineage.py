@@ -19,9 +19,7 @@ _ADDRESS = "/models/<team>/<name>/versions/<number>/lineage"
 @routes.get(_ADDRESS, responses={200: RootModel[LineageView]})
 def lineage(path: VersionPath, query: LineageQuery) -> Response:
     """Return what a version is derived from, and what is derived from it; what you may not read is left out."""
-    return render(
-        container().lineage.lineage(f"{path.team}/{path.name}", path.number, depth=query.depth)
-    )
+    return render(container().lineage.lineage(f"{path.team}/{path.name}", path.number, depth=query.depth))
 
 
 @routes.patch(

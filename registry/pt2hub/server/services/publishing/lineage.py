@@ -218,7 +218,9 @@ def _cycle(version: StoredVersion, parent: Parent, where: str) -> LineageCycle:
     name = f"{version.model}@{version.number}"
     if parent.id == version.id:
         return LineageCycle(
-            f"{name} cannot be derived from itself", where=where, hint="Name the version that it was made from."
+            f"{name} cannot be derived from itself",
+            where=where,
+            hint="Name the version that it was made from.",
         )
     return LineageCycle(
         f"{name} cannot be derived from {parent.text}, which is derived from it",

@@ -13,6 +13,7 @@ from pt2hub.server.db.notifications import notify, notify_progress
 from pt2hub.server.db.stores.builds.build_views import BuildViewStore
 from pt2hub.server.db.stores.builds.builds import BuildStore, build_request
 from pt2hub.server.db.stores.operations.workers import WorkerStore
+from pt2hub.server.db.stores.performance.evaluations import EvaluationStore, newest_by_data
 from pt2hub.server.db.stores.promotion.yanks import YankStore
 from pt2hub.server.db.stores.publishing.labels import LabelStore
 from pt2hub.server.db.stores.publishing.lineage import LineageStore
@@ -50,6 +51,8 @@ _MAX_PREVIEWED_BYTES = 4 << 20
 
 _MAX_DERIVATIVES = 20
 """Versions derived from a version that its answer lists; its lineage has more."""
+_MAX_EVALUATIONS = 50
+"""Metrics on data sets that the answer about a version lists."""
 
 
 class PublishService:
@@ -205,7 +208,7 @@ class PublishService:
         self, session: Session, version: StoredVersion, *, created: bool = False, notes: tuple[str, ...] = ()
     ) -> VersionView:
         views = BuildViewStore(session).views(version.id, heartbeat_timeout=self._heartbeat_timeout)
-        lineage = LineageStore(session)
+        lineage, evaluations = LineageStore(session), EvaluationStore(session)
         return VersionView(
             model=version.model,
             number=version.number,
@@ -226,6 +229,7 @@ class PublishService:
             labels=LabelStore(session).of_version(version.id),
             derived_from=tuple(item.view for item in lineage.parents([version.id])),
             derivatives=tuple(item.view for item in lineage.children([version.id], limit=_MAX_DERIVATIVES)),
+            evaluations=tuple(newest_by_data(evaluations.of_version(version.id)).values())[:_MAX_EVALUATIONS],
         )
 
 

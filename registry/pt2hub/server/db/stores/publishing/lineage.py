@@ -99,9 +99,7 @@ class LineageStore:
         """Return relation and whether it is automatic of a version's derivations, by parent, whoever may read them."""
         row = SQLDerivation
         found = select(row.parent, row.relation, row.automatic).where(row.version_id == version_id)
-        return {
-            parent: (relation, automatic) for parent, relation, automatic in self._session.execute(found)
-        }
+        return {parent: (relation, automatic) for parent, relation, automatic in self._session.execute(found)}
 
     def parents(self, version_ids: Collection[int], *, limit: int | None = None) -> list[StoredDerivation]:
         """Return the derivations of versions, in the order in which they were recorded."""
