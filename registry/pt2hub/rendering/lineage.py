@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pt2hub.wire.lineage import DerivationView
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from pt2hub.wire.lineage import DerivationView
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,8 @@ URLS = {
     "models.models": "/api/v1/models",
     "performance.history": "/api/v1/models/{model}/history?metric=latency_p50",
     "labels.search": "/api/v1/versions",
+    "lineage.lineage": "/api/v1/models/{model}/versions/1/lineage",
+    "performance.evaluations": "/api/v1/models/{model}/evaluations",
     "performance.metrics": "/api/v1/models/{model}/metrics",
     "policies.policy": "/api/v1/models/{model}/policy",
     "streams.build_events": "/api/v1/builds/{build}/events",

@@ -22,12 +22,12 @@ class LineageChange(Body):
     """A change of a version's parents; those that are not named stay."""
 
     add: Annotated[
-        list[_Text],
+        tuple[_Text, ...],
         Field(
             max_length=MAX_PARENTS,
             description="Derivations, `relation:parent`: `fine-tuned:team/name@3`, `quantized:hf:team/name@revision`",
         ),
-    ] = []
+    ] = ()
     remove: Annotated[
-        list[_Text], Field(max_length=MAX_PARENTS, description="Parents; missing ones are ignored")
-    ] = []
+        tuple[_Text, ...], Field(max_length=MAX_PARENTS, description="Parents; missing ones are ignored")
+    ] = ()

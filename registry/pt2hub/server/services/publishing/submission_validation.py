@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.labels import check_labels
-from pt2hub.domain.lineage import parse_derivations
+from pt2hub.domain.lineage import Derivation, parse_derivations
 from pt2hub.domain.publishing.spec import CodeSource, ProgramSource, Spec
 from pt2hub.errors import Detail, NotFound
 from pt2hub.server.blobs.keys import StorageKey
@@ -19,7 +19,6 @@ from pt2hub.server.services.publishing.spec_errors import parse_spec
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pt2hub.domain.lineage import Derivation
     from pt2hub.server.blobs.ports import BlobReader
 
 

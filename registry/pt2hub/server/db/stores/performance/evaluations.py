@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
 from sqlalchemy import func, select
@@ -10,6 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest
+from pt2hub.domain.performance.data_sets import DataSet
 from pt2hub.server.db.performance_schema import Evaluation as SQLEvaluation
 from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.schema import Version as SQLVersion
@@ -18,13 +20,11 @@ from pt2hub.wire.evaluations import EvaluationView
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-    from datetime import datetime
     from typing import Any
 
     from sqlalchemy import Select
     from sqlalchemy.orm import Session
 
-    from pt2hub.domain.performance.data_sets import DataSet
     from pt2hub.domain.principals import Principal
 
 _MAX_OF_VERSION = 1000
