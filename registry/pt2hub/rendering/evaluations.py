@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from pt2hub.domain.digests import Digest
     from pt2hub.wire.evaluations import EvaluationComparison, EvaluationView
 
+EVALUATION_HEADINGS = ("METRIC", "DATA SET", "BEFORE", "AFTER", "CHANGE", "OUTCOME", "WHY")
+
 
 def value_text(item: EvaluationView | None) -> str:
     """Return the value of an evaluation with its unit."""
@@ -36,7 +38,7 @@ def difference_text(item: EvaluationComparison) -> str:
 
 
 def evaluation_row(item: EvaluationComparison) -> tuple[str, ...]:
-    """Return a comparison of evaluations as cells: metric, data set, before, after, change, outcome, why."""
+    """Return a comparison of evaluations as cells, in the order of the headings."""
     return (
         item.metric,
         data_text(item.data_digest, item.data_set),

@@ -70,7 +70,7 @@ def compare(
     with Client() as client:
         found = client.performance.compare(before, after, target=target, with_target=with_target)
     emit(found, lambda out: _print_comparison(out, found))
-    outcomes = [item.outcome for item in (*found.metrics, *found.evaluations)]
+    outcomes = [item.outcome for item in found.metrics] + [item.outcome for item in found.evaluations]
     if fail_on is not None and fail_on.value in outcomes:
         raise typer.Exit(_FAILED)
 
@@ -107,7 +107,7 @@ def changes(
 def _print_comparison(out: Console, view: ComparisonView) -> None:
     from pt2hub.cli.tables import print_fields, print_table
     from pt2hub.rendering.comparisons import comparison_row, kernel_row, notes
-    from pt2hub.rendering.evaluations import evaluation_row
+    from pt2hub.rendering.evaluations import EVALUATION_HEADINGS, evaluation_row
 
     names = [f"{item.model}@{item.number} for {item.target}" for item in (view.before, view.after)]
     print_fields(out, [("before", names[0]), ("after", names[1])], indent="")
@@ -118,8 +118,7 @@ def _print_comparison(out: Console, view: ComparisonView) -> None:
         out.print("The two artifacts have no measurements.")
     if view.evaluations:
         out.print("Evaluations of the versions:")
-        headings = ("METRIC", "DATA SET", "BEFORE", "AFTER", "CHANGE", "OUTCOME", "WHY")
-        print_table(out, headings, [evaluation_row(item) for item in view.evaluations])
+        print_table(out, EVALUATION_HEADINGS, [evaluation_row(item) for item in view.evaluations])
     if view.autotune:
         out.print("Changed kernels:")
         print_table(

@@ -30,9 +30,9 @@ from pt2hub.server.services.blobs.documents import named_by
 from pt2hub.server.services.builds.code_reuse import CodeReuse
 from pt2hub.server.services.builds.measuring_queue import MeasuringJobQueue
 from pt2hub.server.services.builds.priorities import check_priority
+from pt2hub.server.services.builds.retrained_versions import note_retrained
 from pt2hub.server.services.builds.transitions import Transitions, overtaken
 from pt2hub.server.services.builds.waits import explain_waits
-from pt2hub.server.services.publishing.lineage import note_retrained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence

@@ -38,7 +38,7 @@ from pt2hub.server.db.stores.values import moment
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.blobs.blob_reindex import BlobIndex
 from pt2hub.server.services.blobs.documents import named_by, read_config, read_json, read_manifest
-from pt2hub.server.services.publishing.lineage import note_retrained
+from pt2hub.server.services.builds.retrained_versions import note_retrained
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

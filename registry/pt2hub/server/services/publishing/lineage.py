@@ -8,12 +8,10 @@ from pt2hub.domain.audit import Action
 from pt2hub.domain.lineage import (
     DEFAULT_DEPTH,
     MAX_PARENTS,
-    Relation,
     external_link,
     parse_derivations,
     too_many,
 )
-from pt2hub.domain.tokens import SERVER
 from pt2hub.errors import LineageCycle, NotFound
 from pt2hub.server.db.reading import readable
 from pt2hub.server.db.stores.promotion.aliases import AliasStore
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
-    from pt2hub.domain.digests import Digest
     from pt2hub.domain.lineage import Derivation
     from pt2hub.domain.principals import Principal
     from pt2hub.domain.tokens import Actor
@@ -142,24 +139,6 @@ def derive_published(
     before = store.of(version.id)
     _derive(session, version, derivations, by, where="derived_from")
     return _texts(dict(store.of(version.id).items() - before.items()))
-
-
-def note_retrained(session: Session, artifact: Digest) -> None:
-    """Record that the version of an artifact that reused code is a retrained one, unless its parents are known.
-
-    The same code with other weights is the same program. From which weights the training began is not known, so nothing is
-    recorded beyond that.
-    """
-    store = LineageStore(session)
-    if (found := store.find_same_code(artifact)) is None:
-        return
-    version_id, parent = found
-    if store.of(version_id):
-        return
-    store.lock()
-    if parent.id is None or store.of(version_id) or store.is_ancestor(version_id, of=parent.id):
-        return
-    store.add(version_id, Relation.RETRAINED, parent, by=SERVER.principal, automatic=True)
 
 
 def _derive(

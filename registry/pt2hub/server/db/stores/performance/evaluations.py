@@ -20,7 +20,6 @@ from pt2hub.wire.evaluations import EvaluationView
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-    from typing import Any
 
     from sqlalchemy import Select
     from sqlalchemy.orm import Session
@@ -158,7 +157,7 @@ def newest_by_data(items: Sequence[EvaluationView]) -> dict[tuple[str, Digest], 
     return found
 
 
-def _select() -> Select[Any]:
+def _select() -> Select[SQLEvaluation, str, int]:
     return (
         select(SQLEvaluation, SQLModel.name, SQLVersion.number)
         .join(SQLVersion, SQLVersion.id == SQLEvaluation.version_id)
