@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from pt2hub.domain.names import Reference
+from pt2hub.domain.names import MODEL_PATTERN, Reference
 from pt2hub.domain.plain_text import find_control
 from pt2hub.errors import InvalidInput
 
@@ -26,7 +26,9 @@ MAX_DEPTH = 10
 """Generations of a lineage, in each direction."""
 DEFAULT_DEPTH = 4
 _SHOWN = 80
-_HUB = re.compile(r"hf:([\w.-]{1,96}(?:/[\w.-]{1,96})?)@([\w./-]{1,128})", re.ASCII)
+_WORD = "[A-Za-z0-9_.-]{1,96}"
+_HUB_PATTERN = rf"hf:({_WORD}(?:/{_WORD})?)@([A-Za-z0-9_./-]{{1,128}})"
+_HUB = re.compile(_HUB_PATTERN)
 _PARENT_FORMS = "team/name@3, team/name@prod, hf:team/name@revision or https://..."
 
 
@@ -42,6 +44,10 @@ class Relation(StrEnum):
     DISTILLED = "distilled"
     """Trained to reproduce the parent's outputs."""
     OTHER = "other"
+
+
+DERIVATION_PATTERN = rf"(?:{'|'.join(Relation)}):(?:{_HUB_PATTERN}|{MODEL_PATTERN}@[1-9][0-9]{{0,8}})"
+"""The usual forms, for the API's document; `parse_derivation` takes aliases and addresses too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,9 @@ def evaluations(
     ] = None,
     limit: Limit = 20,
 ) -> None:
-    """List evaluations of a model's versions on their users' data, newest report first.
+    """List evaluations of a model's versions on your own data.
 
+    The newest report comes first.
     To report some: pt2hub report. To compare two versions: pt2hub compare.
     """
     from pt2hub.cli.references import model_name

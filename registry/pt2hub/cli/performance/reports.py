@@ -48,7 +48,7 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Report performance measured elsewhere, such as in production, or evaluations on your own data.
+    """Report performance measured elsewhere, or evaluations.
 
     A measurement has the fields artifact, metric, value and unit, and optionally batch, replicates,
     measured_at, key and others. An evaluation has version, metric, value, unit, data_set and count.

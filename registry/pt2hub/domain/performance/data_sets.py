@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pt2hub.domain.digests import DIGEST_PATTERN, Digest
 
+DATA_SET_PATTERN = rf"(?:[^@]{{1,200}}@)?{DIGEST_PATTERN}"
 _DATA_SET = re.compile(rf"(?:(?P<name>[^@]{{1,200}})@)?(?P<digest>{DIGEST_PATTERN})")
 
 

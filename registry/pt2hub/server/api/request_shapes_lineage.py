@@ -4,10 +4,25 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pt2hub.domain.lineage import DEFAULT_DEPTH, MAX_DEPTH, MAX_DERIVATION_CHARS, MAX_PARENTS
+from pt2hub.domain.lineage import (
+    DEFAULT_DEPTH,
+    DERIVATION_PATTERN,
+    MAX_DEPTH,
+    MAX_DERIVATION_CHARS,
+    MAX_PARENTS,
+)
+from pt2hub.domain.publishing.spec_base import whole
 from pt2hub.server.api.request_shapes import Body, Parameters
 
-_Text = Annotated[str, Field(min_length=1, max_length=MAX_DERIVATION_CHARS)]
+_Parent = Annotated[str, Field(min_length=1, max_length=MAX_DERIVATION_CHARS)]
+_Derivation = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=MAX_DERIVATION_CHARS,
+        json_schema_extra={"pattern": whole(DERIVATION_PATTERN)},
+    ),
+]
 
 
 class LineageQuery(Parameters):
@@ -22,12 +37,14 @@ class LineageChange(Body):
     """A change of a version's parents; those that are not named stay."""
 
     add: Annotated[
-        tuple[_Text, ...],
+        list[_Derivation],
         Field(
+            default_factory=list,
             max_length=MAX_PARENTS,
             description="Derivations, `relation:parent`: `fine-tuned:team/name@3`, `quantized:hf:team/name@revision`",
         ),
-    ] = ()
+    ]
     remove: Annotated[
-        tuple[_Text, ...], Field(max_length=MAX_PARENTS, description="Parents; missing ones are ignored")
-    ] = ()
+        list[_Parent],
+        Field(default_factory=list, max_length=MAX_PARENTS, description="Parents; missing ones are ignored"),
+    ]
