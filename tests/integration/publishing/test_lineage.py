@@ -11,8 +11,12 @@ import pytest
 from pt2hub.domain.reading import EVERYTHING, Readable
 from pt2hub.domain.tokens import SERVER
 from pt2hub.errors import LineageCycle, NotFound
+from pt2hub.server.container import Container
+from pt2hub.server.db import engine as engines
+from pt2hub.server.db.queue import BuildQueue
 from pt2hub.server.db.reading import limit_reading
-from support.registry import V3, a_spec
+from support.registry import SILENCE, V3, a_spec
+from support.roles import worker_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -180,6 +184,12 @@ def test_lineage_survives_the_deletion_of_a_parent(family: Registry) -> None:
 def test_a_version_that_reuses_code_with_other_weights_is_retrained_unless_its_parents_are_given(
     registry: Registry,
 ) -> None:
+    url = worker_url(registry.database_url)
+    engine = engines.create(url)
+    worker = Container(
+        engines.Sessions(engine), BuildQueue(url), registry.services.storage, heartbeat_timeout=SILENCE
+    )
+
     def publish(weights: bytes, *, reused: bool = True, **changes: Any) -> int:
         digest = registry.blob(weights).digest
         version = registry.submit(**changes)
@@ -187,7 +197,7 @@ def test_a_version_that_reuses_code_with_other_weights_is_retrained_unless_its_p
         publication = registry.publication(claim, weights_data=weights)
         provenance = publication.config.provenance | ({"code_reused_from": digest} if reused else {})
         config = replace(publication.config, provenance=provenance)
-        registry.services.builds.publish(claim, replace(publication, config=config))
+        worker.builds.publish(claim, replace(publication, config=config))  # with the rights of workers
         return version.number
 
     publish(b"first", reused=False)
@@ -199,6 +209,7 @@ def test_a_version_that_reuses_code_with_other_weights_is_retrained_unless_its_p
     assert lineage(registry, MODEL, 4) == ([], []), (
         "the same weights under another spec are no other training"
     )
+    engine.dispose()
     second = registry.services.lineage.lineage(MODEL, 2).ancestors[0]
     assert (second.automatic, str(second.by)) == (True, "server (server)")
     assert add(registry, MODEL, 2, f"fine-tuned:{MODEL}@1") == [f"{MODEL}@2 fine-tuned {MODEL}@1"]
