@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -190,15 +189,13 @@ def test_a_version_that_reuses_code_with_other_weights_is_retrained_unless_its_p
         engines.Sessions(engine), BuildQueue(url), registry.services.storage, heartbeat_timeout=SILENCE
     )
 
-    def publish(weights: bytes, *, reused: bool = True, **changes: Any) -> int:
-        digest = registry.blob(weights).digest
-        version = registry.submit(**changes)
-        claim = registry.claim(version.builds[0].id)
-        publication = registry.publication(claim, weights_data=weights)
-        provenance = publication.config.provenance | ({"code_reused_from": digest} if reused else {})
-        config = replace(publication.config, provenance=provenance)
-        worker.builds.publish(claim, replace(publication, config=config))  # with the rights of workers
-        return version.number
+    def publish(weights: bytes, *, reused: bool = True, **changes: Any) -> None:
+        claim = registry.claim(registry.submit(**changes).builds[0].id)
+        provenance = {"build": claim.build, "attempt": claim.attempt, "request": claim.request}
+        if reused:
+            provenance["code_reused_from"] = registry.blob(b"code").digest
+        publication = registry.publication(claim, weights_data=weights, provenance=provenance)
+        worker.builds.publish(claim, publication)  # with the rights of workers
 
     publish(b"first", reused=False)
     publish(b"second", dtype="bfloat16")
@@ -214,6 +211,9 @@ def test_a_version_that_reuses_code_with_other_weights_is_retrained_unless_its_p
     assert (second.automatic, str(second.by)) == (True, "server (server)")
     assert add(registry, MODEL, 2, f"fine-tuned:{MODEL}@1") == [f"{MODEL}@2 fine-tuned {MODEL}@1"]
     assert not registry.services.lineage.lineage(MODEL, 2).ancestors[0].automatic
+    registry.sql("TRUNCATE models CASCADE")
+    registry.services.reindex.reindex()
+    assert lineage(registry, MODEL, 2)[0] == [f"{MODEL}@2 retrained {MODEL}@1"], "as storage knows it"
 
 
 def test_lineage_changes_later_and_is_audited(
