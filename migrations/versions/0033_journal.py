@@ -7,7 +7,7 @@ from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB
 
 revision = "0033"
-down_revision = "0034"
+down_revision = "0036"
 branch_labels = None
 depends_on = None
 
@@ -35,6 +35,12 @@ _MARKS = {
     ),
     "policies": ("policy", "models.name", _MODELS),
     "trust_rules": ("trust_rule", "changed.created_at", ""),
+    "derivations": (
+        "derivation",
+        "models.name, versions.number, changed.parent",
+        "JOIN versions ON versions.id = changed.version_id JOIN models ON models.id = versions.model_id",
+    ),
+    "evaluations": ("evaluation", "changed.reporter, changed.key", ""),
     "role_assignments": ("role", "changed.group_name, changed.role, changed.pattern", ""),
     "retention_policies": ("retention_policy", "changed.scope", ""),
     "environments": ("environment", "changed.digest", ""),

@@ -53,6 +53,8 @@ def changeable(registry: Registry) -> list[Any]:
         "procrastinate_jobs",
         "alias_moves",
         "measurements",
+        "evaluations",
+        "derivations",
         "policies",
         "uploads",
         "version_yanks",

@@ -18,9 +18,9 @@ from pt2hub.cli.artifacts import diff, exports, hosts, kernels, lock, lock_views
 from pt2hub.cli.blobs import cache
 from pt2hub.cli.builds import build, control, logs, wait
 from pt2hub.cli.operations import admin, completion, doctor, server, webhooks, worker
-from pt2hub.cli.performance import comparisons, history, measuring_jobs, reports
+from pt2hub.cli.performance import comparisons, evaluations, history, measuring_jobs, reports
 from pt2hub.cli.promotion import aliases, policies, yanks
-from pt2hub.cli.publishing import description, files, labels, publish, specs
+from pt2hub.cli.publishing import description, files, labels, lineage, publish, specs
 from pt2hub.cli.retention import deletion
 from pt2hub.cli.retention import policies as retention_policies
 from pt2hub.errors import Pt2hubError, UsageError
@@ -61,6 +61,7 @@ panels.add(
     history.history,
     comparisons.compare,
     comparisons.changes,
+    evaluations.evaluations,
     reports.report,
     show.show,
     diff.diff,
@@ -89,6 +90,7 @@ aliases.register(app)
 retention_policies.register(app)
 exports.register(app)
 labels.register(app)
+lineage.register(app)
 specs.register(app)
 files.register(app)
 settings.register(app)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pt2hub.client.file_resources import Files
     from pt2hub.client.label_resources import Labels
     from pt2hub.client.performance.performance import Performance
+    from pt2hub.client.publishing.lineage import Lineage
     from pt2hub.client.publishing.options import ModelOptions, SpecOptions
     from pt2hub.client.publishing.published import Published
     from pt2hub.client.retention_resources import Retention
@@ -87,6 +88,13 @@ class Client(Connection):
         from pt2hub.client.label_resources import Labels
 
         return Labels(self._transport)
+
+    @cached_property
+    def lineage(self) -> Lineage:
+        """What versions are derived from."""
+        from pt2hub.client.publishing.lineage import Lineage
+
+        return Lineage(self._transport)
 
     @cached_property
     def models(self) -> resources.Models:
@@ -235,7 +243,7 @@ class Client(Connection):
                 plain function, or an exported program.
             args: Example arguments of a live model, for export and measurement. Arguments that are not tensors
                 are fixed. An exported program has its own.
-            **options: `labels`, `priority`, `wait`, `on_event` and `progress`, see `options.Options`; for a spec the files
+            **options: `labels`, `derived_from`, `priority`, `wait`, `on_event` and `progress`, see `options.Options`; for a spec the files
                 of `options.SpecOptions`, for a model `name` and the others of `options.ModelOptions`.
 
         Returns:

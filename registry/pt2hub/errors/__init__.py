@@ -27,8 +27,7 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   +-- Conflict
     |   |   +-- AliasMoved, AliasNotMoved, NotReady, NotMeasured, BuildActive, BuildOver, UploadIncomplete
     |   |   +-- PromotionCheckFailed, PolicyChanged
-    |   |   +-- VersionYanked, VersionInUse, LabelChanged, LabelImmutable
-    |   |   +-- AliasMoved, NotReady, NotMeasured, BuildActive, BuildOver, UploadIncomplete, PromotionCheckFailed, PolicyChanged
+    |   |   +-- LabelChanged, LabelImmutable, LineageCycle
     |   |   +-- VersionYanked, VersionInUse, StillNeeded, DigestRefused, CollectionRefused, FileFixed
     |   +-- ClientTooOld, ServerTooOld, BadCall, Incompatible, CudaGraphUnavailable, ForkedProcess, Offline
     |   +-- LockInvalid, LockOutdated, LockMismatch
@@ -152,6 +151,7 @@ from pt2hub.errors.usage import (
     LabelChanged,
     LabelImmutable,
     LimitExceeded,
+    LineageCycle,
     ModelInterferes,
     NamespacesRefused,
     NanOutput,
@@ -273,6 +273,7 @@ __all__ = [
     "LabelImmutable",
     "LayoutUnproven",
     "LimitExceeded",
+    "LineageCycle",
     "LockInvalid",
     "LockMismatch",
     "LockOutdated",

@@ -161,6 +161,12 @@ class LabelChanged(Conflict):
     code = "label_changed"
 
 
+class LineageCycle(Conflict):
+    """The version would be derived from itself, through its parents."""
+
+    code = "lineage_cycle"
+
+
 class LabelImmutable(Conflict):
     """The label states a fact about the version's origin, and its value cannot change."""
 

@@ -80,10 +80,15 @@ def _requirements(rule: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if age := rule.get("min_age"):
         yield "minimum age", f"{format_duration(age['hours'] * _HOUR_S)} on {age['alias']}"
     for metric, limit in sorted((rule.get("metrics") or {}).items()):
-        bounds = (("at least", limit.get("min")), ("at most", limit.get("max")))
+        bounds = [("at least", limit.get("min"), ""), ("at most", limit.get("max"), "")]
+        bounds.append(("at most", limit.get("max_drop"), " below the version before"))
+        bounds.append(("at most", limit.get("max_rise"), " above the version before"))
         unit = "" if limit.get("unit", "1") == "1" else f" {limit['unit']}"
-        needed = " and ".join(f"{name} {bound:.6g}{unit}" for name, bound in bounds if bound is not None)
-        where = f" on {limit['target']}" if limit.get("target") else ""
+        needed = " and ".join(
+            f"{name} {bound:.6g}{unit}{beside}" for name, bound, beside in bounds if bound is not None
+        )
+        place = limit.get("target") or limit.get("data_set")
+        where = f" on {place}" if place else ""
         by = f", reported by {', '.join(limit['reporters'])}" if limit.get("reporters") else ""
         yield metric, f"{needed}{where}{by}"
 

@@ -58,6 +58,7 @@ from pt2hub.server.services.operations.workers import WorkerService
 from pt2hub.server.services.performance.charts import ChartService
 from pt2hub.server.services.performance.comparisons import ComparisonService
 from pt2hub.server.services.performance.diffs import DiffService
+from pt2hub.server.services.performance.evaluations import EvaluationService
 from pt2hub.server.services.performance.history import PerformanceService
 from pt2hub.server.services.performance.measuring_jobs import MeasuringJobService
 from pt2hub.server.services.performance.reports import ReportService
@@ -66,6 +67,7 @@ from pt2hub.server.services.promotion.policies import PolicyService
 from pt2hub.server.services.promotion.yanks import YankService
 from pt2hub.server.services.publishing.catalog import CatalogService
 from pt2hub.server.services.publishing.labels import LabelService
+from pt2hub.server.services.publishing.lineage import LineageService
 from pt2hub.server.services.publishing.overview import OverviewService
 from pt2hub.server.services.publishing.publish import PublishService
 from pt2hub.server.services.publishing.submission_validation import SpecValidator
@@ -181,6 +183,7 @@ class Container:
         )
         self.catalog = CatalogService(sessions, heartbeat_timeout=timeout)
         self.labels = LabelService(sessions)
+        self.lineage = LineageService(sessions)
 
     def _open_performance(self) -> None:
         sessions, queue, timeout = self._sessions, self.queue, self._heartbeat_timeout
@@ -192,6 +195,7 @@ class Container:
             sessions, queue, self.resolve, heartbeat_timeout=timeout, limits=self._limits
         )
         self.reports = ReportService(sessions)
+        self.evaluations = EvaluationService(sessions)
         self.overview = OverviewService(sessions, self.performance.trends, heartbeat_timeout=timeout)
 
     def _open_promotion(self) -> None:

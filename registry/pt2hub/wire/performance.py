@@ -8,6 +8,7 @@ from typing import Any
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.principals import Principal
 from pt2hub.renderable import Renderable
+from pt2hub.wire.evaluations import EvaluationComparison
 from pt2hub.wire.responses import BuildView
 
 
@@ -271,6 +272,7 @@ class ComparisonView(Renderable):
         differs: Fields of the environments that differ, with both values.
         across: Whether the targets differ; then environment fields that are part of the target may differ.
         code: Whether both run the same code; None from older servers.
+        evaluations: Evaluations of both versions on the users' data, by metric and data set; empty for one version.
     """
 
     before: SideView
@@ -280,6 +282,7 @@ class ComparisonView(Renderable):
     differs: dict[str, list[Any]] = field(default_factory=dict)
     across: bool = False
     code: CodeComparison | None = None
+    evaluations: tuple[EvaluationComparison, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)

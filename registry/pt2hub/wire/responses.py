@@ -8,7 +8,9 @@ from typing import Any
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.principals import Principal
 from pt2hub.renderable import Renderable
+from pt2hub.wire.evaluations import EvaluationView
 from pt2hub.wire.files import FileView
+from pt2hub.wire.lineage import DerivationView
 from pt2hub.wire.resolution import Yank
 
 MAX_COUNTED_VERSIONS = 1000
@@ -237,6 +239,9 @@ class VersionView(Renderable):
         yanks: All yanks and their ends, newest first.
         labels: Its labels, by key.
         files: The attached files, by name.
+        derived_from: What it is derived from; its whole lineage is an answer of its own.
+        derivatives: Versions that are derived from it, the newest few.
+        evaluations: Its newest evaluation by each metric on each data set.
     """
 
     model: str
@@ -257,6 +262,9 @@ class VersionView(Renderable):
     yanks: tuple[YankChange, ...] = ()
     labels: tuple[LabelView, ...] = ()
     files: tuple[FileView, ...] = ()
+    derived_from: tuple[DerivationView, ...] = ()
+    derivatives: tuple[DerivationView, ...] = ()
+    evaluations: tuple[EvaluationView, ...] = ()
 
     __repr__ = Renderable.__str__  # what a prompt shows; no list holds them
 

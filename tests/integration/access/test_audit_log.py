@@ -188,6 +188,16 @@ MOVE = {"number": 1, "expected": None, "reason": "first"}
 FORM = {"alias": "prod", "number": "1", "reason": "first"}
 UPLOAD = {"digest": digest_bytes(b"new"), "size": 3}
 PIECE = {"number": 1, "md5": "A" * 22 + "=="}
+LINEAGE = {"add": ["other:hf:team/net@v1"]}
+EVALUATION = {
+    "key": "a",
+    "version": f"{MODEL}@1",
+    "metric": "accuracy",
+    "value": 0.7,
+    "unit": "1",
+    "data_set": digest_bytes(b"data"),
+    "count": 10,
+}
 LABELS = {"set": {"owner": "search"}}
 TEXT = {"description": "A net."}
 GRANT = {"name": "x", "scopes": ["read"], "models": ["vision/*"]}
@@ -213,6 +223,9 @@ MUTATIONS = {
     "files.remove": Mutation(
         Action.VERSION_DETACH, after(with_card, Case("DELETE", f"{API}/versions/1/files/README.md"))
     ),
+    "lineage.change": Mutation(
+        Action.VERSION_LINEAGE, after(Registry.submit, Case("PATCH", f"{API}/versions/1/lineage", LINEAGE))
+    ),
     "measuring.measure": Mutation(
         Action.MEASUREMENT_QUEUE, after(built, Case("POST", "/api/v1/measure", {"reference": f"{MODEL}@1"}))
     ),
@@ -220,6 +233,10 @@ MUTATIONS = {
     "policies.put": Mutation(
         Action.POLICY_CHANGE,
         after(Registry.submit, Case("PUT", f"{API}/policy", {"document": {}, "revision": 0})),
+    ),
+    "reports.evaluate": Mutation(
+        Action.EVALUATION_REPORT,
+        after(Registry.submit, Case("POST", "/api/v1/evaluations", {"evaluations": [EVALUATION]})),
     ),
     "reports.report": Mutation(Action.MEASUREMENT_REPORT, report),
     "roles.assign": Mutation(Action.ROLE_ASSIGN, lambda *_: Case("POST", "/api/v1/roles", ROLE)),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pt2hub.domain.digests import digest_bytes
 from pt2hub.domain.people import Role
 from pt2hub.domain.tokens import Actor, Scope
 from pt2hub.server.api.permissions import RULES, About
@@ -36,6 +37,15 @@ def cases(registry: Registry) -> dict[str, Case]:
         "unit": "1",
         "environment": {"cpu_model": "EPYC", "cores": 2, "torch": ENVIRONMENT.torch},
     }
+    evaluated = {
+        "key": "a",
+        "version": f"{MODEL}@1",
+        "metric": "accuracy",
+        "value": 0.7,
+        "unit": "1",
+        "data_set": digest_bytes(b"data"),
+        "count": 10,
+    }
     hook = "/api/v1/webhooks/1"
     role = registry.services.roles.assign("others", Role.READER, "vision/*", by=Actor("root", admin=True))
     upload = "/api/v1/uploads/00000000-0000-0000-0000-000000000000"
@@ -50,9 +60,11 @@ def cases(registry: Registry) -> dict[str, Case]:
         "labels.label_version": Case("PATCH", f"{model}/versions/1/labels", {"set": {"owner": "search"}}),
         "files.put": Case("PUT", f"{model}/versions/1/files/README.md", {"digest": digest}),
         "files.remove": Case("DELETE", f"{model}/versions/1/files/README.md"),
+        "lineage.change": Case("PATCH", f"{model}/versions/1/lineage", {"add": ["other:hf:net@v1"]}),
         "measuring.measure": Case("POST", "/api/v1/measure", {"reference": f"{MODEL}@1"}),
         "models.change": Case("PATCH", model, {"description": "A net."}),
         "policies.put": Case("PUT", f"{model}/policy", {"document": {}, "revision": 0}),
+        "reports.evaluate": Case("POST", "/api/v1/evaluations", {"evaluations": [evaluated]}),
         "reports.report": Case("POST", "/api/v1/measurements", {"measurements": [measured]}),
         "roles.assign": Case("POST", "/api/v1/roles", ROLE),
         "roles.remove": Case("DELETE", f"/api/v1/roles/{role.id}"),

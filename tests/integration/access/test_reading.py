@@ -61,6 +61,8 @@ URLS = {
     "labels.search": "/api/v1/versions",
     "files.file": "/api/v1/models/{model}/versions/1/files/README.md",
     "files.files": "/api/v1/models/{model}/versions/1/files",
+    "lineage.lineage": "/api/v1/models/{model}/versions/1/lineage",
+    "performance.evaluations": "/api/v1/models/{model}/evaluations",
     "performance.metrics": "/api/v1/models/{model}/metrics",
     "policies.policy": "/api/v1/models/{model}/policy",
     "streams.build_events": "/api/v1/builds/{build}/events",

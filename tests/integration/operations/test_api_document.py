@@ -39,6 +39,7 @@ WITH_RULES_BETWEEN_FIELDS = {
     "POST /api/v1/versions",  # a schema of its own: /api/v1/spec.schema.json
     "POST /api/v1/versions/preview",
     "POST /api/v1/measurements",
+    "POST /api/v1/evaluations",
     "PUT /api/v1/models/{team}/{name}/policy",
     "DELETE /api/v1/models/{team}/{name}",  # a reason is required unless nothing is to be deleted
     "DELETE /api/v1/models/{team}/{name}/versions/{number}",

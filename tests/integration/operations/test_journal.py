@@ -105,6 +105,19 @@ def populate(registry: Registry) -> None:
     trust(registry)
     services.roles.assign("vision-team", Role.PUBLISHER, "vision/*", by=ADA)
     services.retention.put(MODEL, last=50, by=ADA)
+    services.lineage.change(
+        MODEL, 2, add=[f"fine-tuned:{MODEL}@1", "other:hf:team/net@v1"], remove=(), by=ADA
+    )
+    evaluation = {
+        "version": f"{MODEL}@2",
+        "metric": "accuracy",
+        "value": 0.75,
+        "unit": "1",
+        "count": 100,
+        "data_set": f"imagenet@sha256:{'ab' * 32}",
+        "key": "first",
+    }
+    services.evaluations.report({"evaluations": [evaluation]}, by=ADA)
 
 
 def trust(registry: Registry) -> None:
@@ -190,6 +203,14 @@ def test_a_lost_database_comes_back_field_by_field(serve: Callable[[], Registry]
     assert second.services.trust.rules()[0].claims == trusted[0].claims
     roles = [[item.group for item in each.services.roles.assignments(ADA)] for each in (first, second)]
     assert roles == [["vision-team"]] * 2
+    lineages = [each.services.lineage.lineage(MODEL, 2) for each in (first, second)]
+    assert lineages[0] == lineages[1]
+    assert len(first.services.publish.version(MODEL, 2).derived_from) == 2
+    assert (
+        second.services.publish.version(MODEL, 2).evaluations
+        == first.services.publish.version(MODEL, 2).evaluations
+    )
+    assert len(first.services.publish.version(MODEL, 2).evaluations) == 1
     assert second.services.retention.show(MODEL, by=ADA) == first.services.retention.show(MODEL, by=ADA)
 
 

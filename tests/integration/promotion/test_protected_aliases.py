@@ -221,7 +221,7 @@ def test_protection_and_performance_are_told_together(registry: Registry) -> Non
         (
             {"prod": {"metrics": {"accuracy": {}}}},
             "protected.prod.metrics.accuracy",
-            "min or max is required",
+            "min, max, max_drop or max_rise is required",
         ),
         (
             {"prod": {"metrics": {"accuracy": {"min": 2, "max": 1}}}},

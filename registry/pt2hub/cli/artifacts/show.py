@@ -159,6 +159,8 @@ def print_version(
 ) -> None:
     """Print a version with its builds."""
     from pt2hub.cli.tables import in_colour, print_fields
+    from pt2hub.rendering.evaluations import evaluation_text
+    from pt2hub.rendering.lineage import derivation_text
     from pt2hub.rendering.promotions import yank_text
 
     out.print(in_colour(f"{version.model}@{version.number}  {version.readiness}"), style="bold")
@@ -169,6 +171,9 @@ def print_version(
         ("weights", version.weights or ""),
         ("from", version.pins.get("weights_from", "")),
         *((label.key, one_line(label.value)) for label in version.labels),
+        *((item.metric, evaluation_text(item)) for item in version.evaluations),
+        *(("derived from", derivation_text(item)) for item in version.derived_from),
+        *(("derived", f"{item.version} ({item.relation})") for item in version.derivatives),
         ("pull", pull_command(version, compatibility) or ""),
     ]
     print_fields(out, fields)

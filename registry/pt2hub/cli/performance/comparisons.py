@@ -70,7 +70,8 @@ def compare(
     with Client() as client:
         found = client.performance.compare(before, after, target=target, with_target=with_target)
     emit(found, lambda out: _print_comparison(out, found))
-    if fail_on is not None and any(item.outcome == fail_on.value for item in found.metrics):
+    outcomes = [item.outcome for item in found.metrics] + [item.outcome for item in found.evaluations]
+    if fail_on is not None and fail_on.value in outcomes:
         raise typer.Exit(_FAILED)
 
 
@@ -106,6 +107,7 @@ def changes(
 def _print_comparison(out: Console, view: ComparisonView) -> None:
     from pt2hub.cli.tables import print_fields, print_table
     from pt2hub.rendering.comparisons import comparison_row, kernel_row, notes
+    from pt2hub.rendering.evaluations import EVALUATION_HEADINGS, evaluation_row
 
     names = [f"{item.model}@{item.number} for {item.target}" for item in (view.before, view.after)]
     print_fields(out, [("before", names[0]), ("after", names[1])], indent="")
@@ -114,6 +116,9 @@ def _print_comparison(out: Console, view: ComparisonView) -> None:
         print_table(out, headings, [comparison_row(item) for item in view.metrics])
     else:
         out.print("The two artifacts have no measurements.")
+    if view.evaluations:
+        out.print("Evaluations of the versions:")
+        print_table(out, EVALUATION_HEADINGS, [evaluation_row(item) for item in view.evaluations])
     if view.autotune:
         out.print("Changed kernels:")
         print_table(

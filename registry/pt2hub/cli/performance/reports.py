@@ -32,6 +32,7 @@ _THIS_MACHINE = ("auto", "cuda")
     panels.PUBLISHING,
     "pt2hub report figures.json",
     "pt2hub report figures.jsonl --environment production.json",
+    "pt2hub report evaluations.json",
     "measure | pt2hub report - --environment auto",
 )
 def report(
@@ -47,14 +48,20 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Report performance measured elsewhere, such as in production.
+    """Report performance measured elsewhere, or evaluations.
 
     A measurement has the fields artifact, metric, value and unit, and optionally batch, replicates,
-    measured_at, key and others. An interrupted report can be sent again: duplicates are not counted twice.
+    measured_at, key and others. An evaluation has version, metric, value, unit, data_set and count.
+    An interrupted report can be sent again: duplicates are not counted twice.
     """
     from pt2hub.client.client import Client
 
     measurements, environments = _read(file)
+    if _are_evaluations(measurements, file):
+        with Client() as client:
+            result = client.performance.report_evaluations(measurements)
+        emit(result, lambda out: _print(out, result, "evaluation"))
+        return
     default = None if environment is None else _read_environment(environment)
     with Client() as client:
         result = client.performance.report(
@@ -83,6 +90,18 @@ def _read(file: str) -> tuple[list[Any], dict[str, Any]]:
             )
         return value[_MEASUREMENTS], environments
     return (value if isinstance(value, list) else [value]), {}
+
+
+def _are_evaluations(items: list[Any], file: str) -> bool:
+    """Return whether all items of a report are evaluations, which name a version instead of an artifact."""
+    count = sum(isinstance(item, dict) and "version" in item for item in items)
+    if 0 < count < len(items):
+        raise InvalidInput(
+            "The report has measurements of artifacts and evaluations of versions",
+            where=file,
+            hint="Write them into two files: each is stored as a whole or not at all.",
+        )
+    return count > 0
 
 
 def _parse(text: str, file: str) -> Any:
@@ -140,8 +159,8 @@ def _progress(count: int) -> Callable[[Reported], object] | None:
     return lambda result: note(f"{result.accepted + result.duplicates} of {count} measurements sent")
 
 
-def _print(out: Console, result: Reported) -> None:
+def _print(out: Console, result: Reported, what: str = "measurement") -> None:
     again = f", {result.duplicates} already stored" if result.duplicates else ""
-    out.print(f"{format_count(result.accepted, 'measurement')} stored{again}.")
+    out.print(f"{format_count(result.accepted, what)} stored{again}.")
     for line in result.notes:
         out.print(f"  {line}")

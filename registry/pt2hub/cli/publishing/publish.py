@@ -39,6 +39,7 @@ _FAILED = 1
     "pt2hub publish exported.yaml --program model.pt2",
     "pt2hub publish resnet18.yaml --label owner=search --label license=Apache-2.0",
     "pt2hub publish net.yaml --file tokenizer.json --file labels.txt:text/plain --file README.md",
+    "pt2hub publish tuned.yaml --weights tuned.safetensors --derived-from fine-tuned:vision/resnet18@3",
     "pt2hub publish urgent.yaml --priority 50",
     "pt2hub publish resnet18.yaml --dry-run",
     cls=WaitCommand,
@@ -66,6 +67,14 @@ def publish(  # noqa: PLR0913  # each is an argument or option of the command li
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE", help="A label of the version, such as license=Apache-2.0; can be repeated."
+        ),
+    ] = None,
+    derived_from: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RELATION:PARENT",
+            help="What the version is derived from, such as fine-tuned:vision/resnet18@3 or "
+            "quantized:hf:team/name@revision; can be repeated.",
         ),
     ] = None,
     ci_labels: Annotated[
@@ -97,6 +106,7 @@ def publish(  # noqa: PLR0913  # each is an argument or option of the command li
             "files": parse_files(file or []),
             "labels": parse_pairs(label or ()),
             "ci_labels": ci_labels,
+            "derived_from": derived_from,
         }
         if dry_run:
             previews.show(client, spec, files)

@@ -9,13 +9,15 @@ from pt2hub.client.http.paths import model_path
 from pt2hub.client.resources import Resource
 from pt2hub.domain.digests import canonical_json
 from pt2hub.domain.names import Reference
+from pt2hub.wire.evaluations import EvaluationPage
 from pt2hub.wire.performance import ComparisonView, EventPage, HistoryView, MeasuringJobs, SeriesList
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Unpack
 
     from pt2hub.domain.artifacts import Environment
+    from pt2hub.wire.evaluations import EvaluationView
     from pt2hub.wire.performance import EventView, Reported
     from pt2hub.wire.responses import BuildView
 
@@ -182,3 +184,41 @@ class Performance(Resource):
 
         machines = dict(environments or {})
         return report(self._transport, measurements, environment, machines, on_batch)
+
+    def report_evaluations(self, evaluations: Sequence[Mapping[str, Any]]) -> Reported:
+        """Report how good versions are on your own data.
+
+            client.performance.report_evaluations([{
+                "version": "vision/resnet18@3", "metric": "accuracy", "value": 0.7613, "unit": "1",
+                "data_set": "imagenet-v2@sha256:...", "count": 10_000,
+            }])
+
+        They are stored all or none. The same content, or the same `key`, again is a duplicate.
+
+        Args:
+            evaluations: Up to 1,000; fields are those of `POST /api/v1/evaluations`.
+
+        Raises:
+            InvalidInput: A field is invalid, such as a data set without a digest.
+            Conflict: A key exists with other content.
+        """
+        from pt2hub.client.performance.evaluations import report_evaluations
+
+        return report_evaluations(self._transport, evaluations)
+
+    def evaluations(
+        self, model: str, metric: str | None = None, *, data_set: str | None = None, limit: int = 100
+    ) -> list[EvaluationView]:
+        """Return the evaluations of a model's versions, newest report first.
+
+        Args:
+            metric: Only by this metric.
+            data_set: Only on this data set, `sha256:...` or `name@sha256:...`.
+            limit: Maximum number of entries.
+
+        Raises:
+            NotFound: The model does not exist, or no version was evaluated by the metric.
+        """
+        query = {"metric": metric, "data_set": data_set}
+        pages = self._pages(EvaluationPage, f"{model_path(model)}/evaluations", query, cursor="before")
+        return list(islice((item for page in pages for item in page.evaluations), limit))

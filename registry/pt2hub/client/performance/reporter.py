@@ -86,7 +86,7 @@ def _prepare(index: int, item: Item, default: str | None, machines: Mapping[str,
         raise InvalidInput(
             "A measurement must be an object", where=path, hint="Write its fields: artifact, metric, value..."
         )
-    whole = {str(name): _plain(value, f"{path}.{name}") for name, value in dict(item).items()}
+    whole = {str(name): to_plain(value, f"{path}.{name}") for name, value in dict(item).items()}
     if default is not None and whole.get("environment") is None:
         whole["environment"] = default
     if whole.get("key") is None:
@@ -104,7 +104,7 @@ def _drop_unknown(machine: Any) -> Any:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _plain(value: Any, path: str) -> Any:
+def to_plain(value: Any, path: str) -> Any:
     """Return a value as plain JSON; refuse values such as NaN."""
     if isinstance(value, datetime):
         return value.isoformat()
@@ -115,11 +115,11 @@ def _plain(value: Any, path: str) -> Any:
     if is_dataclass(value):
         return encode(value)
     if isinstance(value, list | tuple):
-        return [_plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
+        return [to_plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
     if isinstance(value, dict):
-        return {str(name): _plain(item, f"{path}.{name}") for name, item in value.items()}
+        return {str(name): to_plain(item, f"{path}.{name}") for name, item in value.items()}
     if hasattr(value, "tolist"):  # NumPy's and torch's numbers and arrays
-        return _plain(value.tolist(), path)
+        return to_plain(value.tolist(), path)
     raise InvalidInput(
         f"{type(value).__name__} cannot be encoded as JSON",
         where=path,

@@ -24,6 +24,8 @@ class Options(TypedDict, total=False):
         wait: `True` or `"ready"` returns only when every build is final, `"measured"` only when its artifacts are
             measured besides; failed builds carry their error.
         labels: Labels of the version by key, over those of the spec; no part of its identity.
+        derived_from: What the version is derived from, besides what the spec says: `fine-tuned:team/name@3`,
+            `quantized:hf:team/name@revision`; no part of its identity.
         ci_labels: Whether a CI job's commit, repository, branch and run become labels (default: yes).
         progress: Whether uploads and builds are shown on stderr. Where omitted they are in a terminal and in a
             notebook; builds only without `on_event`.
@@ -31,6 +33,7 @@ class Options(TypedDict, total=False):
     """
 
     labels: Mapping[str, str] | None
+    derived_from: Sequence[str] | None
     ci_labels: bool
     priority: int
     wait: bool | Until
@@ -80,7 +83,7 @@ class ModelOptions(Options, total=False):
 
 
 _DICTS = ("files", "labels", "entry_kwargs", "export", "compile", "checks", "limits", "measure")
-_LISTS = ("requirements", "targets", "outputs")
+_LISTS = ("derived_from", "requirements", "targets", "outputs")
 
 
 def check_options(options: Mapping[str, Any], kind: type[SpecOptions | ModelOptions], what: str) -> None:

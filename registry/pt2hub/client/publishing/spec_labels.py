@@ -1,9 +1,9 @@
-"""Labels of a publication: those of the caller, and a CI job's commit, repository, branch and run."""
+"""Labels of a publication: those of the caller, and a CI job's commit, repository, branch and run; and its lineage."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,30 +21,39 @@ _CREDENTIALS = re.compile(r"(https?://)[^/@]+@")
 
 @dataclass(frozen=True, slots=True)
 class SpecLabels:
-    """Labels to add to a spec.
+    """Labels and lineage to add to a spec.
 
     Attributes:
         given: Labels that come before those of the spec.
         of_job: Labels of the CI job, which come last.
+        derived_from: Derivations besides those of the spec.
     """
 
     given: Mapping[str, str] = field(default_factory=dict)
     of_job: Mapping[str, str] = field(default_factory=dict)
+    derived_from: Sequence[str] = ()
 
     @classmethod
     def of(cls, options: Options) -> Self:
-        """Return the labels among the options of a publication."""
-        return cls(options.get("labels") or {}, ci_labels(ci_job()) if options.get("ci_labels", True) else {})
+        """Return the labels and the lineage among the options of a publication."""
+        return cls(
+            options.get("labels") or {},
+            ci_labels(ci_job()) if options.get("ci_labels", True) else {},
+            options.get("derived_from") or (),
+        )
 
     def __bool__(self) -> bool:
-        return bool(self.given or self.of_job)
+        return bool(self.given or self.of_job or self.derived_from)
 
     def added_to(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the spec with the labels; a malformed field is left to the server, which says what is wrong with it."""
-        own = document.get("labels") or {}
-        if not self or not isinstance(own, dict):
-            return dict(document)
-        return {**document, "labels": {**self.of_job, **own, **self.given}}
+        """Return the spec with both; a malformed field is left to the server, which says what is wrong with it."""
+        added: dict[str, Any] = {}
+        own, parents = document.get("labels") or {}, document.get("derived_from") or []
+        if (self.given or self.of_job) and isinstance(own, dict):
+            added["labels"] = {**self.of_job, **own, **self.given}
+        if self.derived_from and isinstance(parents, list):
+            added["derived_from"] = [*parents, *self.derived_from]
+        return {**document, **added}
 
 
 NO_LABELS = SpecLabels()

@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from pt2hub.domain.digests import DIGEST_PATTERN, Digest, digest_json
 from pt2hub.domain.labels import MAX_LABELS
+from pt2hub.domain.lineage import MAX_DERIVATION_CHARS, MAX_PARENTS
 from pt2hub.domain.names import MODEL_PATTERN
 from pt2hub.domain.publishing.compile_options import (
     COMPILE_OPTIONS,
@@ -351,6 +352,14 @@ class Spec(_Part):
             examples=[{"owner": "search", "license": "Apache-2.0"}],
         ),
     ] = {}
+    derived_from: Annotated[
+        list[Annotated[str, Field(max_length=MAX_DERIVATION_CHARS)]],
+        Field(
+            max_length=MAX_PARENTS,
+            description="What the version is derived from, as `relation:parent`; not part of its identity.",
+            examples=[["fine-tuned:vision/resnet18@3"], ["quantized:hf:team/name@revision"]],
+        ),
+    ] = []
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -467,10 +476,11 @@ class Spec(_Part):
     def canonical(self) -> dict[str, Any]:
         """Return the fields that identify the version, without defaults, with the schema version.
 
-        Targets, the weights' origin, labels, documentation and settings are excluded.
+        Targets, the weights' origin, labels, lineage, documentation and settings are excluded.
         """
         documentation = {name: True for name, file in self.files.items() if file.kind.is_documentation}
-        excluded: Any = {"targets": True, "weights_from": True, "labels": True, "files": documentation}
+        excluded: Any = dict.fromkeys(("targets", "weights_from", "labels", "derived_from"), True)
+        excluded |= {"files": documentation}
         document = self.model_dump(mode="json", exclude_defaults=True, exclude=excluded)
         if not document.get("files"):
             document.pop("files", None)

@@ -84,6 +84,7 @@ _READING = {
     About.PATH: (
         *("aliases.alias", "aliases.aliases", "aliases.moves", "artifacts.manifest", "models.model"),
         *("files.file", "files.files"),
+        *("lineage.lineage", "performance.evaluations"),
         *("performance.history", "performance.metrics", "policies.policy"),
         *("versions.version", "versions.versions"),
     ),
@@ -119,10 +120,12 @@ RULES: dict[str, Rule] = dict.fromkeys(_OPEN, _ANYBODY) | {
     "labels.label_version": Rule(Scope.PUBLISH, About.PATH),
     "files.put": Rule(Scope.PUBLISH, About.PATH),
     "files.remove": Rule(Scope.PUBLISH, About.PATH),
+    "lineage.change": Rule(Scope.PUBLISH, About.PATH),
     "measuring.measure": Rule(Scope.MEASURE, About.BODY),
     "meta.whoami": Rule(signed_in=True),
     "models.change": Rule(Scope.PUBLISH, About.PATH),
     "policies.put": Rule(Scope.ADMIN, About.PATH),
+    "reports.evaluate": Rule(Scope.MEASURE, About.BODY),
     "reports.report": Rule(Scope.MEASURE, About.BODY),
     # The service compares the models that a role is about.
     "roles.assign": Rule(Scope.ADMIN),

@@ -81,6 +81,7 @@ STATUS: dict[type[errors.Pt2hubError], HTTPStatus] = {
     errors.AliasNotMoved: HTTPStatus.CONFLICT,
     errors.LabelChanged: HTTPStatus.CONFLICT,
     errors.LabelImmutable: HTTPStatus.CONFLICT,
+    errors.LineageCycle: HTTPStatus.CONFLICT,
     errors.NotReady: HTTPStatus.CONFLICT,
     errors.BuildActive: HTTPStatus.CONFLICT,
     errors.BuildOver: HTTPStatus.CONFLICT,

@@ -6,7 +6,9 @@ from flask_openapi3.models.tag import Tag
 from pydantic import ConfigDict, Field, RootModel
 
 from pt2hub.domain.builds import MAX_REPEAT, MEASURE_PRIORITY
+from pt2hub.domain.performance.data_sets import DATA_SET_PATTERN
 from pt2hub.domain.performance.metrics import METRIC_PATTERN
+from pt2hub.domain.publishing.spec_base import whole
 from pt2hub.rendering.tabular import CSV_TYPE
 from pt2hub.server.api.request_shapes import (
     Body,
@@ -54,6 +56,22 @@ class MeasureOrder(Body):
 
 
 # -- histories --------------------------------------------------------------------------------------------
+
+
+class EvaluationsQuery(Parameters):
+    """Filter for the evaluations of a model's versions."""
+
+    metric: Annotated[str | None, Field(max_length=200, description="Name of the metric")] = None
+    data_set: Annotated[
+        str | None,
+        Field(
+            max_length=300,
+            description="Data set, `sha256:...` or `name@sha256:...`",
+            json_schema_extra={"pattern": whole(DATA_SET_PATTERN)},
+        ),
+    ] = None
+    before: Annotated[int | None, Field(ge=1, lt=2**63, description="`next` of the previous page")] = None
+    limit: LimitNumber = DEFAULT_LIMIT
 
 
 class HistoryQuery(Parameters):

@@ -174,3 +174,27 @@ class Policy(Base):
     by: Mapped[str]
     principal: Mapped[dict[str, Any] | None]
     at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+
+
+class Evaluation(Base):
+    """The quality of a version on data of its users. `data_set` is the name beside the digest, which may be empty."""
+
+    __tablename__ = "evaluations"
+    __table_args__ = (
+        UniqueConstraint("reporter", "key"),
+        Index("ix_evaluations_version_id_metric", "version_id", "metric"),
+    )
+
+    id: Mapped[int] = serial_key()
+    version_id: Mapped[int] = mapped_column(ForeignKey("versions.id", ondelete="CASCADE"))
+    metric: Mapped[str]
+    unit: Mapped[str]
+    value: Mapped[float]
+    data_set: Mapped[str]
+    data_digest: Mapped[str]
+    count: Mapped[int]
+    reporter: Mapped[str]
+    key: Mapped[str]
+    by: Mapped[dict[str, Any]]
+    measured_at: Mapped[datetime]
+    at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())

@@ -30,7 +30,9 @@ def readable() -> Readable:
     return _READABLE.get()
 
 
-def only_readable(name: InstrumentedAttribute[str]) -> tuple[ColumnElement[bool], ...]:
+def only_readable(
+    name: InstrumentedAttribute[str] | InstrumentedAttribute[str | None],
+) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions for rows of models that may be read, by the column of their names."""
     limit = readable()
     return () if limit.everything else (name.regexp_match(limit.expression),)

@@ -159,6 +159,28 @@ class VersionDocumentation(Base):
     changed_at: Mapped[datetime]
 
 
+class Derivation(Base):
+    """What a version is derived from: another version, or something elsewhere.
+
+    `parent_id` becomes NULL when that version is deleted; `parent`, `parent_model` and `parent_identity` stay. All three of
+    them but `parent` are NULL for what is elsewhere.
+    """
+
+    __tablename__ = "derivations"
+    __table_args__ = (UniqueConstraint("version_id", "parent"),)
+
+    id: Mapped[int] = serial_key()
+    version_id: Mapped[int] = mapped_column(ForeignKey("versions.id", ondelete="CASCADE"))
+    relation: Mapped[str]
+    parent: Mapped[str]
+    parent_model: Mapped[str | None]
+    parent_identity: Mapped[str | None]
+    parent_id: Mapped[int | None] = mapped_column(ForeignKey("versions.id", ondelete="SET NULL"), index=True)
+    automatic: Mapped[bool]
+    by: Mapped[dict[str, Any]]
+    at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+
+
 class Alias(Base):
     """A movable name on a version. The row stays when the alias is removed, so that its moves stay numbered."""
 

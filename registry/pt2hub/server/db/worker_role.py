@@ -49,6 +49,7 @@ GRANTS: dict[str, tuple[str, ...]] = {
     "archive_members": _ADD,
     "regions": _ADD,
     "autotune_choices": _ADD,
+    "derivations": _ADD,  # a retrained version that reuses code
     "blobs": (*_ADD, "UPDATE (generation, state, size, changed_at, checked_at)"),
     "blob_damage": _ADD,  # of what they find where they write
     "blob_leases": (*_ADD, "UPDATE (pending_until)", "DELETE"),

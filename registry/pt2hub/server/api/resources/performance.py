@@ -8,8 +8,9 @@ from pt2hub.domain.performance.metrics import SeriesFilter
 from pt2hub.rendering.tabular import CSV_TYPE, history_csv
 from pt2hub.server.api.context import container, render
 from pt2hub.server.api.request_shapes import ModelPath
-from pt2hub.server.api.request_shapes_performance import PERFORMANCE, History, HistoryQuery
+from pt2hub.server.api.request_shapes_performance import PERFORMANCE, EvaluationsQuery, History, HistoryQuery
 from pt2hub.wire.documents import JSON_TYPE
+from pt2hub.wire.evaluations import EvaluationPage
 from pt2hub.wire.performance import HistoryView, SeriesList
 
 routes = APIBlueprint("performance", __name__, url_prefix="/api/v1", abp_tags=[PERFORMANCE])
@@ -31,6 +32,20 @@ def history(path: ModelPath, query: HistoryQuery) -> Response:
 def metrics(path: ModelPath) -> Response:
     """Return the series of a model with their latest values."""
     return render(container().performance.series(f"{path.team}/{path.name}"))
+
+
+@routes.get("/models/<team>/<name>/evaluations", responses={200: RootModel[EvaluationPage]})
+def evaluations(path: ModelPath, query: EvaluationsQuery) -> Response:
+    """Return the evaluations of a model's versions, newest report first, page by page."""
+    return render(
+        container().evaluations.evaluations(
+            f"{path.team}/{path.name}",
+            metric=query.metric,
+            data_set=query.data_set,
+            before=query.before,
+            limit=query.limit,
+        )
+    )
 
 
 def _wants_csv(asked: str | None) -> bool:

@@ -14,6 +14,7 @@ from pt2hub.domain.builds import BuildState
 from pt2hub.domain.performance.measurements import MeasurementState
 from pt2hub.domain.verification_reports import VerificationReport
 from pt2hub.errors import NotFound, Pt2hubError
+from pt2hub.rendering.lineage import ancestor_tree, descendant_tree
 from pt2hub.rendering.sheets import attempts, isolation_text, state_text
 from pt2hub.rendering.waits import Piece, compose_note
 from pt2hub.server.api.context import container
@@ -102,11 +103,15 @@ def version(team: str, name: str, number: int) -> Response:
     view = services.publish.version(whole, number)
     rows = _rows(view)
     aliases = services.aliases.aliases(whole).aliases
+    lineage = services.lineage.lineage(whole, number)
     return page(
         "version.html",
         section="models",
         view=view,
         labels=show_labels({label.key: label.value for label in view.labels}),
+        ancestors=ancestor_tree(f"{whole}@{number}", lineage.ancestors),
+        descendants=descendant_tree(f"{whole}@{number}", lineage.descendants),
+        lineage=lineage,
         team=team,
         name=name,
         reference=f"{whole}@{number}",

@@ -31,6 +31,7 @@ from pt2hub.server.services.blobs.documents import named_by
 from pt2hub.server.services.builds.code_reuse import CodeReuse
 from pt2hub.server.services.builds.measuring_queue import MeasuringJobQueue
 from pt2hub.server.services.builds.priorities import check_priority
+from pt2hub.server.services.builds.retrained_versions import note_retrained
 from pt2hub.server.services.builds.transitions import Transitions, overtaken
 from pt2hub.server.services.builds.waits import explain_waits
 
@@ -259,6 +260,8 @@ class BuildService:
             needed = named_by(publication.manifest, *publication.referrers)
             blobs.refer(needed, f"artifact:{publication.manifest.digest}")
             blobs.drop(claim.holder)
+            if reused:
+                note_retrained(session, publication.manifest.digest)
 
     def fail(self, claim: Claim, error: Pt2hubError) -> None:
         """Fail an attempt and its build with an error.

@@ -25,6 +25,8 @@ AFTER_MANIFESTS = (
     "alias_move",
     "policy",
     "trust_rule",
+    "derivation",
+    "evaluation",
     "role",
     "retention_policy",
     "report",

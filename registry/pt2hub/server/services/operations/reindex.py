@@ -48,6 +48,7 @@ from pt2hub.server.services.blobs.damage import DamageService, describe_problem
 from pt2hub.server.services.blobs.documentation_manifests import read_change, refer_documentation
 from pt2hub.server.services.blobs.documents import named_by, read_config, read_json, read_manifest
 from pt2hub.server.services.blobs.tombstone_documents import TombstoneDocuments
+from pt2hub.server.services.builds.retrained_versions import note_retrained
 from pt2hub.server.services.operations.journal_files import JournalFiles
 from pt2hub.server.services.operations.journal_reindex import AFTER_MANIFESTS, BEFORE_MANIFESTS, JournalIndex
 
@@ -100,10 +101,11 @@ class ReindexService:
         artifacts, referrers, documentation, seen = self._scan(unreadable)
         artifacts = self._without_deleted(artifacts)
         read = [found for manifest in artifacts if (found := self._read(manifest, unreadable))]
-        added = 0
+        added: list[Digest] = []
         for manifest, config in sorted(read, key=lambda pair: _attempt(pair[1]), reverse=True):
             try:
-                added += self._restore(manifest, config, referrers.get(manifest.digest, ()), by)
+                if self._restore(manifest, config, referrers.get(manifest.digest, ()), by):
+                    added.append(manifest.digest)
             except (*_UNREADABLE, Conflict) as exc:
                 unreadable[manifest.digest] = str(exc)
             damaged |= self._check_files(manifest, referrers.get(manifest.digest, ()))
@@ -115,6 +117,9 @@ class ReindexService:
             except (*_UNREADABLE, Conflict) as exc:
                 unreadable[manifest.digest] = str(exc)
         journal.add(AFTER_MANIFESTS)
+        with self._sessions.begin() as session:
+            for digest in added:
+                note_retrained(session, digest)
         journal.finish(by)
         self._blobs.refer_versions()
         self._blobs.refer_logs()
@@ -122,7 +127,7 @@ class ReindexService:
         return {
             "manifests": seen,
             "artifacts": len(artifacts),
-            "added": added,
+            "added": len(added),
             "journal": journal.added,
             "unreadable": unreadable | journal.conflicts,
             "damaged": damaged,

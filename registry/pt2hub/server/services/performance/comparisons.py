@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pt2hub.analysis.changes import FEWEST, change_points
+from pt2hub.domain.names import Reference
 from pt2hub.domain.performance.measurements import differing
 from pt2hub.domain.performance.metrics import default_threshold
 from pt2hub.domain.targets import parse_target
@@ -16,6 +17,7 @@ from pt2hub.server.db.stores.performance.measurements import PerformanceStore
 from pt2hub.server.services import cursors, not_found
 from pt2hub.server.services.artifacts import code_comparison
 from pt2hub.server.services.performance.change_detection import ChangeDetection
+from pt2hub.server.services.performance.evaluations import compare_evaluations
 from pt2hub.server.services.performance.metric_comparisons import ArtifactComparison
 from pt2hub.server.services.publishing.catalog import DEFAULT_LIMIT
 from pt2hub.wire.performance import ComparisonView, EventPage, SideView
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from pt2hub.domain.digests import Digest
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.stores.performance.measurements import MeasuredArtifact
+    from pt2hub.wire.evaluations import EvaluationComparison
     from pt2hub.wire.resolution import ArtifactRef, ResolvedReference
 
 _SERIES_PER_BATCH = 25
@@ -150,7 +153,13 @@ def _to_view(
         differs={name: list(values) for name, values in differs.items()},
         across=before.target != after.target,
         code=code,
+        evaluations=_evaluations(session, before, after),
     )
+
+
+def _evaluations(session: Session, before: SideView, after: SideView) -> tuple[EvaluationComparison, ...]:
+    one, other = (Reference(side.model, side.number) for side in (before, after))
+    return compare_evaluations(session, one, other) if one != other else ()
 
 
 def _chosen(

@@ -55,7 +55,7 @@ _ROUNDING = 0.01
 def _check_readable(text: str) -> str:
     """Refuse invisible characters, which would make equal-looking names differ."""
     if not text.isprintable() or text != text.strip():
-        raise _invalid("must have visible characters only, without surrounding blanks")
+        raise invalid("must have visible characters only, without surrounding blanks")
     return text
 
 
@@ -65,15 +65,15 @@ def _check_artifact(text: str) -> str:
     try:
         wanted = Reference.parse(text if "@" in text else f"any/model@{text}")
     except InvalidInput as exc:
-        raise _invalid("invalid artifact", given=text, allowed=allowed) from exc
+        raise invalid("invalid artifact", given=text, allowed=allowed) from exc
     if not (wanted.digest or (wanted.number and "@" in text)):
-        raise _invalid("aliases move, and short digests are ambiguous", given=text, allowed=allowed)
+        raise invalid("aliases move, and short digests are ambiguous", given=text, allowed=allowed)
     return text
 
 
 _Count = Annotated[int, Field(ge=1, le=1 << 50)]
-_Text = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_check_readable)]
-_Number = Annotated[float, Field(ge=-_MAX_VALUE, le=_MAX_VALUE, allow_inf_nan=False)]
+Text = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_check_readable)]
+Number = Annotated[float, Field(ge=-_MAX_VALUE, le=_MAX_VALUE, allow_inf_nan=False)]
 
 
 class _Part(BaseModel):
@@ -84,19 +84,19 @@ class _Part(BaseModel):
 class ReportedEnvironment(_Part):
     """An environment, as `pt2hub.environment()` describes it; omitted or null fields are unknown."""
 
-    cpu_model: Annotated[_Text, Field(description="As /proc/cpuinfo names it.")]
+    cpu_model: Annotated[Text, Field(description="As /proc/cpuinfo names it.")]
     cores: Annotated[_Count, Field(description="Logical processors of the process.")]
     torch: Annotated[
         str, Field(max_length=64, pattern=r"^\d+\.\d+[0-9A-Za-z.+_-]*$", description="Full version.")
     ]
     cpu_level: Literal["x86_64", "x86_64_v2", "x86_64_v3", "x86_64_v4"] | None = None
     memory_bytes: _Count | None = None
-    gpu: Annotated[_Text | None, Field(description="As torch names it; required for CUDA targets.")] = None
-    driver: Annotated[_Text | None, Field(description="Of the GPU; required for CUDA targets.")] = None
-    cuda: Annotated[_Text | None, Field(description="CUDA release of torch, such as 13.0.")] = None
-    triton: _Text | None = None
+    gpu: Annotated[Text | None, Field(description="As torch names it; required for CUDA targets.")] = None
+    driver: Annotated[Text | None, Field(description="Of the GPU; required for CUDA targets.")] = None
+    cuda: Annotated[Text | None, Field(description="CUDA release of torch, such as 13.0.")] = None
+    triton: Text | None = None
     threads: Annotated[_Count | None, Field(description="OpenMP threads of the process.")] = None
-    governor: Annotated[_Text | None, Field(description="The CPU's, such as performance.")] = None
+    governor: Annotated[Text | None, Field(description="The CPU's, such as performance.")] = None
     cpu_max_mhz: _Count | None = None
     gpu_power_limit_w: _Count | None = None
     gpu_max_mhz: _Count | None = None
@@ -108,7 +108,7 @@ class ReportedEnvironment(_Part):
         return Environment(**self.model_dump())
 
 
-def _check_iso(value: Any) -> Any:
+def check_iso(value: Any) -> Any:
     """Refuse numbers, in text too: pydantic would take them for seconds or milliseconds since 1970."""
     if not (isinstance(value, str) and _DATE.match(value)):
         raise PydanticCustomError("invalid_input", "must be text such as 2026-11-22T10:00:00+00:00")
@@ -119,7 +119,7 @@ class ReportedMeasurement(_Part):
     """A reported measurement."""
 
     key: Annotated[
-        _Text, Field(description="Your name for it; the same key and content again is a duplicate.")
+        Text, Field(description="Your name for it; the same key and content again is a duplicate.")
     ]
     artifact: Annotated[
         str,
@@ -131,8 +131,8 @@ class ReportedMeasurement(_Part):
     metric: Annotated[
         str, Field(pattern=f"^{METRIC_PATTERN}$", description="A known metric, or a name of your own.")
     ]
-    value: _Number
-    unit: Annotated[_Text, Field(max_length=16, description="For known metrics, the metric's unit.")]
+    value: Number
+    unit: Annotated[Text, Field(max_length=16, description="For known metrics, the metric's unit.")]
     environment: Annotated[
         str | ReportedEnvironment, Field(description="A name in `environments`, or an environment.")
     ]
@@ -148,18 +148,18 @@ class ReportedMeasurement(_Part):
         ),
     ] = "artifact"
     replicates: Annotated[
-        list[_Number] | None,
+        list[Number] | None,
         Field(min_length=1, max_length=_MAX_REPLICATES, description="The value of each fresh process."),
     ] = None
     samples: Annotated[
-        list[Annotated[list[_Number], Field(max_length=_MAX_SAMPLES)]] | None,
+        list[Annotated[list[Number], Field(max_length=_MAX_SAMPLES)]] | None,
         Field(
             max_length=_MAX_REPLICATES,
             description=f"Single calls, a list per process; at most {_MAX_SAMPLES} numbers.",
         ),
     ] = None
     measured_at: Annotated[
-        Annotated[AwareDatetime, BeforeValidator(_check_iso)] | None,
+        Annotated[AwareDatetime, BeforeValidator(check_iso)] | None,
         Field(strict=False, description="ISO 8601 with its zone; default: when the report arrives."),
     ] = None
 
@@ -168,7 +168,7 @@ class ReportedMeasurement(_Part):
         if known := METRICS.get(self.metric):
             if self.unit != known.unit:
                 message = f"wrong unit for {self.metric}; convert the value, or use a metric of your own"
-                raise _invalid(message, "unit", code=UnknownMetric.code, given=self.unit, allowed=known.unit)
+                raise invalid(message, "unit", code=UnknownMetric.code, given=self.unit, allowed=known.unit)
             low, high = _BOUNDS[known.unit]
             low = _MIN_SPEEDUP if self.metric == "speedup" else low
             self._check_within("value", self.value, low, high)
@@ -179,20 +179,20 @@ class ReportedMeasurement(_Part):
             slack = _ROUNDING * max(abs(low), abs(high))
             if not low - slack <= self.value <= high + slack:
                 allowed = f"{low:g} to {high:g}, such as their median"
-                raise _invalid(
+                raise invalid(
                     "the value is outside the range of its replicates",
                     "value",
                     given=self.value,
                     allowed=allowed,
                 )
         if (count := sum(map(len, self.samples or ()))) > _MAX_SAMPLES:
-            raise _invalid("too many samples", "samples", given=count, allowed=f"at most {_MAX_SAMPLES}")
+            raise invalid("too many samples", "samples", given=count, allowed=f"at most {_MAX_SAMPLES}")
         return self
 
     def _check_within(self, path: str, value: float, low: float, high: float) -> None:
         if not low <= value <= high:
             allowed = f"{low:g} to {high:g} {self.unit}"
-            raise _invalid(f"{self.metric} is out of range", path, given=value, allowed=allowed)
+            raise invalid(f"{self.metric} is out of range", path, given=value, allowed=allowed)
 
     def measurement(self) -> Measurement:
         """Return the measurement without its key, artifact and environment."""
@@ -212,7 +212,7 @@ class Report(_Part):
 
     measurements: Annotated[list[ReportedMeasurement], Field(min_length=1, max_length=_MAX_MEASUREMENTS)]
     environments: Annotated[
-        dict[_Text, ReportedEnvironment],
+        dict[Text, ReportedEnvironment],
         Field(
             max_length=_MAX_ENVIRONMENTS,
             description="Environments by a name of your own, to share between measurements.",
@@ -226,14 +226,14 @@ class Report(_Part):
             if isinstance(item.environment, str) and item.environment not in self.environments:
                 allowed = ", ".join(sorted(self.environments)) or "an object: the report has no environments"
                 path = f"measurements[{index}].environment"
-                raise _invalid("unknown environment", path, given=item.environment, allowed=allowed)
+                raise invalid("unknown environment", path, given=item.environment, allowed=allowed)
             before = first.setdefault(item.key, index)
             if item != self.measurements[before]:
                 message = f"measurements[{before}] has the same key with different content"
-                raise _invalid(message, f"measurements[{index}].key", given=item.key)
+                raise invalid(message, f"measurements[{index}].key", given=item.key)
         if (count := len({self.machine(item) for item in self.measurements})) > _MAX_ENVIRONMENTS:
             allowed = f"at most {_MAX_ENVIRONMENTS}; send several reports"
-            raise _invalid("too many different environments", "measurements", given=count, allowed=allowed)
+            raise invalid("too many different environments", "measurements", given=count, allowed=allowed)
         return self
 
     def machine(self, item: ReportedMeasurement) -> ReportedEnvironment:
@@ -263,7 +263,7 @@ def parse_report(document: Mapping[str, Any]) -> Report:
         raise explain_validation_error(exc, document, FORM) from exc
 
 
-def _invalid(
+def invalid(
     message: str,
     path: str = "",
     *,

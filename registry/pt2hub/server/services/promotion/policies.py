@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pt2hub.domain.audit import Action
 from pt2hub.domain.performance.metrics import METRICS
 from pt2hub.errors import Detail, InvalidInput, PolicyChanged, UnknownMetric
+from pt2hub.server.db.stores.performance.evaluations import EvaluationStore
 from pt2hub.server.db.stores.promotion.aliases import AliasStore
 from pt2hub.server.db.stores.promotion.policies import PolicyStore, StoredPolicy
 from pt2hub.server.services import not_found
@@ -67,7 +68,7 @@ class PolicyService:
         wanted = parse_policy(document)
         with self._sessions.begin() as session:
             model_id, store = not_found.require_model(session, model), PolicyStore(session)
-            _check(wanted, store.units(model_id))
+            _check(wanted, store.units(model_id), EvaluationStore(session).units(model_id))
             AliasStore(session).hold_all(model_id)
             there = store.one(model_id)
             if there and (there.revision, there.document) == (revision, wanted.document()):
@@ -111,9 +112,14 @@ def _lost(model: str, now: StoredPolicy | None, revision: int) -> PolicyChanged:
     )
 
 
-def _check(policy: PolicySpec, known: Collection[str]) -> None:
-    """Refuse a policy whose checks can never be evaluated."""
-    unknown = tuple(_unknown(policy, known))
+def _check(policy: PolicySpec, known: Collection[str], evaluated: Collection[str]) -> None:
+    """Refuse a policy whose checks can never be evaluated.
+
+    Args:
+        known: Metrics of the model's artifacts, which checks compare.
+        evaluated: Metrics that its versions were evaluated by, which protected aliases limit.
+    """
+    unknown = tuple(_unknown(policy, known, evaluated))
     others = (
         *_reversed_thresholds(policy),
         *_repeats(policy),
@@ -128,16 +134,16 @@ def _check(policy: PolicySpec, known: Collection[str]) -> None:
     raise refusal(cls, details, FORM, hint)
 
 
-def _unknown(policy: PolicySpec, known: Collection[str]) -> Iterator[Detail]:
+def _unknown(policy: PolicySpec, known: Collection[str], evaluated: Collection[str]) -> Iterator[Detail]:
     declared = {name for name, rule in policy.metrics.items() if rule.better}
     there = {*METRICS, *known, *declared}
-    for name in policy.metrics.keys() - there:
+    for name in policy.metrics.keys() - there - set(evaluated):
         yield _no_metric(f"metrics.{name}", name, there)
     for index, check in enumerate(policy.checks):
         if check.metric not in there:
             yield _no_metric(f"checks[{index}].metric", check.metric, there)
     for alias, protection in policy.protected.items():
-        for name in protection.metrics.keys() - there:
+        for name in protection.metrics.keys() - there - set(evaluated):
             yield _no_metric(f"protected.{alias}.metrics.{name}", name, there)
 
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import PydanticCustomError
 
 from pt2hub.domain.names import ALIAS_PATTERN
+from pt2hub.domain.performance.data_sets import parse_data_set
 from pt2hub.domain.performance.metrics import METRIC_PATTERN
 from pt2hub.domain.publishing.spec_base import whole
 from pt2hub.domain.publishing.target_names import TargetName
@@ -31,6 +32,7 @@ _MAX_BATCH = 2**31 - 1
 MetricName = Annotated[str, Field(pattern=whole(METRIC_PATTERN))]
 AliasName = Annotated[str, Field(pattern=whole(ALIAS_PATTERN))]
 PrincipalPattern = Annotated[str, Field(min_length=1, max_length=100)]
+_Change = Annotated[float | None, Field(ge=0, le=_MAX_LIMIT, allow_inf_nan=False)]
 _Limit = Annotated[float | None, Field(ge=-_MAX_LIMIT, le=_MAX_LIMIT, allow_inf_nan=False)]
 
 
@@ -112,6 +114,24 @@ class MetricLimit(_Part):
 
     min: Annotated[_Limit, Field(description="Lowest value that passes.", examples=[0.76])] = None
     max: Annotated[_Limit, Field(description="Highest value that passes.")] = None
+    max_drop: Annotated[
+        _Change,
+        Field(
+            description="How far the value may be below that of the version that the alias is on, as a difference: both must "
+            "be evaluated on the same data set.",
+            examples=[0.002],
+        ),
+    ] = None
+    max_rise: Annotated[
+        _Change, Field(description="How far it may be above that of the version that the alias is on.")
+    ] = None
+    data_set: Annotated[
+        str | None,
+        Field(
+            max_length=300,
+            description="Only evaluations on this data set count, `sha256:...` or `name@sha256:...`; null for all.",
+        ),
+    ] = None
     unit: Annotated[
         str,
         Field(
@@ -138,15 +158,33 @@ class MetricLimit(_Part):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.min is None and self.max is None:
+        if all(bound is None for bound in (self.min, self.max, self.max_drop, self.max_rise)):
+            message = "min, max, max_drop or max_rise is required"
             raise PydanticCustomError(
-                InvalidInput.code, "{message}", {"message": "min or max is required", "allowed": "a number"}
+                InvalidInput.code, "{message}", {"message": message, "allowed": "a number"}
             )
+        if self.data_set is not None and parse_data_set(self.data_set) is None:
+            context = {"message": "a data set needs its digest", "path": "data_set", "given": self.data_set}
+            raise PydanticCustomError(InvalidInput.code, "{message}", context)
+        if self.target is not None and (self.is_relative or self.data_set is not None):
+            message = "evaluations are about versions, so that the limit has no target"
+            raise PydanticCustomError(InvalidInput.code, "{message}", {"message": message, "path": "target"})
         if self.min is not None and self.max is not None and self.min > self.max:
             raise PydanticCustomError(
                 InvalidInput.code, "{message}", {"message": "min must be at most max", "path": "min"}
             )
         return self
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether the value is compared with that of the version that the alias is on."""
+        return self.max_drop is not None or self.max_rise is not None
+
+    @property
+    def data_digest(self) -> str | None:
+        """Digest of the only data set that counts; None for all."""
+        data = parse_data_set(self.data_set) if self.data_set is not None else None
+        return data.digest if data else None
 
 
 class Protection(_Part):

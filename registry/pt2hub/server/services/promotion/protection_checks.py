@@ -19,6 +19,7 @@ from pt2hub.server.db.stores.publishing.versions import VersionStore
 from pt2hub.server.db.stores.values import stamp
 from pt2hub.server.services.not_found import version_state_text
 from pt2hub.server.services.promotion.decisions import METRIC, PROMOTER
+from pt2hub.server.services.promotion.evaluation_checks import EvaluationChecks, with_unit
 from pt2hub.server.services.promotion.policy_spec import Protection
 from pt2hub.wire.performance import PromotionCheckResult
 
@@ -157,12 +158,23 @@ class ProtectionChecks:
         )
 
     def _metric(self, number: int, metric: str, limit: MetricLimit) -> Iterator[PromotionCheckResult]:
-        values = PolicyStore(self._session).reported(self._move.model_id, number, metric)
-        newest = _newest(values, limit)
+        evaluations = EvaluationChecks(self._session, self._move, metric, limit)
+        if limit.min is not None or limit.max is not None:
+            yield from self._bounds(number, metric, limit, evaluations.values(number))
+        if limit.is_relative:
+            yield from evaluations.results(f"{self._path}.metrics.{metric}")
+
+    def _bounds(
+        self, number: int, metric: str, limit: MetricLimit, evaluated: Sequence[ReportedValue]
+    ) -> Iterator[PromotionCheckResult]:
+        """Yield the results for the newest value of each artifact, and of each data set."""
+        of_artifacts = PolicyStore(self._session).reported(self._move.model_id, number, metric)
+        newest = [*(() if limit.data_set else _newest(of_artifacts, limit)), *evaluated]
         check = {"metric": metric, **limit.model_dump(exclude_none=True)}
         path, needed = f"{self._path}.metrics.{metric}", _needed(limit)
         if not newest:
-            where = f" on {limit.target}" if limit.target else ""
+            place = limit.target or limit.data_set
+            where = f" on {place}" if place else ""
             yield PromotionCheckResult(
                 check,
                 path,
@@ -175,14 +187,14 @@ class ProtectionChecks:
                 needed=needed,
             )
         for item in newest:
-            shown = _with_unit(f"{item.value:.6g}", item.unit)
+            shown = with_unit(f"{item.value:.6g}", item.unit)
             yield PromotionCheckResult(
                 check,
                 path,
                 passed=item.unit == limit.unit and _is_within(item.value, limit),
-                message=f"{metric} of version {number} on {item.target} is {shown}, reported by {item.reporter}; it must be "
+                message=f"{metric} of version {number} on {item.target or item.data} is {shown}, reported by {item.reporter}; it must be "
                 f"{needed}",
-                target=item.target,
+                target=item.target or None,
                 kind=METRIC,
                 found=f"{shown}, reported by {item.reporter}",
                 needed=needed,
@@ -206,9 +218,5 @@ def _is_within(value: float, limit: MetricLimit) -> bool:
 def _needed(limit: MetricLimit) -> str:
     bounds = [("at least", limit.min), ("at most", limit.max)]
     return " and ".join(
-        f"{name} {_with_unit(f'{bound:.6g}', limit.unit)}" for name, bound in bounds if bound is not None
+        f"{name} {with_unit(f'{bound:.6g}', limit.unit)}" for name, bound in bounds if bound is not None
     )
-
-
-def _with_unit(number: str, unit: str) -> str:
-    return number if unit == "1" else f"{number} {unit}"

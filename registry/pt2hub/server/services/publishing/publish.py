@@ -14,15 +14,18 @@ from pt2hub.server.db.notifications import notify, notify_progress
 from pt2hub.server.db.stores.builds.build_views import BuildViewStore
 from pt2hub.server.db.stores.builds.builds import BuildStore, build_request
 from pt2hub.server.db.stores.operations.workers import WorkerStore
+from pt2hub.server.db.stores.performance.evaluations import EvaluationStore, newest_by_data
 from pt2hub.server.db.stores.promotion.yanks import YankStore
 from pt2hub.server.db.stores.publishing.documentation import DocumentationStore
 from pt2hub.server.db.stores.publishing.labels import LabelStore
+from pt2hub.server.db.stores.publishing.lineage import LineageStore
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.builds.priorities import check_priority
 from pt2hub.server.services.builds.quotas import TeamQuotas
 from pt2hub.server.services.builds.waits import explain_waits
 from pt2hub.server.services.not_found import require_version
 from pt2hub.server.services.publishing.labels import label_published
+from pt2hub.server.services.publishing.lineage import check_parents, derive_published
 from pt2hub.server.services.publishing.preview import build_preview, to_document
 from pt2hub.server.services.publishing.requested_targets import resolve_targets
 from pt2hub.server.services.publishing.version_creation import ensure_version
@@ -48,6 +51,11 @@ if TYPE_CHECKING:
 
 _MAX_PREVIEWED_BYTES = 4 << 20
 """Larger programs are not read by `check`: this much takes less than half a second, and most programs fit."""
+
+_MAX_DERIVATIVES = 20
+"""Versions derived from a version that its answer lists; its lineage has more."""
+_MAX_EVALUATIONS = 50
+"""Metrics on data sets that the answer about a version lists."""
 
 
 class PublishService:
@@ -93,6 +101,7 @@ class PublishService:
                 quotas.check_bytes(ensured.version.model)
             version, present = ensured.version, BuildStore(session).requests(ensured.version.id)
             labels, kept = label_published(session, version, submission.labels, by=by.principal)
+            parents = derive_published(session, version, submission.derived_from, by=by.principal)
             targets.check(present)
             raised = self._raise(session, version, targets.requests, priority)
             missing = [request for request in targets.requests if request.target not in present]
@@ -101,6 +110,7 @@ class PublishService:
                 session, version, missing, by=by.principal, position=len(present), priority=priority
             )
             changed = {"targets": [item.target for item in missing], "raised": raised, "labels": labels}
+            changed["derived_from"] = parents
             _record(session, by, ensured, changed, priority)
             notes = (
                 *kept,
@@ -125,6 +135,7 @@ class PublishService:
         submission = self._validator.validate(document, largest_program=_MAX_PREVIEWED_BYTES)
         with self._sessions.begin() as session:
             targets = resolve_targets(session, submission.spec, self._heartbeat_timeout)
+            check_parents(session, submission.derived_from)
             return build_preview(session, submission, targets, self._heartbeat_timeout)
 
     def add_target(self, model: str, number: int, target: str, *, by: Actor) -> VersionView:
@@ -206,6 +217,7 @@ class PublishService:
         self, session: Session, version: StoredVersion, *, created: bool = False, notes: tuple[str, ...] = ()
     ) -> VersionView:
         views = BuildViewStore(session).views(version.id, heartbeat_timeout=self._heartbeat_timeout)
+        lineage, evaluations = LineageStore(session), EvaluationStore(session)
         return VersionView(
             model=version.model,
             number=version.number,
@@ -225,6 +237,9 @@ class PublishService:
             yanks=YankStore(session).changes(version.id),
             labels=LabelStore(session).of_version(version.id),
             files=list_files(version, DocumentationStore(session).of(version)).files,
+            derived_from=tuple(item.view for item in lineage.parents([version.id])),
+            derivatives=tuple(item.view for item in lineage.children([version.id], limit=_MAX_DERIVATIVES)),
+            evaluations=tuple(newest_by_data(evaluations.of_version(version.id)).values())[:_MAX_EVALUATIONS],
         )
 
 
@@ -234,7 +249,8 @@ def _record(
     """Record a submission, unless the same was submitted before.
 
     Args:
-        changed: The `targets` added, the builds `raised` and the `labels` set; empty ones are left out.
+        changed: The `targets` added, the builds `raised`, the `labels` set and the parents (`derived_from`) added; empty
+            ones are left out.
     """
     version, change = ensured.version, {name: value for name, value in changed.items() if value}
     if ensured.replaced is not None:

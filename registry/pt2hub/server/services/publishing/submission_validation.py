@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pt2hub.domain.attached_files.files import AttachedFile, check_content
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.labels import check_labels
+from pt2hub.domain.lineage import Derivation, parse_derivations
 from pt2hub.domain.publishing.spec import CodeSource, ProgramSource, Spec
 from pt2hub.errors import Detail, NotFound
 from pt2hub.server.blobs.keys import StorageKey
@@ -31,6 +32,7 @@ class ValidSubmission:
         labels: Its labels, in the form of their types.
         files: The attached files, by name.
         unread: Paths of the files that were too large to be read.
+        derived_from: What it says that it is derived from.
     """
 
     spec: Spec
@@ -38,6 +40,7 @@ class ValidSubmission:
     files: tuple[AttachedFile, ...] = ()
     unread: tuple[str, ...] = ()
     labels: dict[str, str] = field(default_factory=dict)
+    derived_from: tuple[Derivation, ...] = ()
 
 
 class SpecValidator:
@@ -65,7 +68,7 @@ class SpecValidator:
             UsageError: The uploaded program or its weights do not fit the spec, see `sources`.
         """
         spec = parse_spec(document)
-        labels = check_labels(spec.labels)
+        labels, derived_from = check_labels(spec.labels), parse_derivations(spec.derived_from)
         check_source(spec.source, self._factories)
         blobs = self._resolve_blobs(spec)
         attached = _attached(spec, blobs)
@@ -74,7 +77,7 @@ class SpecValidator:
         unread = _too_large(files, largest_program)
         if not unread:
             check_uploaded(spec, files)
-        return ValidSubmission(spec, blobs, attached, unread, labels)
+        return ValidSubmission(spec, blobs, attached, unread, labels, derived_from)
 
     def _resolve_blobs(self, spec: Spec) -> dict[str, dict[str, Any]]:
         """Return digest and size of every blob the spec names, by path."""

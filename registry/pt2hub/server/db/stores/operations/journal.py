@@ -70,6 +70,20 @@ _DOCUMENTS = {
         to_jsonb(trust_rules) - 'id'
         FROM wanted LEFT JOIN trust_rules ON created_at = CAST(wanted.key ->> 0 AS timestamptz)
     """,
+    "derivation": """
+        to_jsonb(derivations) - '{id, version_id, parent_id}'::text[]
+            || jsonb_build_object('model', models.name, 'number', versions.number)
+        FROM wanted LEFT JOIN models ON models.name = wanted.key ->> 0
+        LEFT JOIN versions ON versions.model_id = models.id AND versions.number = CAST(wanted.key ->> 1 AS integer)
+        LEFT JOIN derivations ON derivations.version_id = versions.id AND derivations.parent = wanted.key ->> 2
+    """,
+    "evaluation": """
+        to_jsonb(evaluations) - '{id, version_id}'::text[]
+            || jsonb_build_object('model', models.name, 'number', versions.number)
+        FROM wanted LEFT JOIN evaluations
+            ON (evaluations.reporter, evaluations.key) = (wanted.key ->> 0, wanted.key ->> 1)
+        LEFT JOIN versions ON versions.id = evaluations.version_id LEFT JOIN models ON models.id = versions.model_id
+    """,
     "role": """
         to_jsonb(role_assignments) - 'id'
         FROM wanted LEFT JOIN role_assignments ON (group_name, role, pattern)

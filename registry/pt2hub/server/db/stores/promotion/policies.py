@@ -51,12 +51,18 @@ class StoredPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ReportedValue:
-    """A reported value of a metric, of one artifact."""
+    """A reported value of a metric: of one artifact, or of a version on one data set.
+
+    Attributes:
+        target: Target of the artifact; empty for an evaluation.
+        data: Data set of an evaluation, as text; empty for an artifact.
+    """
 
     target: str
     value: float
     unit: str
     reporter: str
+    data: str = ""
 
 
 class PolicyStore:

@@ -11,6 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 from pt2hub.domain.builds import BuildState
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.targets import parse_target
+from pt2hub.server.db.performance_schema import Evaluation as SQLEvaluation
 from pt2hub.server.db.performance_schema import Measurement as SQLMeasurement
 from pt2hub.server.db.performance_schema import Policy as SQLPolicy
 from pt2hub.server.db.retention_schema import RetentionPolicy as SQLRetentionPolicy
@@ -20,6 +21,7 @@ from pt2hub.server.db.schema import Artifact as SQLArtifact
 from pt2hub.server.db.schema import AuditEntry as SQLAuditEntry
 from pt2hub.server.db.schema import Base
 from pt2hub.server.db.schema import Build as SQLBuild
+from pt2hub.server.db.schema import Derivation as SQLDerivation
 from pt2hub.server.db.schema import Environment as SQLEnvironment
 from pt2hub.server.db.schema import Label as SQLLabel
 from pt2hub.server.db.schema import Model as SQLModel
@@ -64,6 +66,8 @@ class JournalRestoration:
             "alias": self._add_alias,
             "policy": self._add_policy,
             "trust_rule": self._add_trust_rule,
+            "derivation": self._add_derivation,
+            "evaluation": partial(self._add_to_version, SQLEvaluation),
             "role": partial(self._insert, SQLRoleAssignment),
             "retention_policy": partial(self._insert, SQLRetentionPolicy),
             "audit_entry": self._add_audit_entry,
@@ -154,6 +158,18 @@ class JournalRestoration:
             return 0
         model_id = self._model_id(document["model"])
         return self._insert(SQLLabel, document, model_id=model_id, version_id=version_id)
+
+    def _add_derivation(self, document: dict[str, Any]) -> int:
+        parent = select(SQLVersion.id).join(SQLModel)
+        same = (SQLModel.name == document["parent_model"], SQLVersion.identity == document["parent_identity"])
+        return self._add_to_version(
+            SQLDerivation, document, parent_id=self._session.scalar(parent.where(*same))
+        )
+
+    def _add_to_version(self, of: type[Base], document: dict[str, Any], **references: Any) -> int:
+        """Insert a row of a version, unless the version was deleted."""
+        version_id = self._version_id(document["model"], document["number"])
+        return 0 if version_id is None else self._insert(of, document, version_id=version_id, **references)
 
     def _add_environment(self, document: dict[str, Any]) -> int:
         return self._insert(SQLEnvironment, document)

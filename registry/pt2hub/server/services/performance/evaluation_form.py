@@ -1,0 +1,130 @@
+"""Schema of reported evaluations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+
+from pt2hub.domain.names import Reference
+from pt2hub.domain.performance.data_sets import DataSet, parse_data_set
+from pt2hub.domain.performance.metrics import METRIC_PATTERN, METRICS
+from pt2hub.errors import InvalidInput
+from pt2hub.server.services.performance.report_form import Number, Text, check_iso, invalid
+from pt2hub.server.services.publishing.spec_errors import Form, explain_validation_error
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_EVALUATIONS = 1000
+"""Evaluations of one report."""
+
+
+def _check_version(text: str) -> str:
+    """Accept a version by its number: aliases move."""
+    try:
+        wanted = Reference.parse(text)
+    except InvalidInput as exc:
+        raise invalid("invalid version", given=text, allowed="team/name@3") from exc
+    if wanted.number is None:
+        raise invalid("a version is named by its number, which stays", given=text, allowed="team/name@3")
+    return text
+
+
+def _check_data_set(text: str) -> str:
+    """Accept a data set with its digest: names stay the same while data changes."""
+    if parse_data_set(text) is None:
+        allowed = "sha256:<64 hex digits>, or name@sha256:<64 hex digits>"
+        raise invalid("a data set needs its digest", given=text, allowed=allowed)
+    return text
+
+
+def _check_metric(text: str) -> str:
+    if text in METRICS:
+        message = f"pt2hub measures {text} of artifacts; report it with an artifact and an environment"
+        raise invalid(message, given=text, allowed="a metric of your own, such as accuracy")
+    return text
+
+
+class Evaluation(BaseModel):
+    """An evaluation of a version on data of its users."""
+
+    # Strict: "0.76" is not a number, and true is not 1.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    key: Annotated[
+        Text, Field(description="Your name for it; the same key and content again is a duplicate.")
+    ]
+    version: Annotated[str, Field(max_length=400, description="team/name@3."), AfterValidator(_check_version)]
+    metric: Annotated[
+        str,
+        Field(pattern=f"^{METRIC_PATTERN}$", description="A name of your own, such as accuracy."),
+        AfterValidator(_check_metric),
+    ]
+    value: Number
+    unit: Annotated[Text, Field(max_length=16, description="`1` for plain numbers, such as 0.761; `%`, ...")]
+    data_set: Annotated[
+        Text,
+        Field(max_length=300, description="Digest of the data set, optionally with a name: name@sha256:..."),
+        AfterValidator(_check_data_set),
+    ]
+    count: Annotated[int, Field(ge=1, le=2**53, description="How many examples were evaluated.")]
+    measured_at: Annotated[
+        Annotated[AwareDatetime, BeforeValidator(check_iso)] | None,
+        Field(strict=False, description="ISO 8601 with its zone; default: when the report arrives."),
+    ] = None
+
+    @property
+    def data(self) -> DataSet:
+        """The data set."""
+        found = parse_data_set(self.data_set)
+        assert found is not None, "it was validated"
+        return found
+
+
+class EvaluationReport(BaseModel):
+    """Evaluations: all of a report are kept, or none."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    evaluations: Annotated[list[Evaluation], Field(min_length=1, max_length=MAX_EVALUATIONS)]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        first: dict[str, int] = {}
+        for index, item in enumerate(self.evaluations):
+            before = first.setdefault(item.key, index)
+            if item != self.evaluations[before]:
+                message = f"evaluations[{before}] has the same key with different content"
+                raise invalid(message, f"evaluations[{index}].key", given=item.key)
+        return self
+
+
+FORM = Form(
+    "report",
+    EvaluationReport,
+    "Nothing was stored: correct the report and send all of it again. The schema is under POST /evaluations in "
+    "/api/v1/docs.",
+)
+
+
+def parse_evaluations(document: Mapping[str, Any]) -> tuple[Evaluation, ...]:
+    """Read a report of evaluations.
+
+    Raises:
+        InvalidInput: Fields are invalid; at most 100 are listed.
+    """
+    try:
+        report = EvaluationReport.model_validate(dict(document))
+    except ValidationError as exc:
+        raise explain_validation_error(exc, document, FORM) from exc
+    return tuple({item.key: item for item in report.evaluations}.values())

@@ -1,0 +1,221 @@
+"""Evaluations: reported per version with data set and count, compared, and required by protected aliases."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pt2hub.domain.tokens import Actor
+from pt2hub.errors import InvalidInput, PromotionCheckFailed
+from support.promoted import ADMIN, MODEL, move, protect, published
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from flask.testing import FlaskClient
+
+    from pt2hub.client.client import Client
+    from pt2hub.wire.performance import PromotionCheckResult
+    from support.registry import Registry
+    from support.shell import Shell
+
+DATA, OTHER_DATA = "imagenet-v2@sha256:" + "a" * 64, "sha256:" + "b" * 64
+
+
+def an_evaluation(**changes: Any) -> dict[str, Any]:
+    return {
+        "key": "eval-1",
+        "version": f"{MODEL}@1",
+        "metric": "accuracy",
+        "value": 0.763,
+        "unit": "1",
+        "data_set": DATA,
+        "count": 10_000,
+    } | changes
+
+
+def evaluate(registry: Registry, number: int, value: float, *, by: str = "eval", **changes: Any) -> None:
+    item = an_evaluation(version=f"{MODEL}@{number}", value=value, key=f"{number}-{value}-{changes}")
+    registry.services.evaluations.report({"evaluations": [item | changes]}, by=Actor(by))
+
+
+def test_evaluations_are_stored_once_and_listed(
+    api: FlaskClient, bearer: dict[str, str], registry: Registry
+) -> None:
+    registry.submit()
+
+    def post(status: int, *items: dict[str, Any]) -> Any:
+        answer = api.post("/api/v1/evaluations", json={"evaluations": items}, headers=bearer)
+        assert answer.status_code == status, answer.get_json()
+        return answer.get_json()
+
+    first = an_evaluation()
+    assert post(201, first)["accepted"] == 1
+    assert post(200, first) == {"accepted": 0, "duplicates": 1, "notes": []}
+    assert post(409, first | {"value": 0.9})["code"] == "conflict"
+    post(201, an_evaluation(key="2", data_set=OTHER_DATA, count=1), an_evaluation(key="3", value=0.77))
+    address = f"/api/v1/models/{MODEL}/evaluations"
+    page = api.get(f"{address}?limit=2").get_json()
+    assert [item["value"] for item in page["evaluations"]] == [0.77, 0.763]
+    rest = api.get(f"{address}?limit=2&before={page['next']}").get_json()
+    assert (len(rest["evaluations"]), rest["next"]) == (1, None)
+    on_other = api.get(f"{address}?metric=accuracy&data_set={OTHER_DATA}").get_json()["evaluations"]
+    assert [(item["count"], item["data_set"], item["reporter"]) for item in on_other] == [(1, "", "test")]
+    assert api.get(f"{address}?data_set=imagenet").status_code == 422
+    assert "accuracy" in api.get(f"{address}?metric=acuracy").get_json()["hint"]
+    shown = api.get(f"/api/v1/models/{MODEL}/versions/1").get_json()["evaluations"]
+    assert {(item["data_digest"][-1], item["value"]) for item in shown} == {("a", 0.77), ("b", 0.763)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"data_set": "imagenet-v2"}, "data_set"),
+        ({"data_set": "imagenet@sha256:abc"}, "data_set"),
+        ({"data_set": ""}, "data_set"),
+        ({"count": 0}, "count"),
+        ({"count": -1}, "count"),
+        ({"count": 1.5}, "count"),
+        ({"value": "0.7"}, "value"),
+        ({"value": True}, "value"),
+        ({"value": float("nan")}, "value"),
+        ({"value": float("inf")}, "value"),
+        ({"unit": ""}, "unit"),
+        ({"unit": None}, "unit"),
+        ({"metric": "Top 1"}, "metric"),
+        ({"metric": "latency_p50"}, "metric"),
+        ({"version": f"{MODEL}@prod"}, "version"),
+        ({"version": f"{MODEL}@2"}, "version"),
+        ({"version": "no/model@1"}, "version"),
+        ({"artifact": "x"}, "artifact"),
+        ({"measured_at": "2199-01-01T00:00:00Z"}, "measured_at"),
+        ({"measured_at": "2026-01-01"}, "measured_at"),
+    ],
+)
+def test_a_malformed_evaluation_is_refused_and_nothing_is_stored(
+    registry: Registry, changes: dict[str, Any], path: str
+) -> None:
+    registry.submit()
+    items = [an_evaluation(key="fine"), an_evaluation(**changes)]
+    with pytest.raises(InvalidInput) as caught:
+        registry.services.evaluations.report({"evaluations": items}, by=ADMIN)
+    assert caught.value.where == f"evaluations[1].{path}"
+    assert caught.value.hint
+    assert registry.sql("SELECT count(*) FROM evaluations") == [(0,)]
+
+
+def check(registry: Registry, number: int) -> PromotionCheckResult:
+    """The one check of a move of `prod`."""
+    (found,) = registry.services.aliases.preview(MODEL, "prod", number, by="ci").checks
+    return found
+
+
+def test_a_version_may_fall_below_the_present_one_by_so_much_on_the_same_data(registry: Registry) -> None:
+    for _ in range(2):
+        published(registry)
+    protect(registry, metrics={"accuracy": {"max_drop": 0.002, "reporters": ["eval*"]}})
+    assert check(registry, 1).passed, "prod is on no version"
+    move(registry, 1, None)
+    assert "version 2 was not evaluated by eval*" in check(registry, 2).message
+    evaluate(registry, 2, 0.7, by="someone")
+    assert check(registry, 2).missing
+    evaluate(registry, 2, 0.761)
+    assert "version 1, which prod is on, was not evaluated" in check(registry, 2).message
+    evaluate(registry, 1, 0.763, data_set=OTHER_DATA)
+    found = check(registry, 2)
+    assert (found.passed, found.missing, found.found) == (False, True, "not comparable")
+    assert "not on the same data set" in found.message
+    evaluate(registry, 1, 0.763, count=50)
+    assert "the counts differ: 50 and 10,000" in check(registry, 2).message
+    evaluate(registry, 1, 0.763, unit="%")
+    assert "the units differ: % and 1" in check(registry, 2).message
+    evaluate(registry, 1, 0.7631)
+    found = check(registry, 2)
+    assert (found.passed, found.missing) == (False, False)
+    assert found.found == "0.761, 0.0021 below version 1 (0.7631)"
+    assert found.needed == "at most 0.002 below the version before, on the same data set"
+    with pytest.raises(PromotionCheckFailed, match=r"at most 0\.002 below is allowed"):
+        move(registry, 2, 1)
+    evaluate(registry, 1, 0.763)
+    assert check(registry, 2).passed, "a difference of 0.002 in floats is a little more"
+    move(registry, 2, 1)
+    evaluate(registry, 1, 0.5)
+    assert not check(registry, 1).missing
+    assert check(registry, 1).passed, "a rollback to what was there before is never held up"
+
+
+def test_limits_count_evaluations_of_one_data_set_or_of_each(registry: Registry) -> None:
+    published(registry)
+    evaluate(registry, 1, 0.8)
+    evaluate(registry, 1, 0.5, data_set=OTHER_DATA)
+    protect(registry, metrics={"accuracy": {"min": 0.75}})
+    results = registry.services.aliases.preview(MODEL, "prod", 1, by="ci").checks
+    assert sorted(item.passed for item in results) == [False, True]
+    protect(registry, metrics={"accuracy": {"min": 0.75, "data_set": DATA}})
+    assert "imagenet-v2@sha256:aaaaaaaa" in check(registry, 1).message
+    assert check(registry, 1).passed
+
+
+@pytest.mark.parametrize(
+    ("limit", "path"),
+    [
+        ({}, ""),
+        ({"max_drop": -0.1}, ".max_drop"),
+        ({"max_drop": float("nan")}, ".max_drop"),
+        ({"max_drop": 0.1, "target": "torch2.13-cpu-x86_64_v4"}, ".target"),
+        ({"min": 0.1, "data_set": "imagenet"}, ".data_set"),
+    ],
+)
+def test_limits_that_cannot_be_met_are_refused(registry: Registry, limit: dict[str, Any], path: str) -> None:
+    registry.submit()
+    with pytest.raises(InvalidInput) as caught:
+        protect(registry, metrics={"accuracy": limit})
+    assert caught.value.where == f"protected.prod.metrics.accuracy{path}"
+
+
+def test_evaluations_are_reported_listed_and_compared_from_a_shell_and_from_python(
+    shell: Shell, client: Client, served: Registry, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        published(served)
+    keyless = [{name: value for name, value in an_evaluation().items() if name != "key"}]
+    file = tmp_path / "evaluations.json"
+    file.write_text(json.dumps(keyless))
+    assert "1 evaluation stored.\n" in shell("report", str(file)).out
+    assert "already stored" in shell("report", str(file)).out
+    file.write_text(json.dumps([*keyless, {"artifact": f"{MODEL}@1"}]))
+    assert "two files" in shell("report", str(file)).err
+    second = an_evaluation(version=f"{MODEL}@2", value=0.75, key="2")
+    assert client.performance.report_evaluations([second]).accepted == 1
+    listed = shell("evaluations", MODEL, "accuracy").out
+    assert "0.763" in listed
+    assert "10,000" in listed
+    assert [item.number for item in client.performance.evaluations(MODEL, data_set=DATA)] == [2, 1]
+    assert "accuracy" in shell("show", f"{MODEL}@1").out
+    arguments = ("compare", f"{MODEL}@1", f"{MODEL}@2")
+    compared = shell(*arguments)
+    assert "imagenet-v2@sha256:aaaaaaaa" in compared.out
+    assert "-0.013" in compared.out
+    (item,) = client.performance.compare(*arguments[1:]).evaluations
+    assert (item.outcome, "whether lower or higher" in item.reason) == ("inconclusive", True)
+    protect(served, metrics={"accuracy": {"min": 0.1}})  # declares that higher is better
+    (item,) = client.performance.compare(*arguments[1:]).evaluations
+    assert (item.outcome, item.reason) == ("worse", "")
+    assert shell(*arguments, "--fail-on", "worse").code == 1
+    document = {"metrics": {"accuracy": {"better": "higher", "min_effect": 0.05}}}
+    served.services.policies.put(MODEL, document, revision=1, by=ADMIN)
+    assert client.performance.compare(*arguments[1:]).evaluations[0].outcome == "same"
+
+
+def test_pages_show_evaluations(web: FlaskClient, registry: Registry) -> None:
+    for _ in range(2):
+        published(registry)
+    evaluate(registry, 1, 0.763, data_set="<b>data</b>@sha256:" + "a" * 64)
+    evaluate(registry, 2, 0.763)
+    text = web.get(f"/models/{MODEL}/versions/1").get_data(as_text=True)
+    assert "&lt;b&gt;data&lt;/b&gt;" in text
+    assert "0.763" in text
+    page = web.get(f"/compare?before={MODEL}@1&after={MODEL}@2").get_data(as_text=True)
+    assert 'aria-label="Evaluations of both versions"' in page
