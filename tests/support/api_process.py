@@ -44,9 +44,10 @@ class ApiProcess:
         return (self.folder / "api.log").read_text()
 
     def stored(self) -> list[Path]:
-        """Every file of the storage, as the API's own process sees it."""
+        """Every file of the storage but the journal, which is written beside requests, as the API's own process sees it."""
         root = Path(f"/proc/{self.pid}/root{self.folder}/blobs")
-        return [path for path in root.rglob("*") if path.is_file()]
+        journal = root / "journal"
+        return [path for path in root.rglob("*") if path.is_file() and journal not in path.parents]
 
     def head(self, method: str, path: str, *headers: str, token: bool = True) -> bytes:
         """The headers of a request."""

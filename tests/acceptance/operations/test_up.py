@@ -85,6 +85,7 @@ def test_it_serves_ends_at_ctrl_c_and_keeps_all_over_restarts_but_leaves_a_newer
 
     with EmbeddedPostgres(home / "server" / "db") as database, psycopg.connect(database.url) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999_from_the_future'")
+        connection.execute("UPDATE server_settings SET value = '9998' WHERE name = 'schema_works_from'")
     code, stderr = Up(home).wait()
     assert code == 1
     assert "[schema_newer]" in stderr

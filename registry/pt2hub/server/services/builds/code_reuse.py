@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pt2hub.domain.artifacts import CODE_TYPE
 from pt2hub.domain.names import team_of
 from pt2hub.domain.publications import ReusableCode, ReusableRegion
-from pt2hub.errors import BadResponse, NotFound, TooLarge
+from pt2hub.errors import BadResponse, DigestMismatch, NotFound, TooLarge
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.artifacts.artifacts import MAX_CANDIDATES, ArtifactStore
 from pt2hub.server.db.stores.artifacts.regions import RegionStore
@@ -69,7 +69,7 @@ class CodeReuse:
             code = manifest.layer(CODE_TYPE)
             if code and self._storage.size(StorageKey.blob(code.digest)) == code.size:
                 return ReusableCode(code=code, config=read_config(self._storage, manifest))
-        except (NotFound, BadResponse, TooLarge):
+        except (NotFound, BadResponse, DigestMismatch, TooLarge):
             pass
         return None
 
