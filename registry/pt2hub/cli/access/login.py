@@ -71,7 +71,8 @@ def login(
         raise InvalidInput(
             "No token was given",
             where="token",
-            hint="`pt2hub admin token` on the server's machine creates one.",
+            hint="Run it in a terminal to sign in with a browser, if the server has a provider; or `pt2hub admin token` on the "
+            "server's machine creates one.",
         )
     token = checked_token(given, "token")
     config = replace(config, token=token, token_from=_GIVEN)

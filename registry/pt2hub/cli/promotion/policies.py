@@ -46,7 +46,7 @@ def policy(
 
     A policy is a file such as `checks: [{alias: prod, metric: latency_p50, max_worse: 0.05}]`.
     A check without an alias, a target or a batch is for every one.
-    `protected: {prod: {promoters: [release-*], verified: true}}` protects an alias.
+    `protected: {prod: {ready: true, verified: true}}` protects an alias.
     """
     from pt2hub.cli.references import model_name
     from pt2hub.client.client import Client

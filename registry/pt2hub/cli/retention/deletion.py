@@ -79,8 +79,9 @@ def delete(  # noqa: PLR0913  # each is an argument or option of the command lin
         view = _delete(
             client, what, reason or "", dry_run=not yes, force=force, also=also or [], keep_shared=keep_shared
         )
-    emit(view, lambda out: _print_deletion(out, view))
-    if view.kept:
+    undecided = force and not keep_shared and bool(view.shared) and not view.deleted
+    emit(view, lambda out: _print_deletion(out, view, undecided=undecided))
+    if view.kept or undecided:
         raise typer.Exit(_KEPT)
 
 
@@ -110,7 +111,12 @@ def _delete(  # noqa: PLR0913  # as above
     return retention.delete_build(what, reason=reason, dry_run=dry_run)
 
 
-def _print_deletion(out: Console, view: DeletionView) -> None:
+def _print_deletion(out: Console, view: DeletionView, *, undecided: bool) -> None:
+    """Print a deletion.
+
+    Args:
+        undecided: Whether it is forced and does not say what happens to shared bytes.
+    """
     from pt2hub.rendering.quantities import format_bytes, format_count
 
     for line in view.goes:
@@ -132,10 +138,21 @@ def _print_deletion(out: Console, view: DeletionView) -> None:
         out.print(
             f"refused from {'now' if view.deleted else 'then'} on: {format_count(len(view.refused), 'digest')}"
         )
+    out.print(_outcome(view, undecided=undecided))
+
+
+def _outcome(view: DeletionView, *, undecided: bool) -> str:
+    """Return what happened, or what would."""
+    from pt2hub.rendering.quantities import format_bytes, format_count
+
     size = f"{format_bytes(view.freed_bytes)} in {format_count(view.freed_blobs, 'blob')} that nothing else needs"
     if view.kept:
-        out.print("Nothing was deleted, and --yes would refuse it.")
-    elif view.deleted:
-        out.print(f"Freed {size}{'' if view.forced else '; the collector removes them after its grace'}.")
-    else:
-        out.print(f"Would free {size}. Nothing was deleted: add --yes to delete it.")
+        return "Nothing was deleted, and --yes would refuse it."
+    if undecided:
+        return (
+            "Nothing was deleted, and --yes would refuse it: say what happens to the bytes that others need, with "
+            "--also MODEL@N or --keep-shared."
+        )
+    if view.deleted:
+        return f"Freed {size}{'' if view.forced else '; the collector removes them after its grace'}."
+    return f"Would free {size}. Nothing was deleted: add --yes to delete it."

@@ -54,7 +54,8 @@ def show_labels(labels: Mapping[str, str]) -> list[ShownLabel]:
 @routes.get("/versions")
 def versions() -> Response:
     """List the versions that meet the typed conditions, newest first."""
-    typed = request.args.get("q", "").strip()[:_MAX_QUERY_CHARS]
+    given = request.args.getlist("where")  # as the API calls them
+    typed = (shlex.join(given) or request.args.get("q", "")).strip()[:_MAX_QUERY_CHARS]
     after = query_number("after", 1, _MAX_CURSOR, what="cursor", hint="Use the link to the next page.")
     found, error = FoundVersions(()), None
     try:

@@ -14,6 +14,7 @@ from pt2hub.errors import Forbidden, NotFound, Pt2hubError, StillNeeded
 from pt2hub.server.db.stores.retention.dependents import DependentStore
 from pt2hub.server.db.stores.retention.policies import RetentionStore, StoredRetention
 from pt2hub.server.db.stores.retention.shared_blobs import SharedBlobStore
+from pt2hub.server.services import not_found
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.retention.plans import list_needs
 from pt2hub.wire.retention import KeptThing, RetentionPreview, RetentionView
@@ -64,10 +65,13 @@ class RetentionService:
         Raises:
             InvalidInput: The name is malformed.
             Forbidden: The actor is not an admin of the model or of all the team's models.
+            NotFound: The model does not exist.
         """
         _check(by, scope, "set its retention policy")
         document = {"last": last, "pulled_within_days": pulled_within_days}
         with self._sessions.begin() as session:
+            if "/" in scope:
+                not_found.require_model(session, scope)
             store = RetentionStore(session)
             before = store.one(scope)
             if before is None or (before.last, before.pulled_within_days) != (last, pulled_within_days):
