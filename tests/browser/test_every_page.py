@@ -24,7 +24,7 @@ NO_PAGES = {
     "referrer",  # a file
     "models",  # likewise
     "sign_in",  # leads whoever signed in away; see below
-    "sign_in_answer",  # to and from the provider: test_sign_in.py
+    "sign_in_answer",  # to and from the provider: test_provider_sign_in.py
     "sign_in_elsewhere",
     "device",  # what a terminal leads to: likewise
 }

@@ -49,7 +49,6 @@ class Reaper:
     ) -> None:
         self._container = container
         self._upkeep = container.maintenance
-        self._collector, self._retention = container.collector, container.retention
         self._heartbeat_timeout = heartbeat_timeout
         # A worker's last sign of life may be a heartbeat older than the gap.
         self._longest_gap = heartbeat_timeout - every
@@ -117,9 +116,9 @@ class Reaper:
         self._upkeep.tidy()
 
     def _collect(self) -> None:
-        if self._collector.is_due():
-            self._retention.run()
-            self._collector.collect_if_due()
+        if self._container.collector.is_due():
+            self._container.retention.run()
+            self._container.collector.collect_if_due()
 
     def _write_journal(self) -> None:
         try:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pt2hub.server.container import Container
 
 
+SERVICES = ("maintenance", "journal", "scrub", "collector", "retention")
+
+
 class Clock:
     """A clock that stands still until it is told to go on."""
 
@@ -50,6 +53,12 @@ class Maintenance:
     def write(self) -> int:
         return 0
 
+    def run_in_turn(self, _wait: object) -> None:
+        pass
+
+    def is_due(self) -> bool:
+        return False
+
     def tidy(self) -> None:
         self.tidying.set()
         self.tidied.wait(30)
@@ -61,7 +70,7 @@ class Reaping:
     def __init__(self) -> None:
         self.maintenance = Maintenance()
         self.clock = self.maintenance.clock
-        services = cast("Container", SimpleNamespace(maintenance=self.maintenance, journal=self.maintenance))
+        services = cast("Container", SimpleNamespace(**dict.fromkeys(SERVICES, self.maintenance)))
         self.reaper = Reaper(services, heartbeat_timeout=15.0, every=3.0, clock=self.clock)
 
     def look_for(self, seconds: float) -> int:
@@ -145,7 +154,7 @@ def test_the_thread_goes_on_through_failures_and_ends_when_told() -> None:
     maintenance = Maintenance()
     maintenance.away = True
     reaper = Reaper(
-        cast("Container", SimpleNamespace(maintenance=maintenance, journal=maintenance)),
+        cast("Container", SimpleNamespace(**dict.fromkeys(SERVICES, maintenance))),
         heartbeat_timeout=0.0,
         every=0.005,
     )
@@ -163,7 +172,7 @@ def test_a_storage_that_hangs_does_not_keep_the_process_from_ending(monkeypatch:
     maintenance = Maintenance()
     maintenance.tidied.clear()
     stuck = Reaper(
-        cast("Container", SimpleNamespace(maintenance=maintenance, journal=maintenance)),
+        cast("Container", SimpleNamespace(**dict.fromkeys(SERVICES, maintenance))),
         heartbeat_timeout=0.0,
         every=0.005,
     )
