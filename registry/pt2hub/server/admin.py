@@ -121,8 +121,11 @@ def end_person(config: ServerConfig, name_or_id: str) -> Person:
         return container.people.end(name_or_id, by=operator())
 
 
-def reindex(config: ServerConfig) -> dict[str, Any]:
+def reindex(config: ServerConfig, *, accept_losses: bool = False) -> dict[str, Any]:
     """Rebuild the database's rows from the manifests and the journal in storage; doing it twice is harmless.
+
+    Args:
+        accept_losses: Let the collector take what only unreadable documents name.
 
     Returns:
         How much of what was found and written.
@@ -132,7 +135,7 @@ def reindex(config: ServerConfig) -> dict[str, Any]:
         StorageUnavailable: The storage does not answer.
     """
     with open_services(config, reporting=True) as container:
-        return container.reindex.reindex(by=operator())
+        return container.reindex.reindex(by=operator(), accept_losses=accept_losses)
 
 
 def scrub(

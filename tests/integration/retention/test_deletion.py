@@ -244,3 +244,50 @@ def test_the_api_answers_410_for_a_number_that_was_used(registry: Registry, web:
         answer = web.get(gone)
         assert (answer.status_code, answer.get_json()["code"]) == (410, "deleted")
         assert answer.get_json()["context"]["by"] == "ada"
+
+
+def lose_the_database(registry: Registry) -> None:
+    registry.sql(
+        "TRUNCATE models, targets, environments, workers, blobs, blob_leases, blob_references, tombstones CASCADE"
+    )
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_an_overtaken_attempt_uploaded_does_not_bring_its_version_back(
+    registry: Registry, *, lost: bool
+) -> None:
+    claim = registry.claim(registry.submit().builds[0].id)
+    registry.publication(claim, code=b"overtaken")  # uploaded and never published: no tombstone names it
+    registry.services.builds.publish(claim, registry.publication(claim, code=b"published"))
+    delete(registry, 1)
+    if lost:
+        lose_the_database(registry)
+    assert registry.services.reindex.reindex()["added"] == 0
+    with pytest.raises(Deleted):
+        registry.services.resolve.resolve(f"{MODEL}@1")
+
+
+def test_a_deleted_build_does_not_come_back_from_the_journal(registry: Registry) -> None:
+    view = registry.submit(targets=[V4, V3])
+    registry.published(view)
+    registry.worker("w3", V3)
+    claim = registry.services.builds.claim(view.builds[1].id, "w3")
+    assert claim
+    registry.services.builds.publish(claim, registry.publication(claim, code=b"other"))
+    registry.services.journal.write()
+    # The database is lost before the journal knows.
+    registry.services.deletion.build(view.builds[1].id, by=ADMIN, reason="bad")
+    lose_the_database(registry)
+    registry.services.reindex.reindex()
+    assert registry.sql("SELECT id FROM builds") == [(view.builds[0].id,)]
+
+
+def test_documentation_of_a_deleted_version_is_not_that_of_its_content_published_again(
+    registry: Registry,
+) -> None:
+    registry.published()
+    registry.attach("README.md", b"# Secret")
+    delete(registry, 1)
+    registry.published(code=b"again")
+    registry.services.reindex.reindex()
+    assert registry.services.version_files.files(MODEL, 2).files == ()

@@ -149,3 +149,25 @@ def test_a_rebuild_keeps_refusing_and_removes_what_is_left(registry: Registry) -
     assert registry.services.storage.size(StorageKey.blob(digest)) is None
     with pytest.raises(DigestRefused):
         registry.blob(LEAKED)
+
+
+def test_what_an_operator_accepted_is_not_refused_after_a_rebuild(registry: Registry) -> None:
+    leak(registry)
+    force(registry)
+    for (digest,) in registry.sql("SELECT digest FROM refused_digests"):
+        registry.services.deletion.accept(Digest(digest), reason="a false alarm", by=ADMIN)
+    leak(registry, 1)
+    leak(registry, 2)
+    tables = "models, targets, environments, workers, blobs, blob_leases, blob_references"
+    registry.sql(f"TRUNCATE {tables}, tombstones CASCADE")
+    registry.services.reindex.reindex()
+    weights = StorageKey.blob(digest_bytes(LEAKED))
+    registry.services.blobs.check_readable(weights)
+    assert registry.services.resolve.resolve(f"{MODEL}@2").number == 2
+    force(registry, 2, also=[f"{MODEL}@3"])  # later than it was accepted
+    registry.sql(f"TRUNCATE {tables}, tombstones CASCADE")
+    registry.services.reindex.reindex()
+    with pytest.raises(Deleted, match="leaked weights"):
+        registry.services.blobs.check_readable(weights)
+    with pytest.raises(DigestRefused):
+        registry.blob(LEAKED)

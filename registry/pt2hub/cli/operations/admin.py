@@ -148,15 +148,24 @@ def revoke(
 
 
 @panels.command(None, "pt2hub admin reindex")
-def reindex() -> None:
+def reindex(
+    *,
+    accept_losses: Annotated[
+        bool,
+        typer.Option(
+            "--accept-losses", help="Let the collector remove what only unreadable documents refer to."
+        ),
+    ] = False,
+) -> None:
     """Rebuild the database's rows from the storage.
 
-    Manifests have the artifacts, the journal everything else but tokens and sessions. Existing rows stay.
+    Manifests have the artifacts, the journal everything else but tokens and sessions. Existing rows stay. While anything
+    is unreadable, no blob is collected: heal it and reindex again.
     """
     from pt2hub.server.admin import reindex as rebuild
 
-    report = rebuild(server_config())
-    emit(report, lambda out: _print_reindex(out, report))
+    report = rebuild(server_config(), accept_losses=accept_losses)
+    emit(report, lambda out: _print_reindex(out, report, accepted=accept_losses))
 
 
 @panels.command(None, "pt2hub admin migrate")
@@ -288,7 +297,7 @@ def worker_policy(
     emit(policy, lambda _: print_text(json.dumps(policy, indent=2)))
 
 
-def _print_reindex(out: Console, report: dict[str, Any]) -> None:
+def _print_reindex(out: Console, report: dict[str, Any], *, accepted: bool) -> None:
     for name in ("manifests", "artifacts", "added"):
         out.print(f"{name}: {report[name]}")
     for name in ("unreadable", "damaged"):
@@ -296,6 +305,11 @@ def _print_reindex(out: Console, report: dict[str, Any]) -> None:
             out.print(f"{name}: {digest}: {reason}")
     if report["damaged"]:
         out.print("Replace what is damaged: pt2hub admin heal")
+    if report["unreadable"] and not accepted:
+        out.print(
+            "No blob is collected until a reindex can read everything; to give up what it cannot: "
+            "pt2hub admin reindex --accept-losses"
+        )
 
 
 def _print_role(out: Console, applied: WorkerRole) -> None:

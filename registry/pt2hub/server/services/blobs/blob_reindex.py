@@ -45,11 +45,15 @@ class BlobIndex:
                 with self._sessions.begin() as session:
                     BlobStore(session).restore({key: size for key, size in sizes.items() if size is not None})
 
-    def refer_versions(self) -> None:
-        """Add each version's references: the blobs that its spec names, its weights and its golden values."""
+    def refer_versions(self, unreadable: dict[str, str]) -> None:
+        """Add each version's references: the blobs that its spec names, its weights and its golden values.
+
+        Args:
+            unreadable: Takes the digests of golden documents that are damaged or missing, with reasons.
+        """
         after = 0
         while versions := self._versions(after):
-            needed = {version.id: self._needed_keys(version) for version in versions}
+            needed = {version.id: self._needed_keys(version, unreadable) for version in versions}
             with self._sessions.begin() as session:
                 for version_id, keys in needed.items():
                     BlobStore(session).refer_stored(keys, f"version:{version_id}")
@@ -76,18 +80,21 @@ class BlobIndex:
         with self._sessions.begin() as session:
             return VersionStore(session).page(after, _BATCH)
 
-    def _needed_keys(self, version: StoredVersion) -> set[StorageKey]:
+    def _needed_keys(self, version: StoredVersion, unreadable: dict[str, str]) -> set[StorageKey]:
         named = {blob["digest"] for blob in version.pins.get("blobs", {}).values()}
         named |= {digest for digest in (version.weights, version.golden) if digest}
         if version.golden:
-            named |= self._golden_parts(version.golden)
+            named |= self._golden_parts(version.golden, unreadable)
         return {StorageKey.blob(Digest(digest)) for digest in named}
 
-    def _golden_parts(self, golden: Digest) -> set[str]:
+    def _golden_parts(self, golden: Digest, unreadable: dict[str, str]) -> set[str]:
         """Return the blobs that a golden document names; none where it is missing or damaged."""
         try:
             document = read_json(self._storage, StorageKey.blob(golden))
-        except (BadResponse, BlobDamaged, NotFound, TooLarge):
+        except (BadResponse, TooLarge):
+            return set()
+        except (BlobDamaged, NotFound) as exc:
+            unreadable[golden] = str(exc)
             return set()
         parts = (document.get(name) for name in ("inputs", "outputs")) if isinstance(document, dict) else ()
         return {part for part in parts if isinstance(part, str) and re.fullmatch(DIGEST_PATTERN, part)}

@@ -17,9 +17,11 @@ import structlog
 
 from pt2hub.domain.codec import encode
 from pt2hub.errors import CollectionRefused
+from pt2hub.rendering.quantities import format_count
 from pt2hub.server.blobs.ports import PresignedTransfers
 from pt2hub.server.db.stores.blobs.collections import PATIENT, CollectionStore
 from pt2hub.server.db.stores.blobs.garbage import GarbageStore
+from pt2hub.server.db.stores.operations.reindex_state import ReindexState
 from pt2hub.server.services.blobs.uploads import PRESIGNED_LIFETIME_S
 from pt2hub.wire.collections import CollectionReport
 
@@ -59,11 +61,25 @@ class BlobCollection:
         """Refuse to collect where references are missing, as after a restore of the database.
 
         Raises:
-            CollectionRefused: An artifact or a version needs a blob that nothing refers to.
+            CollectionRefused: An artifact or a version needs a blob that nothing refers to, or a reindex did not end
+                or could not read everything.
         """
         with self._sessions.begin() as session:
             session.execute(PATIENT)
-            found = GarbageStore(session).unprotected()
+            losses = ReindexState(session).losses()
+            found = GarbageStore(session).unprotected() if losses == 0 else None
+        if losses is None:
+            raise CollectionRefused(
+                "Nothing was collected: a reindex has not ended, so that blobs lack references",
+                hint="Wait for it. If it was interrupted, run pt2hub admin reindex, and collect again.",
+            )
+        if losses:
+            raise CollectionRefused(
+                f"Nothing was collected: the last reindex could not read {format_count(losses, 'document')}, and what "
+                "they name lacks references",
+                hint="Run pt2hub admin heal, then pt2hub admin reindex, and collect again. If they are lost for good: "
+                "pt2hub admin reindex --accept-losses lets the collector take what only they name.",
+            )
         if found:
             raise CollectionRefused(
                 f"Nothing was collected: nothing refers to {found[1]}, which {found[0]} needs",

@@ -28,6 +28,7 @@ from pt2hub.errors import (
 )
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.blobs.damage import BlobRow, DamageStore, find_blob
+from pt2hub.server.db.stores.retention.tombstones import TombstoneStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -199,6 +200,15 @@ class DamageService:
         """Return blobs that are damaged now, in the order of kind and digest."""
         with self._sessions.begin() as session:
             return DamageStore(session).list_damaged(limit, after)
+
+    def list_lost(self) -> list[Damage]:
+        """Return damaged manifests that nothing refers to, as after a rebuild: no listing shows those put away."""
+        damaged = [item for item in self.list_damaged() if item.kind == "manifests"]
+        with self._sessions.begin() as session:
+            store = DamageStore(session)
+            deleted = TombstoneStore(session).deleted_among([item.digest for item in damaged])
+            lost = [item for item in damaged if item.digest not in deleted]
+            return [item for item in lost if not store.owners(StorageKey.manifest(item.digest), 1)]
 
     def parts(self, artifacts: Sequence[str]) -> dict[str, tuple[DamagedPart, ...]]:
         """Return the damaged parts of artifacts by digest, of those that have any."""

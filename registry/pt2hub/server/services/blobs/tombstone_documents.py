@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.codec import decode, encode
-from pt2hub.domain.digests import canonical_json, digest_bytes
+from pt2hub.domain.digests import Digest, canonical_json, digest_bytes
 from pt2hub.domain.principals import Principal
-from pt2hub.errors import BadResponse, NotFound, TooLarge
+from pt2hub.errors import BadResponse, BlobDamaged, NotFound, TooLarge
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.retention.tombstones import Tombstone, TombstoneStore
 from pt2hub.server.services.blobs.documents import read_json
@@ -38,8 +38,19 @@ class _Document:
     at: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Acceptance:
+    """Bytes that may be stored again, whatever tombstones up to that time say."""
+
+    schema: int
+    accepted: Digest
+    reason: str
+    by: Principal | None
+    at: str
+
+
 class TombstoneDocuments:
-    """Writes and reads the documents of tombstones.
+    """Writes and reads the documents of tombstones, and of digests that were accepted again.
 
     The row comes first, in the transaction of the deletion; maintenance repeats a write that failed.
     """
@@ -66,16 +77,43 @@ class TombstoneDocuments:
             if len(found) < _BATCH:
                 return
 
+    def accept(self, digest: Digest, *, reason: str, by: Principal | None, at: str) -> None:
+        """Write that a digest may be stored again.
+
+        Args:
+            at: ISO 8601, UTC, by the clock of the database, as for tombstones.
+
+        Raises:
+            StorageUnavailable: The storage does not answer.
+        """
+        data = canonical_json(encode(_Acceptance(_SCHEMA, digest, reason, by, at)))
+        self._storage.write(StorageKey("tombstones", digest_bytes(data)), [data])
+
     def restore(self) -> dict[str, str]:
         """Add the tombstones that only storage has; return the digests of unreadable ones, with reasons."""
         unreadable: dict[str, str] = {}
+        tombstones: dict[Digest, Tombstone] = {}
+        accepted: dict[Digest, str] = {}
         for key in self._storage.keys("tombstones"):
             try:
-                document = decode(_Document, read_json(self._storage, key), where=key.digest)
-            except (BadResponse, NotFound, TooLarge) as exc:
+                found = _read(read_json(self._storage, key), where=key.digest)
+            except (BadResponse, BlobDamaged, NotFound, TooLarge) as exc:
                 unreadable[key.digest] = str(exc)
                 continue
-            values = {name: getattr(document, name) for name in Tombstone.__dataclass_fields__}
+            if isinstance(found, Tombstone):
+                tombstones[key.digest] = found
+            else:
+                accepted[found.accepted] = max(found.at, accepted.get(found.accepted, ""))
+        for document, tombstone in tombstones.items():
             with self._sessions.begin() as session:
-                TombstoneStore(session).restore(Tombstone(**values), key.digest)
+                TombstoneStore(session).restore(tombstone, document, accepted)
+        with self._sessions.begin() as session:
+            TombstoneStore(session).accept_until(accepted)
         return unreadable
+
+
+def _read(document: Any, *, where: str) -> Tombstone | _Acceptance:
+    if isinstance(document, dict) and "accepted" in document:
+        return decode(_Acceptance, document, where=where)
+    read = decode(_Document, document, where=where)
+    return Tombstone(**{name: getattr(read, name) for name in Tombstone.__dataclass_fields__})

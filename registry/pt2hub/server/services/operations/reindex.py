@@ -16,6 +16,7 @@ from pt2hub.domain.artifacts import (
     LOG_TYPE,
     MEASUREMENT_RUN_TYPE,
     MODEL,
+    VERSION,
     ArtifactConfig,
     Manifest,
 )
@@ -36,6 +37,7 @@ from pt2hub.server.db.stores.blobs.damage import DamageStore
 from pt2hub.server.db.stores.builds.attempts import AttemptStore
 from pt2hub.server.db.stores.builds.builds import BuildStore
 from pt2hub.server.db.stores.builds.progress import ProgressStore
+from pt2hub.server.db.stores.operations.reindex_state import ReindexState
 from pt2hub.server.db.stores.operations.workers import WorkerStore
 from pt2hub.server.db.stores.performance.measurements import PerformanceStore
 from pt2hub.server.db.stores.publishing.documentation import DocumentationStore
@@ -76,7 +78,7 @@ class ReindexService:
         self._damage = DamageService(sessions, storage)
         self._tombstones = TombstoneDocuments(sessions, storage)
 
-    def reindex(self, *, by: Actor = SERVER) -> dict[str, Any]:
+    def reindex(self, *, by: Actor = SERVER, accept_losses: bool = False) -> dict[str, Any]:
         """Add to the database what only storage has; existing rows stay, and what was deleted stays deleted.
 
         This includes the rows and references of blobs, also for versions and logs.
@@ -88,23 +90,34 @@ class ReindexService:
         Damage that it meets is recorded: documents with another digest, and files that are missing or have another
         length than their manifest says. Other files are not read; a scrub does that.
 
+        Nothing is collected from its beginning to its end, and from then on while something was unreadable: what that
+        names is intact and lacks references.
+
+        Args:
+            accept_losses: Let the collector take what only unreadable documents name.
+
         Returns:
             `manifests` seen, `artifacts` among them, `added` to the database, rows added from the `journal`, what was
             `unreadable` or contradicts the database, with reasons, and blobs and manifests that are `damaged`, with
             reasons.
         """
         damaged: dict[str, str] = {}
+        # Committed first: rows without references must never be collected.
+        with self._sessions.begin() as session:
+            ReindexState(session).begin()
         self._blobs.restore_rows()
         unreadable = self._tombstones.restore()
         journal = JournalIndex(self._sessions, JournalFiles(self._storage).read(unreadable))
         journal.add(BEFORE_MANIFESTS)
         artifacts, referrers, documentation, seen = self._scan(unreadable)
         artifacts = self._without_deleted(artifacts)
-        read = [found for manifest in artifacts if (found := self._read(manifest, unreadable))]
+        read = self._without_buried(
+            [found for manifest in artifacts if (found := self._read(manifest, unreadable))]
+        )
         added: list[Digest] = []
         for manifest, config in sorted(read, key=lambda pair: _attempt(pair[1]), reverse=True):
             try:
-                if self._restore(manifest, config, referrers.get(manifest.digest, ()), by):
+                if self._restore(manifest, config, referrers.get(manifest.digest, ()), by, unreadable):
                     added.append(manifest.digest)
             except (*_UNREADABLE, Conflict) as exc:
                 unreadable[manifest.digest] = str(exc)
@@ -121,8 +134,12 @@ class ReindexService:
             for digest in added:
                 note_retrained(session, digest)
         journal.finish(by)
-        self._blobs.refer_versions()
+        self._blobs.refer_versions(unreadable)
         self._blobs.refer_logs()
+        for item in self._damage.list_lost():
+            unreadable.setdefault(item.digest, describe_problem(item))
+        with self._sessions.begin() as session:
+            ReindexState(session).end(0 if accept_losses else len(unreadable))
         damaged |= {item.digest: describe_problem(item) for item in self._damage.list_damaged()}
         return {
             "manifests": seen,
@@ -149,6 +166,21 @@ class ReindexService:
         with self._sessions.begin() as session:
             deleted = TombstoneStore(session).deleted_among([manifest.digest for manifest in artifacts])
         return [manifest for manifest in artifacts if manifest.digest not in deleted]
+
+    def _without_buried(
+        self, read: list[tuple[Manifest, ArtifactConfig]]
+    ) -> list[tuple[Manifest, ArtifactConfig]]:
+        """Leave out artifacts of deleted versions and builds; tombstones do not name those of overtaken attempts."""
+        versions = [_version(config) for _, config in read]
+        builds = [_build(manifest, config) for manifest, config in read]
+        with self._sessions.begin() as session:
+            store = TombstoneStore(session)
+            buried = store.named_among("version", versions), store.named_among("build", builds)
+        return [
+            pair
+            for pair, version, build in zip(read, versions, builds, strict=True)
+            if version not in buried[0] and build not in buried[1]
+        ]
 
     def _read(self, manifest: Manifest, unreadable: dict[str, str]) -> tuple[Manifest, ArtifactConfig] | None:
         try:
@@ -181,14 +213,19 @@ class ReindexService:
         return artifacts, referrers, documentation, seen
 
     def _restore(
-        self, manifest: Manifest, config: ArtifactConfig, referrers: Iterable[Manifest], by: Actor
+        self,
+        manifest: Manifest,
+        config: ArtifactConfig,
+        referrers: Iterable[Manifest],
+        by: Actor,
+        unreadable: dict[str, str],
     ) -> bool:
         ordered = tuple(sorted(referrers, key=lambda item: item.digest))
         publication = Publication(
             manifest=manifest,
             config=config,
             referrers=ordered,
-            autotune=self._table(ordered, AUTOTUNE_TYPE),
+            autotune=self._table(ordered, AUTOTUNE_TYPE, unreadable),
         )
         with self._sessions.begin() as session:
             added = _restore_rows(session, publication)
@@ -200,12 +237,13 @@ class ReindexService:
                     Action.ARTIFACT_RESTORE,
                     manifest.digest,
                     models=[version.model],
-                    version=f"{version.model}@{version.number}",
+                    version=_version(config),
                     target=config.target.name,
                 )
             artifacts = ArtifactStore(session)
             if added or artifacts.ref(manifest.digest):
                 artifacts.refer(manifest.digest, ordered)
+                artifacts.complete_choices(manifest.digest, publication.autotune)
                 RegionStore(session).add(manifest.digest, config.regions)
                 needed = named_by(manifest, *ordered)
                 BlobStore(session).refer_stored(needed, f"artifact:{manifest.digest}")
@@ -248,17 +286,27 @@ class ReindexService:
         keys = [StorageKey.blob(layer.digest) for layer in referrer.layers]
         return [read_run(read_json(self._storage, key), where=key.digest) for key in keys]
 
-    def _table(self, referrers: Iterable[Manifest], artifact_type: str) -> list[dict[str, Any]]:
+    def _table(
+        self, referrers: Iterable[Manifest], artifact_type: str, unreadable: dict[str, str]
+    ) -> list[dict[str, Any]]:
+        """Return the rows of tables; an unreadable one keeps its artifact away no more than a run does."""
         rows: list[dict[str, Any]] = []
         for manifest in referrers:
             if manifest.artifactType == artifact_type:
                 for layer in manifest.layers:
-                    rows += read_json(self._storage, StorageKey.blob(layer.digest))
+                    try:
+                        rows += read_json(self._storage, StorageKey.blob(layer.digest))
+                    except _UNREADABLE as exc:
+                        unreadable[manifest.digest] = str(self._damage.explain(exc))
         return rows
 
 
 def _build(manifest: Manifest, config: ArtifactConfig) -> str:
     return manifest.annotations.get(BUILD) or config.provenance.get("build") or manifest.digest[-16:]
+
+
+def _version(config: ArtifactConfig) -> str:
+    return f"{config.version.model}@{config.version.number}"
 
 
 def _restore_rows(session: Session, publication: Publication) -> bool:
@@ -289,11 +337,15 @@ def _restore_rows(session: Session, publication: Publication) -> bool:
 
 
 def _documented(session: Session, manifest: Manifest) -> StoredVersion | None:
-    """Return the version that documentation belongs to, None if it is not there."""
+    """Return the version that documentation belongs to, None if it is not there.
+
+    A deleted version's content may be published again, under another number.
+    """
     given = manifest.annotations
     versions = VersionStore(session)
     model_id = versions.model_id(given.get(MODEL, ""))
-    return versions.by_identity(model_id, Digest(given.get(IDENTITY, ""))) if model_id else None
+    found = versions.by_identity(model_id, Digest(given.get(IDENTITY, ""))) if model_id else None
+    return found if found and str(found.number) == given.get(VERSION) else None
 
 
 def _restore_attempt(session: Session, build_id: str, publication: Publication) -> None:

@@ -200,16 +200,20 @@ class DeletionService:
         Raises:
             InvalidInput: The reason is malformed.
             NotFound: The digest is not refused.
+            StorageUnavailable: The storage does not answer; it is still refused.
         """
         why = check_reason(reason)
         with self._sessions.begin() as session:
-            if not TombstoneStore(session).accept(digest):
+            at = TombstoneStore(session).accept(digest)
+            if at is None:
                 raise NotFound(
                     f"{digest} is not refused",
                     where="digest",
                     hint="Only digests of forced deletions are refused.",
                 )
             audit_log.record(session, by, Action.BLOB_ACCEPT, digest, reason=why)
+            # Before the commit: a rebuild would refuse again what only the database knows to be accepted.
+            self._documents.accept(digest, reason=why, by=by.principal, at=at)
 
     def write_documents(self) -> None:
         """Write tombstones to storage; maintenance repeats it where the storage does not answer."""

@@ -189,16 +189,24 @@ class ArtifactStore:
             rows = [{"artifact": artifact, **storable(referrer_row(item))} for item in referrers]
             self._session.execute(_REFER, rows)
 
+    def complete_choices(self, artifact: Digest, autotune: Sequence[dict[str, Any]]) -> None:
+        """Add the autotune choices of an artifact that has none: its table may have been unreadable before."""
+        if not self._below(SQLAutotuneChoice, artifact, "id"):
+            self._add_choices(artifact, autotune)
+
     def _add_index(self, publication: Publication) -> None:
         artifact = publication.manifest.digest
         members = enumerate(publication.config.single_file.members)
         self._add_rows(SQLArchiveMember, artifact, [{**encode(item), "position": at} for at, item in members])
-        choices = [decode(AutotuneChoice, item) for item in publication.autotune]
-        self._add_rows(SQLAutotuneChoice, artifact, [encode(item) for item in choices])
+        self._add_choices(artifact, publication.autotune)
         RegionStore(self._session).add(artifact, publication.config.regions)
         self.refer(artifact, publication.referrers)
         for run in publication.runs:
             PerformanceStore(self._session).add_run(artifact, run)
+
+    def _add_choices(self, artifact: Digest, autotune: Sequence[dict[str, Any]]) -> None:
+        choices = [decode(AutotuneChoice, item) for item in autotune]
+        self._add_rows(SQLAutotuneChoice, artifact, [encode(item) for item in choices])
 
     def _add_rows(self, table: type[DeclarativeBase], artifact: Digest, rows: list[dict[str, Any]]) -> None:
         if rows:  # by the table and not its class, which SQLAlchemy would look up for each row

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 
 from pt2hub.server.db.schema import ServerSetting as SQLServerSetting
@@ -29,6 +29,10 @@ class SettingStore:
                 where=SQLServerSetting.value != said.excluded.value,
             )
         )
+
+    def remove(self, name: str) -> None:
+        """Remove a value, if it was ever set."""
+        self._session.execute(delete(SQLServerSetting).where(SQLServerSetting.name == name))
 
     def get(self, name: str) -> str | None:
         """Return a value, or None if it was never set."""

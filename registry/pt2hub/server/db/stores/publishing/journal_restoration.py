@@ -136,7 +136,7 @@ class JournalRestoration:
 
     def _add_build(self, document: dict[str, Any]) -> int:
         version_id = self._version_id(document["model"], document["number"], document["identity"])
-        if version_id is None:
+        if version_id is None or TombstoneStore(self._session).named("build", document["id"]):
             return 0
         WorkerStore(self._session).add_target(parse_target(document["target"]))
         state = BuildState(document["state"])

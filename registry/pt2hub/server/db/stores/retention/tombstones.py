@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from sqlalchemy import delete, func, select, text, update
+from sqlalchemy import ARRAY, Text, any_, delete, func, literal, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
 from pt2hub.domain.codec import encode
@@ -15,10 +15,12 @@ from pt2hub.server.db.retention_schema import Tombstone as SQLTombstone
 from pt2hub.server.db.stores.values import moment, stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from sqlalchemy import ColumnElement, Table
     from sqlalchemy.orm import Session
+
+    from pt2hub.domain.digests import Digest
 
 _TOMBSTONES = cast("Table", SQLTombstone.__table__)
 _REFUSED = cast("Table", SQLRefused.__table__)
@@ -84,11 +86,12 @@ class TombstoneStore:
         self._refuse(tombstone, new.refused)
         return tombstone
 
-    def restore(self, found: Tombstone, document: str) -> None:
+    def restore(self, found: Tombstone, document: str, accepted: Mapping[Digest, str]) -> None:
         """Add a tombstone from its document in storage, unless it is known.
 
         Args:
             document: Digest of the document.
+            accepted: Digests that tombstones do not refuse any more, with the times up to which; see `accept_until`.
         """
         values = {**encode(found), "at": moment(found.at), "document": document}
         values |= {"by": encode(found.by), "artifacts": list(found.artifacts)}
@@ -97,6 +100,7 @@ class TombstoneStore:
         tombstone = self._session.scalar(statement.returning(_TOMBSTONES.c.id))
         if tombstone is not None:
             self._refuse(tombstone, found.refused)
+            self.accept_until(accepted)
             self._session.execute(_BURY, {"tombstone": tombstone})
 
     def version(self, model: str, number: int) -> Tombstone | None:
@@ -118,6 +122,12 @@ class TombstoneStore:
         wanted = select(SQLRefused.tombstone_id).where(SQLRefused.kind == kind, SQLRefused.digest == digest)
         return self._newest(SQLTombstone.id.in_(wanted))
 
+    def named_among(self, kind: str, names: Sequence[str]) -> set[str]:
+        """Return which of these names of a kind have tombstones."""
+        listed = any_(literal(list(names), ARRAY(Text)))
+        statement = select(SQLTombstone.name).where(SQLTombstone.kind == kind, SQLTombstone.name == listed)
+        return set(self._session.scalars(statement))
+
     def last_number(self, model: str) -> int:
         """Return the highest number of a model's deleted versions, 0 where there is none."""
         statement = select(func.coalesce(func.max(SQLTombstone.number), 0)).where(SQLTombstone.model == model)
@@ -137,10 +147,18 @@ class TombstoneStore:
                 return (kind, digest), found
         return None
 
-    def accept(self, digest: str) -> bool:
-        """Stop refusing a digest; return whether it was refused."""
-        done = delete(_REFUSED).where(_REFUSED.c.digest == digest).returning(_REFUSED.c.digest)
-        return self._session.execute(done).first() is not None
+    def accept(self, digest: str) -> str | None:
+        """Stop refusing a digest; return the time in ISO 8601, UTC, None if it was not refused."""
+        statement = delete(_REFUSED).where(_REFUSED.c.digest == digest)
+        at = self._session.scalar(statement.returning(func.clock_timestamp()))
+        return stamp(at) if at else None
+
+    def accept_until(self, accepted: Mapping[Digest, str]) -> None:
+        """Stop refusing digests for which tombstones up to a time were overruled; later ones refuse them still."""
+        for digest, at in accepted.items():
+            older = select(SQLTombstone.id).where(SQLTombstone.at <= moment(at))
+            overruled = (_REFUSED.c.digest == digest, _REFUSED.c.tombstone_id.in_(older))
+            self._session.execute(delete(_REFUSED).where(*overruled))
 
     def unwritten(self, *, limit: int) -> list[tuple[int, Tombstone]]:
         """Return tombstones that storage does not have yet, by id."""
